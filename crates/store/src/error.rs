@@ -1,59 +1,59 @@
-//! What can go wrong with the database itself; what it *means* is for the services to say.
+//! The errors of the database itself. The services decide what an error *means*.
 
-/// A failure of the store.
+/// An error of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database cannot be opened; the text is for the operator.
     #[error("{0}")]
     Open(String),
-    /// The schema cannot be brought up to date.
+    /// The schema cannot be updated.
     #[error("migration {name} failed: {reason}")]
     Migration {
-        /// Which one.
+        /// The migration.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// A unique key already has this value.
     #[error("unique key violated: {0}")]
     Unique(String),
-    /// A row that others refer to was to be removed, or a reference names no row.
+    /// A referenced row was to be deleted, or a reference names no row.
     #[error("foreign key violated: {0}")]
     Reference(String),
-    /// The database wants the transaction run again; the store does so by itself.
-    #[error("transaction has to be run again: {0}")]
+    /// The database requires the transaction to run again; the store does so itself.
+    #[error("transaction must be retried: {0}")]
     Retry(String),
-    /// The disk of the database is full. Nothing of the transaction is kept.
+    /// The disk of the database is full. The transaction is rolled back.
     #[error("the database has no space left: {0}")]
     Full(String),
-    /// The database cannot be asked now: it is away, has no connection to spare, or has too much to
-    /// do. Nothing of the transaction is kept, and the same request may work later.
+    /// The database is unavailable: it is unreachable, has no free connection, or is overloaded.
+    /// The transaction is rolled back, and the same request may succeed later.
     #[error("the database is not available: {0}")]
     Unavailable(String),
-    /// A row has another shape than the caller expects: a bug, not an input.
+    /// A row has an unexpected shape: a bug, not an input error.
     #[error("unexpected row: {0}")]
     Shape(String),
-    /// Anything else.
+    /// Any other error.
     #[error("database error: {0}")]
     Other(String),
-    /// A crash plan says that this process is dead ([`crate::testing`]).
-    #[error("process is dead by plan")]
+    /// A crash plan has killed this process ([`crate::testing`]).
+    #[error("the crash plan has killed this process")]
     Dead,
 }
 
-/// What a failure asks of whoever is to answer for it.
+/// The class of an error, which determines the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// Somebody has to make room on the disk.
+    /// The disk is full.
     Full,
-    /// The same request may work in a while.
+    /// Temporary: the same request may succeed later.
     Passing,
-    /// A bug, or a database that has to be repaired.
+    /// Permanent: a bug, or a database that needs repair.
     Lasting,
 }
 
 impl Error {
-    /// What is to be said of it to the outside.
+    /// The class of this error.
     pub fn trouble(&self) -> Trouble {
         match self {
             Self::Full(_) => Trouble::Full,
@@ -68,7 +68,7 @@ impl Error {
         }
     }
 
-    /// The same failure, for another transaction that shares its fate.
+    /// A copy of the error, for another transaction of the same group.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::Full(text) => Self::Full(text.clone()),
@@ -128,7 +128,7 @@ impl From<tokio_postgres::Error> for Error {
                 | &SqlState::READ_ONLY_SQL_TRANSACTION
                 | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
             ) => Self::Unavailable(text),
-            // No answer of the server's at all: the connection is gone.
+            // The server did not answer: the connection is lost.
             None if error.is_closed() || is_io(&error) => Self::Unavailable(text),
             _ => Self::Other(text),
         }

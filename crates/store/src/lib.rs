@@ -1,15 +1,15 @@
-//! The database behind one small interface: SQLite and PostgreSQL, the same SQL on both.
+//! The database behind one small interface: SQLite and PostgreSQL, with the same SQL on both.
 //!
 //! A unit of work is a *synchronous closure* over a [`Tx`]. There is no await between two writes,
-//! so "what if we die here" has two answers only: nothing happened, or all of it did. The closure
-//! may be run again when the database asks for it (a serialization failure on PostgreSQL), hence
-//! `FnMut`; anything that must happen once belongs in [`Tx::on_commit`].
+//! so a crash leaves either nothing or everything of it. The closure may run again if the database
+//! requires it (a serialization failure on PostgreSQL), hence `FnMut`. Effects that must happen
+//! once belong in [`Tx::on_commit`].
 //!
-//! The SQL is the common subset: `?1` placeholders (rewritten to `$1` for PostgreSQL), `BIGINT`
-//! and `TEXT` columns, `RETURNING`, `ON CONFLICT`. Sums are written `CAST(SUM(x) AS BIGINT)`.
+//! The SQL is the common subset: `?1` placeholders (rewritten to `$1` for PostgreSQL), `BIGINT` and
+//! `TEXT` columns, `RETURNING`, `ON CONFLICT`. Sums are written `CAST(SUM(x) AS BIGINT)`.
 //!
-//! This crate must never know a table of a service: each service brings its own [`Migration`]s
-//! and its own statements.
+//! This crate must never know a table of a service: each service has its own [`Migration`]s and
+//! statements.
 
 mod error;
 mod migrate;
@@ -51,18 +51,18 @@ macro_rules! params {
 /// assert!(STATEMENTS[0].0.ends_with("::SETTING"));
 /// ```
 ///
-/// `({})` in a statement stands for a list of parameters, which [`listed`] fills in.
+/// `({})` in a statement stands for a list of parameters; [`listed`] expands it.
 #[macro_export]
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:expr;)*) => {
         $($(#[$doc])* pub const $name: &str = $sql;)*
-        /// Every statement of this module with its name.
+        /// Every statement of this module, with its name.
         pub const STATEMENTS: &[(&str, &str)] =
             &[$((concat!(module_path!(), "::", stringify!($name)), $name)),*];
     };
 }
 
-/// A statement whose list of parameters, `({})`, has so many places: `(?1, ?2, ?3)`.
+/// Expands the list `({})` of a statement to this number of parameters: `(?1, ?2, ?3)`.
 pub fn listed(sql: &str, places: usize) -> String {
     let places: Vec<String> = (1..=places).map(|place| format!("?{place}")).collect();
     sql.replace("({})", &format!("({})", places.join(", ")))
@@ -82,10 +82,10 @@ enum Backend {
 }
 
 impl Store {
-    /// Opens the database; SQLite's file is created if it is not there.
+    /// Opens the database. Creates the file of SQLite if necessary.
     ///
     /// # Errors
-    /// [`Error::Open`] with a sentence for the operator.
+    /// [`Error::Open`] with a message for the operator.
     pub async fn open(url: &DatabaseUrl) -> Result<Self, Error> {
         let backend = match url {
             DatabaseUrl::Sqlite(path) => Backend::Sqlite(sqlite::Sqlite::open(path)?),
@@ -97,12 +97,12 @@ impl Store {
         Ok(Self { backend: Arc::new(backend), crash, meter })
     }
 
-    /// A second handle that obeys a crash plan; see [`testing`].
+    /// A second handle with a crash plan; see [`testing`].
     pub fn with_crash_plan(&self, crash: testing::CrashPlan) -> Self {
         Self { crash, ..self.clone() }
     }
 
-    /// A second handle whose statements are counted; see [`testing`].
+    /// A second handle that counts its statements; see [`testing`].
     pub fn with_meter(&self, meter: testing::Meter) -> Self {
         Self { meter, ..self.clone() }
     }
@@ -115,26 +115,26 @@ impl Store {
         }
     }
 
-    /// Brings the schema up to date; each migration is one transaction and is recorded.
+    /// Updates the schema. Each migration is one transaction and is recorded.
     ///
     /// # Errors
-    /// [`Error::Migration`] when one fails or when the database is newer than this program.
+    /// [`Error::Migration`] if one fails, or if the database is newer than this program.
     pub async fn migrate(&self, migrations: &[Migration]) -> Result<(), Error> {
         migrate::run(self, migrations).await
     }
 
-    /// The migrations that this database has had, in order.
+    /// The applied migrations, in order.
     ///
     /// # Errors
-    /// The database's; one that never had any has no table for them.
+    /// Store errors; a new database has no table of migrations.
     pub async fn applied(&self) -> Result<Vec<String>, Error> {
         migrate::applied(self).await
     }
 
-    /// Runs `work` as one transaction. An error from it, or a panic, rolls everything back.
+    /// Runs `work` as one transaction. An error or a panic rolls it back.
     ///
     /// # Errors
-    /// What `work` returns, or a store error turned into `E`.
+    /// The error of `work`, or a store error converted to `E`.
     pub fn write<T, E, F>(&self, work: F) -> Pending<'_, T, E>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
@@ -144,12 +144,12 @@ impl Store {
         Pending::new(self.run_write(BTreeSet::new(), erase(work)))
     }
 
-    /// As [`Store::write`], for work that is known to write the rows with these keys. Others of
-    /// this process that named one of them go first or wait; on PostgreSQL this spares both the
-    /// repetition. Naming too few or too many costs time, never correctness.
+    /// Like [`Store::write`], for work that writes the rows with these keys. Transactions of this
+    /// process that name a common key are serialized, which avoids retries on PostgreSQL. Missing
+    /// or additional keys cost time, never correctness.
     ///
     /// # Errors
-    /// As [`Store::write`].
+    /// Like [`Store::write`].
     pub fn write_on<K, T, E, F>(
         &self,
         rows: impl IntoIterator<Item = K>,
@@ -185,10 +185,10 @@ impl Store {
         outcome
     }
 
-    /// Runs `work` on one consistent snapshot; writes in it are refused by the database.
+    /// Runs `work` on one consistent snapshot. The database refuses writes.
     ///
     /// # Errors
-    /// What `work` returns, or a store error turned into `E`.
+    /// The error of `work`, or a store error converted to `E`.
     pub fn read<T, E, F>(&self, work: F) -> Pending<'_, T, E>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
@@ -212,7 +212,7 @@ impl Store {
         }
     }
 
-    /// Prepares each statement and returns those that the database refuses, with its reason.
+    /// Prepares each statement, and returns those that the database refuses with the reasons.
     pub async fn refused(
         &self,
         statements: &'static [(&'static str, &'static str)],

@@ -1,11 +1,10 @@
 //! Schema migrations: applied once, in order, each in its own transaction.
 //!
-//! The text is the common subset with one token, `{serial}`, for an integer key that the database
-//! counts up by itself.
+//! The SQL is the common subset plus the token `{serial}`, an auto-incremented integer key.
 
 use crate::{Error, Store, Tx, params};
 
-/// One step of a service's schema.
+/// One schema change of a service.
 #[derive(Debug, Clone, Copy)]
 pub struct Migration {
     /// Unique name, `<service>-<number>-<what>`.
@@ -25,7 +24,7 @@ pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), E
     if let Some(unknown) = applied.iter().find(|name| !migrations.iter().any(|m| m.name == *name)) {
         return Err(Error::Migration {
             name: unknown.clone(),
-            reason: "the database was made by a newer version of this program; upgrade it".into(),
+            reason: "a newer version created the database; upgrade this program".into(),
         });
     }
     let missing = migrations.iter().filter(|m| !applied.iter().any(|name| name == m.name));

@@ -1,19 +1,19 @@
-//! Planned death, for tests of what a crash leaves behind.
+//! Planned crashes, for tests of the state that a crash leaves.
 //!
 //! A [`CrashPlan`] counts write transactions. At the chosen one the "process" dies: before its
-//! transaction (nothing of it is there), or right after the commit (all of it is there and nobody
-//! was told). From then on every use of the store fails, as it would for a dead process. The plan
-//! counts across all clones of a store, so the n-th write of a whole scenario can be named.
+//! transaction (no effect), or right after the commit (full effect, but nobody is notified). From
+//! then on every use of the store fails, as for a dead process. The plan counts across all clones
+//! of a store, so a scenario can name its n-th write.
 //!
-//! A [`Meter`] counts statements and their work, for tests and metrics of what an operation costs.
+//! A [`Meter`] counts statements and their work, for tests and metrics of an operation's cost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::{Error, Tx};
 
-/// Counts the statements of a store's transactions; the default does not. Work that the database
-/// asked to repeat counts each time.
+/// Counts the statements of a store's transactions; the default does not count. Repeated work
+/// counts each time.
 #[derive(Debug, Clone, Default)]
 pub struct Meter(Option<Arc<Counts>>);
 
@@ -25,7 +25,7 @@ struct Counts {
 }
 
 impl Meter {
-    /// One that counts, from 0.
+    /// A meter that counts from 0.
     pub fn counting() -> Self {
         Self(Some(Arc::default()))
     }
@@ -35,13 +35,13 @@ impl Meter {
         self.0.as_ref().map_or(0, |counts| counts.statements.swap(0, Ordering::SeqCst))
     }
 
-    /// Statements since the last [`Meter::take`], which go on being counted.
+    /// Statements since the last [`Meter::take`], without a reset.
     pub fn count(&self) -> u64 {
         self.0.as_ref().map_or(0, |counts| counts.statements.load(Ordering::SeqCst))
     }
 
-    /// SQLite's instructions since the last call, in reads and in writes; a row looked at costs a few
-    /// of them. PostgreSQL does not say.
+    /// SQLite's instructions since the last call, in reads and in writes; examining a row costs a
+    /// few. PostgreSQL does not report them.
     pub fn take_work(&self) -> (u64, u64) {
         self.0.as_ref().map_or((0, 0), |counts| {
             let take = |work: &AtomicU64| work.swap(0, Ordering::SeqCst);
@@ -58,16 +58,16 @@ impl Meter {
     }
 }
 
-/// Which side of the commit the process dies on.
+/// When the process dies relative to the commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Death {
-    /// The transaction never happened.
+    /// The transaction has no effect.
     BeforeCommit,
-    /// It is durable, but nothing after it ran.
+    /// The transaction is durable, but nothing after it runs.
     AfterCommit,
 }
 
-/// When to die; the default is never.
+/// When the process dies; the default is never.
 #[derive(Debug, Clone, Default)]
 pub struct CrashPlan(Option<Arc<Plan>>);
 
@@ -80,7 +80,7 @@ struct Plan {
 }
 
 impl CrashPlan {
-    /// Dies at write number `at` (counted from 0).
+    /// Dies at write number `at`, counted from 0.
     pub fn at(at: u64, death: Death) -> Self {
         Self(Some(Arc::new(Plan {
             at,
@@ -95,12 +95,12 @@ impl CrashPlan {
         Self::at(u64::MAX, Death::BeforeCommit)
     }
 
-    /// Writes begun so far.
+    /// Number of writes begun.
     pub fn writes(&self) -> u64 {
         self.0.as_ref().map_or(0, |plan| plan.writes.load(Ordering::SeqCst))
     }
 
-    /// Whether the planned moment has come.
+    /// Whether the process has died.
     pub fn is_dead(&self) -> bool {
         self.0.as_ref().is_some_and(|plan| plan.dead.load(Ordering::SeqCst))
     }

@@ -3,25 +3,25 @@
 use crate::postgres::Lane;
 use crate::{Error, Row, Value, postgres, sqlite};
 
-/// What runs after a successful commit.
+/// Runs after a successful commit.
 pub(crate) type Hook = Box<dyn FnOnce() + Send>;
 
-/// An open transaction. It ends with the closure that was given it.
+/// An open transaction. It ends with its closure.
 pub struct Tx<'a> {
     inner: Inner<'a>,
-    /// Set when a statement failed in a way that asks for the whole transaction to be run again.
+    /// Set if a statement failed in a way that requires the whole transaction to run again.
     pub(crate) retry: bool,
-    /// Set when a key was violated: by a row, perhaps, that is younger than this snapshot.
+    /// Set if a key was violated, possibly by a row newer than this snapshot.
     pub(crate) doubt: bool,
-    /// Where it met another transaction, if it did.
+    /// The lane of the conflicting row, if there was a conflict.
     pub(crate) met: Option<Lane>,
     pub(crate) hooks: Vec<Hook>,
-    /// Set when the database has rolled the whole transaction back by itself: nothing that is run
-    /// now would be undone with the rest.
+    /// Set if the database has rolled back the whole transaction itself: later statements would not
+    /// be part of it.
     pub(crate) lost: Option<Error>,
-    /// Statements run so far.
+    /// Number of statements run.
     pub(crate) statements: u64,
-    /// Instructions that they took, on SQLite.
+    /// Number of their instructions, on SQLite.
     pub(crate) work: u64,
 }
 
@@ -44,12 +44,12 @@ impl<'a> Tx<'a> {
         Self { inner, retry, doubt, met, lost, hooks, statements, work }
     }
 
-    /// Refuses to go on in a transaction that is gone.
+    /// Refuses to continue in a lost transaction.
     fn alive(&self) -> Result<(), Error> {
         self.lost.as_ref().map_or(Ok(()), |lost| Err(lost.again()))
     }
 
-    /// Notes whether a failure took the transaction with it. Reads have one as well.
+    /// Records whether a failure lost the transaction. This concerns reads too.
     fn lose<T>(&mut self, answer: &Result<T, Error>) {
         if let (Err(error), Inner::Sqlite(connection)) = (answer, &self.inner)
             && connection.is_autocommit()
@@ -73,11 +73,11 @@ impl<'a> Tx<'a> {
         answer
     }
 
-    /// Runs a statement and says how many rows it changed.
+    /// Runs a statement and returns the number of changed rows.
     ///
     /// # Errors
-    /// [`Error::Unique`] and [`Error::Reference`] for the keys, otherwise [`Error::Other`]. On
-    /// PostgreSQL the transaction is then over: return the error.
+    /// [`Error::Unique`] and [`Error::Reference`] for keys, otherwise [`Error::Other`]. On
+    /// PostgreSQL the transaction has then failed: return the error.
     pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
         self.alive()?;
         let answer = match &self.inner {
@@ -90,7 +90,7 @@ impl<'a> Tx<'a> {
     /// Runs a statement and returns its rows.
     ///
     /// # Errors
-    /// As [`Tx::execute`].
+    /// Like [`Tx::execute`].
     pub fn rows(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
         self.alive()?;
         let answer = match &self.inner {
@@ -100,19 +100,19 @@ impl<'a> Tx<'a> {
         self.note(params, answer)
     }
 
-    /// Runs a statement and returns its first row, if there is one.
+    /// Runs a statement and returns its first row, if any.
     ///
     /// # Errors
-    /// As [`Tx::execute`].
+    /// Like [`Tx::execute`].
     pub fn row(&mut self, sql: &str, params: &[Value]) -> Result<Option<Row>, Error> {
         Ok(self.rows(sql, params)?.into_iter().next())
     }
 
-    /// Runs `work` so that an error from it undoes what it did and nothing else: the transaction goes
-    /// on, on PostgreSQL too. For "try this candidate, or the next".
+    /// Runs `work` in a savepoint: an error rolls back its effects only, and the transaction
+    /// continues, on PostgreSQL too. For attempts such as one candidate after the other.
     ///
     /// # Errors
-    /// What `work` returns, or a store error turned into `E`.
+    /// The error of `work`, or a store error converted to `E`.
     pub fn attempt<T, E: From<Error>>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, E>,
@@ -140,14 +140,14 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Runs `hook` once the transaction is durable, and never otherwise. On SQLite hooks run in
-    /// commit order; on PostgreSQL two transactions' hooks may run in either order, so what they
-    /// carry must be absolute and versioned.
+    /// Runs `hook` after the commit, and never otherwise. On SQLite hooks run in commit order. On
+    /// PostgreSQL the hooks of two transactions may run in either order, so their effects must be
+    /// absolute and versioned.
     pub fn on_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
         self.hooks.push(Box::new(hook));
     }
 
-    /// Whether this is PostgreSQL; for the change log's horizon and for nothing else.
+    /// Whether this is PostgreSQL. Only for the change log's horizon.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner, Inner::Postgres(_))
     }

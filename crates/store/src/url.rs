@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::Error;
 
-/// Where the data is.
+/// The location of the data.
 #[derive(Debug, Clone)]
 pub enum DatabaseUrl {
     /// A file.

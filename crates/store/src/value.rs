@@ -1,4 +1,4 @@
-//! Parameters and rows in the four types that both databases share.
+//! Parameters and rows in the four types common to both databases.
 
 use crate::Error;
 
@@ -66,7 +66,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// One row of an answer.
+/// One row of a result.
 #[derive(Debug, Clone)]
 pub struct Row(pub(crate) Vec<Value>);
 
@@ -78,7 +78,7 @@ impl Row {
     /// An integer column.
     ///
     /// # Errors
-    /// [`Error::Shape`] when the column is absent, NULL or of another type; so for all accessors.
+    /// [`Error::Shape`] if the column is absent, NULL or of another type; also for all accessors.
     pub fn int(&self, index: usize) -> Result<i64, Error> {
         match self.at(index)? {
             Value::Int(value) => Ok(*value),
@@ -94,12 +94,12 @@ impl Row {
         }
     }
 
-    /// A boolean kept as 0 or 1.
+    /// A boolean stored as 0 or 1.
     pub fn bool(&self, index: usize) -> Result<bool, Error> {
         Ok(self.int(index)? != 0)
     }
 
-    /// A floating-point column; an integer is taken as one.
+    /// A floating-point column; integers are converted.
     pub fn real(&self, index: usize) -> Result<f64, Error> {
         match self.at(index)? {
             Value::Real(value) => Ok(*value),
@@ -134,7 +134,7 @@ impl Row {
         Ok(self.text_opt(index)?.map(str::to_owned))
     }
 
-    /// A typed uuid kept as text.
+    /// A typed uuid stored as text.
     pub fn id<K: newtype_uuid::TypedUuidKind>(
         &self,
         index: usize,

@@ -1,4 +1,4 @@
-//! A key that was violated by a row which the transaction could not see.
+//! A key violated by a row that the transaction could not see.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +10,8 @@ const TABLE: &[Migration] =
 const FIND: &str = "SELECT id FROM things WHERE id = ?1";
 const ADD: &str = "INSERT INTO things (id) VALUES (?1)";
 
-/// Looks first and adds what is not there; another adds it in between. The caller hears that it is
-/// there, not that a key was violated.
+/// Reads first and inserts the missing row; another transaction inserts it in between. The caller
+/// learns that the row exists, not that a key was violated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_came_in_between_is_seen_by_the_second_run() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else {
@@ -33,11 +33,11 @@ async fn a_row_that_came_in_between_is_seen_by_the_second_run() {
             Ok("added")
         })
         .await;
-    assert_eq!(seen.expect("no error"), "it is there");
+    assert_eq!(seen.expect("the second run succeeds"), "it is there");
     assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
-/// A violation that has nothing to do with anybody else is told after the second run.
+/// A violation without a concurrent transaction is reported after the second run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_violation_is_told() {
     for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {

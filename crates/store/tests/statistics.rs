@@ -1,4 +1,4 @@
-//! SQLite plans without statistics, also in a database where somebody has asked for them.
+//! SQLite plans without statistics, even in a database where somebody has run `ANALYZE`.
 
 use kilonova_store::{DatabaseUrl, Error, Migration, Store};
 
@@ -9,18 +9,23 @@ const ROWS: Migration = Migration {
 
 #[tokio::test]
 async fn what_analyze_left_is_dropped() {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let path = directory.path().join("analyzed.db");
     let url = DatabaseUrl::Sqlite(path.clone());
-    Store::open(&url).await.expect("opens").migrate(&[ROWS]).await.expect("migrated");
-    let other = rusqlite::Connection::open(&path).expect("opens");
-    other.execute_batch("ANALYZE").expect("analyzed");
+    Store::open(&url)
+        .await
+        .expect("the store opens")
+        .migrate(&[ROWS])
+        .await
+        .expect("the migration succeeds");
+    let other = rusqlite::Connection::open(&path).expect("the file opens");
+    other.execute_batch("ANALYZE").expect("ANALYZE succeeds");
     let has = "SELECT COUNT(*) FROM sqlite_master WHERE name LIKE 'sqlite_stat%'";
     let count = |connection: &rusqlite::Connection| {
-        connection.query_row(has, [], |row| row.get::<_, i64>(0)).expect("a count")
+        connection.query_row(has, [], |row| row.get::<_, i64>(0)).expect("the query succeeds")
     };
     assert!(count(&other) > 0, "ANALYZE leaves statistics");
-    let store = Store::open(&url).await.expect("opens again");
+    let store = Store::open(&url).await.expect("the store opens again");
     assert_eq!(count(&other), 0);
     let rows = store.read(|tx| tx.rows("SELECT id FROM rows_", &[])).await;
     assert_eq!(rows.map_err(|error: Error| error.to_string()).expect("readable").len(), 3);

@@ -1,14 +1,14 @@
-//! Who waits for whom inside this process, so that writers to one row queue up here and not in the
-//! database.
+//! Locks within this process that serialize writers to one row, so that they wait here and not in
+//! the database.
 //!
-//! Under `REPEATABLE READ` a transaction that waited for a row which then changed has to be run
-//! again, from the start: with many writers on one row most of the work is thrown away, and nothing
-//! says that anyone's turn ever comes. A lane is a lock for a key (the row's). A transaction takes
-//! the lanes of the rows that it is known to write before it begins, and after a conflict the lane
-//! of the row it met. Lanes keep nothing right: the database does that, between processes too.
+//! Under `REPEATABLE READ` a transaction that waited for a row which then changed must run again
+//! from the start: with many writers of one row most work is wasted, and no writer is guaranteed to
+//! proceed. A lane is a lock for the key of a row. A transaction takes the lanes of the rows that
+//! it is known to write before it begins and, after a conflict, the lane of the conflicting row.
+//! Lanes are not needed for correctness: the database ensures it, also between processes.
 //!
-//! Lanes come before a connection is taken, in the order of their numbers; otherwise those who wait
-//! for lanes could hold the connections that their holders need.
+//! Lanes are taken before a connection and in ascending order. Otherwise transactions that wait for
+//! lanes could hold the connections that the lanes' owners need.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Keys share a lane when their hashes meet: they wait without need, no more.
+/// Keys with equal hashes share a lane and only wait unnecessarily.
 const LANES: u64 = 1024;
 
-/// The number of a key's lane.
+/// The number of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lane(u64);
 
@@ -39,7 +39,7 @@ impl Lanes {
         Self((0..LANES).map(|_| Arc::default()).collect())
     }
 
-    /// Waits for all of them; they are free again when the answer is dropped.
+    /// Waits for all lanes; dropping the result releases them.
     pub(super) async fn take(&self, lanes: &BTreeSet<Lane>) -> Vec<OwnedMutexGuard<()>> {
         let mut held = Vec::with_capacity(lanes.len());
         for lane in lanes {

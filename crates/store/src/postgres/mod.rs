@@ -1,12 +1,13 @@
 //! PostgreSQL: a bounded pool, `REPEATABLE READ`, and retries.
 //!
 //! Under `REPEATABLE READ` two transactions that write the same row cannot both commit; the later
-//! is run again ([`lanes`] keeps that rare). The ledger relies on this: whoever changes what hangs
-//! on a row (a provider's allocations, a consumer's requests) writes that row too.
+//! one runs again ([`lanes`] keeps that rare). The ledger relies on this: a transaction that
+//! changes dependent rows (a provider's allocations, a consumer's requests) also writes the row
+//! they depend on.
 //!
-//! Keys are checked against what is committed now, not against the snapshot: a transaction that
-//! looked, saw no row and inserted one can violate a key all the same. What fails after that is run
-//! once more, so that the caller's own check meets the row and says what it means.
+//! Keys are checked against committed rows, not against the snapshot: a transaction that found no
+//! row and inserted one can violate a key. After such a failure the transaction runs once more, so
+//! that the caller's own check finds the row and reports it.
 
 mod lanes;
 mod session;
@@ -27,18 +28,18 @@ pub(crate) use session::Session;
 use crate::work::{Failure, Outcome, Work};
 use crate::{Error, Tx};
 
-/// How long a transaction is run again before its conflict is given to the caller.
+/// How long a transaction is retried before the caller gets its conflict.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The pause before the second run; it doubles from there.
+/// The pause before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
-/// The longest pause between two runs.
+/// The maximum pause between retries.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// Connections at most.
+/// Maximum number of connections.
 const CONNECTIONS: usize = 16;
 
 pub(crate) struct Postgres {
     pool: Pool,
-    /// One for each connection.
+    /// One thread per connection.
     threads: Threads,
     lanes: Lanes,
 }
@@ -112,9 +113,9 @@ impl Postgres {
 
 enum Ended {
     Done(Outcome),
-    /// To be run again; the lane of the row that it met, if that is known.
+    /// The transaction must run again; with the lane of the conflicting row, if known.
     Conflict(Failure, Option<Lane>),
-    /// It failed, and a key was violated on the way: a younger snapshot may tell why.
+    /// The transaction failed after a key violation: a newer snapshot may show the reason.
     Doubtful(Failure),
 }
 

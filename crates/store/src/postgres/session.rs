@@ -48,7 +48,8 @@ fn borrowed(params: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
     params.iter().map(|p| p as &(dyn ToSql + Sync)).collect()
 }
 
-/// `?3` becomes `$3`. Statements hold no literal question marks: values travel as parameters.
+/// Rewrites `?3` to `$3`. Statements contain no literal question marks, because values are
+/// parameters.
 fn rewrite(sql: &str) -> String {
     sql.replace('?', "$")
 }

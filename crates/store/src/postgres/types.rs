@@ -1,4 +1,4 @@
-//! Values on PostgreSQL's wire.
+//! Values in PostgreSQL's wire format.
 
 use bytes::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};

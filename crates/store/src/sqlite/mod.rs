@@ -1,8 +1,9 @@
 //! SQLite: one writer thread with group commit, and reader connections.
 //!
 //! The writer takes all waiting transactions (up to [`GROUP`]), runs each in a savepoint of one
-//! outer transaction and commits once, with `synchronous=FULL`: under load one fsync serves many.
-//! Nobody is answered before the commit. Hooks run on this thread, in commit order.
+//! outer transaction, and commits once with `synchronous=FULL`: under load one fsync serves many
+//! transactions. No transaction is acknowledged before the commit. Hooks run on this thread, in
+//! commit order.
 
 mod pragma;
 mod readers;
@@ -19,13 +20,13 @@ use tokio::sync::oneshot;
 use crate::work::{Outcome, Work};
 use crate::{Error, Row, Tx, Value};
 
-/// Transactions that share one commit at most.
+/// Maximum number of transactions that share one commit.
 const GROUP: usize = 128;
 
 pub(crate) struct Sqlite {
     writer: writer::Writer,
     readers: Arc<readers::Readers>,
-    /// One for each connection of the readers.
+    /// One thread per reader connection.
     threads: Pool,
 }
 
@@ -55,7 +56,8 @@ impl Sqlite {
             let reader = readers.take()?;
             reader.execute_batch("BEGIN").map_err(Error::from)?;
             let outcome = work(&mut Tx::sqlite(&reader));
-            // A failure may have ended the transaction. A reader that cannot end its own is closed.
+            // A failure may have ended the transaction. A reader that cannot end its own
+            // transaction is closed.
             if reader.is_autocommit() || reader.execute_batch("COMMIT").is_ok() {
                 readers.give(reader);
             }
@@ -79,12 +81,12 @@ impl ToSql for Value {
     }
 }
 
-/// Instructions that the last run of a statement took.
+/// The number of instructions of a statement's last run.
 fn work(statement: &rusqlite::Statement<'_>) -> u64 {
     u64::try_from(statement.reset_status(StatementStatus::VmStep)).unwrap_or(0)
 }
 
-/// Rows changed; adds the work that it took.
+/// Returns the number of changed rows, and adds the statement's work.
 pub(crate) fn execute(
     connection: &Connection,
     sql: &str,
@@ -97,7 +99,7 @@ pub(crate) fn execute(
     Ok(changed? as u64)
 }
 
-/// The rows; adds the work that it took.
+/// Returns the rows, and adds the statement's work.
 pub(crate) fn rows(
     connection: &Connection,
     sql: &str,

@@ -1,5 +1,5 @@
-//! How a connection is set up. `synchronous=FULL` in WAL mode means that an answered write is on
-//! the disk.
+//! The setup of a connection. With `synchronous=FULL` in WAL mode an acknowledged write is on the
+//! disk.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,8 +13,8 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     let connection = Connection::open(path)
         .map_err(|e| Error::Open(format!("cannot open the database {}: {e}", path.display())))?;
     connection.set_prepared_statement_cache_capacity(512);
-    // Without it SQLite looks at the bound values when it plans, and prepares a statement anew each
-    // time that others are bound: the cache above would be for nothing.
+    // Without this, SQLite plans with the bound values and prepares a statement again when they
+    // change, which defeats the cache above.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.busy_timeout(Duration::from_secs(10))?;
     connection.execute_batch(
@@ -28,8 +28,9 @@ pub(super) fn durable(connection: &Connection) -> Result<(), Error> {
     forget_statistics(connection)
 }
 
-/// Drops what `ANALYZE` has left. By the statistics of a small cloud SQLite plans to walk tables, and
-/// goes on when they have grown; without any it goes by the indexes, as the plans' test has seen.
+/// Drops the statistics of `ANALYZE`. With the statistics of a small cloud SQLite plans to scan
+/// tables, and keeps doing so when they have grown. Without statistics it uses the indexes, as the
+/// test of the plans verifies.
 fn forget_statistics(connection: &Connection) -> Result<(), Error> {
     let analyzed = "SELECT name FROM sqlite_master WHERE name LIKE 'sqlite\\_stat_' ESCAPE '\\'";
     let mut statement = connection.prepare(analyzed)?;
@@ -40,13 +41,13 @@ fn forget_statistics(connection: &Connection) -> Result<(), Error> {
         connection.execute_batch(&format!("DROP TABLE {table}"))?;
     }
     if !tables.is_empty() {
-        tracing::info!("dropped the statistics that ANALYZE had left in the database");
+        tracing::info!("dropped the statistics of ANALYZE from the database");
     }
     Ok(())
 }
 
 pub(super) fn read_only(connection: &Connection) -> Result<(), Error> {
-    // Pages that all readers want are in the system's cache; each needs few of its own.
+    // The system's cache has the pages that all readers need; each reader needs few of its own.
     connection.execute_batch("PRAGMA query_only=ON; PRAGMA cache_size=-2048;")?;
     Ok(())
 }

@@ -1,16 +1,17 @@
 //! The writer thread.
 //!
 //! ```text
-//!   receive one ──► BEGIN IMMEDIATE ──► each waiting job in a savepoint ──► COMMIT ──► hooks, answers
+//!   receive one ──► BEGIN IMMEDIATE ──► each waiting job in a savepoint ──► COMMIT ──► hooks,
+//! answers
 //! ```
 //!
-//! A job that fails or panics is rolled back to its savepoint; the others are not touched. When the
-//! commit itself fails, every job of the group is answered with that failure.
+//! A job that fails or panics is rolled back to its savepoint; the others are unaffected. If the
+//! commit itself fails, every job of the group gets that failure.
 //!
-//! Some failures (a full disk, an I/O error, no memory) make SQLite roll the outer transaction back
-//! by itself, whatever savepoints there are. The connection is in autocommit mode then, and a
-//! savepoint would open a transaction of its own. So the group ends there: the jobs that had run are
-//! answered with the failure, and those that still wait begin a new group.
+//! Some failures (a full disk, an I/O error, no memory) make SQLite roll back the outer transaction
+//! despite savepoints. The connection is then in autocommit mode, and a savepoint would open a
+//! transaction of its own. So the group ends there: the jobs that have run get the failure, and the
+//! waiting ones begin a new group.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
@@ -23,7 +24,7 @@ use crate::tx::Hook;
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Tx};
 
-/// Transactions that wait at most.
+/// Maximum number of waiting transactions.
 const QUEUE: usize = 4096;
 
 /// A transaction that waits for the writer.
@@ -32,7 +33,7 @@ pub(super) struct Job {
     answer: oneshot::Sender<Outcome>,
 }
 
-/// A job that succeeded, to be answered once the group's commit has succeeded or failed.
+/// A successful job that waits for the commit of its group.
 struct Finish {
     hooks: Vec<Hook>,
     answer: oneshot::Sender<Outcome>,
@@ -44,7 +45,7 @@ impl Job {
         Self { work, answer }
     }
 
-    /// Runs it in a savepoint; `None` when it failed, was rolled back and has been answered.
+    /// Runs it in a savepoint. `None` if it failed; it was then rolled back and answered.
     fn run(mut self, connection: &Connection) -> Option<Finish> {
         if let Err(error) = connection.execute_batch("SAVEPOINT job") {
             drop(self.answer.send(Err(Error::from(error).into())));
@@ -53,7 +54,7 @@ impl Job {
         let mut tx = Tx::sqlite(connection);
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
         let hooks = std::mem::take(&mut tx.hooks);
-        // A job whose transaction is gone has failed, whatever it says itself.
+        // A job whose transaction was lost has failed, whatever it returns.
         let ended = match (outcome, tx.lost.take()) {
             (Ok(Ok(_)), Some(lost)) => Ok(Err(Failure::Store(lost))),
             (outcome, _) => outcome,
@@ -76,14 +77,14 @@ impl Job {
         None
     }
 
-    /// Answers it without having run it.
+    /// Answers it without running it.
     fn refuse(self, error: &Error) {
         drop(self.answer.send(Err(error.again().into())));
     }
 }
 
 impl Finish {
-    /// Runs the hooks and answers; `failure` is the commit's.
+    /// Runs the hooks and answers; `failure` is the commit's error.
     fn end(self, failure: Option<&Error>) {
         let outcome = match failure {
             None => {
@@ -96,7 +97,7 @@ impl Finish {
     }
 }
 
-/// Undoes a job. When even that fails nothing of the group is kept.
+/// Rolls back a job. If that fails, the whole group is rolled back.
 fn roll_back(connection: &Connection) {
     if connection.is_autocommit() {
         return;
@@ -143,7 +144,7 @@ fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>) {
             continue;
         }
         let mut finishes = Vec::new();
-        // The first job is always run; the rest while the transaction is there.
+        // The first job always runs; the others run while the transaction exists.
         while !connection.is_autocommit()
             && let Some(job) = waiting.next()
         {
@@ -158,7 +159,7 @@ fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>) {
     }
 }
 
-/// Commits the group; after a failure there is no transaction.
+/// Commits the group. After a failure there is no transaction.
 fn commit(connection: &Connection) -> Result<(), Error> {
     if connection.is_autocommit() {
         let lost = "a statement of the same group failed, and the database undid the whole group";
