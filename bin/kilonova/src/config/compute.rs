@@ -57,6 +57,7 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
         nova_elsewhere: ["endpoint_override", "auth_url"]
             .iter()
             .any(|option| file.get("nova", option).is_some()),
+        newest_microversion: usual.newest_microversion,
     })
 }
 

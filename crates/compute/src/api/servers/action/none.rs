@@ -43,7 +43,7 @@ async fn exists(request: ActionRequest) -> Result<(), Fault> {
     request.read(|_, _| Ok(())).await
 }
 
-/// Guests are request for a new password by an agent in them, which none has.
+/// Changing a password needs an agent in the guest, which no guest has.
 pub(super) async fn password(request: ActionRequest) -> Result<Response, Fault> {
     const WHY: &str = "QEMU guest agent is not enabled";
     request
