@@ -2,7 +2,7 @@
 
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ServerId};
-use kilonova_node_api::{DeviceKind, HandleSlot};
+use kilonova_node_api::{Device, DeviceKind, HandleSlot};
 use kilonova_placement::World;
 use kilonova_store::testing::Meter;
 use kilonova_store::{Store, params};
@@ -205,5 +205,34 @@ async fn contradictions_are_refused_and_change_nothing() {
             .await;
         assert!(matches!(stolen, Err(Error::Report { .. })), "{name}");
         assert_eq!(before, everything(&store).await, "{name}");
+    }
+}
+
+/// A card with `count` virtual functions, each a device with a deployable of its own.
+fn functions(count: usize) -> Vec<Device> {
+    let function = |number: usize| {
+        let address = format!("0000:{:02x}:{:02x}.{}", number >> 8, (number >> 3) & 31, number & 7);
+        let slots = vec![HandleSlot::Pci { address: address.clone() }];
+        let mut one = device(&address, DeviceKind::Nic, &format!("vf{number}"), "CUSTOM_VF", slots);
+        one.card = Some("0000:ff:00.0".into());
+        let facts = (0..4).map(|at| (format!("fact{at}"), format!("{number}")));
+        one.deployables[0].facts = facts.collect();
+        one
+    };
+    (0..count).map(function).collect()
+}
+
+#[tokio::test]
+async fn two_thousand_functions_of_a_card_are_reported() {
+    for (name, store, _guard) in stores().await {
+        let mut devices = functions(2000);
+        let first = report(&store, devices.clone()).await.expect("the report is accepted");
+        assert_eq!(first.len(), 2000, "{name}");
+        devices[7].model = "another".into();
+        devices.pop();
+        let second = report(&store, devices).await.expect("the report is accepted");
+        assert_eq!(second.len(), 1999, "{name}");
+        assert_eq!(count(&store, HANDLES).await, 1999, "{name}");
+        assert_eq!(audit(&store).await, [""; 0], "{name}");
     }
 }

@@ -141,8 +141,10 @@ impl Collector {
             }
             devices.push(device);
         }
+        let mut reported: BTreeSet<String> =
+            devices.iter().map(|device| device.address.clone()).collect();
         for trouble in self.problems.iter().filter(|trouble| trouble.fatal) {
-            if !devices.iter().any(|device| device.address == trouble.address) {
+            if reported.insert(trouble.address.clone()) {
                 let health = Health::Failed { reason: trouble.reason.clone(), since: None };
                 let kind = match PciAddress::parse(&trouble.address) {
                     Some(place) => {
@@ -199,6 +201,8 @@ fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
     }
 }
 
+/// Names the deployables of a card. A generated name is the first free one of the address, the class after it,
+/// and the class with a number. Each class continues from its last number, so that the time is linear.
 fn name(address: &str, parts: Vec<(Named, Deployable)>) -> Vec<Deployable> {
     let mut taken: BTreeSet<String> = parts
         .iter()
@@ -207,20 +211,31 @@ fn name(address: &str, parts: Vec<(Named, Deployable)>) -> Vec<Deployable> {
             Named::ByCard => None,
         })
         .collect();
+    let mut last: BTreeMap<String, u32> = BTreeMap::new();
     let mut named_parts = Vec::new();
     for (named, part) in parts {
         let name = match named {
             Named::So(name) => name,
             Named::ByCard => {
                 let class = format!("{address}_{}", part.resource_class);
-                let further = (2..).map(|number| format!("{class}_{number}"));
-                let mut names = [address.to_owned(), class.clone()].into_iter().chain(further);
-                let free = names.find(|name| !taken.contains(name)).unwrap_or(class);
-                taken.insert(free.clone());
+                let number = last.entry(class.clone()).or_insert(0);
+                let mut free = numbered(address, &class, *number);
+                while !taken.insert(free.clone()) {
+                    *number += 1;
+                    free = numbered(address, &class, *number);
+                }
                 free
             }
         };
         named_parts.push(Deployable { name, ..part });
     }
     named_parts
+}
+
+fn numbered(address: &str, class: &str, number: u32) -> String {
+    match number {
+        0 => address.to_owned(),
+        1 => class.to_owned(),
+        more => format!("{class}_{more}"),
+    }
 }

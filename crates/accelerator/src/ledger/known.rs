@@ -1,7 +1,7 @@
-//! The rows that the database has of a host's hardware, indexed, so that applying a report takes time in
-//! proportion to the number of functions.
+//! The stored rows of a host's hardware, indexed, so that the time to apply a report is linear in the
+//! number of functions.
 //!
-//! It must never write.
+//! This module must never write.
 
 use std::collections::HashMap;
 

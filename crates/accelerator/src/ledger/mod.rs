@@ -20,6 +20,7 @@ mod exclusions;
 mod hand_over;
 mod health;
 mod history;
+mod known;
 pub mod orders;
 mod plan;
 mod ports;

@@ -11,6 +11,7 @@ use kilonova_store::{Tx, params};
 use kilonova_wire::time::now_micros;
 
 use super::exclusions::is_mixed;
+use super::known::Known;
 use super::orders::function_trait;
 use super::plan::{DeployablePlan, DevicePlan, plan, units};
 use super::unchanged;
@@ -27,14 +28,6 @@ const FUNCTION: &str = "function_id";
 /// Maximum number of characters of a reason that are stored.
 const MAX_REASON: usize = 1000;
 
-/// The rows of a host.
-struct Known {
-    devices: Vec<DeviceRow>,
-    deployables: Vec<DeployableRow>,
-    attributes: Vec<AttributeRow>,
-    handles: Vec<HandleRow>,
-}
-
 /// Makes the rows match `devices`, the complete hardware of a host, and returns the children of the
 /// host's provider for Placement. Writes nothing if nothing changed.
 ///
@@ -45,12 +38,7 @@ pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<Pro
     if let Some(specs) = unchanged::if_unchanged(tx, host, devices, &cards)? {
         return Ok(specs);
     }
-    let known = Known {
-        devices: devices::of_host(tx, host)?,
-        deployables: deployables::of_host(tx, host)?,
-        attributes: attributes::of_host(tx, host)?,
-        handles: handles::of_host(tx, host)?,
-    };
+    let known = Known::read(tx, host)?;
     let now = now_micros();
     let mut seen = Seen::default();
     let mixed = mixed_cards(&cards, &known);
@@ -93,7 +81,7 @@ fn loaded(part: &DeployablePlan<'_>, known: &Known) -> Option<String> {
     if part.deployable.facts.contains_key(FUNCTION) {
         return None;
     }
-    let row = known.deployables.iter().find(|row| row.provider == part.provider)?;
+    let row = known.deployable(part.provider)?;
     function_trait(&row.driver, row.function.as_deref()?)
 }
 
@@ -116,14 +104,13 @@ fn unreadable<'a>(cards: &[DevicePlan<'_>], known: &'a Known) -> Vec<&'a Deploya
 
 /// The provider of a deployable that the host cannot read now. All of it is reserved.
 fn as_last_reported(row: &DeployableRow, known: &Known) -> ProviderSpec {
-    let of_row = |trait_: &&AttributeRow| {
-        trait_.deployable_id == row.id && trait_.reported && trait_.name.starts_with("traits")
-    };
+    let is_trait = |one: &&AttributeRow| one.reported && one.name.starts_with("traits");
+    let traits = known.attributes_of(row.id).iter().filter(is_trait);
     ProviderSpec {
         id: row.provider,
         name: row.name.clone(),
         inventories: units(&row.resource_class, row.handles, handles::ALL),
-        traits: known.attributes.iter().filter(of_row).map(|one| one.value.clone()).collect(),
+        traits: traits.map(|one| one.value.clone()).collect(),
     }
 }
 
@@ -145,7 +132,7 @@ fn mixed_cards<'a>(cards: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'
         known.deployables.iter().map(|row| (row.id, row.device_id)).collect();
     let card_of: BTreeMap<i64, &str> =
         known.devices.iter().map(|row| (row.id, row.card.as_str())).collect();
-    for handle in known.handles.iter().filter(|handle| handle.state != "free") {
+    for handle in known.handles().filter(|handle| handle.state != "free") {
         let device = device_of.get(&handle.deployable_id);
         if let Some(card) = device.and_then(|id| card_of.get(id)) {
             of_card.entry(card).or_default().push(&handle.key);
@@ -158,7 +145,7 @@ fn mixed_cards<'a>(cards: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'
 /// The effective health of a device: an acknowledged event does not count.
 fn effective_health(card: &DevicePlan<'_>, known: &Known, now: i64) -> DeviceHealth {
     let reported = &card.device.health;
-    let row = known.devices.iter().find(|row| row.address == card.device.address);
+    let row = known.device_at(&card.device.address);
     let event = reported.since();
     let acknowledged = event.is_some() && row.and_then(|row| row.acknowledged) >= event;
     if acknowledged || *reported == Health::Healthy {
@@ -197,7 +184,7 @@ fn apply_device(
         mixed: mixed.contains(card.address()),
         health: effective_health(card, known, now),
     };
-    let Some(row) = known.devices.iter().find(|row| row.address == device.address) else {
+    let Some(row) = known.device_at(&device.address) else {
         return Ok(devices::insert(tx, host, &wanted, now)?);
     };
     let same = row.present
@@ -224,9 +211,9 @@ fn apply_deployable(
     now: i64,
 ) -> Result<i64, Error> {
     let deployable = part.deployable;
-    let device = known.devices.iter().find(|row| row.id == device_id);
+    let device = known.device(device_id);
     let maintaining = device.is_some_and(DeviceRow::is_maintaining);
-    let Some(row) = known.deployables.iter().find(|row| row.provider == part.provider) else {
+    let Some(row) = known.deployable(part.provider) else {
         if let Some(other) = deployables::host_of(tx, part.provider)? {
             return Err(Error::Report {
                 host: host.to_owned(),
@@ -272,8 +259,7 @@ fn apply_attributes(
     now: i64,
 ) -> Result<(), Error> {
     let wanted = part.attributes();
-    let of_part = |row: &&AttributeRow| row.deployable_id == deployable_id && row.reported;
-    let have = || known.attributes.iter().filter(of_part);
+    let have = || known.attributes_of(deployable_id).iter().filter(|row| row.reported);
     for row in have().filter(|row| !wanted.iter().any(|(name, _)| *name == row.name)) {
         tx.execute(attributes::DELETE, params![row.id])?;
     }
@@ -311,7 +297,7 @@ fn apply_handles(
     now: i64,
 ) -> Result<usize, Error> {
     let mut have: BTreeMap<&HandleKey, Vec<&HandleRow>> = BTreeMap::new();
-    for row in known.handles.iter().filter(|row| row.deployable_id == deployable_id) {
+    for row in known.handles_of(deployable_id) {
         have.entry(&row.key).or_default().push(row);
     }
     for key in wanted.keys() {
@@ -352,8 +338,7 @@ fn drop_deployables(
 ) -> Result<BTreeSet<i64>, Error> {
     let mut kept = BTreeSet::new();
     for row in known.deployables.iter().filter(|row| !seen.deployables.contains(&row.id)) {
-        let of_row = |device: &&DeviceRow| device.id == row.device_id;
-        let disabled = known.devices.iter().find(of_row).is_some_and(DeviceRow::is_maintaining);
+        let disabled = known.device(row.device_id).is_some_and(DeviceRow::is_maintaining);
         if apply_handles(tx, row.id, &BTreeMap::new(), known, now)? == 0 && !disabled {
             tx.execute(attributes::DELETE_OF, params![row.id])?;
             tx.execute(deployables::DELETE, params![row.id])?;
