@@ -160,7 +160,7 @@ async fn a_token_is_used_by_one_host_once() {
         .join(&plain, &token, "a", addresses(1))
         .await
         .expect_err("a URL without TLS is refused");
-    assert!(said.to_string().contains("looks like https://"), "{said}");
+    assert!(said.to_string().contains("such as https://"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,11 +196,11 @@ async fn certificates_that_do_not_count_are_told_with_a_way_back() {
     let foreign = Authority::load(&made, &key).expect("it parses");
     let of_another =
         at(&foreign, &known, now_micros(), DAY).remote().expect("the client is created");
-    refused(&of_another, "is not of the control plane's authority").await;
+    refused(&of_another, "is not from the control plane's authority").await;
     let old = at(&ours, &known, now_micros() - 100 * DAY, 90 * DAY)
         .remote()
         .expect("the client is created");
-    refused(&old, "takes the certificate of this host for expired").await;
+    refused(&old, "considers the certificate of this host expired").await;
     let believes =
         Known { authority: made, ..known.clone() }.remote().expect("the client is created");
     refused(&believes, "not the control plane that this host joined").await;

@@ -117,7 +117,7 @@ fn what_the_operator_gave_is_checked_before_anything_is_made() {
         }
         assert!(!cloud.place.file("hosts").exists());
     };
-    refused("127.0.0.1:1", &word, "virtlab606", &["no URL of a control plane"]);
+    refused("127.0.0.1:1", &word, "virtlab606", &["not a URL of a control plane"]);
     refused(&url, &word, "nowhere", &["no host nowhere"]);
     refused(&url, &cloud.place.write("empty", ""), "virtlab606", &["the token is empty"]);
     refused(&url, &cloud.place.file("missing"), "virtlab606", &["cannot read", "missing"]);

@@ -29,7 +29,7 @@ fn what_is_wrong_in_the_configuration_is_named_by_file_line_group_and_option() {
         ("[api]\n# why\nlissten = x\n", &["kilonova.conf:3: ", "[api] lissten", "not known"]),
         ("[API]\nlisten = 127.0.0.1:1\n", &["kilonova.conf:2: ", "[API] listen", "not known"]),
         ("stray = 1\n", &["kilonova.conf:1: ", "[DEFAULT] stray", "option is not known"]),
-        ("[DEFAULT]\ndebug\n", &["kilonova.conf:2: ", "[DEFAULT] debug", "no value"]),
+        ("[DEFAULT]\ndebug\n", &["kilonova.conf:2: ", "[DEFAULT] debug", "missing value"]),
         ("[DEFAULT]\ndebug = maybe\n", &["kilonova.conf:2: ", "[DEFAULT] debug", "maybe"]),
         ("[DEFAULT]\ndebug = true # yes\n", &["kilonova.conf:2: ", "debug", "true # yes"]),
         ("[api]\nlisten = 8774\n", &["kilonova.conf:2: ", "[api] listen", "ADDRESS:PORT"]),

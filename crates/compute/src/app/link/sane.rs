@@ -303,7 +303,7 @@ mod tests {
             ("a slot", |r| {
                 r.devices[0].deployables[0].slots.push(HandleSlot::Pci { address: "a\n".into() });
             }),
-            ("room", |r| {
+            ("number of slots", |r| {
                 let slot = HandleSlot::Mdev { mdev_type: "nvidia-35".into(), count: u32::MAX };
                 r.devices[0].deployables[0].slots.push(slot);
             }),
