@@ -171,7 +171,7 @@ async fn a_server_without_a_host_says_why_and_whether_there_is_room_now() {
             .collect();
         assert_eq!(changes, ["freed", "taken"], "{gone}");
         assert_eq!(gone["actions"][0]["action"], "delete");
-        assert!(next(&gone).contains("Nothing: it is gone"), "{gone}");
+        assert!(next(&gone).contains("Nothing: it is deleted and holds no resources."), "{gone}");
         cloud.sweep(&up, "told").await;
     }
 }
@@ -194,7 +194,7 @@ async fn what_a_deleted_server_left_on_a_lost_host_is_told() {
         up.start_node(&cloud, "a").await;
         up.hosts_have_dropped(&cloud).await;
         let told = explained(&up, &id).await;
-        assert!(next(&told).contains("Nothing: it is gone"), "{told}");
+        assert!(next(&told).contains("Nothing: it is deleted and holds no resources."), "{told}");
         cloud.sweep(&up, "left").await;
     }
 }

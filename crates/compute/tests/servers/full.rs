@@ -60,7 +60,7 @@ async fn a_full_disk_is_said_by_every_service() {
                     answer.body
                 );
                 if answer.status == 507 {
-                    assert!(answer.body.to_string().contains("no space left"), "{}", answer.body);
+                    assert!(answer.body.to_string().contains("storage is full"), "{}", answer.body);
                     said.insert(service, true);
                 }
             }

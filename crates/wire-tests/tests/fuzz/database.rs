@@ -64,7 +64,7 @@ fn check(service: &str, place: &str, answer: &(u16, HeaderMap, Value), status: u
     let again = headers.get("retry-after").map(axum::http::HeaderValue::as_bytes);
     let expected = (status == 503).then_some(&b"1"[..]);
     assert_eq!(again, expected, "{place}: when to try again");
-    let words = if status == 503 { "Try again shortly." } else { "no space left" };
+    let words = if status == 503 { "Try again shortly." } else { "storage is full" };
     assert!(body.to_string().contains(words), "{place}: {body}");
     assert!(
         !body.to_string().contains("by plan"),
