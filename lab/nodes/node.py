@@ -17,7 +17,7 @@ from stack import Wrong
 
 READY = re.compile(r"node: [0-9.]+ READY (\S+)")
 PATIENCE = float(os.environ.get("KILONOVA_LAB_PATIENCE", "1"))
-# Collected from a node when something went wrong.
+# Collected from a node after a failure.
 LOGS = ("/var/log/agent.log", "/var/log/journal.log", "/var/log/libvirt", "/etc/mdevctl.d", "/etc/libvirt/qemu",
         "/var/lib/kilonova-agent")
 

@@ -14,7 +14,7 @@ from scenarios import hosts, live
 CONFIG = "/etc/kilonova/agent.conf"
 IDENTITY = "/var/lib/kilonova-agent/identity.json"
 OWN = "libvirtd.socket libvirtd-ro.socket libvirtd-admin.socket"
-# What openssl needs to sign something of last year.
+# Arguments of openssl for a signature with a date in the past.
 PAST = """\
     [ca]
     default_ca = own
@@ -111,7 +111,7 @@ def let_in_again(lab, node, ident):
     lab.cloud.hosts([one.name for one in lab.nodes])
     lab.tick("it joined again, and the running agent was let in")
     said = lab.cloud.said(ident, lambda said: said.ticks and said.ticks[-1] > before, "its guest counts on")
-    # What a guest said before it was sent here is not in the log.
+    # The log does not contain a guest's earlier messages from the other host.
     lab.tick("its guest counts on, and was not booted again", said.boots <= 1, f"{said.boots} boots")
     clean(lab, ident)
 

@@ -37,7 +37,7 @@ impl Caller {
         &self.enforcer
     }
 
-    /// Whether the rule allows the caller to act on the target.
+    /// True if the rule allows the caller to act on the target.
     pub fn allows(&self, rule: &str, target: Target<'_>) -> bool {
         self.enforcer.allows(&self.context, rule, target)
     }

@@ -28,7 +28,7 @@ impl Enforcer {
         Self::new(Arc::new(policy), dialect)
     }
 
-    /// Whether the rule allows the caller to act on the target.
+    /// True if the rule allows the caller to act on the target.
     pub fn allows(&self, caller: &Context, rule: &str, target: Target<'_>) -> bool {
         self.policy.allows(rule, &credentials(caller), target)
     }

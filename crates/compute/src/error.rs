@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a claim failed for lack of resources, so that the caller should try the next
+    /// True if a claim failed for lack of resources, so that the caller should try the next
     /// candidate.
     pub fn is_lack_of_room(&self) -> bool {
         match self {

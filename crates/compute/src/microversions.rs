@@ -216,7 +216,7 @@ pub const fn between(first: Microversion, gone: Microversion) -> Span {
 }
 
 impl Span {
-    /// Whether it exists in a microversion.
+    /// True if it exists in a microversion.
     pub fn has(self, version: Microversion) -> bool {
         version >= self.first && self.gone.is_none_or(|gone| version < gone)
     }

@@ -53,7 +53,7 @@ pub struct Options {
     pub scheduler: Rules,
     /// `[pci] alias`: the aliases that flavors may request.
     pub pci_aliases: Aliases,
-    /// Whether `[nova]` names an external Nova, which has the servers on the hosts that report here
+    /// True if `[nova]` names an external Nova, which has the servers on the hosts that report here
     /// and uses the devices through the Cyborg API.
     pub nova_elsewhere: bool,
     /// The newest microversion of the compute API that is served. Only tests choose another one.

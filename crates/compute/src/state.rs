@@ -114,12 +114,12 @@ impl Compute {
         }
     }
 
-    /// Whether a host that is known has not been heard of for so long that nobody waits for it.
+    /// True if a host that is known has not been heard of for so long that nobody waits for it.
     pub(crate) fn host_is_lost(&self, host: &str, now: i64) -> bool {
         self.fleet.by_name(host).is_some_and(|host| !host.is_up(now))
     }
 
-    /// Whether an operator said that a host is dead: nothing runs there.
+    /// True if an operator said that a host is dead: nothing runs there.
     pub(crate) fn host_is_declared_dead(&self, host: &str) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())
     }
@@ -142,7 +142,7 @@ impl Compute {
         }
     }
 
-    /// Whether a host was heard of lately.
+    /// True if a host was heard of lately.
     pub fn host_is_up(&self, host: &str) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))
     }

@@ -19,7 +19,7 @@ pub struct DeviceProblem {
     pub address: String,
     /// The reason, for the operator.
     pub reason: String,
-    /// Whether the device exists and is reported as failed.
+    /// True if the device exists and is reported as failed.
     pub fatal: bool,
 }
 

@@ -158,7 +158,7 @@ impl MdevConfig {
         Ok(config)
     }
 
-    /// Whether any type is enabled.
+    /// True if any type is enabled.
     pub fn is_enabled(&self) -> bool {
         !self.groups.is_empty()
     }
@@ -189,7 +189,7 @@ impl MdevConfig {
     }
 }
 
-/// Whether an address has the form `mtty_mtty`.
+/// True if an address has the form `mtty_mtty`.
 fn is_virtual(address: &str) -> bool {
     let word = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')

@@ -64,7 +64,7 @@ impl KernelObject {
         }
     }
 
-    /// Whether both are the same kernel object, regardless of type.
+    /// True if both are the same kernel object, regardless of type.
     pub fn same_place(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Mdev(one), Self::Mdev(other)) => one.uuid == other.uuid,

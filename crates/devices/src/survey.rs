@@ -16,7 +16,7 @@ use crate::{DeviceProblem, Discovery, Error, PciFunction, Sysfs, Watch, parents,
 pub struct UsableCard {
     /// `0000:84:00.0`, or `mtty_mtty` for a virtual parent.
     pub address: String,
-    /// What it is.
+    /// Its kind.
     pub kind: DeviceKind,
     /// Four hex digits, empty for a virtual parent.
     pub vendor_id: String,

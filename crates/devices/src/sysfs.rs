@@ -22,7 +22,7 @@ pub trait Sysfs: Send + Sync + 'static {
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
     /// Writes a value to an attribute.
     fn write(&self, path: &str, value: &str) -> io::Result<()>;
-    /// Whether the path exists.
+    /// True if the path exists.
     fn exists(&self, path: &str) -> bool;
     /// The path with all links resolved, still relative to the root.
     fn real(&self, path: &str) -> io::Result<String>;

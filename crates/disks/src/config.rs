@@ -10,9 +10,9 @@ pub struct DisksConfig {
     pub instances_path: PathBuf,
     /// Identifies the host in its guests' records. Default: `/etc/machine-id`.
     pub machine_id: Option<String>,
-    /// Whether cached images are converted to raw (`[DEFAULT] force_raw_images`).
+    /// True if cached images are converted to raw (`[DEFAULT] force_raw_images`).
     pub force_raw_images: bool,
-    /// Whether every guest gets a config drive (`[DEFAULT] force_config_drive`). Upstream's default
+    /// True if every guest gets a config drive (`[DEFAULT] force_config_drive`). Upstream's default
     /// is no; here a guest has no other source of its keys.
     pub force_config_drive: bool,
     /// The program that creates ISO 9660 images (`[DEFAULT] mkisofs_cmd`).
@@ -22,7 +22,7 @@ pub struct DisksConfig {
     pub default_ephemeral_format: String,
     /// The domain appended to host names without one (`[api] dhcp_domain`).
     pub dhcp_domain: String,
-    /// Whether unused base images are removed (`[image_cache] remove_unused_base_images`).
+    /// True if unused base images are removed (`[image_cache] remove_unused_base_images`).
     pub remove_unused_base_images: bool,
     /// How long an unused base image is kept (`[image_cache]
     /// remove_unused_original_minimum_age_seconds`).

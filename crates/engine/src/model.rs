@@ -37,7 +37,7 @@ impl Inventory {
         self.capacity().saturating_sub(self.used).min(self.max_unit).max(0)
     }
 
-    /// Whether one request for this amount is valid here and fits.
+    /// True if one request for this amount is valid here and fits.
     pub(crate) fn admits(&self, amount: i64) -> bool {
         amount <= self.room()
             && amount >= self.min_unit

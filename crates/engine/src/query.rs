@@ -36,7 +36,7 @@ pub struct Group {
 pub struct Query {
     /// The groups, at most one of them unsuffixed.
     pub groups: Vec<Group>,
-    /// Whether suffixed groups must come from pairwise different providers
+    /// True if suffixed groups must come from pairwise different providers
     /// (`group_policy=isolate`).
     pub isolate: bool,
     /// Sets of suffixes. One of the providers of a set must be an ancestor of, or equal to, all of
@@ -93,7 +93,7 @@ impl Group {
         *self == Self { suffix: self.suffix.clone(), ..Self::default() }
     }
 
-    /// Whether the group takes part. An empty unsuffixed group does not.
+    /// True if the group takes part. An empty unsuffixed group does not.
     pub(crate) fn counts(&self) -> bool {
         !(self.suffix.is_empty() && self.is_empty())
     }

@@ -31,7 +31,7 @@ impl Default for Revoked {
 }
 
 impl Revoked {
-    /// Whether a certificate is revoked.
+    /// True if a certificate is revoked.
     pub fn has(&self, serial: &str) -> bool {
         self.all.read().unwrap_or_else(PoisonError::into_inner).contains_key(serial)
     }

@@ -75,7 +75,7 @@ pub fn mappings(text: &str) -> Result<Vec<(String, String)>, String> {
     Ok(all)
 }
 
-/// Whether the kernel accepts it as a link name and neither `ip` nor `nft` interprets it otherwise.
+/// True if the kernel accepts it as a link name and neither `ip` nor `nft` interprets it otherwise.
 fn is_link_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '@');
     (1..=15).contains(&name.len()) && name.chars().all(good) && !name.starts_with(['-', '.'])

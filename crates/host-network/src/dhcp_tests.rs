@@ -1,3 +1,5 @@
+//! Tests of dnsmasq's configuration.
+
 use kilonova_node_api::Filters;
 
 use super::*;

@@ -99,7 +99,7 @@ impl Space {
         run_in(self.0.id(), role)
     }
 
-    /// Whether the echo server at an address answers.
+    /// True if the echo server at an address answers.
     fn reaches(&self, from: &str, to: &str) -> bool {
         reaches(self.0.id(), from, to)
     }

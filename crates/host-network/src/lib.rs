@@ -42,7 +42,7 @@ pub struct HostNetwork {
 /// The result of this process's last run.
 #[derive(Default)]
 struct Last {
-    /// Whether all our objects have been removed.
+    /// True if all our objects have been removed.
     clean: bool,
     /// The rules, and the table as the kernel lists it.
     rules: Option<(String, Vec<u8>)>,

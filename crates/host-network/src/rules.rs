@@ -246,7 +246,7 @@ fn port(
     writeln!(out, "\t}}")
 }
 
-/// Whether it is a MAC address; anything else never enters a rule.
+/// True if it is a MAC address; anything else never enters a rule.
 fn is_mac(text: &str) -> bool {
     let parts: Vec<&str> = text.split(':').collect();
     let byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());

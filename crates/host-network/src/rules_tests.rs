@@ -1,3 +1,5 @@
+//! Tests of the rules for nftables.
+
 use kilonova_node_api::{AllowedAddressPair, FilterGroup, FilterGroupMembers};
 
 use super::*;

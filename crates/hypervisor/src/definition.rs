@@ -51,7 +51,7 @@ impl Definition {
         }
     }
 
-    /// Whether both definitions describe the same hardware. Names, guest metadata, the recorded
+    /// True if both definitions describe the same hardware. Names, guest metadata, the recorded
     /// verb and network interfaces can change under a running guest; hardware cannot.
     pub fn same_machine(&self, other: &Self) -> bool {
         self.server == other.server

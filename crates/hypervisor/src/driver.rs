@@ -53,7 +53,7 @@ pub enum MigrationState {
 }
 
 impl DomainState {
-    /// Whether the guest is in memory and may use its devices.
+    /// True if the guest is in memory and may use its devices.
     pub fn is_up(self) -> bool {
         matches!(self, Self::Running | Self::Paused)
     }

@@ -1,6 +1,6 @@
 //! Domain XML: writing and parsing.
 //!
-//! What libvirt does not know (the server, an mdev's parent and type, the last verb) is in the
+//! Values that libvirt does not know (the server, an mdev's parent and type, the last verb) is in the
 //! `<metadata>` element in a namespace of our own, which libvirt preserves. The parser accepts only
 //! domains with that metadata: foreign domains are refused.
 

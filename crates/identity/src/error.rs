@@ -32,7 +32,7 @@ pub enum Error {
     /// The queue of logins is full.
     #[error("Too many logins wait to be checked{whose}. Try again in {seconds} s.", whose = if *own { " for you" } else { "" })]
     Busy {
-        /// Whether the caller's own logins fill it.
+        /// True if the caller's own logins fill it.
         own: bool,
         /// When to try again.
         seconds: u64,

@@ -110,9 +110,9 @@ pub struct ImageRecord {
     pub min_ram: i64,
     /// The least disk of a server, in GiB.
     pub min_disk: i64,
-    /// Whether deletion is refused.
+    /// True if deletion is refused.
     pub protected: bool,
-    /// Whether default lists omit it.
+    /// True if default lists omit it.
     pub hidden: bool,
     /// Bytes of data.
     pub size: Option<i64>,
@@ -161,7 +161,7 @@ impl ImageRecord {
         }
     }
 
-    /// Whether the caller may see it without being a member.
+    /// True if the caller may see it without being a member.
     pub(crate) fn open_to(&self, context: &Context) -> bool {
         matches!(self.visibility, Visibility::Public | Visibility::Community)
             || context.may_see(&self.owner)

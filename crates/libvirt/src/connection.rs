@@ -40,7 +40,7 @@ pub(crate) struct Link {
 
 struct Inner {
     uri: String,
-    /// Whether a connection has ever succeeded.
+    /// True if a connection has ever succeeded.
     ever_connected: AtomicBool,
     connect: Mutex<Option<Arc<Open>>>,
     events: broadcast::Sender<Event>,
@@ -212,14 +212,14 @@ impl Inner {
     }
 }
 
-/// Whether the error means that libvirtd is unreachable, not that it refused.
+/// True if the error means that libvirtd is unreachable, not that it refused.
 fn is_gone(connect: &Connect, error: &VirtError) -> bool {
     error.domain() == ErrorDomain::Rpc
         || has_code(error, ErrorNumber::NoConnect)
         || !connect.is_alive().unwrap_or(false)
 }
 
-/// Whether the error has this code.
+/// True if the error has this code.
 pub(crate) fn has_code(error: &VirtError, number: ErrorNumber) -> bool {
     error.code() == number
 }

@@ -9,7 +9,7 @@ pub(crate) struct JobStats {
     pub kind: u32,
     /// `VIR_DOMAIN_JOB_OPERATION_BACKUP`, …
     pub operation: u32,
-    /// Whether the job succeeded, if libvirt reports it.
+    /// True if the job succeeded, if libvirt reports it.
     pub success: Option<bool>,
     /// The error of a failed job.
     pub message: Option<String>,
@@ -26,12 +26,12 @@ pub(crate) struct JobStats {
 }
 
 impl JobStats {
-    /// Whether a job of this operation is running.
+    /// True if a job of this operation is running.
     pub(crate) fn is_running(&self, operation: u32) -> bool {
         self.kind != sys::VIR_DOMAIN_JOB_NONE && self.operation == operation
     }
 
-    /// Whether the job failed or was cancelled.
+    /// True if the job failed or was cancelled.
     pub(crate) fn has_failed(&self) -> bool {
         self.kind == sys::VIR_DOMAIN_JOB_FAILED
             || self.kind == sys::VIR_DOMAIN_JOB_CANCELLED

@@ -28,7 +28,7 @@ pub struct Versions {
     pub hypervisor: i64,
     /// The kernel's version.
     pub kernel: i64,
-    /// Whether `mdevctl` is installed; libvirt needs it for persistent mediated devices.
+    /// True if `mdevctl` is installed; libvirt needs it for persistent mediated devices.
     pub mdevctl: bool,
 }
 
@@ -38,7 +38,7 @@ impl Versions {
         format!("{}.{}.{}", version / 1_000_000, version / 1000 % 1000, version % 1000)
     }
 
-    /// Whether libvirt can persist mediated devices; the error says why not.
+    /// True if libvirt can persist mediated devices; the error says why not.
     pub fn supports_mdevs(&self) -> Result<(), String> {
         if self.libvirt < MDEV_LIBVIRT {
             let (have, need) = (self.dotted(self.libvirt), self.dotted(MDEV_LIBVIRT));
@@ -52,12 +52,12 @@ impl Versions {
         Ok(())
     }
 
-    /// Whether live migration supports mediated devices; the error says why not.
+    /// True if live migration supports mediated devices; the error says why not.
     pub fn migrates_mdevs(&self) -> Result<(), String> {
         self.require(VGPU_LIBVIRT, VGPU_QEMU, VGPU_KERNEL, "mediated devices")
     }
 
-    /// Whether live migration supports functions with a vendor's VFIO variant driver
+    /// True if live migration supports functions with a vendor's VFIO variant driver
     /// (`managed='no'`).
     pub fn migrates_functions(&self) -> Result<(), String> {
         self.require(VARIANT_LIBVIRT, VARIANT_QEMU, VGPU_KERNEL, "functions with a variant driver")

@@ -63,7 +63,7 @@ pub(crate) struct DomainStatus {
     pub code: u32,
     /// The reason code of the state.
     pub reason: u32,
-    /// Whether a managed save image exists.
+    /// True if a managed save image exists.
     pub saved: bool,
     pub mark: Option<Mark>,
 }
@@ -99,7 +99,7 @@ impl DomainStatus {
         }
     }
 
-    /// Whether the incoming guest has arrived, so that the mark is stale.
+    /// True if the incoming guest has arrived, so that the mark is stale.
     pub(crate) fn has_arrived(self) -> bool {
         self.mark == Some(Mark::Incoming) && self.domain_state().is_up()
     }

@@ -297,13 +297,13 @@ pub(crate) fn autostart_node_device(device: &NodeDevice) -> Result<(), Error> {
     check(unsafe { virt_sys::virNodeDeviceSetAutostart(device.as_ptr(), 1) })
 }
 
-/// Whether a node device is active.
+/// True if a node device is active.
 pub(crate) fn is_node_device_active(device: &NodeDevice) -> Result<bool, Error> {
     // SAFETY: the device lives while it is borrowed.
     check_bool(unsafe { virt_sys::virNodeDeviceIsActive(device.as_ptr()) })
 }
 
-/// Whether a node device is persistent.
+/// True if a node device is persistent.
 pub(crate) fn is_node_device_persistent(device: &NodeDevice) -> Result<bool, Error> {
     // SAFETY: the device lives while it is borrowed.
     check_bool(unsafe { virt_sys::virNodeDeviceIsPersistent(device.as_ptr()) })

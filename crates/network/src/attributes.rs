@@ -64,7 +64,7 @@ pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Fault> {
     }
 }
 
-/// Whether the caller may create resources only in its own project.
+/// True if the caller may create resources only in its own project.
 fn restricted_to_own_project(caller: &Caller) -> bool {
     crate::app::viewer(caller).is_some()
 }

@@ -1,4 +1,4 @@
-//! A stored resource of the network service. What users set is one JSON map, so that the attribute
+//! A stored resource of the network service. Attributes that users set are one JSON map, so that the attribute
 //! tables (`ATTRIBUTES` in `app/`) are the only place that lists attributes.
 
 use kilonova_wire::time;

@@ -103,14 +103,14 @@ pub struct Device {
     pub model: String,
     /// NUMA node; -1 if the kernel reports none.
     pub numa_node: i64,
-    /// Whether it may be given to guests.
+    /// True if it may be given to guests.
     #[serde(default)]
     pub health: Health,
     /// The parts that are scheduled on their own.
     pub deployables: Vec<Deployable>,
 }
 
-/// Whether a device may be given to guests, in the agent's judgement.
+/// True if a device may be given to guests, in the agent's judgement.
 ///
 /// `since` is the time of a past event that may have been handled, such as a line in the kernel log
 /// (microseconds since 1970). A condition that holds now, such as a link that is down, has no

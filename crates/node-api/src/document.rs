@@ -19,7 +19,7 @@ pub struct Document {
     pub desired: Desired,
 }
 
-/// Whether the server exists on the host.
+/// True if the server exists on the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Desired {
@@ -146,7 +146,7 @@ pub struct OutgoingMigration {
     pub to: Peer,
     /// Each device and its replacement on the destination.
     pub devices: Vec<(Attachment, Attachment)>,
-    /// Whether to complete the migration even if the guest has to be paused for it.
+    /// True if to complete the migration even if the guest has to be paused for it.
     pub force: bool,
 }
 
@@ -173,7 +173,7 @@ pub enum Verb {
 pub struct Batch {
     /// The newest generation of the host, and the next `since`.
     pub generation: i64,
-    /// Whether these are all documents of the host (`since = 0`). A domain without a document is
+    /// True if these are all documents of the host (`since = 0`). A domain without a document is
     /// then reported, not destroyed.
     pub complete: bool,
     /// The documents, oldest first.

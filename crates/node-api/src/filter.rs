@@ -28,9 +28,9 @@ pub struct Filters {
 pub struct PortFilter {
     /// The port.
     pub port: PortId,
-    /// Whether the port is administratively up; otherwise nothing passes.
+    /// True if the port is administratively up; otherwise nothing passes.
     pub up: bool,
-    /// Whether port security is on: anti-spoofing and security groups apply. Otherwise everything
+    /// True if port security is on: anti-spoofing and security groups apply. Otherwise everything
     /// passes.
     pub secure: bool,
     /// Its security groups. Without any, only the traffic that assigns the guest's address passes.
@@ -75,7 +75,7 @@ pub struct FilterGroup {
 pub struct FilterRule {
     /// The direction.
     pub direction: Direction,
-    /// Whether it is for IPv6; otherwise it is for IPv4.
+    /// True if it is for IPv6; otherwise it is for IPv4.
     pub six: bool,
     /// The protocol number; any if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -55,7 +55,7 @@ pub struct Address {
     /// Destination and next hop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<(String, IpAddr)>,
-    /// Whether DHCP assigns the address.
+    /// True if DHCP assigns the address.
     pub dhcp: bool,
     /// The DHCP server: the host's own address on the subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ impl Interface {
         format!("tap{}", id.get(..11).unwrap_or(&id))
     }
 
-    /// Whether a guest with the other interface keeps its attachment for this one.
+    /// True if a guest with the other interface keeps its attachment for this one.
     pub fn is_plugged_like(&self, other: &Self) -> bool {
         self.port == other.port
             && self.mac == other.mac

@@ -44,7 +44,7 @@ pub use order::{
 };
 pub use question::{DiskUsage, Question, Reply, ReplyBody, Topic, Usage};
 
-/// Whether serialization omits the value.
+/// True if serialization omits the value.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

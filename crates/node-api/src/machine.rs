@@ -18,7 +18,7 @@ pub struct Machine {
     /// `hw_firmware_type`.
     #[serde(skip_serializing_if = "is_default")]
     pub firmware: Option<Firmware>,
-    /// Whether the firmware starts signed programs only (`os_secure_boot`).
+    /// True if the firmware starts signed programs only (`os_secure_boot`).
     #[serde(skip_serializing_if = "is_default")]
     pub secure_boot: Option<SecureBoot>,
     /// `hw_disk_bus`.
@@ -33,7 +33,7 @@ pub struct Machine {
     /// `virtio`, `e1000`, … (`hw_vif_model`).
     #[serde(skip_serializing_if = "is_default")]
     pub vif_model: Option<String>,
-    /// Whether a network interface has one queue per vCPU (`hw_vif_multiqueue_enabled`).
+    /// True if a network interface has one queue per vCPU (`hw_vif_multiqueue_enabled`).
     #[serde(skip_serializing_if = "is_default")]
     pub vif_multiqueue: bool,
     /// `virtio`, `vga`, `none`, … (`hw_video_model`).
@@ -42,19 +42,19 @@ pub struct Machine {
     /// Video memory, MiB (`hw_video_ram`).
     #[serde(skip_serializing_if = "is_default")]
     pub video_ram_mb: Option<i64>,
-    /// Whether the guest has a random number generator (`hw_rng:allowed`).
+    /// True if the guest has a random number generator (`hw_rng:allowed`).
     #[serde(skip_serializing_if = "is_default")]
     pub rng: bool,
     /// The watchdog's action: `reset`, `poweroff`, `pause`, `none` (`hw_watchdog_action`).
     #[serde(skip_serializing_if = "is_default")]
     pub watchdog: Option<String>,
-    /// Whether the QEMU guest agent is enabled (`hw_qemu_guest_agent`).
+    /// True if the QEMU guest agent is enabled (`hw_qemu_guest_agent`).
     #[serde(skip_serializing_if = "is_default")]
     pub guest_agent: bool,
-    /// Whether the firmware shows its boot menu (`hw_boot_menu`).
+    /// True if the firmware shows its boot menu (`hw_boot_menu`).
     #[serde(skip_serializing_if = "is_default")]
     pub boot_menu: bool,
-    /// Whether the hypervisor is hidden from the guest (`hide_hypervisor_id`).
+    /// True if the hypervisor is hidden from the guest (`hide_hypervisor_id`).
     #[serde(skip_serializing_if = "is_default")]
     pub hide_hypervisor: bool,
     /// The CPU topology (`hw_cpu_sockets`, …).
@@ -72,7 +72,7 @@ pub struct Machine {
     /// The kernel command line (`os_command_line`).
     #[serde(skip_serializing_if = "is_default")]
     pub command_line: Option<String>,
-    /// Whether the user or the image requests a config drive.
+    /// True if the user or the image requests a config drive.
     #[serde(skip_serializing_if = "is_default")]
     pub config_drive: bool,
 }

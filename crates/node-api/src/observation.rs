@@ -14,7 +14,7 @@ pub struct Observation {
     pub generation: i64,
     /// The result.
     pub outcome: Outcome,
-    /// Whether the guest, which was in its desired state before, was found like this when the agent
+    /// True if the guest, which was in its desired state before, was found like this when the agent
     /// started. The host may have rebooted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_start: bool,

@@ -10,7 +10,7 @@ pub(super) fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Whether nothing of the request was sent and no reason is known.
+/// True if nothing of the request was sent and no reason is known.
 pub(super) fn is_unsent(error: &dyn std::error::Error) -> bool {
     chain(error).ends_with("connection was not ready")
 }

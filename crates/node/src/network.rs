@@ -21,7 +21,7 @@ pub struct DesiredNetworks {
     pub filters: Arc<Filters>,
 }
 
-/// What could not be set up.
+/// The part that could not be set up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetworkFailures {
     /// The networks that could not be set up, with the reasons.
@@ -47,7 +47,7 @@ impl DesiredNetworks {
 }
 
 impl NetworkFailures {
-    /// Whether everything was set up.
+    /// True if everything was set up.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -26,7 +26,7 @@ impl Certificate {
         self.not_after - self.not_after.saturating_sub(self.not_before) / 3
     }
 
-    /// Whether it has expired.
+    /// True if it has expired.
     pub fn has_expired(&self, now: i64) -> bool {
         now > self.not_after
     }

@@ -64,7 +64,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the claim lost a race, so that the caller should try the next candidate.
+    /// True if the claim lost a race, so that the caller should try the next candidate.
     pub fn no_longer_fits(&self) -> bool {
         matches!(
             self,

@@ -17,12 +17,12 @@ static TRAIT_SET: LazyLock<HashSet<&'static str>> =
 /// Maximum length of either kind of name.
 pub const MAX: usize = 255;
 
-/// Whether the trait is a standard one.
+/// True if the trait is a standard one.
 pub fn is_standard_trait(name: &str) -> bool {
     TRAIT_SET.contains(name)
 }
 
-/// Whether the class is a standard one.
+/// True if the class is a standard one.
 pub fn is_standard_class(name: &str) -> bool {
     CLASSES.contains(&name)
 }
@@ -32,14 +32,14 @@ pub fn standard_class(name: &str) -> usize {
     CLASSES.iter().position(|class| *class == name).unwrap_or(CLASSES.len())
 }
 
-/// Whether a name consists of the characters allowed in traits, classes and consumer types.
+/// True if a name consists of the characters allowed in traits, classes and consumer types.
 pub fn is_wellformed(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= MAX
         && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
-/// Whether the name is valid for a custom trait or class.
+/// True if the name is valid for a custom trait or class.
 pub fn is_custom(name: &str) -> bool {
     is_wellformed(name) && name.strip_prefix("CUSTOM_").is_some_and(|rest| !rest.is_empty())
 }

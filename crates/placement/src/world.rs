@@ -44,7 +44,7 @@ struct Writer {
     start: i64,
     /// Entries above the horizon that have been applied, most of them our own.
     seen: HashSet<i64>,
-    /// Whether [`World::follow`] runs, which prunes `seen`.
+    /// True if [`World::follow`] runs, which prunes `seen`.
     followed: bool,
 }
 

@@ -157,7 +157,7 @@ async fn roomy(store: &Store, operations: usize) {
     common::audited(store).await;
 }
 
-/// Whether a 409 reports a full provider, and not concurrent writers.
+/// True if a 409 reports a full provider, and not concurrent writers.
 fn full(answer: &Answer) -> bool {
     answer.status == StatusCode::CONFLICT
         && answer.code() == "placement.undefined_code"

@@ -58,7 +58,7 @@ pub struct Credentials<'a> {
 }
 
 impl Credentials<'_> {
-    /// Whether the caller has the role; case-insensitive.
+    /// True if the caller has the role; case-insensitive.
     pub(crate) fn has_role(&self, name: &str) -> bool {
         let same = |role: &String| match role.is_ascii() && name.is_ascii() {
             true => role.eq_ignore_ascii_case(name),
@@ -67,7 +67,7 @@ impl Credentials<'_> {
         self.roles.iter().any(same)
     }
 
-    /// Whether an attribute equals or contains the value. An absent attribute matches nothing.
+    /// True if an attribute equals or contains the value. An absent attribute matches nothing.
     pub(crate) fn has(&self, attribute: &str, value: &str) -> bool {
         let one = |have: &str| !have.is_empty() && have == value;
         match attribute {

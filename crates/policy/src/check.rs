@@ -54,7 +54,7 @@ pub enum Check {
 }
 
 impl Check {
-    /// Whether the caller passes. `rule` evaluates other rules.
+    /// True if the caller passes. `rule` evaluates other rules.
     pub fn allows(
         &self,
         who: &Credentials<'_>,

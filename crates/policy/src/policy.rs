@@ -89,19 +89,19 @@ impl Policy {
         Self { rules: HashMap::new() }
     }
 
-    /// Whether the rule exists.
+    /// True if the rule exists.
     pub fn knows(&self, rule: &str) -> bool {
         self.rules.contains_key(rule)
     }
 
-    /// Whether the caller is an administrator by the service's own rule; `None` if the service has
+    /// True if the caller is an administrator by the service's own rule; `None` if the service has
     /// no such rule.
     pub fn is_admin(&self, who: &Credentials<'_>) -> Option<bool> {
         let entry = self.rules.get(ADMIN_RULE)?;
         Some(self.holds(&entry.check, who, &[]))
     }
 
-    /// Whether the rule allows the caller. An unknown rule allows nobody.
+    /// True if the rule allows the caller. An unknown rule allows nobody.
     pub fn allows(&self, rule: &str, who: &Credentials<'_>, target: Target<'_>) -> bool {
         let Some(entry) = self.rules.get(rule) else { return false };
         (entry.scopes.is_empty() || entry.scopes.contains(&who.scope))
@@ -169,7 +169,7 @@ impl Policy {
     }
 }
 
-/// Whether a name is in a namespace of the service's operations: `placement:…`.
+/// True if a name is in a namespace of the service's operations: `placement:…`.
 pub(crate) fn is_operation(name: &str, rules: &[Rule]) -> bool {
     let namespace = |name: &str| name.split_once(':').map(|(before, _)| before.to_owned());
     namespace(name).is_some_and(|own| {

@@ -4,7 +4,7 @@
 //! good too. SQLite without `ANALYZE` plans by the schema alone. PostgreSQL plans by costs: it is
 //! told that each table has 100,000 rows, and that scans, hash joins and merge joins are a last
 //! resort. So a remaining scan is one without a suitable index.
-//! no index can serve. So a walk that is left is one for which there is no index.
+//! no index can serve. Each remaining scan therefore lacks an index.
 
 mod aliases;
 mod postgres;

@@ -100,7 +100,7 @@ impl CrashPlan {
         self.0.as_ref().map_or(0, |plan| plan.writes.load(Ordering::SeqCst))
     }
 
-    /// Whether the process has died.
+    /// True if the process has died.
     pub fn is_dead(&self) -> bool {
         self.0.as_ref().is_some_and(|plan| plan.dead.load(Ordering::SeqCst))
     }

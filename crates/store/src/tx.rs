@@ -147,7 +147,7 @@ impl<'a> Tx<'a> {
         self.hooks.push(Box::new(hook));
     }
 
-    /// Whether this is PostgreSQL. Only for the change log's horizon.
+    /// True if this is PostgreSQL. Only for the change log's horizon.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner, Inner::Postgres(_))
     }

@@ -70,7 +70,7 @@ impl Coverage {
         Some(operation.boundaries.iter().copied().filter(|minor| !is_known(minor)).collect())
     }
 
-    /// `2.1–2.104 at 5`: the range in which an operation succeeded, and the number of versions.
+    /// `2.1–2.50 at 5`: the range in which an operation succeeded, and the number of versions.
     pub fn shown(&self, operation: &Operation) -> String {
         let Some(seen) = self.seen.get(&operation.name()) else { return "never called".into() };
         let done: Vec<u32> =

@@ -15,7 +15,7 @@ use crate::yaml;
 
 const METHODS: [&str; 6] = ["get", "post", "put", "delete", "patch", "head"];
 
-/// Whether a schema describes requests or responses.
+/// True if a schema describes requests or responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// Requests.
@@ -261,13 +261,15 @@ fn resolved(root: &Value, value: &Value) -> Value {
 }
 
 /// A schema without references. The document sorts `prefixItems`, so the order that they demand is not
-/// upstream's: each item may be any of them.
+/// upstream's: each item may be any of them. A single one stays as it is.
 fn inlined(root: &Value, value: &Value) -> Value {
     match value {
         Value::Object(map) if map.contains_key("$ref") => inlined(root, &resolved(root, value)),
         Value::Object(map) => {
             let entry = |(key, value): (&String, &Value)| match key.as_str() {
-                "prefixItems" => ("items".to_owned(), json!({"anyOf": inlined(root, value)})),
+                "prefixItems" if value.as_array().is_some_and(|items| items.len() > 1) => {
+                    ("items".to_owned(), json!({"anyOf": inlined(root, value)}))
+                }
                 _ => (key.clone(), inlined(root, value)),
             };
             map.iter().map(entry).collect()

@@ -1,4 +1,4 @@
-//! What goes over the wire, judged by upstream's documents, recordings, random requests and rules.
+//! Judges the APIs by upstream's documents, recordings, random requests and rules.
 
 mod compute;
 mod fuzz;

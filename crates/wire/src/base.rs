@@ -32,12 +32,12 @@ pub fn host(headers: &http::HeaderMap) -> Option<&str> {
         .filter(|host| is_authority(host))
 }
 
-/// Whether a text is `HOST` or `HOST:PORT`, safe to use in a link.
+/// True if a text is `HOST` or `HOST:PORT`, safe to use in a link.
 pub fn is_authority(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
 }
 
-/// Whether a text is a valid prefix between authority and path: empty, or `/a/b`.
+/// True if a text is a valid prefix between authority and path: empty, or `/a/b`.
 pub fn is_prefix(text: &str) -> bool {
     let fine = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~".contains(&b))

@@ -96,7 +96,7 @@ async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Fault> 
     }
 }
 
-/// Whether a JSON text contains an escaped NUL, which SQLite stores but PostgreSQL refuses.
+/// True if a JSON text contains an escaped NUL, which SQLite stores but PostgreSQL refuses.
 fn holds_nul(json: &[u8]) -> bool {
     let escapes = json.windows(6).enumerate().filter(|(_, window)| *window == b"\\u0000");
     escapes.into_iter().any(|(at, _)| {

@@ -19,7 +19,7 @@ pub struct Context {
     pub project_id: String,
     /// Project name; empty if the authenticator does not know it.
     pub project_name: String,
-    /// Whether the token has system scope (`system: {"all": true}`).
+    /// True if the token has system scope (`system: {"all": true}`).
     pub system: bool,
     /// Domain id; empty unless the token has domain scope.
     pub domain_id: String,
@@ -31,28 +31,28 @@ pub struct Context {
     pub roles: Vec<String>,
     /// Role names of the service token, if one was sent.
     pub service_roles: Vec<String>,
-    /// Whether the service's policy considers the caller an administrator; `None` if policy was not
+    /// True if the service's policy considers the caller an administrator; `None` if policy was not
     /// consulted, in which case the role decides.
     pub admin: Option<bool>,
 }
 
 impl Context {
-    /// Whether the caller has the role, ignoring case as policy rules do.
+    /// True if the caller has the role, ignoring case as policy rules do.
     pub fn has_role(&self, role: &str) -> bool {
         self.roles.iter().any(|have| have.eq_ignore_ascii_case(role))
     }
 
-    /// Whether the caller is an administrator: by the rule `context_is_admin`, or by the role `admin`.
+    /// True if the caller is an administrator: by the rule `context_is_admin`, or by the role `admin`.
     pub fn is_admin(&self) -> bool {
         self.admin.unwrap_or_else(|| self.has_role("admin"))
     }
 
-    /// Whether a service vouches for the request (role `service` on its service token).
+    /// True if a service vouches for the request (role `service` on its service token).
     pub fn is_service(&self) -> bool {
         self.service_roles.iter().any(|role| role.eq_ignore_ascii_case("service"))
     }
 
-    /// Whether the caller may see the project's resources: its own, or any for an admin.
+    /// True if the caller may see the project's resources: its own, or any for an admin.
     pub fn may_see(&self, project_id: &str) -> bool {
         self.is_admin() || (!project_id.is_empty() && self.project_id == project_id)
     }

@@ -20,7 +20,7 @@ pub struct Fault {
     pub headers: Box<HeaderMap>,
     /// More keys of Placement's body.
     pub extra: Vec<(&'static str, String)>,
-    /// Whether no operation was reached (no such path, method or version); some dialects word this
+    /// True if no operation was reached (no such path, method or version); some dialects word this
     /// differently.
     pub unrouted: bool,
 }

@@ -28,7 +28,7 @@ pub struct Service {
     pub dialect: Dialect,
     /// Its microversions, if any.
     pub versions: Option<Arc<dyn Negotiate>>,
-    /// Whether a path, relative to the mount point, needs no token.
+    /// True if a path, relative to the mount point, needs no token.
     pub public: fn(&str) -> bool,
 }
 

@@ -59,7 +59,7 @@ impl Schema {
     }
 }
 
-/// What is wrong with a value, in the words of Python's validator (`jsonschema/_keywords.py`). `schema` is the whole schema.
+/// Describes an invalid value, in the words of Python's validator (`jsonschema/_keywords.py`). `schema` is the whole schema.
 pub fn reason(error: &ValidationError<'_>, schema: &Value) -> String {
     let value = || shown(error.instance());
     match error.kind() {

@@ -108,7 +108,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("testkit", &["store"]),
     ("threads", &[]),
     ("wire", &["ids"]),
-    ("wire-tests", &["wire"]),
+    ("wire-tests", &["compute", "wire"]),
     ("xtask", &[]),
 ];
 

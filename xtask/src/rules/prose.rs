@@ -11,7 +11,7 @@ const PATTERNS: &[(&str, &str)] = &[
         r"(?:^|[.:;!?] )(?:What|Who|Whoever|Whether) [a-z]",
         "a sentence begins with What, Who or Whether: name the subject",
     ),
-    (r"\bis no [a-z]+\b(?: of\b|\.|,|;|$)", "\"is no X\": write \"is not a X\""),
+    (r"(?:^|\b(?:it|that|this|which|who|he) )is no [a-z]+\b", "\"is no X\": write \"is not a X\""),
     (r"\b(?:is|are) to be\b", "\"is to be\": say who does it"),
     (r"\bit is well if\b", "\"it is well if\": say what the code accepts"),
     (r"\bsomebody else's\b", "name the owner"),

@@ -49,7 +49,7 @@ pub struct Settings {
     pub mdev: MdevOptions,
     /// `[pci]`, `[agent]` and similar.
     pub sources: Discovery,
-    /// Whether debug logs are on.
+    /// True if debug logs are on.
     pub debug: bool,
     /// The format of log lines.
     pub log_format: Option<LogFormat>,

@@ -26,7 +26,7 @@ pub struct Plan<'a> {
     pub hosts: usize,
     /// vGPUs of each GPU.
     pub vgpus: usize,
-    /// Whether the hosts are in a process of their own.
+    /// True if the hosts are in a process of their own.
     pub apart: bool,
     /// The database, where it is not SQLite.
     pub database: Option<&'a str>,

@@ -7,7 +7,7 @@ struct Row {
     what: String,
     unit: &'static str,
     aim: Option<Aim>,
-    /// Whether the column's factor goes for it.
+    /// True if the column's factor goes for it.
     scaled: bool,
     figures: Vec<Option<f64>>,
 }

@@ -22,7 +22,7 @@ const METHODS: [Method; 8] = [
 pub struct Cors {
     /// Allowed sites; `*` allows any.
     pub origins: Vec<HeaderValue>,
-    /// Whether the browser may send credentials.
+    /// True if the browser may send credentials.
     pub credentials: bool,
     /// Response headers that the page may read.
     pub expose: Vec<HeaderName>,
@@ -55,7 +55,7 @@ pub(super) fn read(file: &File) -> Result<Option<Cors>, Failure> {
     Ok((!cors.origins.is_empty()).then_some(cors))
 }
 
-/// Whether a text is `SCHEME://HOST[:PORT]`, as browsers send it, or `*`.
+/// True if a text is `SCHEME://HOST[:PORT]`, as browsers send it, or `*`.
 fn is_origin(text: &str) -> bool {
     let host = text.split_once("://").map(|(_, host)| host);
     text == "*" || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', ' ']))

@@ -52,19 +52,19 @@ impl Proxies {
         Self(networks)
     }
 
-    /// Whether an address belongs to a proxy.
+    /// True if an address belongs to a proxy.
     pub fn contain(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Front {
-    /// Whether passwords and tokens would cross a network unencrypted, as far as the options tell.
+    /// True if passwords and tokens would cross a network unencrypted, as far as the options tell.
     pub fn is_in_clear(&self, listen: SocketAddr) -> bool {
         let https = self.public_endpoint.as_deref().is_some_and(is_https);
         let terminated = !self.proxies.is_empty() || https;

@@ -97,7 +97,7 @@ pub struct Settings {
     pub nodes: Option<PathBuf>,
     /// The listener for enrolled hosts.
     pub node_listener: Option<NodeListener>,
-    /// Whether hosts may authenticate with the token in `node.token`, on the API's port.
+    /// True if hosts may authenticate with the token in `node.token`, on the API's port.
     pub node_token: bool,
     /// The services to run.
     pub services: Vec<ServiceName>,
@@ -250,7 +250,7 @@ impl Settings {
         self.auth == AuthStrategy::Keystone && ServiceName::ALL.iter().all(|one| self.runs(*one))
     }
 
-    /// Whether a service is to be started.
+    /// True if a service is to be started.
     pub fn runs(&self, service: ServiceName) -> bool {
         self.services.contains(&service)
     }

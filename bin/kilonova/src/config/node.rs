@@ -48,7 +48,7 @@ pub(super) fn read(
     Ok(listen.map(|listen| NodeListener { listen, names, url, valid: days * DAY }))
 }
 
-/// Whether hosts may authenticate with `node.token`. By default only on a loopback address and without
+/// True if hosts may authenticate with `node.token`. By default only on a loopback address and without
 /// a listener for enrolled hosts.
 pub(super) fn token(
     file: &File,

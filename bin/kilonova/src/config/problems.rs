@@ -88,7 +88,7 @@ pub fn places(path: &Path) -> ConfiguredLocations {
     }
 }
 
-/// Whether a file contains a password.
+/// True if a file contains a password.
 pub fn holds_secrets(path: &Path) -> bool {
     let Ok((file, _)) = File::look(path, KNOWN) else { return false };
     SECRETS.iter().any(|(group, option)| {

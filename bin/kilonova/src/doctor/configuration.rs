@@ -19,7 +19,7 @@ pub struct Locations {
     pub config: Option<PathBuf>,
     /// The state directory.
     pub state_dir: PathBuf,
-    /// Whether the state directory was given, not the default.
+    /// True if the state directory was given, not the default.
     pub named: bool,
     /// The database.
     pub database: DatabaseUrl,

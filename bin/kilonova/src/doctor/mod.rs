@@ -37,7 +37,7 @@ pub struct DoctorOptions {
     pub state_dir: Option<PathBuf>,
     /// Database URL; `None` for SQLite in the state directory.
     pub database: Option<String>,
-    /// Whether to set times that lie in the future to now first.
+    /// True if to set times that lie in the future to now first.
     pub redate: bool,
     /// Microseconds without progress after which an operation counts as stuck.
     pub stuck: i64,

@@ -264,7 +264,7 @@ async fn handle_connection(
     serve_requests(peer, stream, endpoint, host, stopping).await;
 }
 
-/// Whether the client begins a TLS handshake, by its first byte.
+/// True if the client begins a TLS handshake, by its first byte.
 async fn is_tls(stream: &TcpStream) -> std::io::Result<bool> {
     let mut first = [0];
     Ok(stream.peek(&mut first).await? == 0 || first == [0x16])

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 pub struct Credentials {
     /// The password.
     pub password: String,
-    /// Whether the files were written by this start.
+    /// True if the files were written by this start.
     pub fresh: bool,
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::State;
 
-/// Whether a path, relative to the mount point, needs no token.
+/// True if a path, relative to the mount point, needs no token.
 pub(super) fn is_public(path: &str) -> bool {
     matches!(path, "" | "/" | "/v2" | "/v2/")
 }

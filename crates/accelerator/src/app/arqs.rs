@@ -47,7 +47,7 @@ pub(crate) struct Caller {
     pub actor: Actor,
     /// The call carries a service token.
     pub service: bool,
-    /// Whether to notify an external Nova of binds.
+    /// True if to notify an external Nova of binds.
     pub tell_nova: bool,
     /// The in-memory copy of providers, updated after the commit.
     pub world: World,
@@ -121,7 +121,7 @@ pub(crate) fn list(
     Ok(rows)
 }
 
-/// Whether the result of its binding is known.
+/// True if the result of its binding is known.
 fn is_resolved(row: &ArqRow) -> bool {
     ["Bound", "BindFailed"].contains(&row.state.as_str())
 }

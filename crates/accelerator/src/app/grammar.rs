@@ -33,7 +33,7 @@ fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
     Err(Error::Invalid(text.into()))
 }
 
-/// Whether a text is a valid profile name.
+/// True if a text is a valid profile name.
 pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_NAME

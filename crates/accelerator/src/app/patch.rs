@@ -37,7 +37,7 @@ fn refuse<T>(reason: impl std::fmt::Display) -> Result<T, Error> {
     Err(Error::Invalid(format!("Couldn't apply patch. Reason: {reason}")))
 }
 
-/// Whether any step names `/project_id`, which requires a later microversion and an administrator.
+/// True if any step names `/project_id`, which requires a later microversion and an administrator.
 pub(crate) fn sets_project(body: &Value) -> bool {
     let Some(arqs) = body.as_object() else { return false };
     arqs.values()

@@ -14,7 +14,7 @@ pub(crate) struct ArqRow {
     pub state: String,
     pub profile_name: String,
     pub group_id: i64,
-    /// Whether the compute service of this process created it, together with the server.
+    /// True if the compute service of this process created it, together with the server.
     pub internal: bool,
     pub host: Option<String>,
     pub provider: Option<ProviderId>,

@@ -11,7 +11,7 @@ pub(crate) struct AttributeRow {
     pub deployable_id: i64,
     pub name: String,
     pub value: String,
-    /// Whether the host reported it; otherwise an administrator added it.
+    /// True if the host reported it; otherwise an administrator added it.
     pub reported: bool,
     pub created_at: i64,
     pub updated_at: Option<i64>,

@@ -48,7 +48,7 @@ statements! {
         p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
         (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
         p.function_id FROM deployables p WHERE p.uuid = ?1";
-    /// Whether a deployable with this id exists.
+    /// True if a deployable with this id exists.
     BY_ID = "SELECT id FROM deployables WHERE id = ?1";
     /// The providers of a device.
     PROVIDERS_OF = "SELECT provider_id FROM deployables WHERE device_id = ?1 ORDER BY provider_id";

@@ -63,7 +63,7 @@ pub(crate) const MAINTAINING: &str = "maintaining";
 pub(crate) const ENABLED: &str = "enabled";
 
 impl DeviceRow {
-    /// Whether an administrator disabled it.
+    /// True if an administrator disabled it.
     pub fn is_maintaining(&self) -> bool {
         self.status == MAINTAINING
     }

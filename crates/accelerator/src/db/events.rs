@@ -21,7 +21,7 @@ statements! {
     /// Inserts an event, due at once.
     INSERT = "INSERT INTO nova_events (batch, server_id, arq_id, status, attempts, due_at,
         created_at) VALUES (?1, ?2, ?3, 'completed', 0, ?4, ?4)";
-    /// Whether any event is due.
+    /// True if any event is due.
     DUE = "SELECT id FROM nova_events WHERE due_at <= ?1 LIMIT 1";
     /// Takes due events, and makes them due again later in case this process dies.
     TAKE = "UPDATE nova_events SET attempts = attempts + 1, due_at = ?2
@@ -51,7 +51,7 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Whether any event is due.
+/// True if any event is due.
 pub(crate) fn any_due(tx: &mut Tx<'_>, now: i64) -> Result<bool, Error> {
     Ok(tx.row(DUE, params![now])?.is_some())
 }

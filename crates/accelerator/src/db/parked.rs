@@ -58,7 +58,7 @@ pub(crate) struct Parked {
     pub device: DeviceId,
     pub device_address: String,
     pub host: String,
-    /// Who cleans it, according to the host's report.
+    /// The cleaner, according to the host's report.
     pub by: Option<String>,
 }
 

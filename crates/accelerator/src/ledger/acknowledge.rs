@@ -56,7 +56,7 @@ pub(crate) fn release_external(
     withhold(tx, world, provider)
 }
 
-/// Whether a handle of a host waits for the acknowledgement of a generation; read-only.
+/// True if a handle of a host waits for the acknowledgement of a generation; read-only.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.

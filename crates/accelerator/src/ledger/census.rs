@@ -24,7 +24,7 @@ pub struct Devices {
     pub kind: String,
     /// `enabled` or `maintaining`.
     pub status: String,
-    /// Whether the host still reports them.
+    /// True if the host still reports them.
     pub present: bool,
     /// `healthy`, `degraded` or `failed`.
     pub health: String,

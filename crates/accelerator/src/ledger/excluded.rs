@@ -25,7 +25,7 @@ statements! {
         FROM devices e CROSS JOIN deployables q CROSS JOIN attach_handles o
         WHERE e.host = ?1 AND e.card = ?2 AND q.device_id = e.id AND o.deployable_id = q.id
         LIMIT ?3";
-    /// Whether any device offers a class.
+    /// True if any device offers a class.
     IS_OFFERED = "SELECT 1 FROM deployables WHERE resource_class = ?1 LIMIT 1";
 }
 
@@ -98,7 +98,7 @@ fn taken<'a>(card: &str, handles: &'a [Handle]) -> BTreeSet<&'a str> {
     taken.map(|other| other.address.as_str()).collect()
 }
 
-/// Whether one handle of a mixed card is unavailable while another is in use: the same rule as in
+/// True if one handle of a mixed card is unavailable while another is in use: the same rule as in
 /// the choice of free handles (`db::handles::FREE`).
 fn excludes(card: &str, one: &Handle, other: &Handle) -> bool {
     let is_test = one.attach_type == "TEST_PCI" || other.attach_type == "TEST_PCI";

@@ -29,7 +29,7 @@ pub(crate) fn update_exclusions(
     Ok(())
 }
 
-/// Whether some of these handles of one card exclude each other.
+/// True if some of these handles of one card exclude each other.
 pub(super) fn is_mixed<'a>(
     card: &str,
     handles: impl Iterator<Item = &'a HandleKey> + Clone,

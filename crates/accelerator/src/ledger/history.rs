@@ -53,7 +53,7 @@ pub struct Handle {
     pub address: String,
     /// Type of a mediated device; otherwise empty.
     pub mdev_type: String,
-    /// Whether the host still has it.
+    /// True if the host still has it.
     pub present: bool,
     /// Name of the deployable.
     pub deployable: String,

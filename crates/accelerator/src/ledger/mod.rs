@@ -79,7 +79,7 @@ pub fn profile_by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Profile>, E
     Ok(row.map(|row| Profile { id: row.uuid, name: row.name, groups: row.groups }))
 }
 
-/// Whether the provider is one of our devices, so that an allocation on it needs handles.
+/// True if the provider is one of our devices, so that an allocation on it needs handles.
 ///
 /// # Errors
 /// Store errors only.

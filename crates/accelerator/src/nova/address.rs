@@ -25,7 +25,7 @@ impl Address {
         Self::Endpoint(endpoint.to_owned())
     }
 
-    /// Whether it needs TLS; `None` for a catalog, which has not been read yet.
+    /// True if it needs TLS; `None` for a catalog, which has not been read yet.
     pub(super) fn is_tls(&self) -> Result<Option<bool>, String> {
         match self {
             Self::Endpoint(url) => is_tls(url).map(Some),
@@ -76,7 +76,7 @@ fn find(held: &SessionToken, interfaces: &[String], region: Option<&str>) -> Opt
     })
 }
 
-/// Whether a URL requires TLS.
+/// True if a URL requires TLS.
 pub(super) fn is_tls(url: &str) -> Result<bool, String> {
     let uri: Uri = url.parse().map_err(|_| format!("{url} is not a URL"))?;
     if uri.host().is_none_or(str::is_empty) {

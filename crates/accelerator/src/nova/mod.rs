@@ -37,7 +37,7 @@ pub enum NovaError {
 /// The future of a delivery.
 pub type Delivery<'a> = Pin<Box<dyn Future<Output = Result<(), NovaError>> + Send + 'a>>;
 
-/// Whether an instance exists.
+/// True if an instance exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// Nova has it.
@@ -51,7 +51,7 @@ pub type PresenceQuery<'a> = Pin<Box<dyn Future<Output = Result<Presence, NovaEr
 
 /// Accepts events and knows which instances exist.
 pub trait Nova: Send + Sync + 'static {
-    /// Whether Nova has an instance. Everything except a clear answer is an error.
+    /// True if Nova has an instance. Everything except a clear answer is an error.
     fn has(&self, server: ServerId) -> PresenceQuery<'_>;
 
     /// Delivers the events of one bind. A server that has no host yet, or no longer exists, is not

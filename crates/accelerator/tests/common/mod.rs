@@ -126,7 +126,7 @@ pub struct Api {
     pub nova: Option<Arc<dyn Nova>>,
     /// The notifier of nodes, and the source of bitstreams.
     pub orders: Option<(Arc<dyn Nodes>, Arc<dyn Bitstreams>)>,
-    /// Whether the host's agent is dead; otherwise it acknowledges after each call.
+    /// True if the host's agent is dead; otherwise it acknowledges after each call.
     pub silent: bool,
     /// Limit of unbound requests of a project.
     pub unbound: Option<i64>,

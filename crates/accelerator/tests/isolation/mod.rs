@@ -131,7 +131,7 @@ fn expected(row: &Row, role: &str, token: bool, own: bool) -> u16 {
     }
 }
 
-/// Whether a list shows a request of project `p1`.
+/// True if a list shows a request of project `p1`.
 fn shows(body: &Value, arq: &str) -> bool {
     body["arqs"].as_array().is_some_and(|list| list.iter().any(|row| row["uuid"] == arq))
 }

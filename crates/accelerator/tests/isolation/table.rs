@@ -35,7 +35,7 @@ pub struct Row {
     pub body: Body,
     /// The roles that may call it; empty for all.
     pub roles: &'static [&'static str],
-    /// Whether it requires a service token.
+    /// True if it requires a service token.
     pub token: bool,
     pub reach: Reach,
     /// The status for a permitted caller.

@@ -71,18 +71,18 @@ pub struct Host {
 }
 
 impl Host {
-    /// Whether the scheduler may use it at time `now`.
+    /// True if the scheduler may use it at time `now`.
     pub fn takes_servers(&self, now: i64) -> bool {
         self.enabled.load(Ordering::Relaxed) && self.is_up(now)
     }
 
-    /// Whether it was seen lately and is not forced down.
+    /// True if it was seen lately and is not forced down.
     pub fn is_up(&self, now: i64) -> bool {
         !self.forced_down.load(Ordering::Relaxed)
             && now - self.last_seen.load(Ordering::Relaxed) < DOWN_AFTER
     }
 
-    /// Whether it is forced down.
+    /// True if it is forced down.
     pub fn is_declared_dead(&self) -> bool {
         self.forced_down.load(Ordering::Relaxed)
     }
@@ -92,7 +92,7 @@ impl Host {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    /// Whether it is in that zone.
+    /// True if it is in that zone.
     pub fn is_in(&self, zone: &str) -> bool {
         *self.availability_zone.read().unwrap_or_else(PoisonError::into_inner) == *zone
     }
@@ -235,7 +235,7 @@ impl Fleet {
         self.read().by_name.values().cloned().collect()
     }
 
-    /// Whether servers may request a zone: some host in it is enabled, up or down.
+    /// True if servers may request a zone: some host in it is enabled, up or down.
     pub fn has_zone(&self, zone: &str) -> bool {
         let enabled = |host: &Arc<Host>| host.enabled.load(Ordering::Relaxed);
         self.read().by_name.values().any(|host| enabled(host) && host.is_in(zone))
@@ -259,7 +259,7 @@ impl Fleet {
         new
     }
 
-    /// Whether any host's aggregates satisfy a condition.
+    /// True if any host's aggregates satisfy a condition.
     pub fn any_aggregates(&self, are: impl Fn(&Metadata) -> bool) -> bool {
         self.read().by_name.values().any(|host| are(&host.aggregates()))
     }

@@ -45,7 +45,7 @@ pub(crate) fn of_profile(group: &mut Group) {
     group.required.push(vec![CYBORG.to_owned()]);
 }
 
-/// Whether the class always means devices. Such inventory on another provider, added manually, is
+/// True if the class always means devices. Such inventory on another provider, added manually, is
 /// never offered, because the server would get no device.
 pub(crate) fn only_devices_have(class: &str) -> bool {
     CLASSES.contains(&class)

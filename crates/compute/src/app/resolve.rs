@@ -131,7 +131,7 @@ pub fn fits_disk(image: &ImageRecord, root_gb: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a property names an image: an empty text and `nokernel` do not.
+/// True if a property names an image: an empty text and `nokernel` do not.
 fn is_named(id: &str) -> bool {
     !["", "nokernel", "noramdisk"].contains(&id)
 }

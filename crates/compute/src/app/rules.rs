@@ -55,7 +55,7 @@ const OF_ACTIONS: ([Rule; MOST], usize) = {
     (rules, count)
 };
 
-/// Whether one of the first `count` rules has this name.
+/// True if one of the first `count` rules has this name.
 const fn has(rules: &[Rule], count: usize, name: &str) -> bool {
     let mut at = 0;
     while at < count {

@@ -36,19 +36,19 @@ pub struct Service {
     pub number: i64,
     /// Zone.
     pub zone: String,
-    /// Whether it is enabled.
+    /// True if it is enabled.
     pub enabled: bool,
     /// The reason if it is disabled.
     pub disabled_reason: Option<String>,
-    /// Whether it is forced down.
+    /// True if it is forced down.
     pub forced_down: bool,
-    /// Whether it is up.
+    /// True if it is up.
     pub up: bool,
     /// When it was last seen or changed.
     pub updated_at: i64,
 }
 
-/// Whether a host is up: seen lately, and not forced down. The database gets the last-seen times
+/// True if a host is up: seen lately, and not forced down. The database gets the last-seen times
 /// with a delay, while an evacuation uses the current ones. This function uses them too, so that no
 /// list shows a host as down that an evacuation considers up.
 pub fn is_up(fleet: &Fleet, host: &Host, now: i64) -> bool {
@@ -108,7 +108,7 @@ pub fn all(tx: &mut Tx<'_>, fleet: &Fleet, now: i64) -> Result<Vec<Service>, Err
     Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(fleet, host, now))).collect())
 }
 
-/// Whether a host accepts new servers.
+/// True if a host accepts new servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Status {
     /// It may.

@@ -61,7 +61,7 @@ pub struct Notice {
 pub struct Bounds {
     /// How long an operation may stay at one step, microseconds.
     pub stuck: i64,
-    /// Whether a controller runs; otherwise the silence of hosts means nothing.
+    /// True if a controller runs; otherwise the silence of hosts means nothing.
     pub listening: bool,
 }
 

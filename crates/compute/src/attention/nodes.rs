@@ -23,11 +23,11 @@ pub struct Heard {
     pub epoch: i64,
     /// The newest generation of its documents.
     pub generation: i64,
-    /// Whether its compute service is enabled.
+    /// True if its compute service is enabled.
     pub enabled: bool,
-    /// Whether an operator forced it down.
+    /// True if an operator forced it down.
     pub forced_down: bool,
-    /// Whether it is up: a recent heartbeat, and not forced down.
+    /// True if it is up: a recent heartbeat, and not forced down.
     pub up: bool,
     /// How far its clock is ahead of the controller's, microseconds; `None` when it never reported one.
     pub clock_skew: Option<i64>,

@@ -23,7 +23,7 @@ kilonova_store::statements! {
     /// Inserts an aggregate.
     INSERT = "INSERT INTO aggregates (uuid, name, metadata, created_at) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (name) DO NOTHING RETURNING id";
-    /// Whether another aggregate has the name.
+    /// True if another aggregate has the name.
     NAME_TAKEN = "SELECT 1 FROM aggregates WHERE name = ?1 AND id <> ?2";
     /// Updates name and metadata.
     UPDATE = "UPDATE aggregates SET name = ?2, metadata = ?3, updated_at = ?4 WHERE id = ?1";
@@ -121,7 +121,7 @@ pub fn insert(tx: &mut Tx<'_>, new: &Aggregate) -> Result<Option<i64>, Error> {
     Ok(tx.row(INSERT, params)?.map(|row| row.int(0)).transpose()?)
 }
 
-/// Whether an aggregate other than `id` has the name.
+/// True if an aggregate other than `id` has the name.
 pub fn name_is_taken(tx: &mut Tx<'_>, name: &str, id: i64) -> Result<bool, Error> {
     Ok(tx.row(NAME_TAKEN, params![name, id])?.is_some())
 }

@@ -16,7 +16,7 @@ kilonova_store::statements! {
     /// One flavor.
     BY_ID = "SELECT number, id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap, rxtx_factor,
         is_public, description, extra_specs, created_at, updated_at FROM flavors WHERE id = ?1";
-    /// Whether a name exists.
+    /// True if a name exists.
     NAMED = "SELECT id FROM flavors WHERE name = ?1";
     /// Inserts a flavor.
     INSERT = "INSERT INTO flavors (id, name, memory_mb, vcpus, root_gb, ephemeral_gb, swap,
@@ -34,7 +34,7 @@ kilonova_store::statements! {
     PROJECTS = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 ORDER BY project_id";
     /// The private flavors of a project.
     GRANTED = "SELECT flavor_id FROM flavor_access WHERE project_id = ?1";
-    /// Whether a project is on the access list.
+    /// True if a project is on the access list.
     IS_GRANTED = "SELECT project_id FROM flavor_access WHERE flavor_id = ?1 AND project_id = ?2";
     /// Adds a project to the access list.
     GRANT = "INSERT INTO flavor_access (flavor_id, project_id) VALUES (?1, ?2)";
@@ -63,7 +63,7 @@ pub struct Flavor {
     pub swap: i64,
     /// Stored and shown, without effect.
     pub rxtx_factor: f64,
-    /// Whether every project may use it.
+    /// True if every project may use it.
     pub is_public: bool,
     /// Description.
     pub description: Option<String>,
@@ -114,7 +114,7 @@ pub fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Flavor>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(flavor).transpose()
 }
 
-/// Whether a name exists.
+/// True if a name exists.
 pub fn name_taken(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(tx.row(NAMED, params![name])?.is_some())
 }
@@ -164,7 +164,7 @@ pub fn granted(tx: &mut Tx<'_>, project_id: &str) -> Result<Vec<String>, Error> 
     tx.rows(GRANTED, params![project_id])?.iter().map(|row| Ok(row.string(0)?)).collect()
 }
 
-/// Whether a project is on the access list.
+/// True if a project is on the access list.
 pub fn is_granted(tx: &mut Tx<'_>, id: &str, project_id: &str) -> Result<bool, Error> {
     Ok(tx.row(IS_GRANTED, params![id, project_id])?.is_some())
 }

@@ -34,9 +34,9 @@ pub struct HostRow {
     pub epoch: i64,
     /// The newest document generation.
     pub generation: i64,
-    /// Whether its compute service is enabled.
+    /// True if its compute service is enabled.
     pub enabled: bool,
-    /// Whether an operator forced it down.
+    /// True if an operator forced it down.
     pub forced_down: bool,
     /// Availability zone.
     pub availability_zone: String,

@@ -82,11 +82,11 @@ pub struct Host {
     pub epoch: i64,
     /// The newest document generation.
     pub generation: i64,
-    /// Whether its compute service is enabled.
+    /// True if its compute service is enabled.
     pub enabled: bool,
     /// The reason if it is disabled.
     pub disabled_reason: Option<String>,
-    /// Whether an operator forced it down.
+    /// True if an operator forced it down.
     pub forced_down: bool,
     /// Microseconds since 1970.
     pub last_seen: i64,

@@ -216,7 +216,7 @@ pub struct Move {
     pub id: ConsumerId,
     /// The server.
     pub server: ServerId,
-    /// Whether it can still be rolled back.
+    /// True if it can still be rolled back.
     pub open: bool,
     /// The kind.
     pub kind: Kind,
@@ -249,7 +249,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Whether source and destination are the same host.
+    /// True if source and destination are the same host.
     pub fn same_host(&self) -> bool {
         self.dest.as_deref() == Some(self.source.as_str())
     }

@@ -13,9 +13,9 @@ kilonova_store::statements! {
     OF_USER = "SELECT COUNT(*), CAST(COALESCE(SUM(vcpus), 0) AS BIGINT),
         CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) FROM servers
         WHERE project_id = ?1 AND user_id = ?2 AND vm_state <> 'soft-delete'";
-    /// Whether a host has any server.
+    /// True if a host has any server.
     ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
-    /// Whether a migration has a claim on a host.
+    /// True if a migration has a claim on a host.
     ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
     /// The servers on each host.
     ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, task_state, spec FROM servers
@@ -71,12 +71,12 @@ pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<Proje
     Ok(ProjectUsage { instances: row.int(0)?, cores: row.int(1)?, ram: row.int(2)? })
 }
 
-/// Whether a host has any server.
+/// True if a host has any server.
 pub fn any_on(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON, params![host])?.is_some())
 }
 
-/// Whether a migration has a claim on a host.
+/// True if a migration has a claim on a host.
 pub fn any_move_holds(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
     Ok(tx.row(ANY_MOVE, params![host])?.is_some())
 }

@@ -99,7 +99,7 @@ pub fn observe(
     advance(tx, compute, host, &document.desired, &open, observation, now)
 }
 
-/// Whether only the server's own host advances the operation.
+/// True if only the server's own host advances the operation.
 fn is_bound_to_own_host(state: &Operation) -> bool {
     match state {
         Operation::Power(_)

@@ -36,7 +36,7 @@ fn path(operation: &Operation, server: &str) -> Option<String> {
     Some(parts.collect::<Vec<_>>().join("/"))
 }
 
-/// Whether an answer says that the newest microversion has no such method.
+/// True if an answer says that the newest microversion has no such method.
 fn is_gone(body: &Value) -> bool {
     body.to_string().contains("is not supported on this method")
 }

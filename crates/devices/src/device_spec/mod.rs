@@ -45,11 +45,11 @@ pub struct DeviceSpec {
     pub resource_class: Option<String>,
     /// Traits in addition to those derived from other keys.
     pub traits: Vec<String>,
-    /// Whether libvirt binds the function to vfio-pci and back.
+    /// True if libvirt binds the function to vfio-pci and back.
     pub managed: bool,
-    /// Whether guests with it can be live-migrated, if stated.
+    /// True if guests with it can be live-migrated, if stated.
     pub live_migratable: Option<bool>,
-    /// Whether it becomes dirty after its first guest until somebody cleans it.
+    /// True if it becomes dirty after its first guest until somebody cleans it.
     pub one_time_use: Option<bool>,
     /// The network that a network function is connected to.
     pub physical_network: Option<String>,
@@ -116,7 +116,7 @@ impl DeviceSpec {
         Ok(spec)
     }
 
-    /// Whether the entry names a function. An entry with the address of a physical function names
+    /// True if the entry names a function. An entry with the address of a physical function names
     /// its virtual functions too.
     pub fn matches(&self, function: &MatchOf<'_>) -> bool {
         let same = |wanted: &Option<String>, is: &str| wanted.as_ref().is_none_or(|id| id == is);
@@ -126,7 +126,7 @@ impl DeviceSpec {
                 || function.physical.is_some_and(|physical| self.names(physical)))
     }
 
-    /// Whether the entry's address matches the function itself, not only its card.
+    /// True if the entry's address matches the function itself, not only its card.
     pub(crate) fn names(&self, address: PciAddress) -> bool {
         self.address.matches(address)
     }

@@ -66,7 +66,7 @@ impl NvmeSpec {
         DeviceSpec::entry(&place).map(Self).map_err(as_nvme)
     }
 
-    /// Whether the entry names a function.
+    /// True if the entry names a function.
     pub(crate) fn matches(&self, function: &MatchOf<'_>) -> bool {
         self.0.matches(function)
     }

@@ -97,7 +97,7 @@ impl KernelLog {
         Ok((lines, skipped))
     }
 
-    /// Whether the file is unchanged since it was read to its end.
+    /// True if the file is unchanged since it was read to its end.
     pub fn is_quiet(&self, cursor: Option<Cursor>) -> bool {
         let Some(at) = cursor else { return false };
         match std::fs::metadata(&self.path) {

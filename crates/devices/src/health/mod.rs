@@ -67,7 +67,7 @@ struct State {
     /// The memory as it is in the file.
     kept: Memory,
     log: Option<KernelLog>,
-    /// Whether an event arrived that has not been reported.
+    /// True if an event arrived that has not been reported.
     unreported: bool,
 }
 
@@ -114,7 +114,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whether an event arrived since [`Watch::take_unreported_events`] was called.
+    /// True if an event arrived since [`Watch::take_unreported_events`] was called.
     pub fn has_unreported_events(&self) -> bool {
         self.state().unreported
     }
@@ -124,7 +124,7 @@ impl Watch {
         std::mem::take(&mut self.state().unreported)
     }
 
-    /// Whether the log is unchanged since the last read. Only checks the file's length.
+    /// True if the log is unchanged since the last read. Only checks the file's length.
     pub fn is_quiet(&self) -> bool {
         let state = self.state();
         state.log.as_ref().is_none_or(|log| log.is_quiet(state.memory.cursor))

@@ -80,7 +80,7 @@ pub(super) fn counters(sysfs: &dyn Sysfs, address: &str) -> Option<Counters> {
     Some(Counters { fatal: fatal.unwrap_or(0), nonfatal: nonfatal.unwrap_or(0) })
 }
 
-/// Whether a function's current driver can pass it through.
+/// True if a function's current driver can pass it through.
 pub(crate) fn is_vfio(sysfs: &dyn Sysfs, address: &str, driver: &str) -> bool {
     !driver.is_empty()
         && (driver.contains("vfio")

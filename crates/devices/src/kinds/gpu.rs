@@ -25,7 +25,7 @@ pub(crate) fn find(host: KindInput<'_>, collector: &mut Collector) {
     }
 }
 
-/// Whether the GPU has mediated devices.
+/// True if the GPU has mediated devices.
 fn is_cut(host: KindInput<'_>, address: &str) -> bool {
     let path = format!("bus/pci/devices/{address}");
     let names = host.sysfs.list(&path).unwrap_or_default();

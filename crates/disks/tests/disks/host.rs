@@ -17,7 +17,7 @@ use tempfile::TempDir;
 /// Size of a chunk, so that images take several reads.
 const PIECE: usize = 100_000;
 
-/// Whether these programs are installed; prints the first that is missing.
+/// True if these programs are installed; prints the first that is missing.
 pub fn have(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let missing = programs

@@ -84,7 +84,7 @@ impl<'a> Search<'a> {
         self.steps
     }
 
-    /// Whether the search ended because it ran out of tries, so that there may be more candidates.
+    /// True if the search ended because it ran out of tries, so that there may be more candidates.
     pub fn gave_up(&self) -> bool {
         self.wasted > MAX_WASTED_TRIES
     }
@@ -241,7 +241,7 @@ impl Walk {
         self.only.is_some()
     }
 
-    /// Whether a slot is the first of its chunk in the current stretch of the walk.
+    /// True if a slot is the first of its chunk in the current stretch of the walk.
     fn enters_chunk(&self, slot: Slot) -> bool {
         slot.is_multiple_of(CHUNK) || self.done == 1
     }

@@ -22,7 +22,7 @@ impl<'a> Supplier<'a> {
         &self.tree.nodes()[self.position]
     }
 
-    /// Whether it is `top` or a descendant of it.
+    /// True if it is `top` or a descendant of it.
     pub(crate) fn is_under(&self, top: &Self) -> bool {
         self.slot == top.slot && self.tree.is_under(self.position, top.position)
     }
@@ -78,7 +78,7 @@ impl<'a> AnchorTree<'a> {
         Some(Self { slot, tree, suppliers })
     }
 
-    /// Whether a provider passes a test for a part.
+    /// True if a provider passes a test for a part.
     pub(crate) fn passes(&self, plan: &Plan, part: &Part, supplier: usize, test: Test) -> bool {
         let supplier = &self.suppliers[supplier];
         let (node, conditions) = (supplier.node(), &plan.conditions[part.group]);
@@ -131,14 +131,14 @@ impl<'a> AnchorTree<'a> {
     }
 }
 
-/// Whether the root meets the conditions on root traits.
+/// True if the root meets the conditions on root traits.
 pub(crate) fn root_fits(plan: &Plan, tree: &CompactTree) -> bool {
     let root = tree.root();
     plan.root_required.iter().all(|t| root.has_trait(*t))
         && !plan.root_forbidden.iter().any(|t| root.has_trait(*t))
 }
 
-/// Whether a provider with at most this much room might serve every part, ignoring shared classes.
+/// True if a provider with at most this much room might serve every part, ignoring shared classes.
 pub(crate) fn might_fit(plan: &Plan, best: &[(crate::intern::Name, i64)]) -> bool {
     plan.parts.iter().flat_map(|part| &part.needs).all(|(class, amount)| {
         plan.shared[*class] || best_of(best, plan.classes[*class]) >= *amount

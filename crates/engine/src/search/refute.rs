@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::solve::Solver;
 
 impl Solver<'_> {
-    /// Whether no completion exists. `far` also examines all open parts together.
+    /// True if no completion exists. `far` also examines all open parts together.
     pub(super) fn is_hopeless(&self, plan: &Plan, far: bool) -> bool {
         let open = self.picks.len()..self.order.len();
         let stuck =
@@ -21,7 +21,7 @@ impl Solver<'_> {
             || (far && open.len() > 1 && self.is_overfull(plan))
     }
 
-    /// Whether a provider of the unsuffixed group has, or may have, one of these traits.
+    /// True if a provider of the unsuffixed group has, or may have, one of these traits.
     fn can_cover(&self, plan: &Plan, clause: usize) -> bool {
         let covers = |supplier: usize| self.covers[supplier * self.clauses + clause];
         (0..self.order.len()).filter(|depth| !plan.parts[self.order[*depth]].suffixed).any(
@@ -32,7 +32,7 @@ impl Solver<'_> {
         )
     }
 
-    /// Whether a provider could serve an open part in addition to all picks.
+    /// True if a provider could serve an open part in addition to all picks.
     fn may_take(&self, plan: &Plan, depth: usize, supplier: usize) -> bool {
         self.has_room(plan, depth, supplier) && self.can_root_all(plan, depth, supplier)
     }
@@ -43,7 +43,7 @@ impl Solver<'_> {
         self.relaxed.subtree || sets.iter().all(|set| self.can_root(plan, *set, depth, supplier))
     }
 
-    /// Whether one provider of a `same_subtree` set is, or may be, above all providers picked for
+    /// True if one provider of a `same_subtree` set is, or may be, above all providers picked for
     /// it, with `supplier` as the pick at `depth`.
     fn can_root(&self, plan: &Plan, set: usize, depth: usize, supplier: usize) -> bool {
         let inside = |at: &usize| plan.parts[self.order[*at]].subtrees.contains(&set);
@@ -60,7 +60,7 @@ impl Solver<'_> {
                 .any(|at| self.choices[at].iter().any(|supplier| tops(*supplier)))
     }
 
-    /// Whether the open parts cannot all be served together, because of isolation or the room of a
+    /// True if the open parts cannot all be served together, because of isolation or the room of a
     /// class.
     fn is_overfull(&self, plan: &Plan) -> bool {
         let open = || self.picks.len()..self.order.len();
@@ -89,7 +89,7 @@ impl Solver<'_> {
         })
     }
 
-    /// Whether the parts request more than all providers that may serve them have.
+    /// True if the parts request more than all providers that may serve them have.
     fn exceeds(
         &self,
         parts: &[usize],
@@ -107,7 +107,7 @@ impl Solver<'_> {
         wanted > there
     }
 
-    /// Whether each part can be matched to a provider: a bipartite matching by augmenting paths, in
+    /// True if each part can be matched to a provider: a bipartite matching by augmenting paths, in
     /// which a provider takes as many parts as `seats` returns.
     fn seats(&self, plan: &Plan, parts: &[usize], seats: impl Fn(usize) -> usize) -> bool {
         let mut matched: Vec<Vec<usize>> = vec![Vec::new(); self.anchor.suppliers.len()];

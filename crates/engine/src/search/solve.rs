@@ -148,12 +148,12 @@ impl<'a> Solver<'a> {
         picks.into_iter().map(|(part, supplier)| (part, &self.anchor.suppliers[supplier]))
     }
 
-    /// Whether no further candidate can exist.
+    /// True if no further candidate can exist.
     pub(crate) fn is_spent(&self) -> bool {
         self.pass == Pass::Done || self.choices.iter().all(|choices| choices.len() == 1)
     }
 
-    /// Whether a provider can serve the part at a depth in addition to the parts it serves already.
+    /// True if a provider can serve the part at a depth in addition to the parts it serves already.
     pub(super) fn has_room(&self, plan: &Plan, depth: usize, supplier: usize) -> bool {
         let part = &plan.parts[self.order[depth]];
         let alone = !self.relaxed.isolate && plan.isolate && part.suffixed;
@@ -198,7 +198,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Whether the picks are the first of their kind, so that they were found already.
+    /// True if the picks are the first of their kind, so that they were found already.
     fn is_first(&self) -> bool {
         self.symmetry.as_ref().is_none_or(|known| known.is_first(&self.picks))
     }

@@ -38,12 +38,12 @@ impl Symmetry {
         }
     }
 
-    /// Whether no two providers and no two parts are interchangeable.
+    /// True if no two providers and no two parts are interchangeable.
     pub(crate) fn is_trivial(&self) -> bool {
         self.kinds.is_empty() && self.twins.iter().all(Option::is_none)
     }
 
-    /// Whether the picks remain the first of their kind if `supplier` is picked next.
+    /// True if the picks remain the first of their kind if `supplier` is picked next.
     pub(crate) fn leads(&self, picks: &[usize], supplier: usize) -> bool {
         if let Some(Some(twin)) = self.twins.get(picks.len())
             && picks[*twin] > supplier
@@ -58,7 +58,7 @@ impl Symmetry {
             })
     }
 
-    /// Whether complete picks are the first of their kind.
+    /// True if complete picks are the first of their kind.
     pub(crate) fn is_first(&self, picks: &[usize]) -> bool {
         (0..picks.len()).all(|depth| self.leads(&picks[..depth], picks[depth]))
     }

@@ -139,7 +139,7 @@ impl CompactTree {
         })
     }
 
-    /// Whether `node` is `top` or a descendant of it.
+    /// True if `node` is `top` or a descendant of it.
     pub(crate) fn is_under(&self, node: usize, top: usize) -> bool {
         let mut at = Some(node);
         while let Some(here) = at {

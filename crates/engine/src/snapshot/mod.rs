@@ -89,7 +89,7 @@ impl Snapshot {
         self.forest.len()
     }
 
-    /// Whether there are no trees.
+    /// True if there are no trees.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -101,7 +101,7 @@ fn sign(
     Ok((Credential { certificate, authority }, given))
 }
 
-/// Whether the token names the host. Fails if the token does not allow it to join.
+/// True if the token names the host. Fails if the token does not allow it to join.
 fn may_join(
     tx: &mut Tx<'_>,
     existing: &Existing,

@@ -27,7 +27,7 @@ pub(crate) struct Kept {
     pub expires_at: i64,
     pub used_at: Option<i64>,
     pub used_by: Option<String>,
-    /// Whether its host may take the name of a host that never had a certificate.
+    /// True if its host may take the name of a host that never had a certificate.
     pub replaces: bool,
 }
 

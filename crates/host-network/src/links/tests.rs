@@ -1,3 +1,5 @@
+//! Tests of the plan of links.
+
 use kilonova_node_api::Filters;
 
 use super::*;

@@ -83,7 +83,7 @@ impl Plan {
     }
 }
 
-/// Whether a name matches a pattern in which `*` stands for any characters.
+/// True if a name matches a pattern in which `*` stands for any characters.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };

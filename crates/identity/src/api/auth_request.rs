@@ -90,7 +90,7 @@ fn scope(auth: &Value) -> Result<RequestedScope, Fault> {
     }
 }
 
-/// Whether the reference, by id or name, is to the only domain.
+/// True if the reference, by id or name, is to the only domain.
 fn domain_is_ours(domain: &Value) -> Result<bool, Fault> {
     match (domain.get("id"), domain.get("name")) {
         (Some(Value::String(id)), _) => Ok(id == DOMAIN_ID),

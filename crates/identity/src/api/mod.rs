@@ -138,7 +138,7 @@ fn id_of(kind: &'static str, segment: &str) -> Result<(), Fault> {
 struct ListFilter {
     name: Option<String>,
     enabled: Option<bool>,
-    /// Whether the filter excludes everything.
+    /// True if the filter excludes everything.
     matches_nothing: bool,
 }
 
@@ -159,7 +159,7 @@ impl ListFilter {
     }
 }
 
-/// Whether a query flag is set: present without a value, or with any value but `false` and `0`.
+/// True if a query flag is set: present without a value, or with any value but `false` and `0`.
 fn flag(query: &Query, key: &str) -> bool {
     query.get(key).is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0")
 }

@@ -75,7 +75,7 @@ async fn list(
     listing(&base, "/v3/projects", "projects", items)
 }
 
-/// Whether tags match the filters `tags`, `tags-any`, `not-tags` and `not-tags-any`.
+/// True if tags match the filters `tags`, `tags-any`, `not-tags` and `not-tags-any`.
 fn tagged(query: &Query, tags: &[String]) -> bool {
     let has = |tag: &str| tags.iter().any(|have| have == tag);
     let list = |key: &str| query.get(key).map(|list| list.split(',').collect::<Vec<_>>());

@@ -109,7 +109,7 @@ impl Identity {
         .await
     }
 
-    /// Whether a user has a role on a target, directly or through a group.
+    /// True if a user has a role on a target, directly or through a group.
     pub(crate) async fn has_roles_on(&self, user: &str, target: Target) -> Result<bool, Error> {
         let user = user.to_owned();
         self.read(move |tx| Ok(!roles::effective(tx, &user, target.column())?.is_empty())).await

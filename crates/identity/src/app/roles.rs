@@ -57,7 +57,7 @@ impl Identity {
     }
 }
 
-/// Whether an update does nothing but reset `immutable`.
+/// True if an update does nothing but reset `immutable`.
 fn only_unprotects(fields: &Fields) -> bool {
     let option = fields.get("options").and_then(|options| options.get("immutable"));
     fields.len() == 1 && matches!(option, Some(Value::Null | Value::Bool(false)))

@@ -4,7 +4,7 @@
 //!   known wrong? ─► refused        likely right? ─► first in line      queue ─► threads
 //! ```
 //!
-//! Passwords must never reach a log, an error text or a `Debug` output. What this process remembers
+//! Passwords must never reach a log, an error text or a `Debug` output. The values that this process remembers
 //! of them is keyed by a random number: of a wrong one its fingerprint, of a correct one a single
 //! byte, too little to recover it. This memory only orders the queue and saves repeated hashes; it
 //! never makes a secret accepted.

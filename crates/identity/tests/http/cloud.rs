@@ -142,7 +142,7 @@ impl Cloud {
         (project, user, role)
     }
 
-    /// Whether a service accepts the token.
+    /// True if a service accepts the token.
     pub async fn opens(&self, token: &str) -> bool {
         let mut headers = HeaderMap::new();
         headers.insert("x-auth-token", token.parse().unwrap());

@@ -63,7 +63,7 @@ fn among(allowed: &[String], value: Option<&str>) -> bool {
 }
 
 impl ImageFilters {
-    /// Whether an image that the caller may see passes the filters.
+    /// True if an image that the caller may see passes the filters.
     fn fits(&self, image: &ImageRecord, caller: &Requester) -> bool {
         let own = caller.context.project_id == image.owner;
         let visible = match self.visibility {
@@ -150,7 +150,7 @@ struct Page {
     images: Vec<ImageRecord>,
     weight: usize,
     limit: usize,
-    /// Whether an image did not fit.
+    /// True if an image did not fit.
     more: bool,
 }
 

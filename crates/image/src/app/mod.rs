@@ -51,7 +51,7 @@ pub(crate) struct Requester {
 }
 
 impl Requester {
-    /// Whether policy allows the operation on the image.
+    /// True if policy allows the operation on the image.
     pub fn allows(&self, rule: &str, image: &ImageRecord, member: Option<&str>) -> bool {
         allows(&self.policy, &self.context, rule, image, member)
     }

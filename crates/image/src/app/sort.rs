@@ -6,7 +6,7 @@ use kilonova_ids::ImageId;
 
 use crate::ImageRecord;
 
-/// What a listing can be sorted by; `glance.api.v2.images.ImagesController.get_sort_key` names the same.
+/// The sort keys of a listing; `glance.api.v2.images.ImagesController.get_sort_key` names the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SortKey {
     Name,
@@ -87,7 +87,7 @@ impl Sort {
         Self(keys)
     }
 
-    /// Whether the newest image comes first: the order in which the database lists images.
+    /// True if the newest image comes first: the order in which the database lists images.
     pub fn is_newest_first(&self) -> bool {
         *self == Self::default()
     }

@@ -88,7 +88,7 @@ impl Directory {
         }
     }
 
-    /// Whether no uploader writes the file.
+    /// True if no uploader writes the file.
     pub(crate) fn abandoned(&self, name: &str) -> Result<bool, Error> {
         Ok(self.seize(name)?.is_some() || !self.path(name).try_exists()?)
     }

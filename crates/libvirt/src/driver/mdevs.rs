@@ -140,7 +140,7 @@ fn destroy_and_undefine(connect: &Connect, expected: &MdevInfo) -> Result<(), Vi
     }
 }
 
-/// Whether the error means that the device does not exist. The text is `mdevctl`'s: libvirt may
+/// True if the error means that the device does not exist. The text is `mdevctl`'s: libvirt may
 /// list a device that is already gone.
 fn is_gone(number: ErrorNumber, message: &str) -> bool {
     number == ErrorNumber::NoNodeDevice || message.contains("No devices match")

@@ -147,7 +147,7 @@ impl Driver {
     }
 }
 
-/// Whether a domain's persistent XML has host devices.
+/// True if a domain's persistent XML has host devices.
 fn has_hostdevs(domain: &Domain) -> Result<bool, VirtError> {
     Ok(!hostdevs_of(&domain.get_xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)?).is_empty())
 }

@@ -44,7 +44,7 @@ pub(super) fn record_result(
     Ok(Some(if gone { Ok(()) } else { end.clone() }))
 }
 
-/// Whether an outgoing migration of the guest is running.
+/// True if an outgoing migration of the guest is running.
 pub(super) fn is_migrating_out(domain: &Domain) -> Result<bool, VirtError> {
     match crate::sys::job(domain, 0) {
         Ok(job) => Ok(job.is_running(sys::VIR_DOMAIN_JOB_OPERATION_MIGRATION_OUT)),

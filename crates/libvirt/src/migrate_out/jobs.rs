@@ -22,7 +22,7 @@ pub(crate) struct OutgoingMigrations {
 pub(super) struct OutgoingJob {
     pub(super) began: Instant,
     state: Mutex<State>,
-    /// Whether post-copy may be used.
+    /// True if post-copy may be used.
     pub(super) post_copy: bool,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) abort_reason: Option<String>,
     /// The result of the migration call. It stays empty if another process made the call.
     pub(super) result: Option<Result<(), String>>,
-    /// Whether only libvirt's job shows the progress, because no call of this process will return.
+    /// True if only libvirt's job shows the progress, because no call of this process will return.
     pub(super) adopted: bool,
     /// The adjustment that the last measurement calls for.
     pub(super) pending: Option<Adjustment>,

@@ -54,7 +54,7 @@ enum Check {
     /// Another process started the migration, and libvirt continues it.
     InProgress {
         gib: u64,
-        /// Whether the guest has devices.
+        /// True if the guest has devices.
         devices: bool,
     },
     Start(Box<MigrationRequest>),

@@ -24,9 +24,9 @@ pub(crate) struct MigrationRequest {
     pub connections: Option<i32>,
     /// GiB to transfer.
     pub gib: u64,
-    /// Whether post-copy may be used.
+    /// True if post-copy may be used.
     pub post_copy: bool,
-    /// Whether the guest has VFIO devices, whose state QEMU reads from the kernel.
+    /// True if the guest has VFIO devices, whose state QEMU reads from the kernel.
     pub vfio: bool,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn gib(definition: &Definition) -> u64 {
         .unwrap_or_default()
 }
 
-/// Whether the guest has VFIO devices. Fails if the host's versions cannot migrate one of them.
+/// True if the guest has VFIO devices. Fails if the host's versions cannot migrate one of them.
 fn check_devices(versions: &Versions, devices: &[Attachment]) -> Result<bool, String> {
     let mut vfio = false;
     for device in devices {

@@ -48,7 +48,7 @@ pub(crate) struct DowntimeSchedule {
     taken: usize,
     limit: Option<Duration>,
     action: TimeoutAction,
-    /// Whether the migration has been forced or aborted.
+    /// True if the migration has been forced or aborted.
     finished: bool,
     /// The downtime allowed now, milliseconds.
     downtime: u64,

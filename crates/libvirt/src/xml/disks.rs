@@ -20,7 +20,7 @@ pub(crate) struct Disk {
     pub medium: Medium,
     /// The bus, if it differs from the guest's other disks.
     pub bus: Option<Bus>,
-    /// Whether the guest boots from it.
+    /// True if the guest boots from it.
     pub boots: bool,
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn machine_type<'a>(host: &'a HostProfile, machine: &'a Machine) -> &
     machine.machine_type.as_deref().or(host.config.machine_type.as_deref()).unwrap_or(usual)
 }
 
-/// Whether devices are on PCI Express.
+/// True if devices are on PCI Express.
 pub(super) fn is_pcie(machine_type: &str) -> bool {
     machine_type.contains("q35") || machine_type.starts_with("virt")
 }

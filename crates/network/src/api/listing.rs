@@ -101,7 +101,7 @@ fn passes(view: &Body, query: &Query) -> bool {
     })
 }
 
-/// Whether a value matches a filter.
+/// True if a value matches a filter.
 fn is(has: &Value, value: &str) -> bool {
     match has {
         Value::Null => value.is_empty() || value == "None" || value == "null",

@@ -25,7 +25,7 @@ pub(crate) fn viewer(caller: &Caller) -> Option<String> {
     (!all).then(|| caller.project_id.clone())
 }
 
-/// Whether the search of [`viewer`] covers resources of the project.
+/// True if the search of [`viewer`] covers resources of the project.
 pub(crate) fn reaches_project(caller: &Caller, project: &str) -> bool {
     viewer(caller).is_none_or(|viewer| !viewer.is_empty() && viewer == project)
 }

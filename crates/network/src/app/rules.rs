@@ -141,7 +141,7 @@ pub(crate) fn protocol_number(name: &str) -> Option<Option<u8>> {
     Some(Some(number))
 }
 
-/// Whether two rules allow the same traffic.
+/// True if two rules allow the same traffic.
 fn same(one: &Body, other: &Body) -> bool {
     let mut left = one.clone();
     left.insert("description".into(), other["description"].clone());

@@ -21,7 +21,7 @@ pub enum Nic {
         network: NetworkId,
         /// The requested address.
         fixed_ip: Option<IpAddr>,
-        /// Whether security groups apply there.
+        /// True if security groups apply there.
         secure: bool,
     },
     /// With an existing port, which outlives the server.

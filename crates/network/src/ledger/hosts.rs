@@ -41,7 +41,7 @@ statements! {
         AND server_id IS NOT NULL";
 }
 
-/// Whether a recorded change awaits delivery to hosts.
+/// True if a recorded change awaits delivery to hosts.
 ///
 /// # Errors
 /// Database errors; so for all functions here.

@@ -1,4 +1,4 @@
-//! What the compute service calls within its own transaction: the ports of servers.
+//! Functions that the compute service calls within its own transaction: the ports of servers.
 //!
 //! The rules, checked by [`AUDIT`] and the compute service's audit after any commit:
 //!

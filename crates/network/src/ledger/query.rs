@@ -18,13 +18,13 @@ pub struct NetworkFacts {
     pub name: String,
     /// The owning project.
     pub project: String,
-    /// Whether other projects may use it.
+    /// True if other projects may use it.
     pub shared: bool,
-    /// Whether it is external; guests are not attached to it automatically.
+    /// True if it is external; guests are not attached to it automatically.
     pub external: bool,
-    /// Whether security groups apply there.
+    /// True if security groups apply there.
     pub secure: bool,
-    /// Whether it has subnets, and so addresses.
+    /// True if it has subnets, and so addresses.
     pub has_subnets: bool,
 }
 
@@ -37,11 +37,11 @@ pub struct PortFacts {
     pub project: String,
     /// Its network.
     pub network: NetworkId,
-    /// Whether a device already uses it.
+    /// True if a device already uses it.
     pub taken: bool,
-    /// Whether it has an address or needs none.
+    /// True if it has an address or needs none.
     pub has_address: bool,
-    /// Whether it has its own accelerator (`accelerator-direct`).
+    /// True if it has its own accelerator (`accelerator-direct`).
     pub accelerator: bool,
     /// The device profile of that accelerator.
     pub device_profile: Option<String>,

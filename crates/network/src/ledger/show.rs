@@ -44,7 +44,7 @@ pub struct Fixed {
     pub dns: Vec<IpAddr>,
     /// Destination and next hop.
     pub routes: Vec<(String, IpAddr)>,
-    /// Whether DHCP serves the subnet.
+    /// True if DHCP serves the subnet.
     pub dhcp: bool,
     /// The address of the DHCP server.
     pub dhcp_server: Option<IpAddr>,
@@ -63,7 +63,7 @@ pub struct ServerPort {
     pub host: String,
     /// The device tag that the guest's metadata shows.
     pub tag: Option<String>,
-    /// Whether it was created for the server.
+    /// True if it was created for the server.
     pub made: bool,
     /// `normal`, `accelerator-direct`, …
     pub vnic_type: String,
@@ -92,7 +92,7 @@ pub struct ServerPort {
 }
 
 impl ServerPort {
-    /// Whether it has its own accelerator.
+    /// True if it has its own accelerator.
     pub fn is_accelerator(&self) -> bool {
         self.vnic_type == "accelerator-direct" && self.device_profile.is_some()
     }

@@ -185,7 +185,7 @@ struct Agent {
     link: Arc<Link>,
     work: Arc<Work>,
     tools: Arc<dyn Tools>,
-    /// Whether this process has started to follow documents.
+    /// True if this process has started to follow documents.
     started: AtomicBool,
     /// When guests were last checked for changes by themselves.
     synced: Mutex<Instant>,

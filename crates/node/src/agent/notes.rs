@@ -113,7 +113,7 @@ impl Notes {
         mdevs
     }
 
-    /// Whether the note of another server names the same kernel object.
+    /// True if the note of another server names the same kernel object.
     pub(super) fn names_elsewhere(&self, server: ServerId, made: &KernelObject) -> bool {
         let named = |note: &Note| note.made.iter().any(|other| other.same_place(made));
         self.all().iter().any(|(other, note)| *other != server && named(note))

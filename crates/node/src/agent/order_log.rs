@@ -28,7 +28,7 @@ struct Entry {
     end: End,
 }
 
-/// Whether a server may be created, as far as its orders are concerned.
+/// True if a server may be created, as far as its orders are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All its orders have succeeded.
@@ -91,7 +91,7 @@ impl OrderLog {
         Ok(())
     }
 
-    /// Whether the server may be created.
+    /// True if the server may be created.
     pub(super) fn verdict(&self, server: ServerId) -> Verdict {
         let entries = self.entries();
         if entries.open.values().any(|of| *of == Some(server)) {

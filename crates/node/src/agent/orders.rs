@@ -160,7 +160,7 @@ impl OrderRunner {
         Ok(())
     }
 
-    /// Whether an order affects a function: programming affects all functions of the card, cleaning
+    /// True if an order affects a function: programming affects all functions of the card, cleaning
     /// only the one.
     fn affects(&self, order: &Order, function: &str) -> bool {
         let card = |address: &str| address.rsplit_once('.').map(|(card, _)| card.to_owned());

@@ -1,4 +1,4 @@
-//! What a starting agent finds on the host without a document.
+//! State on the host that a starting agent finds without a document.
 //!
 //! A domain without a document may belong to somebody: it is reported and left with its devices,
 //! until a document removes it. A noted mediated device or VF type without a document and a domain

@@ -179,7 +179,7 @@ impl Work {
         *lock(&self.unchecked) = documents.iter().map(|document| document.server).collect();
     }
 
-    /// Whether this is the first check of the server.
+    /// True if this is the first check of the server.
     pub(super) fn is_first_check(&self, server: ServerId) -> bool {
         lock(&self.unchecked).remove(&server)
     }

@@ -47,7 +47,7 @@ impl Workers {
         let _ = self.reports.send(Box::new(observation)).await;
     }
 
-    /// Whether a worker is busy with the server.
+    /// True if a worker is busy with the server.
     pub(super) fn is_busy(&self, server: ServerId) -> bool {
         lock(&self.slots).get(&server).is_some_and(|slot| slot.receiver_count() > 0)
     }

@@ -133,7 +133,7 @@ async fn erase(sysfs: &dyn Sysfs, address: &str, limit: Duration) -> Result<Stri
     Ok(output)
 }
 
-/// Whether a program is in PATH.
+/// True if a program is in PATH.
 fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file())

@@ -27,12 +27,12 @@ pub(super) struct Card {
     pub class: String,
     #[serde(default)]
     pub driver: String,
-    /// Whether a type in use excludes the others, as with NVIDIA.
+    /// True if a type in use excludes the others, as with NVIDIA.
     #[serde(default)]
     pub exclusive_types: bool,
     #[serde(default)]
     pub types: Vec<CardType>,
-    /// Whether virtual functions get their type from the vendor's VFIO driver, without mediated
+    /// True if virtual functions get their type from the vendor's VFIO driver, without mediated
     /// devices.
     #[serde(default)]
     pub vfio_types: bool,

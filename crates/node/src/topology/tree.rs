@@ -42,11 +42,11 @@ pub struct Card {
     pub vf_product: String,
     /// Kernel driver.
     pub driver: String,
-    /// Whether a type in use excludes the others.
+    /// True if a type in use excludes the others.
     pub exclusive: bool,
     /// The types of mediated devices or vGPUs.
     pub types: Vec<MdevType>,
-    /// Whether virtual functions get their type from the vendor's VFIO driver, without mediated
+    /// True if virtual functions get their type from the vendor's VFIO driver, without mediated
     /// devices.
     pub vfio_types: bool,
     /// Further files of the card, by path below its directory.
@@ -71,12 +71,12 @@ pub struct MdevType {
 }
 
 impl Slot {
-    /// Whether it is an mdev parent. If a card has virtual functions, those are the parents.
+    /// True if it is an mdev parent. If a card has virtual functions, those are the parents.
     pub fn is_parent(&self) -> bool {
         !self.card.types.is_empty() && self.virtuals.is_empty() && !self.card.vfio_types
     }
 
-    /// Whether it is a virtual function that gets its type without mediated devices.
+    /// True if it is a virtual function that gets its type without mediated devices.
     pub fn has_vfio_types(&self) -> bool {
         self.card.vfio_types && self.physical.is_some()
     }
@@ -91,7 +91,7 @@ impl Slot {
         if self.physical.is_some() { &self.card.vf_product } else { &self.card.product }
     }
 
-    /// Whether it is on the PCI bus.
+    /// True if it is on the PCI bus.
     pub fn is_pci(&self) -> bool {
         PciAddress::parse(&self.address).is_some()
     }

@@ -1,4 +1,4 @@
-//! What a starting agent does with the state it finds.
+//! How a starting agent treats the state that it finds.
 
 use kilonova_devices::{Mdev, create};
 use kilonova_ids::{ImageId, OperationId, ServerId};

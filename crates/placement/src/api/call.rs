@@ -55,7 +55,7 @@ impl FromRequestParts<Placement> for Call {
 }
 
 impl Call {
-    /// Whether the request's version is at least 1.`minor`.
+    /// True if the request's version is at least 1.`minor`.
     pub fn speaks(&self, minor: u32) -> bool {
         self.version >= Microversion(1, minor)
     }

@@ -181,7 +181,7 @@ pub fn no_allocations(consumer: &str) -> Fault {
 /// The part of a write that concerns one provider.
 #[derive(Default)]
 struct ProviderChange {
-    /// Whether the provider's generation changes.
+    /// True if the provider's generation changes.
     visible: bool,
     /// Released amounts by class.
     released: BTreeMap<String, i64>,

@@ -31,7 +31,7 @@ pub struct SearchResult {
     pub only: Option<HashSet<ProviderId>>,
 }
 
-/// Whether every class and trait is a standard one, so that [`check`] cannot fail.
+/// True if every class and trait is a standard one, so that [`check`] cannot fail.
 pub fn all_standard(query: &Query) -> bool {
     let classes = query.groups.iter().flat_map(|group| &group.resources);
     let mut classes = classes.map(|(class, _)| class);

@@ -13,7 +13,7 @@ pub fn unknown(name: &str) -> String {
     format!("No such resource class {name}.")
 }
 
-/// Whether the class exists.
+/// True if the class exists.
 ///
 /// # Errors
 /// Store errors only.
@@ -21,7 +21,7 @@ pub fn exists(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(names::is_standard_class(name) || db::classes::made_at(tx, name)?.is_some())
 }
 
-/// Whether the class exists. It cannot be deleted before the end of the transaction.
+/// True if the class exists. It cannot be deleted before the end of the transaction.
 ///
 /// # Errors
 /// Store errors only.

@@ -35,7 +35,7 @@ pub struct ProviderFilters {
 }
 
 impl ProviderFilters {
-    /// Whether the filters examine inventories, traits or aggregates.
+    /// True if the filters examine inventories, traits or aggregates.
     fn looks_inside(&self) -> bool {
         !(self.member_of.is_empty()
             && self.forbidden_aggregates.is_empty()

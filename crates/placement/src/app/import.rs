@@ -42,7 +42,7 @@ pub struct ProviderCopy {
 pub struct ConsumerCopy {
     /// Its uuid.
     pub id: ConsumerId,
-    /// What clients have seen.
+    /// State that clients have seen.
     pub generation: i64,
     /// The consumer type; `None` if it was never set.
     pub consumer_type: Option<String>,

@@ -42,7 +42,7 @@ pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
     Ok(tx.execute(ENSURE, params![name, now])? > 0)
 }
 
-/// Whether the custom class exists. No concurrent transaction can delete it.
+/// True if the custom class exists. No concurrent transaction can delete it.
 pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(tx.execute(PIN, params![name])? > 0)
 }

@@ -49,9 +49,9 @@ statements! {
     ON_PROVIDER = "SELECT a.consumer_id, a.class, a.used, a.updated_at, c.generation
         FROM allocations a JOIN consumers c ON c.id = a.consumer_id
         WHERE a.provider_id = ?1 ORDER BY a.consumer_id, a.class";
-    /// Whether a provider has allocations.
+    /// True if a provider has allocations.
     ANY_ON_PROVIDER = "SELECT consumer_id FROM allocations WHERE provider_id = ?1 LIMIT 1";
-    /// Whether a consumer has an allocation on a provider.
+    /// True if a consumer has an allocation on a provider.
     HAS_ALLOCATION_ON = "SELECT consumer_id FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2
         LIMIT 1";
     /// Usage of a project or of one user in it, by consumer type and class.
@@ -167,12 +167,12 @@ pub fn insert_allocations(
     Ok(())
 }
 
-/// Whether a provider has allocations.
+/// True if a provider has allocations.
 pub fn any_on(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON_PROVIDER, params![provider])?.is_some())
 }
 
-/// Whether a consumer has an allocation on a provider.
+/// True if a consumer has an allocation on a provider.
 pub fn has_allocation_on(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,

@@ -11,7 +11,7 @@ statements! {
     /// The drained providers of a tree.
     OF_ROOT = "SELECT d.provider_id FROM drains d
         JOIN resource_providers p ON p.id = d.provider_id WHERE p.root_id = ?1";
-    /// Whether a provider is drained.
+    /// True if a provider is drained.
     ONE = "SELECT provider_id FROM drains WHERE provider_id = ?1";
     /// Drains a provider.
     SET = "INSERT INTO drains (provider_id, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
@@ -34,7 +34,7 @@ pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<HashSet<ProviderId>,
     tx.rows(OF_ROOT, params![root])?.iter().map(|row| row.id(0)).collect()
 }
 
-/// Whether a provider, existing or not, is drained.
+/// True if a provider, existing or not, is drained.
 pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ONE, params![provider])?.is_some())
 }

@@ -38,7 +38,7 @@ statements! {
     DELETE_IDLE = "DELETE FROM inventories WHERE provider_id = ?1 AND class = ?2 AND used = 0";
     /// Deletes all inventories of a provider.
     DELETE_ALL = "DELETE FROM inventories WHERE provider_id = ?1";
-    /// Whether a class is in use anywhere.
+    /// True if a class is in use anywhere.
     CLASS_IN_USE = "SELECT provider_id FROM inventories WHERE class = ?1 LIMIT 1";
 }
 

@@ -88,7 +88,7 @@ pub struct ProviderRow {
     pub generation: i64,
     /// Orders commits for the in-memory copy.
     pub version: i64,
-    /// Whether a host reports it.
+    /// True if a host reports it.
     pub reported: bool,
     /// Time of the last change.
     pub updated_at: i64,
@@ -140,7 +140,7 @@ pub fn insert(
     Ok(tx.execute(INSERT, params![id, name, parent, root, reported, now])? > 0)
 }
 
-/// Whether the provider has children.
+/// True if the provider has children.
 pub fn has_children(tx: &mut Tx<'_>, id: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(CHILDREN, params![id])?.is_some())
 }

@@ -87,7 +87,7 @@ pub fn project_of(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String
     Ok(row.map(|row| row.project_id).filter(|id| id != crate::app::allocations::INCOMPLETE))
 }
 
-/// Whether a consumer has an allocation on a provider.
+/// True if a consumer has an allocation on a provider.
 ///
 /// # Errors
 /// Store errors only.

@@ -29,7 +29,7 @@ pub struct Notes {
     pub coverage: Mutex<Coverage>,
     pub objections: Mutex<Vec<String>>,
     pub taken: Mutex<Vec<Taken>>,
-    /// Whether servers are kept for further requests.
+    /// True if servers are kept for further requests.
     pub keep: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Api<'a> {
         Self { router: router(self.cloud), ..self }
     }
 
-    /// Whether one of some actions changes at this microversion, or all of them are requested.
+    /// True if one of some actions changes at this microversion, or all of them are requested.
     pub fn changes(&self, actions: &[&str]) -> bool {
         let operation = self.notes.document.find("POST", ACTION).expect("the document has actions");
         actions.iter().any(|action| operation.boundaries_of(action).contains(&self.minor))

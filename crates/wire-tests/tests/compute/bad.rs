@@ -48,7 +48,7 @@ async fn wrong_bodies_are_refused_by_name() {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Whether a message names the field, or is upstream's own message.
+/// True if a message names the field, or is upstream's own message.
 fn names(message: &str, field: &str, action: Option<&str>) -> bool {
     const UPSTREAMS: &[&str] = &[
         "Keypair data is invalid",
@@ -61,7 +61,7 @@ fn names(message: &str, field: &str, action: Option<&str>) -> bool {
         "The requested availability zone is not available",
         "Block Device Mapping is Invalid",
         "Flavor ",
-        "has less than 1 property",
+        "should be non-empty",
     ];
     let named = message.contains(field) || message.contains(wrong::UNKNOWN);
     named || action.is_some() || UPSTREAMS.iter().any(|said| message.contains(said))

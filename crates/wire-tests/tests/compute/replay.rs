@@ -230,7 +230,7 @@ impl Replay<'_> {
     }
 }
 
-/// Whether two list items correspond to each other.
+/// True if two list items correspond to each other.
 fn is_same(theirs: &Value, ours: &Value) -> bool {
     let keys = ["hypervisor_hostname", "host", "name", "action"];
     let known = keys.iter().find(|key| theirs.get(**key).is_some());

@@ -66,7 +66,7 @@ impl Sent {
         Some(built.map(|()| Body::from(self.body.clone())))
     }
 
-    /// Whether its body is JSON.
+    /// True if its body is JSON.
     pub fn json(&self) -> Option<Value> {
         serde_json::from_slice(&self.body).ok()
     }

@@ -1,4 +1,4 @@
-//! Whether a response is acceptable for any request.
+//! True if a response is acceptable for any request.
 
 use std::time::{Duration, Instant};
 
@@ -99,7 +99,7 @@ fn is_meant(sent: &Sent, status: u16, body: &[u8]) -> bool {
         && (status == 501 && sent.route.ends_with("/uptime") || status == 503 && silent())
 }
 
-/// Whether faults may have another form than JSON. The image service uses JSON only on request, as
+/// True if faults may have another form than JSON. The image service uses JSON only on request, as
 /// Glance does.
 fn is_written(sent: &Sent) -> bool {
     let mut accepts = sent.headers.iter().filter(|(name, _)| name == "accept");

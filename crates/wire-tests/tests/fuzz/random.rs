@@ -3,7 +3,7 @@
 /// SplitMix64.
 pub struct Rng {
     state: u64,
-    /// Whether mutations are disabled for now.
+    /// True if mutations are disabled for now.
     pub calm: bool,
 }
 

@@ -34,7 +34,7 @@ pub fn excuse(place: &str, caller: &str) -> Option<Excuse> {
     all().find(|one| *one == (place, caller))
 }
 
-/// Whether the path needs no authentication: version documents, login, and the change of an expired
+/// True if the path needs no authentication: version documents, login, and the change of an expired
 /// password.
 pub fn open(path: &str) -> bool {
     [

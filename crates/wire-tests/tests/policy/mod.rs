@@ -128,7 +128,7 @@ pub fn action(name: &str) -> Value {
     json!({name: needs})
 }
 
-/// Whether the response is a refusal by this rule.
+/// True if the response is a refusal by this rule.
 fn refused_by(answer: &Answer, rule: &str) -> bool {
     let mut rest = answer.text.as_str();
     while let Some(at) = rest.find(rule) {
@@ -218,7 +218,7 @@ struct Trial {
     /// The rules, one of which decides, and whether the caller passes one of them.
     rules: Vec<&'static str>,
     may: bool,
-    /// Whether the caller would pass for an object of its own project.
+    /// True if the caller would pass for an object of its own project.
     may_own: bool,
 }
 
@@ -342,7 +342,7 @@ impl Trial {
         (!right).then(|| format!("{action}: {name}, who {expected}, gets {status} {text}"))
     }
 
-    /// Whether no object in the path exists.
+    /// True if no object in the path exists.
     fn lone(&self, filled: &str) -> bool {
         filled.split('/').filter(|part| part.len() > 30).all(|part| part == NOTHING)
     }
@@ -350,7 +350,7 @@ impl Trial {
 
 const TRUSTS: &str = "/v3/OS-TRUST/trusts";
 
-/// Whether the operation creates or deletes an application credential or a trust.
+/// True if the operation creates or deletes an application credential or a trust.
 fn hands_on(operation: &Operation) -> bool {
     let kinds = [TRUSTS, "/v3/users/{user}/application_credentials"];
     operation.method != Method::GET && kinds.contains(&operation.path.trim_end_matches("/{id}"))

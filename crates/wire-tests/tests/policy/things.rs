@@ -252,7 +252,7 @@ impl Things {
         (path.join("/"), all)
     }
 
-    /// Whether a text is the id of an object, a user or a project.
+    /// True if a text is the id of an object, a user or a project.
     pub fn shown_in(&self, text: &str) -> bool {
         let of_red = self
             .ids

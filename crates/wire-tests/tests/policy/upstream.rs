@@ -30,7 +30,7 @@ impl Upstream {
         Self(facts)
     }
 
-    /// Whether the caller passes; `None` for an unknown rule.
+    /// True if the caller passes; `None` for an unknown rule.
     pub fn passes(&self, rule: &str, caller: &str) -> Option<bool> {
         Some(self.0.get(rule)?.contains(&caller))
     }

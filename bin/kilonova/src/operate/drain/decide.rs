@@ -5,7 +5,7 @@ use super::guest::Guest;
 /// The operator's permissions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allowed {
-    /// Whether to stop, move and restart servers that cannot live-migrate.
+    /// True if to stop, move and restart servers that cannot live-migrate.
     pub cold: bool,
 }
 

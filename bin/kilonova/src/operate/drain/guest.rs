@@ -48,7 +48,7 @@ pub struct Guest {
 pub struct Operation {
     /// Nova's action.
     pub action: String,
-    /// What it waits for, as a message.
+    /// The awaited event, as a message.
     pub waits_for: Option<String>,
 }
 

@@ -59,7 +59,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether the host is empty.
+    /// True if the host is empty.
     pub fn is_empty(&self) -> bool {
         self.left.is_empty()
     }

@@ -14,7 +14,7 @@ use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// Whether a request is in progress. Shared by a connection's socket and its requests.
+/// True if a request is in progress. Shared by a connection's socket and its requests.
 #[derive(Clone, Default)]
 pub(in crate::serve) struct Busy(Arc<AtomicBool>);
 

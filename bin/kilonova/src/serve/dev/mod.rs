@@ -206,7 +206,7 @@ impl Admin {
         Ok(classes)
     }
 
-    /// Whether a resource of this name exists.
+    /// True if a resource of this name exists.
     async fn has(&self, thing: &Thing) -> Result<bool, Failure> {
         let (path, list, expected) = match thing {
             Thing::Flavor { name, .. } => {

@@ -1,4 +1,4 @@
-//! What all tests share: a place to start the program in, the running program, and a client that can
+//! Shared by all tests: a place to start the program in, the running program, and a client that can
 //! send malformed requests.
 
 pub mod client;

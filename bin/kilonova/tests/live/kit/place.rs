@@ -14,7 +14,7 @@ pub struct Place {
     pub database: Option<String>,
     /// The text of the configuration file, if there is one.
     pub config: Option<String>,
-    /// Whether the demo's simulated hosts run in it.
+    /// True if the demo's simulated hosts run in it.
     pub nodes: bool,
 }
 

@@ -13,7 +13,7 @@ pub struct Serve {
     child: Child,
     _stdout: BufReader<ChildStdout>,
     log: PathBuf,
-    /// What it printed up to and including the line that says it is ready.
+    /// Its output up to and including the line that says it is ready.
     pub said: String,
     /// The address it listens on.
     pub address: SocketAddr,

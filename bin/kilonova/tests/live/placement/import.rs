@@ -90,7 +90,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// What clients see of all providers and allocations.
+/// All providers and allocations as clients see them.
 fn shown(who: &Session) -> Vec<Value> {
     let list = who.get("/resource_providers").ok(200);
     let mut providers =

@@ -43,7 +43,7 @@ pub trait Nodes: Send + Sync + 'static {
 pub struct Bitstream {
     /// The image.
     pub image: ImageId,
-    /// Whether its data is uploaded.
+    /// True if its data is uploaded.
     pub ready: bool,
     /// Its property `accel:function_id`.
     pub function: Option<String>,

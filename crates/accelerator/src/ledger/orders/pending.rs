@@ -28,7 +28,7 @@ pub struct Processed {
     pub again: usize,
 }
 
-/// Whether [`process_pending`] has anything to do; read-only.
+/// True if [`process_pending`] has anything to do; read-only.
 ///
 /// # Errors
 /// Store errors only.

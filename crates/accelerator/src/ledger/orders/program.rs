@@ -191,7 +191,7 @@ fn in_use(address: &str, host: &str) -> Error {
     Error::DeviceInUse { device: address.to_owned(), host: host.to_owned() }
 }
 
-/// Whether the bitstream is already loaded.
+/// True if the bitstream is already loaded.
 fn is_loaded(one: &ToProgram, group: &Group, bitstream: &Bitstream) -> bool {
     let digits = |text: &str| {
         text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()

@@ -16,7 +16,7 @@ use crate::microversions;
 const UNDER_WAY: [Status; 4] =
     [Status::Queued, Status::Preparing, Status::Running, Status::PostMigrating];
 
-/// Whether it is a live migration that can be looked at below its server.
+/// True if it is a live migration that can be looked at below its server.
 pub fn is_under_way(one: &Move) -> bool {
     one.kind == Kind::Live && UNDER_WAY.contains(&one.status)
 }

@@ -266,7 +266,7 @@ impl Filter {
         Ok(())
     }
 
-    /// Whether the database has judged everything.
+    /// True if the database has judged everything.
     pub(super) fn is_exact(&self) -> bool {
         self.name.is_none()
             && self.statuses.is_empty()
@@ -277,7 +277,7 @@ impl Filter {
             && self.not_tags_any.is_empty()
     }
 
-    /// Whether a server passes what the database could not judge.
+    /// True if a server passes what the database could not judge.
     pub(super) fn passes(&self, server: &Server) -> bool {
         let has = |tag: &String| server.tags.contains(tag);
         self.name.as_ref().is_none_or(|name| name.is_match(&server.name))

@@ -19,7 +19,7 @@ use crate::microversions;
 /// What of a server only some callers see.
 #[derive(Clone, Copy)]
 pub(super) struct Sight {
-    /// Whether faults come with their details.
+    /// True if faults come with their details.
     pub admin: bool,
     /// Where it runs, and how it was asked for.
     pub attributes: bool,

@@ -49,11 +49,11 @@ pub struct Requires {
     pub states: &'static [VmState],
     /// The allowed tasks.
     pub tasks: Tasks,
-    /// Whether the server must have run once.
+    /// True if the server must have run once.
     pub launched: bool,
-    /// Whether a lock keeps everybody but administrators from it.
+    /// True if a lock keeps everybody but administrators from it.
     pub lock: bool,
-    /// Whether the server must be on a host.
+    /// True if the server must be on a host.
     pub host: bool,
 }
 

@@ -71,7 +71,7 @@ pub(crate) fn rescue(spec: &Spec, image: Option<ImageId>, properties: &Propertie
     Rescue { image, device, machine }
 }
 
-/// Whether the image requires a config drive.
+/// True if the image requires a config drive.
 pub(crate) fn needs_config_drive(properties: &Properties) -> bool {
     properties.get("img_config_drive").is_some_and(|policy| policy == "mandatory")
 }

@@ -39,7 +39,7 @@ impl Profiles {
         self.flavor.iter().chain(&self.ports)
     }
 
-    /// Whether one of them names a bitstream.
+    /// True if one of them names a bitstream.
     pub(crate) fn may_program(&self) -> bool {
         self.iter().any(ProfileGroups::may_program)
     }
@@ -68,7 +68,7 @@ impl ProfileGroups {
         }
     }
 
-    /// Whether it names a bitstream, so that devices may have to be programmed.
+    /// True if it names a bitstream, so that devices may have to be programmed.
     pub(crate) fn may_program(&self) -> bool {
         self.groups.iter().flat_map(|group| group.keys()).any(|key| key.starts_with("accel:"))
     }

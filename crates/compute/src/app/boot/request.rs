@@ -30,7 +30,7 @@ pub struct BootRequest {
     pub profiles: Profiles,
     /// The ports.
     pub nics: Nics,
-    /// Whether the host was named in the legacy form `zone:host`, which skips filters.
+    /// True if the host was named in the legacy form `zone:host`, which skips filters.
     pub forced: bool,
     /// Minimum number of servers.
     pub min_count: usize,

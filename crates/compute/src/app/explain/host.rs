@@ -25,7 +25,7 @@ pub struct Guest {
     pub id: ServerId,
     /// The server; `None` if it is deleted.
     pub server: Option<Server>,
-    /// Whether a guest should be on this host; otherwise its remains are being removed.
+    /// True if a guest should be on this host; otherwise its remains are being removed.
     pub present: bool,
     /// Addresses of its devices on this host.
     pub devices: Vec<String>,

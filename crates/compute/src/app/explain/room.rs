@@ -13,7 +13,7 @@ use crate::{Compute, Error};
 /// The result of scheduling now.
 #[derive(Debug, Clone)]
 pub struct Room {
-    /// Whether a valid host exists.
+    /// True if a valid host exists.
     pub is_there: bool,
     /// The reason, with host names.
     pub text: String,

@@ -29,7 +29,7 @@ const CHANGES: i64 = 20;
 pub struct HostNow {
     /// Its row.
     pub row: Host,
-    /// Whether it is up.
+    /// True if it is up.
     pub up: bool,
 }
 
@@ -91,7 +91,7 @@ impl Story {
         self.moves.iter().find(|one| one.open)
     }
 
-    /// Whether the document on the device's host contains the device.
+    /// True if the document on the device's host contains the device.
     pub fn is_wanted_there(&self, held: &devices::HeldAccelerator) -> bool {
         let (Some(host), Some(handle)) = (&held.host, &held.handle) else { return false };
         let document = self.documents.iter().find(|(name, _)| name == host);

@@ -55,7 +55,7 @@ pub(super) async fn image(
     }
 }
 
-/// Whether the guest uses the image in any way.
+/// True if the guest uses the image in any way.
 fn needs(domain: &Domain, image: ImageId) -> bool {
     let rescue = domain.rescue.as_ref();
     let machines = [Some(&domain.machine), rescue.map(|rescue| &rescue.machine)];

@@ -109,7 +109,7 @@ fn cut(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// Whether a text is a valid trait or resource class in Placement.
+/// True if a text is a valid trait or resource class in Placement.
 fn symbol(text: &str) -> bool {
     let fine = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     (1..=NAME).contains(&text.len()) && text.bytes().all(fine)

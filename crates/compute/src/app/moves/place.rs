@@ -19,7 +19,7 @@ pub struct Search<'a> {
     pub flavor: &'a FlavorOf,
     /// The only host allowed, if set.
     pub host: Option<&'a str>,
-    /// Whether that host is used even if the server's zone does not include it.
+    /// True if that host is used even if the server's zone does not include it.
     pub force: bool,
     /// Hosts to exclude.
     pub excluded: HashSet<String>,
@@ -27,7 +27,7 @@ pub struct Search<'a> {
     pub request_id: &'a str,
     /// Required traits.
     pub root_required: &'a [&'static str],
-    /// Whether other devices may replace the present ones.
+    /// True if other devices may replace the present ones.
     pub fits: &'a dyn Fn(&[Attachment]) -> bool,
 }
 

@@ -20,7 +20,7 @@ pub struct Wanted<'a> {
     pub spec: &'a Spec,
     /// Hosts to exclude.
     pub excluded: &'a HashSet<String>,
-    /// Whether the requested host is used regardless of filters.
+    /// True if the requested host is used regardless of filters.
     pub forced: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The operators of extra specs and image properties (Nova's `extra_specs_ops`): `>= 4`, `s== kvm`,
 //! `<in> avx`, `<or> a <or> b`, or a plain text.
 
-/// Whether a host's value satisfies a requirement.
+/// True if a host's value satisfies a requirement.
 pub fn satisfies(has: &str, asked: &str) -> bool {
     let asked = asked.trim();
     let (operator, rest) = asked.split_once(char::is_whitespace).unwrap_or((asked, ""));

@@ -43,7 +43,7 @@ pub struct Facts {
     pub different_host: Option<HashSet<String>>,
 }
 
-/// Whether a new server needs any facts.
+/// True if a new server needs any facts.
 pub fn are_needed(rules: &Rules, hints: &Value) -> bool {
     rules.count_servers()
         || hints.as_object().is_some_and(|hints| {

@@ -94,7 +94,7 @@ impl Filter {
         NAMES.iter().find(|(_, filter)| *filter == self).map_or("", |(name, _)| name)
     }
 
-    /// Whether a host passes.
+    /// True if a host passes.
     pub fn passes(self, scene: &Scene<'_>, host: &Host) -> bool {
         let spec = scene.spec;
         let group = |policy_is_anti: bool| {

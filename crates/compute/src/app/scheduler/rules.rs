@@ -62,7 +62,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Whether scheduling needs the number of servers per host, and of those with a task.
+    /// True if scheduling needs the number of servers per host, and of those with a task.
     pub fn count_servers(&self) -> bool {
         use Filter::{AggregateIoOps, AggregateNumInstances, IoOps, NumInstances};
         let counted = [AggregateIoOps, AggregateNumInstances, IoOps, NumInstances];

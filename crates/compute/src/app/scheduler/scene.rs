@@ -41,7 +41,7 @@ impl GroupFacts {
         *self.hosts.entry(host.to_owned()).or_default() += 1;
     }
 
-    /// Whether one more member may be on a host.
+    /// True if one more member may be on a host.
     pub fn allows(&self, host: &str) -> bool {
         match self.policy {
             Policy::Affinity => self.hosts.is_empty() || self.on(host) > 0,
@@ -72,7 +72,7 @@ pub struct Scene<'a> {
     pub same_host: Option<&'a HashSet<String>>,
     /// Hosts of the servers in the hint `different_host`.
     pub different_host: Option<&'a HashSet<String>>,
-    /// Whether filters are skipped, as upstream does for a forced host.
+    /// True if filters are skipped, as upstream does for a forced host.
     pub forced: bool,
     /// Microseconds since 1970.
     pub now: i64,

@@ -190,7 +190,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether realtime CPUs are requested.
+    /// True if realtime CPUs are requested.
     fn realtime(&self) -> Result<bool, String> {
         if !self.spec("hw:cpu_realtime").is_some_and(truth) {
             return Ok(false);
@@ -213,7 +213,7 @@ impl<'a> Asked<'a> {
         Ok(true)
     }
 
-    /// Whether dedicated CPUs are requested.
+    /// True if dedicated CPUs are requested.
     fn dedicated(&self) -> Result<bool, String> {
         let Some(mask) = self.spec("hw:cpu_dedicated_mask") else { return Ok(false) };
         let cpus = self.mask(mask)?;
@@ -283,7 +283,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Whether a page size is requested.
+    /// True if a page size is requested.
     fn pages(&self) -> Result<bool, String> {
         let (flavor, image) = self.both("mem_page_size");
         let forbidden = |asked: &str, against: &str| {

@@ -1,3 +1,5 @@
+//! Tests of the refusal of extra specs and image properties without effect.
+
 use super::*;
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

@@ -48,7 +48,7 @@ pub struct Key {
     pub sql: &'static str,
     /// The same value of a server.
     pub of: fn(&Server) -> Value,
-    /// Whether the largest comes first.
+    /// True if the largest comes first.
     pub descending: bool,
 }
 

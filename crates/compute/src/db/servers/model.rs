@@ -187,7 +187,7 @@ pub struct Spec {
     pub key: Option<Key>,
     /// Host name inside the guest.
     pub hostname: String,
-    /// Whether a config drive was requested.
+    /// True if a config drive was requested.
     pub config_drive: bool,
     /// Base64, as sent.
     pub user_data: Option<String>,
@@ -205,7 +205,7 @@ pub struct Spec {
     pub access: [String; 2],
     /// `AUTO` or `MANUAL`.
     pub disk_config: String,
-    /// Whether it has, or has had, ports. Ports of other servers are never looked up.
+    /// True if it has, or has had, ports. Ports of other servers are never looked up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub networked: bool,
 }

@@ -106,7 +106,7 @@ pub(super) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Res
     Ok(kilonova_image::discard(tx, compute.images.as_ref(), image)?)
 }
 
-/// Whether the image of the change, if it makes one, has its bytes. The upload is attempted once and
+/// True if the image of the change, if it makes one, has its bytes. The upload is attempted once and
 /// never retried after a crash of either side, so a non-active image is the only evidence of failure.
 /// An image that its user deleted meanwhile fails only a shelve, which boots from it later.
 pub(super) fn is_uploaded(tx: &mut Tx<'_>, change: &InPlaceChange) -> Result<bool, Error> {

@@ -50,7 +50,7 @@ pub(super) fn required_traits(migration: &Move) -> Vec<&'static str> {
     supports_for(&migration.old_domain.devices).map(|support| support.name).collect()
 }
 
-/// Whether a host has the support. An unknown host is assumed to have it.
+/// True if a host has the support. An unknown host is assumed to have it.
 fn has_support(compute: &Compute, host: &str, support: &Support) -> bool {
     let Some(host) = compute.fleet.by_name(host) else { return true };
     let snapshot = compute.world.snapshot();

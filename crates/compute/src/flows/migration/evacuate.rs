@@ -32,9 +32,9 @@ use crate::{Compute, Error};
 pub struct EvacuateRequest {
     /// The destination.
     pub host: Option<String>,
-    /// Whether that host is taken whatever its zone.
+    /// True if that host is taken whatever its zone.
     pub force: bool,
-    /// Whether the server is shut off afterwards (2.95).
+    /// True if the server is shut off afterwards (2.95).
     pub ends_stopped: bool,
 }
 

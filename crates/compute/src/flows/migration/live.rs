@@ -40,9 +40,9 @@ use crate::{Compute, Error};
 pub struct LiveRequest {
     /// The destination.
     pub host: Option<String>,
-    /// Whether that host is taken whatever its zone.
+    /// True if that host is taken whatever its zone.
     pub force: bool,
-    /// Whether a lack of hosts fails the request rather than the action (before 2.34).
+    /// True if a lack of hosts fails the request rather than the action (before 2.34).
     pub refuse_without_host: bool,
 }
 
@@ -103,7 +103,7 @@ pub fn migrate_live(
     }
 }
 
-/// Whether `max_concurrent_live_migrations` guests leave the host. The check writes the host's row, so
+/// True if `max_concurrent_live_migrations` guests leave the host. The check writes the host's row, so
 /// that two transactions do not both count without the other.
 fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &str) -> Result<bool, Error> {
     let most = compute.options.max_concurrent_live_migrations;

@@ -155,7 +155,7 @@ pub(super) fn dest_reported(
     }
 }
 
-/// Whether the guest was paused before the migration.
+/// True if the guest was paused before the migration.
 fn was_paused(ctx: &FlowContext<'_>) -> bool {
     ctx.migration.old_domain.power == Power::Paused
 }

@@ -73,7 +73,7 @@ fn load(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<Option<(Server, Move)>,
     Ok(servers::find(tx, server)?.zip(moves::open_of(tx, server)?))
 }
 
-/// Whether the operation waits for that host to drop the server.
+/// True if the operation waits for that host to drop the server.
 pub(super) fn waits_for(tx: &mut Tx<'_>, open: &OpenOperation, host: &str) -> Result<bool, Error> {
     if !drops_dest(&open.state) {
         return Ok(false);

@@ -132,7 +132,7 @@ impl FailedMove {
         }
     }
 
-    /// Whether another host is tried: neither for a revert, nor for a guest that an operator called
+    /// True if another host is tried: neither for a revert, nor for a guest that an operator called
     /// back or that has left its source once.
     fn may_try_next(&self, max_attempts: usize) -> Next {
         let goes_back = match self {
@@ -525,7 +525,7 @@ pub(in crate::flows) fn cancel(
     moves::close(tx, migration.id, status, now)
 }
 
-/// Whether the server's own consumer holds the destination at this step.
+/// True if the server's own consumer holds the destination at this step.
 fn server_holds_dest(state: &Operation) -> bool {
     match state {
         Operation::Resize(cold) | Operation::Migrate(cold) => match cold {

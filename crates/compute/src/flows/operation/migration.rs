@@ -11,7 +11,7 @@ use super::{Row, Step, Unreadable};
 pub struct Attempts {
     /// The requested destination.
     pub requested: Option<String>,
-    /// Whether the requested destination is taken whatever its zone.
+    /// True if the requested destination is taken whatever its zone.
     pub force: bool,
     /// The devices of the place in use.
     pub devices: Vec<Attachment>,
@@ -120,17 +120,17 @@ pub enum LiveMigration {
 pub struct Transit {
     /// The search for a place.
     pub attempts: Attempts,
-    /// Whether an operator aborted the migration.
+    /// True if an operator aborted the migration.
     pub cancelled: bool,
-    /// Whether the guest may have left the source.
+    /// True if the guest may have left the source.
     pub sent: bool,
     /// The last report of the source, if it was asked and answered.
     pub source: Option<GuestReport>,
     /// Since when the destination is asked for the guest, microseconds since 1970.
     pub asked: Option<i64>,
-    /// Whether the server is in `ERROR` because the destination was silent for too long.
+    /// True if the server is in `ERROR` because the destination was silent for too long.
     pub lost: bool,
-    /// Whether the guest does not run on the source, which starts it again.
+    /// True if the guest does not run on the source, which starts it again.
     pub stopped: bool,
 }
 

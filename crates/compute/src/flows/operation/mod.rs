@@ -200,7 +200,7 @@ impl Operation {
         Ok(Columns { action, step, data })
     }
 
-    /// Whether the operation moves the server between hosts or places.
+    /// True if the operation moves the server between hosts or places.
     pub fn is_move(&self) -> bool {
         match self {
             Self::Resize(_)
@@ -218,7 +218,7 @@ impl Operation {
         }
     }
 
-    /// Whether the operation is a soft delete, which `restore` takes back.
+    /// True if the operation is a soft delete, which `restore` takes back.
     pub fn is_soft_delete(&self) -> bool {
         matches!(self, Self::InPlace(InPlace { change: InPlaceChange::SoftDelete, .. }))
     }

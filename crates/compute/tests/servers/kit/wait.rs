@@ -118,7 +118,7 @@ impl Up {
             .await;
     }
 
-    /// Whether nothing is being done to any server; false when nobody can say.
+    /// True if nothing is being done to any server; false when nobody can say.
     pub async fn is_quiet(&self) -> bool {
         let list = self.get("admin", "2.90", "/servers/detail?all_tenants=1").await;
         list.body["servers"].as_array().is_some_and(|all| all.iter().all(at_rest))

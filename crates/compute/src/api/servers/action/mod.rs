@@ -190,7 +190,7 @@ fn unknown(name: &str) -> Fault {
     Fault::bad_request(format!("There is no such action: {}.", name.escape_debug()))
 }
 
-/// Whether the argument names a host, which needs another rule.
+/// True if the argument names a host, which needs another rule.
 fn names_host(argument: &Value) -> bool {
     argument["host"].as_str().is_some_and(|host| !host.is_empty())
 }
