@@ -141,7 +141,8 @@ postgres() {
 
 haproxy() {
     local missing=()
-    command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
+    # Not `command -v`: that finds this function.
+    type -P haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
     command -v openssl >/dev/null || missing+=(openssl)
     [ ${#missing[@]} -eq 0 ] || apt_install "the clients also run behind a proxy that terminates TLS" "${missing[@]}"
 }

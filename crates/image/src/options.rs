@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Rate, TransferLimit};
 
-/// Configuration of the image service. ImageOptions that Glance has are named as there, with its defaults.
+/// Configuration of the image service. Options that Glance has keep their names and defaults.
 #[derive(Debug, Clone)]
 pub struct ImageOptions {
     /// The most bytes of an image (`image_size_cap`).

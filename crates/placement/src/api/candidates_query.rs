@@ -253,7 +253,7 @@ fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
     let traits = orphans("required", &|group| !group.required.is_empty());
     if !traits.is_empty() {
         return Err(Fault::bad_request(format!(
-            "All traits parameters must be associated with resources.  SearchResult the following \
+            "All traits parameters must be associated with resources.  Found the following \
              orphaned traits keys: {}",
             traits.join(", ")
         )));
@@ -263,7 +263,7 @@ fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
     });
     if !members.is_empty() {
         return Err(Fault::bad_request(format!(
-            "All member_of parameters must be associated with resources. SearchResult the following \
+            "All member_of parameters must be associated with resources. Found the following \
              orphaned member_of keys: {}",
             members.join(", ")
         )));

@@ -1,4 +1,4 @@
-//! ProviderFilters of the list of providers. Each provider is judged by itself: unlike in a search for
+//! Filters of the list of providers. Each provider is judged by itself: unlike in a search for
 //! candidates, the rest of its tree does not count.
 
 use std::collections::HashMap;

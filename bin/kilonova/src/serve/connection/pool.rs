@@ -1,4 +1,4 @@
-//! Limits on the connections of a listener, in total and per address. RequestOrigin and hosts have separate
+//! Limits on the connections of a listener, in total and per address. Users and hosts have separate
 //! pools, so that users cannot exhaust the hosts'.
 
 use std::collections::HashMap;
