@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test, on SQLite and on PostgreSQL 15. Steps (default: all):
 #
-#   lint        formatting, and clippy with warnings denied
+#   lint        formatting, the rules of docs/ARCHITECTURE.md that hold, and clippy with warnings denied
 #   deny        the dependencies' licences, sources, bans and advisories; advisories are skipped, with the
 #               reason, if their database is not reachable
 #   unit        the workspace's tests; those that need a database run on both
@@ -90,6 +90,8 @@ gate() {
 lint() {
     title "lint: formatting and clippy"
     gate "formatting" cargo fmt --all --check
+    gate "dependencies, headers and microversions by cargo xtask check" \
+        cargo xtask check dependencies headers microversions
     gate "clippy, warnings denied" cargo clippy --workspace --all-targets --locked -- -D warnings
 }
 

@@ -68,30 +68,30 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads them from the repository that this program was built from.
+    /// Reads them from the folder that this program was built from. Without a repository there, as in a
+    /// source archive, these are all files outside hidden folders and `target`.
     ///
     /// # Errors
-    /// A repository or a file that cannot be read.
+    /// A file or a folder that cannot be read.
     pub fn read() -> Result<Self, Error> {
         let root = root();
-        let output = Command::new("git")
-            .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
-            .current_dir(&root)
-            .output()
-            .map_err(|error| Error::Run("git ls-files".into(), error.to_string()))?;
-        if !output.status.success() {
-            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(Error::Run("git ls-files".into(), why));
-        }
+        let paths = match tracked(&root) {
+            Some(paths) => paths,
+            None => {
+                let mut found = Vec::new();
+                walk(&root, "", &mut found)?;
+                found
+            }
+        };
         let mut files = Vec::new();
-        for path in String::from_utf8_lossy(&output.stdout).split('\0') {
-            let on_disk = root.join(path);
-            if path.is_empty() || !on_disk.is_file() {
+        for path in paths {
+            let on_disk = root.join(&path);
+            if !on_disk.is_file() {
                 continue;
             }
             let bytes = std::fs::read(&on_disk).map_err(|error| Error::Read(on_disk, error))?;
             if let Ok(text) = String::from_utf8(bytes) {
-                files.push(File { path: path.to_owned(), text });
+                files.push(File { path, text });
             }
         }
         Ok(Self { files })
@@ -101,6 +101,35 @@ impl Sources {
     pub fn rust(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.path.ends_with(".rs") && file.package().is_some())
     }
+}
+
+/// The files that git tracks or would track; `None` without a repository.
+fn tracked(root: &Path) -> Option<Vec<String>> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+        .current_dir(root)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Some(text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+fn walk(root: &Path, folder: &str, found: &mut Vec<String>) -> Result<(), Error> {
+    let here = root.join(folder);
+    let unreadable = |error| Error::Read(here.clone(), error);
+    for entry in std::fs::read_dir(&here).map_err(unreadable)? {
+        let entry = entry.map_err(unreadable)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        let is_folder = entry.file_type().map_err(unreadable)?.is_dir();
+        if !is_folder {
+            found.push(path);
+        } else if !name.starts_with('.') && name != "target" && name != "state" {
+            walk(root, &path, found)?;
+        }
+    }
+    Ok(())
 }
 
 /// The root of the repository.
