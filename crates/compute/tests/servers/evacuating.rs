@@ -45,6 +45,25 @@ async fn the_server_is_made_anew_and_the_old_host_drops_it() {
 }
 
 #[tokio::test]
+async fn the_new_guest_knows_the_zone_of_its_new_host() {
+    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let body = json!({"aggregate": {"name": "g", "availability_zone": "zone-of-b"}});
+        let made = up.admin("2.90", "POST /os-aggregates", body).await.expect(200);
+        let id = up.active_on(&cloud, "a", "vgpu").await;
+        let path = format!("POST /os-aggregates/{}/action", made["aggregate"]["id"]);
+        let body = json!({"add_host": {"host": "b"}});
+        up.admin("2.90", &path, body).await.expect(200);
+        up.force_down("a", true).await;
+        evacuate(&up, "2.94", &id).await;
+        up.becomes(&id, "ACTIVE").await;
+        let document = cloud.column("SELECT body FROM documents WHERE host = 'b'").await;
+        assert_eq!(document.len(), 1, "the new host has one guest");
+        assert!(document[0].contains("zone-of-b"), "{}", document[0]);
+        cloud.sweep(&up, "evacuated").await;
+    }
+}
+
+#[tokio::test]
 async fn it_runs_again_or_not() {
     for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         for (version, stopped, ends) in

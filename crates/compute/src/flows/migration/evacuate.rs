@@ -74,7 +74,7 @@ pub fn evacuate(
     let power = if runs { Power::On } else { Power::Off };
     let attempts =
         Attempts { requested: request.host.clone(), force: request.force, ..Attempts::default() };
-    let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
+    let mut ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
     let scheduled = begin::conductor_event("rebuild_server", None, now);
     if let Some(dest) = must_drop {
         flow::event(tx, open.row.id, &scheduled)?;
@@ -94,6 +94,7 @@ pub fn evacuate(
     moves::set_status(tx, ctx.migration.id, Status::PreMigrating, now)?;
     keep_shut_off(tx, &ctx)?;
     let attempts = Attempts { devices: place.devices, chosen: Some(place.how), ..attempts };
+    ctx.migration.dest = Some(place.host.clone());
     make_dest(tx, &ctx, EvacuationState { attempts, power }, &place.host)
 }
 
