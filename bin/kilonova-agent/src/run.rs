@@ -17,9 +17,9 @@ use kilonova_libvirt::Driver;
 use kilonova_node::devices::{Directory, Discovery, MdevConfig};
 use kilonova_node::{Commands, Error, Network, Node, Parts};
 use kilonova_node_api::ControlPlane;
+use kilonova_program::signals::StopSignals;
 use kilonova_program::state::StateDir;
 use kilonova_program::{Failure, systemd};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -92,14 +92,10 @@ fn folder(path: &Path, mode: u32) -> Result<(), Failure> {
 
 /// Becomes true on SIGTERM or Ctrl-C.
 fn stop() -> Result<watch::Receiver<bool>, Failure> {
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
+    let mut signals = StopSignals::handle()?;
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        }
+        signals.recv().await;
         stop.send_replace(true);
         // Receivers may subscribe later.
         std::future::pending::<()>().await;

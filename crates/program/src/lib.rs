@@ -1,11 +1,12 @@
-//! Shared parts of the programs: failures, configuration file, state directory, logs, and
-//! notifications to systemd.
+//! Shared parts of the programs: failures, configuration file, state directory, logs, stop
+//! signals, and notifications to systemd.
 //!
 //! It must never know what either program does: a program reads the options that only it has.
 
 pub mod config;
 mod failure;
 pub mod logs;
+pub mod signals;
 pub mod state;
 pub mod systemd;
 

@@ -12,7 +12,7 @@ use kilonova_node::Node;
 use kilonova_node::topology::Topology;
 use kilonova_node_api::ControlPlane;
 use kilonova_node_link::Remote;
-use tokio::signal::unix::{SignalKind, signal};
+use kilonova_program::signals::StopSignals;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -119,8 +119,7 @@ async fn follow(
     control: Arc<dyn ControlPlane>,
     power_sync: Option<Duration>,
 ) -> Result<(), Failure> {
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
+    let mut signals = StopSignals::handle()?;
     let (stop, stopped) = watch::channel(false);
     let folder = directory.join("nodes");
     let starts = Arc::new(Semaphore::new(STARTS));
@@ -134,8 +133,7 @@ async fn follow(
     let mut failures = Vec::new();
     loop {
         tokio::select! {
-            _ = terminate.recv() => drop(stop.send_replace(true)),
-            _ = tokio::signal::ctrl_c() => drop(stop.send_replace(true)),
+            () = signals.recv() => drop(stop.send_replace(true)),
             ended = hosts.join_next() => match ended {
                 None => break,
                 Some(Ok(Ok(()))) => {}

@@ -17,12 +17,12 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kilonova_program::signals::StopSignals;
 use kilonova_wire::PeerAddress;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -114,18 +114,13 @@ fn app(router: Router) -> App {
 }
 
 /// Serves all listeners until a signal.
-pub(super) async fn serve(listeners: Vec<(TcpListener, Endpoint)>) -> Result<(), Failure> {
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|e| Failure::failed("cannot wait for SIGTERM", e))?;
+pub(super) async fn serve(listeners: Vec<(TcpListener, Endpoint)>, mut signals: StopSignals) {
     let (stop, stopping) = watch::channel(false);
     let mut open = JoinSet::new();
     for (listener, endpoint) in listeners {
         open.spawn(listen(listener, endpoint, stopping.clone()));
     }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
-    }
+    signals.recv().await;
     kilonova_program::systemd::stopping();
     tracing::info!("stopping; open requests have {} s to finish", GRACE.as_secs_f32());
     stop.send_replace(true);

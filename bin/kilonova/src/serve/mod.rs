@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kilonova_compute::Compute;
+use kilonova_program::signals::StopSignals;
 use kilonova_store::Store;
 use tokio::net::TcpListener;
 
@@ -136,9 +137,10 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     if let (true, Some(credentials)) = (settings.dev, &credentials) {
         dev::seed(router, &seeds, &credentials.password, expected).await?;
     }
+    let signals = StopSignals::handle()?;
     announce(&url, begun, &directory, credentials.as_ref(), settings.dev);
     kilonova_program::systemd::ready(&format!("answering on {address}"));
-    listen::serve(listeners).await?;
+    listen::serve(listeners, signals).await;
     drop(nodes);
     Ok(())
 }

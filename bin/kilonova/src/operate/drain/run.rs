@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
+use kilonova_program::signals::StopSignals;
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::decide::{Allowed, Step, Why, decide};
 use super::guest::{DrainedHost, Guest};
@@ -61,9 +61,7 @@ struct Begun {
 /// # Errors
 /// If the host does not exist or the cloud refuses.
 pub async fn drain(compute: &Compute, request: &DrainRequest) -> Result<Report, Failure> {
-    let no_signals = |e| Failure::failed("cannot handle signals", e);
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut signals = StopSignals::handle()?;
     let mut progress = ProgressDisplay::new();
     let host = query(compute, &request.host).await.map_err(ComputeError::fatal)?;
     disable(compute, &host, request, &mut progress).await?;
@@ -80,8 +78,7 @@ pub async fn drain(compute: &Compute, request: &DrainRequest) -> Result<Report, 
     let deadline = Instant::now() + request.timeout;
     let end = tokio::select! {
         end = run.rounds(deadline) => end?,
-        _ = interrupt.recv() => End::Interrupted,
-        _ = terminate.recv() => End::Interrupted,
+        () = signals.recv() => End::Interrupted,
     };
     run.progress.end();
     if end != End::Done
