@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use kilonova_program::Failure;
 
-use crate::settings::{Settings, Told};
+use crate::settings::{CommandLine, Settings};
 use crate::{check, join, run};
 
 /// The default configuration file.
@@ -70,8 +70,9 @@ impl Common {
     ) -> Result<Settings, Failure> {
         let usual = PathBuf::from(CONFIG);
         let config = self.config.or_else(|| usual.exists().then_some(usual));
-        let told = Told { state_dir: self.state_dir, host: self.host, control, token_file: token };
-        Settings::read(config.as_deref(), told)
+        let command_line =
+            CommandLine { state_dir: self.state_dir, host: self.host, control, token_file: token };
+        Settings::read(config.as_deref(), command_line)
     }
 }
 

@@ -6,15 +6,15 @@
 
 mod check;
 mod cli;
+mod connection;
 mod control;
 mod facts;
 mod join;
 mod libvirt_tls;
+mod monitor;
 mod pki_dir;
 mod run;
 mod settings;
-mod vigil;
-mod way;
 
 use std::process::ExitCode;
 

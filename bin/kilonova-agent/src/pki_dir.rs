@@ -6,13 +6,13 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use kilonova_node_link::Known;
+use kilonova_node_link::HostIdentity;
 
 /// Writes the certificates, unless they are already there. Returns whether anything changed.
 ///
 /// # Errors
 /// A message with the file.
-pub fn write(folder: &Path, known: &Known) -> Result<bool, String> {
+pub fn write(folder: &Path, known: &HostIdentity) -> Result<bool, String> {
     let mut changed = false;
     for (name, text, mode) in [
         ("CA/cacert.pem", &known.authority, 0o644),
@@ -62,9 +62,9 @@ mod tests {
 
     #[test]
     fn the_files_have_libvirts_layout() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let text = |name: &str| name.to_owned();
-        let known = Known {
+        let known = HostIdentity {
             control: text("https://c"),
             host: text("h"),
             authority: text("ca"),
@@ -73,19 +73,22 @@ mod tests {
         };
         assert_eq!(write(folder.path(), &known), Ok(true));
         assert_eq!(write(folder.path(), &known), Ok(false), "the files are unchanged");
-        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect("there");
+        let read = |name: &str| {
+            std::fs::read_to_string(folder.path().join(name)).expect("the file is read")
+        };
         assert_eq!(read("CA/cacert.pem"), "ca");
         assert_eq!(read("libvirt/servercert.pem"), read("libvirt/clientcert.pem"));
         let key = folder.path().join("libvirt/private/clientkey.pem");
-        let mode = std::fs::metadata(&key).expect("there").permissions().mode();
+        let mode = std::fs::metadata(&key).expect("the file exists").permissions().mode();
         assert_eq!((read("libvirt/private/serverkey.pem").as_str(), mode & 0o777), ("key", 0o600));
-        write(folder.path(), &Known { key: text("new"), ..known.clone() }).expect("written");
-        assert_eq!(std::fs::read_to_string(key).expect("there"), "new");
+        write(folder.path(), &HostIdentity { key: text("new"), ..known.clone() })
+            .expect("the file is written");
+        assert_eq!(std::fs::read_to_string(key).expect("the file is read"), "new");
         assert_eq!(write_revocations(folder.path(), "crl"), Ok(true));
         assert_eq!(write_revocations(folder.path(), "crl"), Ok(false), "the list is unchanged");
         assert_eq!(read("CA/cacrl.pem"), "crl");
         let file = folder.path().join("file");
-        std::fs::write(&file, "").expect("written");
+        std::fs::write(&file, "").expect("the file is written");
         let said = write(&file, &known).expect_err("no folder");
         assert!(said.contains("file/CA/cacert.pem"), "{said}");
     }

@@ -23,10 +23,10 @@ use kilonova_program::{Failure, systemd};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::connection::{self, Connection};
 use crate::control::Shared;
 use crate::settings::Settings;
-use crate::way::{self, Way};
-use crate::{facts, vigil};
+use crate::{facts, monitor};
 
 /// Delay before a retry.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ const FENCED: u8 = 3;
 
 /// Why a run ended.
 enum Over {
-    Told,
+    Stopped,
     Fenced,
     Again(String),
 }
@@ -57,7 +57,7 @@ pub async fn run(settings: Settings) -> Result<ExitCode, Failure> {
     let code = loop {
         let over = once(&settings, &directory, stop.clone()).await;
         let why = match over {
-            Over::Told => break ExitCode::SUCCESS,
+            Over::Stopped => break ExitCode::SUCCESS,
             Over::Fenced => break ExitCode::from(FENCED),
             Over::Again(why) => why,
         };
@@ -68,8 +68,8 @@ pub async fn run(settings: Settings) -> Result<ExitCode, Failure> {
             tracing::error!("{why}");
             said = why;
         }
-        let mut told = stop.clone();
-        if tokio::time::timeout(PAUSE, told.wait_for(|stop| *stop)).await.is_ok() {
+        let mut command_line = stop.clone();
+        if tokio::time::timeout(PAUSE, command_line.wait_for(|stop| *stop)).await.is_ok() {
             break ExitCode::SUCCESS;
         }
     };
@@ -106,17 +106,17 @@ fn stop() -> Result<watch::Receiver<bool>, Failure> {
 async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiver<bool>) -> Over {
     let begun = tokio::select! {
         biased;
-        _ = stop.wait_for(|stop| *stop) => return Over::Told,
+        _ = stop.wait_for(|stop| *stop) => return Over::Stopped,
         begun = begin(settings, directory) => begun,
     };
-    let Begun { way, node, control, driver, lacking, _tasks } = match begun {
+    let Started { connection, node, control, driver, lacking, _tasks } = match begun {
         Ok(begun) => begun,
         Err(why) => return Over::Again(why),
     };
-    let host = way.host.clone();
+    let host = connection.host.clone();
     let (halt, halted) = watch::channel(false);
     let mut running = Box::pin(node.run(control, halted));
-    let vigil = vigil::keep(&way, &driver, lacking.as_deref());
+    let monitor = monitor::run(&connection, &driver, lacking.as_deref());
     let came = lacking.is_some();
     let ended = tokio::select! {
         ended = &mut running => ended,
@@ -124,7 +124,7 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
             halt.send_replace(true);
             return match running.await {
                 Err(Error::Fenced { .. }) => Over::Fenced,
-                _ => Over::Told,
+                _ => Over::Stopped,
             };
         }
         () = devices_come(settings), if came => {
@@ -132,10 +132,10 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
             drop(running.await);
             return Over::Again("a missing configured device has appeared".into());
         }
-        never = vigil => match never {},
+        never = monitor => match never {},
     };
     match ended {
-        Ok(()) => Over::Told,
+        Ok(()) => Over::Stopped,
         Err(Error::Fenced { .. }) => {
             tracing::error!(
                 host,
@@ -149,8 +149,8 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
     }
 }
 
-struct Begun {
-    way: Way,
+struct Started {
+    connection: Connection,
     node: Node,
     control: Arc<dyn ControlPlane>,
     driver: Arc<Driver>,
@@ -161,9 +161,9 @@ struct Begun {
 }
 
 /// The error names what is missing.
-async fn begin(settings: &Settings, directory: &StateDir) -> Result<Begun, String> {
-    let way = way::find(settings)?;
-    let control = Arc::new(Shared::new(way.remote.clone(), way.host.clone()));
+async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, String> {
+    let connection = connection::open(settings)?;
+    let control = Arc::new(Shared::new(connection.remote.clone(), connection.host.clone()));
     let disks = Disks::open(settings.files.clone(), Arc::clone(&control) as _);
     let disks = disks.map_err(|error| error.to_string())?;
     let sysfs = Arc::new(Directory(settings.sysfs.clone()));
@@ -178,14 +178,14 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Begun, Strin
             (MdevConfig::default(), Some(why))
         }
     };
-    let registration = facts::registration(settings, &way.host, way.address);
+    let registration = facts::registration(settings, &connection.host, connection.address);
     let cleanup = settings.sources.cleanup.clone();
     let node = Node::new(Parts {
         registration: registration.map_err(|error| error.to_string())?,
         discovery: Arc::new(Discovery { mdev, ..settings.sources.clone() }),
         sysfs: Arc::clone(&sysfs) as _,
         hypervisor: Arc::clone(&driver) as Arc<dyn Hypervisor>,
-        tools: Arc::new(Commands::new(way.host.clone(), sysfs, cleanup)),
+        tools: Arc::new(Commands::new(connection.host.clone(), sysfs, cleanup)),
         network: network(settings),
         state: directory.join("node"),
         settings: kilonova_node::Settings {
@@ -197,7 +197,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Begun, Strin
     let node = node.map_err(|error| error.to_string())?;
     let mut tasks = JoinSet::new();
     tasks.spawn(disks.clean_periodically());
-    Ok(Begun { way, node, control, driver, lacking, _tasks: tasks })
+    Ok(Started { connection, node, control, driver, lacking, _tasks: tasks })
 }
 
 fn network(settings: &Settings) -> Arc<dyn Network> {
@@ -218,11 +218,12 @@ async fn devices_come(settings: &Settings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Told;
+    use crate::settings::CommandLine;
 
     fn settings(state: &Path) -> Settings {
-        let told = Told { state_dir: Some(state.to_owned()), ..Told::default() };
-        Settings::read(None, told).expect("nothing is wrong")
+        let command_line =
+            CommandLine { state_dir: Some(state.to_owned()), ..CommandLine::default() };
+        Settings::read(None, command_line).expect("nothing is wrong")
     }
 
     #[tokio::test]
@@ -230,7 +231,7 @@ mod tests {
         let said = run(settings(Path::new("/proc/nothing"))).await.expect_err("no folder");
         let said = said.to_string();
         assert!(said.contains("/proc/nothing") && said.contains("--state-dir"), "{said}");
-        let there = tempfile::tempdir().expect("a folder");
+        let there = tempfile::tempdir().expect("a temporary directory is created");
         let _owned = StateDir::take(there.path()).expect("it is free");
         let said = run(settings(there.path())).await.expect_err("it is owned").to_string();
         assert!(said.contains("owned by a running instance"), "{said}");
@@ -238,17 +239,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_host_that_has_not_joined_waits_with_instructions() {
-        let there = tempfile::tempdir().expect("a folder");
+        let there = tempfile::tempdir().expect("a temporary directory is created");
         let directory = StateDir::take(there.path()).expect("it is free");
         let (stop, stopped) = watch::channel(false);
         let over = once(&settings(there.path()), &directory, stopped.clone()).await;
         let Over::Again(why) = over else { panic!("it waits") };
         assert!(why.contains("kilonova node enroll"), "{why}");
-        std::fs::write(there.path().join("identity.json"), "{").expect("written");
+        std::fs::write(there.path().join("identity.json"), "{").expect("the file is written");
         let over = once(&settings(there.path()), &directory, stopped.clone()).await;
         let Over::Again(why) = over else { panic!("it waits") };
         assert!(why.contains("remove it and join again"), "{why}");
         stop.send_replace(true);
-        assert!(matches!(once(&settings(there.path()), &directory, stopped).await, Over::Told));
+        assert!(matches!(once(&settings(there.path()), &directory, stopped).await, Over::Stopped));
     }
 }

@@ -1,7 +1,7 @@
 //! `kilonova-bench`: measures a `kilonova` program under load and prints tables.
 //!
-//! The measured server is the `kilonova` program beside this one, or the one that the environment
-//! variable `KILONOVA` names. This program must never measure a server in its own process.
+//! The measured server is the program that the environment variable `KILONOVA` names, or `kilonova` in
+//! this program's directory. This program must never run a server in its own process.
 
 mod bench;
 mod cli;

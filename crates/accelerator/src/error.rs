@@ -1,10 +1,12 @@
 //! The errors of this service and their form in the API. The messages are Cyborg's where clients
 //! read them.
 
-use http::StatusCode;
 use kilonova_ids::{ArqId, ProviderId, ServerId};
-use kilonova_store::Trouble;
-use kilonova_wire::Fault;
+use kilonova_store::Severity;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
+
+use crate::states::ArqState;
 
 /// An error of the accelerator service.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +69,7 @@ pub enum Error {
         /// Its driver.
         driver: String,
     },
-    /// The device cannot be programmed, because somebody uses a part of it or it is being
-    /// programmed.
+    /// The device cannot be programmed: a consumer uses a part of it, or another order programs it.
     #[error(
         "FPGA programming failed: device {device} of host {host} is in use. Delete the servers that \
          hold a part of it first."
@@ -112,7 +113,7 @@ pub enum Error {
         /// The request.
         arq: ArqId,
         /// Its state.
-        state: String,
+        state: ArqState,
     },
     /// The request is bound, and the caller has no service token.
     #[error(
@@ -171,36 +172,34 @@ impl From<kilonova_placement::Error> for Error {
     }
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        let status = match &error {
-            Error::Store(cause) => {
-                return match cause.trouble() {
-                    Trouble::Full => Self::no_space(cause),
-                    Trouble::Passing => Self::unavailable(cause),
-                    Trouble::Lasting => Self::internal(cause),
+impl IntoRefusal for Error {
+    fn into_refusal(self) -> Refusal {
+        let kind = match &self {
+            Self::Store(cause) => {
+                return match cause.severity() {
+                    Severity::DiskFull => Refusal::no_space(cause),
+                    Severity::Temporary => Refusal::unavailable(cause),
+                    Severity::Permanent => Refusal::internal(cause),
                 };
             }
-            Error::Placement(cause) => return Self::internal(cause),
-            Error::NoDeployable(_) | Error::NoHandle(_) | Error::NotFound { .. } => {
-                StatusCode::NOT_FOUND
-            }
-            Error::NameTaken(_)
-            | Error::UuidTaken(_)
-            | Error::ProfileInUse(_)
-            | Error::BadState { .. }
-            | Error::Reported { .. }
-            | Error::NotProgrammable { .. }
-            | Error::DeviceInUse { .. }
-            | Error::Internal { .. } => StatusCode::CONFLICT,
-            Error::Unresolved(_) => StatusCode::LOCKED,
-            Error::Bound { .. } | Error::TooManyUnbound { .. } => StatusCode::FORBIDDEN,
-            Error::Report { .. }
-            | Error::OtherHost { .. }
-            | Error::AlreadyBound(_)
-            | Error::NoBitstream(_)
-            | Error::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::Placement(cause) => return Refusal::internal(cause),
+            Self::NoDeployable(_) | Self::NoHandle(_) | Self::NotFound { .. } => Kind::NotFound,
+            Self::NameTaken(_)
+            | Self::UuidTaken(_)
+            | Self::ProfileInUse(_)
+            | Self::BadState { .. }
+            | Self::Reported { .. }
+            | Self::NotProgrammable { .. }
+            | Self::DeviceInUse { .. }
+            | Self::Internal { .. } => Kind::Conflict,
+            Self::Unresolved(_) => Kind::Locked,
+            Self::Bound { .. } | Self::TooManyUnbound { .. } => Kind::Forbidden,
+            Self::Report { .. }
+            | Self::OtherHost { .. }
+            | Self::AlreadyBound(_)
+            | Self::NoBitstream(_)
+            | Self::Invalid(_) => Kind::BadRequest,
         };
-        Self::new(status, error.to_string())
+        Refusal::new(kind, self.to_string())
     }
 }

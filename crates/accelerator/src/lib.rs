@@ -18,9 +18,14 @@ pub mod ledger;
 pub mod nova;
 pub mod reconcile;
 mod schema;
+mod states;
 
 pub use api::{RULES, State, UNBOUND_LIMIT, operations, routes, service};
 pub use db::statements;
 pub use error::Error;
 pub use ledger::orders::{Bitstream, Bitstreams, Nodes};
 pub use schema::MIGRATIONS;
+pub use states::{
+    ArqState, AttachType, DeviceStatus, EventStatus, HandleState, HealthState, OrderState,
+    OrderTask, OwnerChange,
+};

@@ -67,7 +67,7 @@ async fn create_bind_unbind_rebind_delete() {
 }
 
 #[tokio::test]
-async fn handles_are_told_in_cyborgs_shapes() {
+async fn handles_are_shown_in_cyborgs_form() {
     for (name, store, _guard) in stores().await {
         let slots = vec![HandleSlot::Pci { address: "0000:05:00.1".into() }];
         let card = device("0000:05:00.0", DeviceKind::Pci, "card", "CUSTOM_PCI", slots);
@@ -127,7 +127,7 @@ async fn a_bind_is_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn racing_binds_give_one_arq_one_handle_and_one_instance_one_bind() {
+async fn concurrent_binds_give_an_arq_one_handle_and_an_instance_one_bind() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(16)]).await.unwrap();
         let api = Api::admin(&store).with_service();
@@ -159,7 +159,7 @@ async fn racing_binds_give_one_arq_one_handle_and_one_instance_one_bind() {
 }
 
 #[tokio::test]
-async fn users_touch_their_own_unbound_requests_only() {
+async fn users_change_only_their_own_unbound_requests() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(2)]).await.unwrap();
         let user = Api::admin(&store).with_roles("member");
@@ -193,7 +193,7 @@ async fn users_touch_their_own_unbound_requests_only() {
 }
 
 #[tokio::test]
-async fn deleting_a_list_removes_what_is_there() {
+async fn deleting_a_list_deletes_the_requests_that_exist() {
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store);
         let arqs = request(&api, "FPGA", "2").await;
@@ -215,7 +215,7 @@ async fn deleting_a_list_removes_what_is_there() {
 }
 
 #[tokio::test]
-async fn what_the_compute_service_bound_goes_with_its_server_only() {
+async fn requests_of_the_compute_service_are_deleted_only_with_their_server() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(3)]).await.unwrap();
         let api = Api::admin(&store).with_service();
@@ -253,7 +253,7 @@ async fn what_the_compute_service_bound_goes_with_its_server_only() {
 }
 
 #[tokio::test]
-async fn the_project_of_a_bind_is_for_admins_of_2_1() {
+async fn only_administrators_set_the_project_of_a_bind_from_2_1_on() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(2)]).await.unwrap();
         let nova = Api::admin(&store).with_service();

@@ -80,7 +80,7 @@ async fn deployables_carry_their_provider_and_attributes() {
 }
 
 #[tokio::test]
-async fn attributes_are_narrowed_by_deployable_and_key() {
+async fn attributes_are_filtered_by_deployable_and_key() {
     for (name, store, _guard) in stores().await {
         report(&store, vec![fake(1), vgpu("0000:84:00.0", 4)]).await.unwrap();
         let api = Api::admin(&store);
@@ -100,7 +100,7 @@ async fn attributes_are_narrowed_by_deployable_and_key() {
 }
 
 #[tokio::test]
-async fn bad_queries_are_told_so() {
+async fn invalid_queries_are_refused() {
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store);
         for path in [

@@ -12,7 +12,7 @@ fn profile(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_profile_is_made_found_and_removed() {
+async fn a_profile_is_created_found_and_deleted() {
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store);
         let made = api
@@ -110,7 +110,7 @@ async fn deleting_several_is_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_profile_in_use_stays() {
+async fn a_profile_in_use_is_not_deleted() {
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store);
         api.post(PATH, profile("dp1")).await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::common::{Api, stores};
 
 #[tokio::test]
-async fn each_role_reads_what_it_may() {
+async fn each_role_reads_only_what_its_rules_allow() {
     let table = [
         ("none", [403, 403, 403, 403, 403]),
         ("reader", [403, 403, 403, 200, 200]),
@@ -31,7 +31,7 @@ async fn each_role_reads_what_it_may() {
 }
 
 #[tokio::test]
-async fn each_role_writes_what_it_may() {
+async fn each_role_writes_only_what_its_rules_allow() {
     let table =
         [("none", 403), ("reader", 403), ("member", 404), ("manager", 404), ("service", 404)];
     for (name, store, _guard) in stores().await {
@@ -51,7 +51,7 @@ async fn each_role_writes_what_it_may() {
 }
 
 #[tokio::test]
-async fn a_token_without_a_project_opens_nothing() {
+async fn a_token_without_a_project_is_refused() {
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store).with_roles("manager").of_project("");
         assert_eq!(api.get("/v2/devices").await.status, StatusCode::FORBIDDEN, "{name}");

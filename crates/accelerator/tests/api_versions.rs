@@ -69,7 +69,7 @@ async fn the_version_header_is_read_in_all_its_forms() {
 }
 
 #[tokio::test]
-async fn unknown_paths_and_methods_are_told_apart() {
+async fn unknown_paths_are_404_and_unknown_methods_405() {
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store);
         assert_eq!(api.get("/v1").await.status, StatusCode::NOT_FOUND, "{name}");

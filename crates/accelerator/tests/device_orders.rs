@@ -154,7 +154,7 @@ async fn state_of(api: &Api, arq: &str) -> String {
     shown.body["state"].as_str().unwrap().to_owned()
 }
 
-async fn sound(store: &Store, name: &str) {
+async fn assert_consistent(store: &Store, name: &str) {
     assert_eq!(audit(store).await, Vec::<String>::new(), "{name}");
 }
 
@@ -195,7 +195,7 @@ async fn an_administrator_programs_a_card() {
         assert_eq!(listed[0]["output"], "ERROR 7", "{name}");
         assert_eq!(listed[0]["message"], "no such card", "{name}");
         assert_eq!(listed[0]["user_id"], "u1", "{name}");
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
     }
 }
 
@@ -232,12 +232,12 @@ async fn a_card_in_use_is_not_programmed() {
         assert_eq!(asking.await.unwrap().status, StatusCode::OK, "{name}");
         let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}");
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_bind_and_a_bitstream_at_once_one_gets_the_card() {
+async fn a_concurrent_bind_and_program_order_exclude_each_other() {
     for (name, store, _guard) in stores().await {
         let specs = report_host(&store, &World::new(), vec![fpga("intel", None)]).await;
         let image = bitstream(None);
@@ -253,7 +253,7 @@ async fn of_a_bind_and_a_bitstream_at_once_one_gets_the_card() {
             while !ordered && !asking.is_finished() {
                 ordered = !open_orders(&store).await.is_empty();
             }
-            sound(&store, name).await;
+            assert_consistent(&store, name).await;
             assert_eq!(ordered, bound == StatusCode::NOT_FOUND, "{name} {round}: {bound}");
             if ordered {
                 node(store.clone(), done()).await;
@@ -265,7 +265,7 @@ async fn of_a_bind_and_a_bitstream_at_once_one_gets_the_card() {
             api.delete(&format!("{PATH}?instance={SERVER}")).await;
             api.delete(&format!("{PATH}?arqs={}", arqs[0])).await;
         }
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
     }
 }
 
@@ -279,8 +279,8 @@ impl Nova for FakeNova {
     }
 
     fn deliver<'a>(&'a self, events: &'a [Event]) -> Delivery<'a> {
-        let told = events.iter().map(|event| (event.arq.to_string(), event.status.clone()));
-        self.0.lock().unwrap().extend(told);
+        let sent = events.iter().map(|event| (event.arq.to_string(), event.status.to_string()));
+        self.0.lock().unwrap().extend(sent);
         Box::pin(async { Ok(()) })
     }
 }
@@ -307,7 +307,7 @@ async fn a_bind_waits_for_its_bitstream() {
             assert_eq!(answer.body, json!({"error_message": "null"}), "{name}");
             deliver(&store, &nova).await.unwrap();
             assert_eq!(nova.0.lock().unwrap().len(), 0, "{name}: no event before the order ends");
-            sound(&store, name).await;
+            assert_consistent(&store, name).await;
 
             let order = open_orders(&store).await;
             assert_eq!(order.len(), 1, "{name}: one order for the card");
@@ -320,13 +320,13 @@ async fn a_bind_waits_for_its_bitstream() {
             assert_eq!(answer.body["arqs"].as_array().unwrap().len(), 2, "{name}");
             deliver(&store, &nova).await.unwrap();
             deliver(&store, &nova).await.unwrap();
-            let mut told = std::mem::take(&mut *nova.0.lock().unwrap());
-            told.sort();
+            let mut delivered = std::mem::take(&mut *nova.0.lock().unwrap());
+            delivered.sort();
             let mut expected: Vec<_> =
                 arqs.iter().map(|arq| (arq.clone(), status.to_owned())).collect();
             expected.sort();
-            assert_eq!(told, expected, "{name}");
-            sound(&store, name).await;
+            assert_eq!(delivered, expected, "{name}");
+            assert_consistent(&store, name).await;
             api.delete(&format!("{PATH}?instance={SERVER}")).await;
         }
         assert_eq!(count(&store, "SELECT COUNT(*) FROM arqs").await, 0, "{name}");
@@ -334,7 +334,7 @@ async fn a_bind_waits_for_its_bitstream() {
         let arqs = requests(&api, accel, 1).await;
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         assert_eq!(state_of(&api, &arqs[0]).await, "Bound", "{name}");
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
     }
 }
 
@@ -387,11 +387,11 @@ async fn a_function_is_found_by_the_property_of_its_image() {
         node(store.clone(), done()).await;
         let answer = api.patch(PATH, bind(&next, specs[0].id, SERVER)).await;
         assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}");
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
     }
 }
 
-async fn take(store: &Store, provider: ProviderId) -> Result<ConsumerId, Error> {
+async fn claim(store: &Store, provider: ProviderId) -> Result<ConsumerId, Error> {
     let consumer = ConsumerId::new_v4();
     let want = BindRequest { provider, count: 1, group: 0, profile: None };
     let wants = [want];
@@ -403,7 +403,7 @@ async fn take(store: &Store, provider: ProviderId) -> Result<ConsumerId, Error> 
     bound.map(|_| consumer)
 }
 
-async fn give_up(store: &Store, consumer: ConsumerId) {
+async fn release(store: &Store, consumer: ConsumerId) {
     store
         .write(move |tx| {
             ledger::release(tx, &World::new(), consumer)?;
@@ -414,27 +414,27 @@ async fn give_up(store: &Store, consumer: ConsumerId) {
 }
 
 #[tokio::test]
-async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
+async fn a_released_handle_is_parked_until_its_node_has_cleaned_it() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let specs = report_host(&store, &world, vec![disk(CLEANED_BY_AGENT)]).await;
         let provider = specs[0].id;
-        give_up(&store, take(&store, provider).await.unwrap()).await;
+        release(&store, claim(&store, provider).await.unwrap()).await;
         assert_eq!(reserved(&store, provider).await, 1, "{name}");
-        assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
+        assert!(matches!(claim(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
         let order = open_orders(&store).await.remove(0);
         let task =
             Task::Clean { address: "0000:01:00.0".into(), resource_class: "CUSTOM_NVME".into() };
         assert_eq!(order.task, task, "{name}");
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
 
         // A report, an absence and a return do not clean it.
         report_host(&store, &world, vec![disk(CLEANED_BY_AGENT)]).await;
         report_host(&store, &world, vec![]).await;
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
         report_host(&store, &world, vec![disk(CLEANED_BY_AGENT)]).await;
         assert_eq!(reserved(&store, provider).await, 1, "{name}");
-        assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
+        assert!(matches!(claim(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
 
         assert!(carried(&store, order.id, failed()).await, "{name}");
         let state =
@@ -457,14 +457,14 @@ async fn what_is_to_be_cleaned_is_parked_until_the_node_has_cleaned_it() {
         );
         assert!(carried(&store, again.id, done()).await, "{name}");
         assert_eq!(reserved(&store, provider).await, 0, "{name}");
-        sound(&store, name).await;
-        take(&store, provider).await.unwrap();
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
+        claim(&store, provider).await.unwrap();
+        assert_consistent(&store, name).await;
     }
 }
 
 #[tokio::test]
-async fn a_requests_device_is_parked_too() {
+async fn the_handle_of_an_external_request_is_parked_too() {
     for (name, store, _guard) in stores().await {
         let specs = report_host(&store, &World::new(), vec![disk(CLEANED_BY_AGENT)]).await;
         let api = api(&store, &[]);
@@ -472,22 +472,22 @@ async fn a_requests_device_is_parked_too() {
         api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         api.delete(&format!("{PATH}?instance={SERVER}")).await;
         assert_eq!(reserved(&store, specs[0].id).await, 1, "{name}");
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
         node(store.clone(), done()).await;
         assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}");
         let listed = api.get("/v2/kilonova/device_orders").await.body;
         assert_eq!(listed["device_orders"][0]["output"], "the tool is content", "{name}");
         assert_eq!(api.with_roles("member").get("/v2/kilonova/device_orders").await.status, 403);
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
     }
 }
 
 #[tokio::test]
-async fn a_device_that_was_given_up_on_a_lost_host_is_cleaned_when_the_host_has_dropped_it() {
+async fn a_dirty_handle_is_cleaned_after_its_host_has_dropped_it() {
     for (name, store, _guard) in stores().await {
         let specs = report_host(&store, &World::new(), vec![disk(CLEANED_BY_AGENT)]).await;
         let provider = specs[0].id;
-        let consumer = take(&store, provider).await.unwrap();
+        let consumer = claim(&store, provider).await.unwrap();
         let abandon = move |tx: &mut Tx<'_>| ledger::abandon(tx, &Default::default(), consumer);
         assert_eq!(store.write(abandon).await.unwrap(), [(provider, 1)], "{name}");
         assert_eq!(count(&store, "SELECT COUNT(*) FROM device_orders").await, 0, "{name}");
@@ -501,15 +501,15 @@ async fn a_device_that_was_given_up_on_a_lost_host_is_cleaned_when_the_host_has_
             [(provider, 1)],
             "{name}: the handle is still reserved"
         );
-        sound(&store, name).await;
+        assert_consistent(&store, name).await;
         node(store.clone(), done()).await;
-        take(&store, provider).await.unwrap();
-        sound(&store, name).await;
+        claim(&store, provider).await.unwrap();
+        assert_consistent(&store, name).await;
     }
 }
 
 #[tokio::test]
-async fn an_operator_says_that_a_device_is_clean() {
+async fn an_operator_declares_a_handle_clean() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let specs = report_host(&store, &world, vec![disk(CLEANED_BY_OPERATOR)]).await;
@@ -517,21 +517,21 @@ async fn an_operator_says_that_a_device_is_clean() {
         let state =
             State::new(store.clone(), world.clone()).with_nodes(Arc::new(Counter::default()));
         for round in 0..2 {
-            give_up(&store, take(&store, provider).await.unwrap()).await;
+            release(&store, claim(&store, provider).await.unwrap()).await;
             assert_eq!(open_orders(&store).await, Vec::<Order>::new(), "{name}: there is no order");
             assert_eq!(
                 process_pending(&state).await.unwrap(),
                 Default::default(),
                 "{name} {round}"
             );
-            assert!(matches!(take(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
+            assert!(matches!(claim(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
             // As `openstack resource provider inventory set --amend --resource CUSTOM_NVME:reserved=0`.
             let said = "UPDATE inventories SET operator_reserved = 0 WHERE provider_id = ?1";
             store.write(move |tx| tx.execute(said, params![provider])).await.unwrap();
             assert_eq!(process_pending(&state).await.unwrap().cleaned, 1, "{name} {round}");
             assert_eq!(reserved(&store, provider).await, 0, "{name} {round}");
-            sound(&store, name).await;
+            assert_consistent(&store, name).await;
         }
-        take(&store, provider).await.unwrap();
+        claim(&store, provider).await.unwrap();
     }
 }

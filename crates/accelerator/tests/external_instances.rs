@@ -75,7 +75,7 @@ async fn allocate(store: &Store, provider: ProviderId, server: &str, class: &str
     claimed.unwrap();
 }
 
-async fn heard(store: &Store, generation: i64) {
+async fn acknowledge(store: &Store, generation: i64) {
     let work = move |tx: &mut Tx<'_>| ledger::acknowledge(tx, &World::new(), HOST, generation);
     store.write(work).await.unwrap();
 }
@@ -85,7 +85,7 @@ async fn setup(store: &Store, handles: u32) -> Vec<ProviderSpec> {
 }
 
 #[tokio::test]
-async fn a_request_belongs_to_the_project_of_the_instance_whoever_made_it() {
+async fn a_bound_request_belongs_to_the_project_of_its_instance() {
     for (name, store, _guard) in stores().await {
         let specs = setup(&store, 2).await;
         allocate(&store, specs[0].id, SERVER, "FPGA", "p-owner").await;
@@ -109,7 +109,7 @@ async fn a_request_belongs_to_the_project_of_the_instance_whoever_made_it() {
 }
 
 #[tokio::test]
-async fn a_device_is_given_to_nobody_before_its_host_has_spoken() {
+async fn a_released_handle_is_not_assigned_before_its_host_acknowledges() {
     for (name, store, _guard) in stores().await {
         let specs = setup(&store, 1).await;
         let nodes = Counter::default();
@@ -134,10 +134,10 @@ async fn a_device_is_given_to_nobody_before_its_host_has_spoken() {
                 "{name} {way}: the host has not acknowledged"
             );
             assert_eq!(audit(&store).await, Vec::<String>::new(), "{name} {way}");
-            let told = nodes.0.load(Ordering::Relaxed);
-            heard(&store, told - 1).await;
+            let generation = nodes.0.load(Ordering::Relaxed);
+            acknowledge(&store, generation - 1).await;
             assert_eq!(count(&store, DIRTY).await, 1, "{name} {way}: an earlier generation");
-            heard(&store, told).await;
+            acknowledge(&store, generation).await;
             assert_eq!(count(&store, DIRTY).await, 0, "{name} {way}");
             assert_eq!(count(&store, RESERVED).await, 0, "{name} {way}");
             assert_eq!(audit(&store).await, Vec::<String>::new(), "{name} {way}");
@@ -146,7 +146,7 @@ async fn a_device_is_given_to_nobody_before_its_host_has_spoken() {
 }
 
 #[tokio::test]
-async fn what_a_silent_host_keeps_back_is_told_and_an_administrator_may_free_it() {
+async fn handles_of_a_silent_host_are_listed_and_an_administrator_may_free_them() {
     for (name, store, _guard) in stores().await {
         let specs = report_host(&store, &World::new(), vec![vgpu("0000:84:00.0", 2)]).await;
         let api = nova(&store, &Counter::default());
@@ -171,7 +171,7 @@ async fn what_a_silent_host_keeps_back_is_told_and_an_administrator_may_free_it(
 }
 
 #[tokio::test]
-async fn a_device_that_vanished_meanwhile_goes_when_its_host_has_spoken() {
+async fn an_absent_device_is_deleted_when_its_host_acknowledges() {
     for (name, store, _guard) in stores().await {
         let specs = setup(&store, 1).await;
         let api = nova(&store, &Counter::default());
@@ -181,7 +181,7 @@ async fn a_device_that_vanished_meanwhile_goes_when_its_host_has_spoken() {
         report_host(&store, &World::new(), Vec::new()).await;
         assert_eq!(count(&store, DIRTY).await, 1, "{name}");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
-        heard(&store, ledger::EVERYTHING).await;
+        acknowledge(&store, ledger::EVERYTHING).await;
         assert_eq!(count(&store, "SELECT COUNT(*) FROM attach_handles").await, 0, "{name}");
         setup(&store, 1).await;
         assert_eq!(count(&store, FREE).await, 1, "{name}");
@@ -190,7 +190,7 @@ async fn a_device_that_vanished_meanwhile_goes_when_its_host_has_spoken() {
 }
 
 #[tokio::test]
-async fn a_project_has_only_so_many_unbound_requests() {
+async fn the_unbound_requests_of_a_project_are_limited() {
     for (name, store, _guard) in stores().await {
         let specs = setup(&store, 8).await;
         let api = Api { unbound: Some(4), ..Api::admin(&store).with_service() };
@@ -213,7 +213,7 @@ async fn a_project_has_only_so_many_unbound_requests() {
 }
 
 #[tokio::test]
-async fn calls_at_once_do_not_outrun_the_limit() {
+async fn concurrent_calls_do_not_exceed_the_limit() {
     for (name, store, _guard) in stores().await {
         let api = Api { unbound: Some(3), ..Api::admin(&store) };
         request(&api, "FPGA", "1").await;
@@ -274,7 +274,7 @@ async fn search(store: &Store, nova: &FakeNova) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn a_request_whose_instance_nova_no_longer_has_is_unbound() {
+async fn a_request_of_a_deleted_instance_is_unbound() {
     for (name, store, _guard) in stores().await {
         let specs = setup(&store, 4).await;
         let api = nova(&store, &Counter::default());
@@ -332,7 +332,7 @@ async fn nova_is_not_asked_about_an_instance_that_has_its_allocation() {
 }
 
 #[tokio::test]
-async fn of_two_controllers_one_asks() {
+async fn only_one_of_two_controllers_queries_nova() {
     for (name, store, _guard) in stores().await {
         let specs = setup(&store, 2).await;
         let api = Api::admin(&store).with_service();

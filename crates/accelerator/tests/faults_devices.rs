@@ -68,7 +68,7 @@ fn two_parts() -> Device {
 }
 
 #[tokio::test]
-async fn disabling_hits_exactly_the_device_meant() {
+async fn disabling_affects_only_the_named_device() {
     for (name, store, _guard) in stores().await {
         let (world, api) = (World::new(), Api::admin(&store));
         let specs = report_host(&store, &world, vec![two_parts(), vgpu("0000:84:00.0", 4)]).await;
@@ -93,7 +93,7 @@ async fn disabling_hits_exactly_the_device_meant() {
 }
 
 #[tokio::test]
-async fn a_drain_survives_reports_changes_and_absence() {
+async fn a_drain_survives_reports_and_absence() {
     for (name, store, _guard) in stores().await {
         let (world, api) = (World::new(), Api::admin(&store));
         let specs = report_host(&store, &world, vec![vgpu("0000:84:00.0", 16)]).await;
@@ -128,7 +128,7 @@ async fn a_drain_survives_reports_changes_and_absence() {
 }
 
 #[tokio::test]
-async fn a_device_enabled_while_it_is_away_is_forgotten_and_comes_back_whole() {
+async fn a_device_enabled_while_absent_is_deleted_and_returns_enabled() {
     for (name, store, _guard) in stores().await {
         let (world, api) = (World::new(), Api::admin(&store));
         report_host(&store, &world, vec![fake(2)]).await;
@@ -144,7 +144,7 @@ async fn a_device_enabled_while_it_is_away_is_forgotten_and_comes_back_whole() {
 }
 
 #[tokio::test]
-async fn a_vanished_device_with_an_allocation_stops_nothing() {
+async fn an_absent_device_with_an_allocation_blocks_nothing() {
     for (name, store, _guard) in stores().await {
         let (world, api) = (World::new(), Api::admin(&store));
         let specs = report_host(&store, &world, vec![fake(2)]).await;
@@ -176,7 +176,7 @@ async fn a_vanished_device_with_an_allocation_stops_nothing() {
 }
 
 #[tokio::test]
-async fn a_vanished_bound_device_returns_as_itself() {
+async fn an_absent_bound_device_returns_with_its_identity() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let nova = Api::admin(&store).with_service();
@@ -201,7 +201,7 @@ async fn a_vanished_bound_device_returns_as_itself() {
 }
 
 #[tokio::test]
-async fn attributes_added_by_hand_survive_reports() {
+async fn attributes_added_by_an_administrator_survive_reports() {
     for (name, store, _guard) in stores().await {
         let (world, api) = (World::new(), Api::admin(&store));
         report_host(&store, &world, vec![fake(2)]).await;

@@ -84,7 +84,7 @@ async fn a_crash_inside_bind_unbind_or_delete_leaves_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn orphaned_requests_go_away_and_let_their_profile_go() {
+async fn orphaned_requests_expire_and_release_their_profile() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(2)]).await.unwrap();
         let nova = Api::admin(&store).with_service();
@@ -107,7 +107,7 @@ async fn orphaned_requests_go_away_and_let_their_profile_go() {
 }
 
 #[tokio::test]
-async fn a_vgpu_on_a_dead_host_is_given_up_at_once() {
+async fn a_vgpu_on_a_dead_host_is_released_at_once() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![vgpu("0000:84:00.0", 2)]).await.unwrap();
         let nova = Api::admin(&store).with_service();
@@ -126,7 +126,7 @@ async fn a_vgpu_on_a_dead_host_is_given_up_at_once() {
 }
 
 #[tokio::test]
-async fn a_bind_that_cannot_be_leaves_no_trace() {
+async fn an_impossible_bind_leaves_no_trace() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(4)]).await.unwrap();
         let nova = Api::admin(&store).with_service();
@@ -155,7 +155,7 @@ async fn a_bind_that_cannot_be_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn a_malformed_profile_hurts_nobody() {
+async fn a_malformed_profile_affects_no_other_request() {
     for (name, store, _guard) in stores().await {
         let api = Api::admin(&store);
         let groups = json!([{"resources:FPGA": "1"}]);

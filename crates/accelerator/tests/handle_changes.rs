@@ -15,7 +15,7 @@ use crate::common::{Api, HOST, fake, report, stores};
 const CHANGES: &str = "/v2/kilonova/handle_changes";
 
 #[tokio::test]
-async fn every_change_of_an_owner_is_on_record() {
+async fn every_change_of_an_owner_is_recorded() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(3)]).await.unwrap();
         let nova = Api::admin(&store).with_service();
@@ -36,13 +36,13 @@ async fn every_change_of_an_owner_is_on_record() {
             .await
             .unwrap();
         let all = nova.get(CHANGES).await.body["handle_changes"].as_array().unwrap().clone();
-        let told: Vec<(&str, Value)> = all
+        let changes: Vec<(&str, Value)> = all
             .iter()
             .map(|row| (row["change"].as_str().unwrap(), row["user_id"].clone()))
             .collect();
         let u1 = || json!("u1");
         assert_eq!(
-            told,
+            changes,
             [
                 ("freed", json!(null)),
                 ("taken", json!("u9")),
@@ -66,7 +66,7 @@ async fn every_change_of_an_owner_is_on_record() {
 }
 
 #[tokio::test]
-async fn the_record_is_paged_and_forgotten_in_time() {
+async fn the_record_is_paged_and_expires() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(3)]).await.unwrap();
         let nova = Api::admin(&store).with_service();
@@ -107,7 +107,7 @@ async fn costs(api: &Api, meter: &Meter, provider: kilonova_ids::ProviderId) -> 
 }
 
 #[tokio::test]
-async fn what_a_bind_costs_does_not_grow_with_the_number_of_requests() {
+async fn the_cost_of_a_bind_does_not_grow_with_the_number_of_requests() {
     for (name, store, _guard) in stores().await {
         let provider = report(&store, vec![fake(2)]).await.unwrap()[0].id;
         let meter = Meter::counting();

@@ -34,7 +34,7 @@ async fn bind(
 }
 
 #[tokio::test]
-async fn the_lowest_free_handles_are_given_and_come_back() {
+async fn the_lowest_free_handles_are_assigned_and_reused() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(4)]).await.unwrap();
         let (first, second) = (ConsumerId::new_v4(), ConsumerId::new_v4());
@@ -75,7 +75,7 @@ async fn an_mdev_gets_a_fresh_uuid_each_time() {
 }
 
 #[tokio::test]
-async fn a_bind_that_does_not_fit_leaves_nothing() {
+async fn a_bind_without_enough_handles_leaves_nothing() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(3), vgpu("0000:84:00.0", 1)]).await.unwrap();
         let (fpga, gpu) = (specs[0].id, specs[1].id);
@@ -91,7 +91,7 @@ async fn a_bind_that_does_not_fit_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn racing_binds_never_share_a_handle() {
+async fn concurrent_binds_never_share_a_handle() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(8)]).await.unwrap();
         let provider = specs[0].id;

@@ -48,7 +48,7 @@ fn host() -> Vec<Device> {
 }
 
 /// Does what a scheduler does: the claim and the handles, both or neither.
-async fn take(
+async fn claim(
     store: &Store,
     world: &World,
     provider: ProviderId,
@@ -147,7 +147,7 @@ impl Dice {
 }
 
 #[tokio::test]
-async fn random_claims_and_releases_never_give_out_both() {
+async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let specs = report_host(&store, &world, host()).await;
@@ -162,7 +162,7 @@ async fn random_claims_and_releases_never_give_out_both() {
                     0..4 => {
                         let spec = &specs[dice.below(specs.len())];
                         let before = room(&store, spec.id).await;
-                        match take(&store, &world, spec.id, &spec.inventories[0].0).await {
+                        match claim(&store, &world, spec.id, &spec.inventories[0].0).await {
                             Ok((consumer, got)) => {
                                 let other =
                                     held.iter().chain(&dirty).find(|(_, o)| exclude(&got, o));
@@ -212,13 +212,13 @@ async fn random_claims_and_releases_never_give_out_both() {
 }
 
 #[tokio::test]
-async fn a_claimed_card_reserves_its_functions_through_every_report() {
+async fn a_claimed_card_reserves_its_functions_across_reports() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let specs = report_host(&store, &world, host()).await;
         let id = |end: &str| specs.iter().find(|spec| spec.name.ends_with(end)).unwrap().id;
         let (whole, parts, cut) = (id(CARD), id("_vfs"), id("_cut"));
-        let (consumer, _) = take(&store, &world, whole, "PGPU").await.unwrap();
+        let (consumer, _) = claim(&store, &world, whole, "PGPU").await.unwrap();
         for _ in 0..2 {
             assert_eq!(room(&store, parts).await, 0, "{name}");
             assert_eq!(room(&store, cut).await, 0, "{name}: another device of the card is in use");
@@ -226,7 +226,7 @@ async fn a_claimed_card_reserves_its_functions_through_every_report() {
             report_host(&store, &world, host()).await;
         }
         give(&store, &world, consumer, false).await;
-        let (consumer, _) = take(&store, &world, cut, "VGPU").await.unwrap();
+        let (consumer, _) = claim(&store, &world, cut, "VGPU").await.unwrap();
         assert_eq!(room(&store, whole).await, 0, "{name}");
         assert_eq!(
             room(&store, parts).await,
@@ -234,7 +234,7 @@ async fn a_claimed_card_reserves_its_functions_through_every_report() {
             "{name}: virtual functions do not exclude each other"
         );
         give(&store, &world, consumer, false).await;
-        let (_, got) = take(&store, &world, id("_parent"), "VGPU").await.unwrap();
+        let (_, got) = claim(&store, &world, id("_parent"), "VGPU").await.unwrap();
         assert!(matches!(got, Attachment::Mdev { .. }), "{name}");
         assert_eq!(room(&store, id("_parent_vfs")).await, 0, "{name}: the parent is cut");
         assert_eq!(room(&store, id("_parent")).await, 1, "{name}");

@@ -61,7 +61,7 @@ async fn uuid_of(api: &Api, address: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_failed_device_is_reserved_and_comes_back_as_it_was() {
+async fn a_failed_device_is_reserved_until_it_is_healthy_again() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let specs = report_host(&store, &world, with(Health::Healthy)).await;
@@ -114,7 +114,7 @@ async fn draining_and_health_do_not_undo_each_other() {
 }
 
 #[tokio::test]
-async fn an_event_counts_until_an_admin_enables_the_device_and_a_newer_one_counts_again() {
+async fn a_health_event_counts_until_an_administrator_enables_the_device() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let specs = report_host(&store, &world, with(xid(1_000_000))).await;
@@ -140,7 +140,7 @@ async fn an_event_counts_until_an_admin_enables_the_device_and_a_newer_one_count
 }
 
 #[tokio::test]
-async fn a_degraded_device_is_given_out_and_told() {
+async fn a_degraded_device_is_scheduled_and_reported() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let degraded =
@@ -180,8 +180,8 @@ async fn a_device_that_its_node_cannot_read_keeps_its_providers() {
             deployables: Vec::new(),
             ..device(GPU, DeviceKind::Gpu, "x", "VGPU", Vec::<HandleSlot>::new())
         };
-        let told = vec![Device { health, ..unread }, vgpu("0000:85:00.0", 4)];
-        let kept = report_host(&store, &world, told).await;
+        let reported = vec![Device { health, ..unread }, vgpu("0000:85:00.0", 4)];
+        let kept = report_host(&store, &world, reported).await;
         assert_eq!(kept.len(), 2, "{name}");
         assert_eq!(
             kept.iter().find(|spec| spec.id == specs[0].id).unwrap().traits,
@@ -200,7 +200,7 @@ async fn a_device_that_its_node_cannot_read_keeps_its_providers() {
 }
 
 #[tokio::test]
-async fn dirty_units_stay_reserved_whatever_an_operator_says() {
+async fn an_operator_cannot_release_the_reservation_of_dirty_handles() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let specs = report_host(&store, &world, with(Health::Healthy)).await;

@@ -55,7 +55,7 @@ async fn release(store: &Store, consumer: ConsumerId) {
 }
 
 #[tokio::test]
-async fn whoever_claims_first_decides() {
+async fn the_first_claim_on_a_mixed_card_decides() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![gpu()]).await.unwrap();
         let [whole, parts] = [specs[0].id, specs[1].id];
@@ -78,7 +78,7 @@ async fn whoever_claims_first_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_whole_and_a_part_claimed_at_once_are_never_both_given() {
+async fn concurrent_claims_never_get_a_whole_card_and_a_part_of_it() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![gpu()]).await.unwrap();
         for round in 0..20 {

@@ -13,7 +13,7 @@ const HANDLES: &str = "SELECT COUNT(*) FROM attach_handles";
 const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free' AND present = 1";
 const DEVICES: &str = "SELECT COUNT(*) FROM devices";
 
-async fn hold(store: &Store, provider: kilonova_ids::ProviderId, count: i64) -> ConsumerId {
+async fn claim(store: &Store, provider: kilonova_ids::ProviderId, count: i64) -> ConsumerId {
     let consumer = ConsumerId::new_v4();
     let want = ledger::BindRequest { provider, count, group: 0, profile: None };
     store
@@ -26,7 +26,7 @@ async fn hold(store: &Store, provider: kilonova_ids::ProviderId, count: i64) -> 
     consumer
 }
 
-async fn let_go(store: &Store, consumer: ConsumerId) {
+async fn release(store: &Store, consumer: ConsumerId) {
     store.write(move |tx| ledger::release(tx, &World::new(), consumer)).await.unwrap();
 }
 
@@ -76,12 +76,12 @@ async fn cost(store: &Store, devices: &[kilonova_node_api::Device]) -> u64 {
 }
 
 #[tokio::test]
-async fn the_same_report_is_two_statements_while_there_is_nothing_to_do() {
+async fn an_unchanged_report_takes_two_statements() {
     for (name, store, _guard) in stores().await {
         let both = [fake(3), vgpu("0000:84:00.0", 4)];
         let specs = report(&store, both.to_vec()).await.unwrap();
         assert_eq!(cost(&store, &both).await, 2, "{name}");
-        let consumer = hold(&store, specs[0].id, 2).await;
+        let consumer = claim(&store, specs[0].id, 2).await;
         assert_eq!(cost(&store, &both).await, 2, "{name}: owners do not matter");
 
         for change in [
@@ -103,7 +103,7 @@ async fn the_same_report_is_two_statements_while_there_is_nothing_to_do() {
         for _ in 0..2 {
             assert!(cost(&store, &less).await > 2, "{name}: an absent card has an owned handle");
         }
-        let_go(&store, consumer).await;
+        release(&store, consumer).await;
         report(&store, less.to_vec()).await.unwrap();
         assert_eq!((count(&store, DEVICES).await, count(&store, HANDLES).await), (1, 4), "{name}");
         assert_eq!(cost(&store, &less).await, 2, "{name}: the absent card is released and deleted");
@@ -112,17 +112,17 @@ async fn the_same_report_is_two_statements_while_there_is_nothing_to_do() {
 }
 
 #[tokio::test]
-async fn growing_adds_handles_and_shrinking_takes_free_ones_only() {
+async fn growing_adds_handles_and_shrinking_deletes_only_free_ones() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![vgpu("0000:84:00.0", 2)]).await.unwrap();
         report(&store, vec![vgpu("0000:84:00.0", 4)]).await.unwrap();
         assert_eq!(count(&store, FREE).await, 4, "{name}");
-        let consumer = hold(&store, specs[0].id, 3).await;
+        let consumer = claim(&store, specs[0].id, 3).await;
         let fewer = report(&store, vec![vgpu("0000:84:00.0", 1)]).await.unwrap();
         assert_eq!(fewer[0].inventories[0].1.total, 1);
         assert_eq!((count(&store, FREE).await, count(&store, HANDLES).await), (0, 3), "{name}");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
-        let_go(&store, consumer).await;
+        release(&store, consumer).await;
         assert_eq!((count(&store, FREE).await, count(&store, HANDLES).await), (1, 1), "{name}");
         assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
         report(&store, vec![vgpu("0000:84:00.0", 3)]).await.unwrap();
@@ -131,11 +131,11 @@ async fn growing_adds_handles_and_shrinking_takes_free_ones_only() {
 }
 
 #[tokio::test]
-async fn a_vanished_device_stays_while_held_and_comes_back_as_itself() {
+async fn an_absent_device_stays_while_owned_and_returns_with_its_identity() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![fake(3)]).await.unwrap();
         let uuids = "SELECT COUNT(DISTINCT uuid) FROM attach_handles WHERE state = 'owned'";
-        let consumer = hold(&store, specs[0].id, 2).await;
+        let consumer = claim(&store, specs[0].id, 2).await;
         assert!(report(&store, Vec::new()).await.unwrap().is_empty(), "{name}");
         assert_eq!(count(&store, DEVICES).await, 1, "{name}");
         assert_eq!((count(&store, HANDLES).await, count(&store, uuids).await), (2, 2), "{name}");
@@ -156,7 +156,7 @@ async fn a_vanished_device_stays_while_held_and_comes_back_as_itself() {
         report(&store, vec![fake(3)]).await.unwrap();
         assert_eq!((count(&store, FREE).await, count(&store, HANDLES).await), (1, 3), "{name}");
         report(&store, Vec::new()).await.unwrap();
-        let_go(&store, consumer).await;
+        release(&store, consumer).await;
         assert_eq!(count(&store, HANDLES).await, 0, "{name}");
         report(&store, Vec::new()).await.unwrap();
         assert_eq!(count(&store, DEVICES).await, 0, "{name}");
@@ -165,16 +165,16 @@ async fn a_vanished_device_stays_while_held_and_comes_back_as_itself() {
 }
 
 #[tokio::test]
-async fn a_changed_address_is_another_handle_even_while_the_old_is_held() {
+async fn a_changed_address_is_a_new_handle_even_while_the_old_one_is_owned() {
     for (name, store, _guard) in stores().await {
         let pci = |address: &str| {
             let slots = vec![HandleSlot::Pci { address: address.into() }];
             vec![device("0000:05:00.0", DeviceKind::Pci, "card", "CUSTOM_PCI", slots)]
         };
         let specs = report(&store, pci("0000:05:00.1")).await.unwrap();
-        let consumer = hold(&store, specs[0].id, 1).await;
+        let consumer = claim(&store, specs[0].id, 1).await;
         report(&store, pci("0000:05:00.2")).await.unwrap();
-        let_go(&store, consumer).await;
+        release(&store, consumer).await;
         let left = "SELECT COUNT(*) FROM attach_handles WHERE address = '0000:05:00.2'";
         assert_eq!((count(&store, left).await, count(&store, HANDLES).await), (1, 1), "{name}");
     }

@@ -1,5 +1,12 @@
 //! The tests of this crate that need a database: one program, so that it is linked once.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod api_arqs;
 mod api_arqs_input;
 mod api_devices;
@@ -20,6 +27,7 @@ mod ledger_exclusions;
 mod ledger_health;
 mod ledger_mixed_cards;
 mod ledger_report;
+mod ledger_states;
 mod nova_events;
 mod nova_tls;
 mod statements;

@@ -6,6 +6,7 @@ use axum::extract::State as Extract;
 use axum::routing::post;
 use axum::{Json, Router};
 use http::{HeaderMap, StatusCode};
+use kilonova_accelerator::EventStatus;
 use kilonova_accelerator::nova::{
     Address, Credentials, Delivery, Event, HttpNova, Nova, NovaError, Presence, PresenceQuery,
 };
@@ -23,7 +24,7 @@ const WAITING: &str = "SELECT COUNT(*) FROM nova_events";
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<Vec<Result<(), NovaError>>>>,
-    told: Arc<Mutex<Vec<Vec<Event>>>>,
+    events: Arc<Mutex<Vec<Vec<Event>>>>,
 }
 
 impl Script {
@@ -38,7 +39,7 @@ impl Nova for Script {
     }
 
     fn deliver<'a>(&'a self, events: &'a [Event]) -> Delivery<'a> {
-        self.told.lock().unwrap().push(events.to_vec());
+        self.events.lock().unwrap().push(events.to_vec());
         let mut answers = self.answers.lock().unwrap();
         let answer = if answers.is_empty() { Ok(()) } else { answers.remove(0) };
         Box::pin(async move { answer })
@@ -68,28 +69,31 @@ async fn bound(store: &Store, nova: &Script) -> (Api, Vec<String>) {
 }
 
 #[tokio::test]
-async fn nova_is_told_of_all_requests_of_a_bind_at_once_and_once() {
+async fn the_requests_of_a_bind_are_delivered_to_nova_together_and_once() {
     for (name, store, _guard) in stores().await {
         let nova = Script::default();
         let (_, arqs) = bound(&store, &nova).await;
         assert_eq!(count(&store, WAITING).await, 2, "{name}");
-        let told = Delivered { delivered: 1, ..Delivered::default() };
-        assert_eq!(deliver(&store, &nova).await.unwrap(), told, "{name}");
+        let once = Delivered { delivered: 1, ..Delivered::default() };
+        assert_eq!(deliver(&store, &nova).await.unwrap(), once, "{name}");
         assert_eq!(deliver(&store, &nova).await.unwrap(), Delivered::default(), "{name}");
-        let heard = nova.told.lock().unwrap().clone();
-        assert_eq!(heard.len(), 1, "{name}");
-        let mut tags: Vec<String> = heard[0].iter().map(|event| event.arq.to_string()).collect();
+        let delivered = nova.events.lock().unwrap().clone();
+        assert_eq!(delivered.len(), 1, "{name}");
+        let mut tags: Vec<String> =
+            delivered[0].iter().map(|event| event.arq.to_string()).collect();
         let mut arqs = arqs;
         tags.sort();
         arqs.sort();
         assert_eq!(tags, arqs, "{name}");
-        assert!(heard[0].iter().all(|e| e.server.to_string() == SERVER && e.status == "completed"));
+        assert!(
+            delivered[0].iter().all(|e| e.server.to_string() == SERVER && e.status == "completed")
+        );
         assert_eq!(count(&store, WAITING).await, 0, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_nova_that_is_away_fails_no_bind_and_is_told_later() {
+async fn an_unavailable_nova_fails_no_bind_and_gets_the_events_later() {
     for (name, store, _guard) in stores().await {
         let nova = Script::of(vec![later(), later()]);
         bound(&store, &nova).await;
@@ -109,7 +113,7 @@ async fn a_nova_that_is_away_fails_no_bind_and_is_told_later() {
 }
 
 #[tokio::test]
-async fn what_nova_never_takes_is_given_up_and_so_is_what_is_too_old() {
+async fn events_that_nova_refuses_and_old_events_are_given_up() {
     for (name, store, _guard) in stores().await {
         let nova = Script::of(vec![Err(NovaError::Permanent("nonsense".into()))]);
         bound(&store, &nova).await;
@@ -134,7 +138,7 @@ async fn count_provider(store: &Store) -> kilonova_ids::ProviderId {
 }
 
 #[tokio::test]
-async fn nobody_is_told_of_what_is_unbound_again_or_where_nobody_listens() {
+async fn no_event_is_sent_after_an_unbind_or_without_an_external_nova() {
     for (name, store, _guard) in stores().await {
         let nova = Script::default();
         let (api, arqs) = bound(&store, &nova).await;
@@ -195,7 +199,7 @@ async fn serve(cloud: &Cloud) -> String {
 }
 
 #[tokio::test]
-async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
+async fn events_have_novas_form_and_its_answers_are_understood() {
     let cloud = Cloud::default();
     let root = serve(&cloud).await;
     let nova = HttpNova::new(
@@ -214,7 +218,7 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
     let event = Event {
         server: SERVER.parse().unwrap(),
         arq: ABSENT.parse().unwrap(),
-        status: "completed".into(),
+        status: EventStatus::Completed,
     };
     let of = |code: u16| json!({"events": [{"code": code}]});
     for (status, body, fine, forever) in [
@@ -227,9 +231,13 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
         (503, json!({}), false, false),
     ] {
         *cloud.answer.lock().unwrap() = (status, body);
-        let told = nova.deliver(std::slice::from_ref(&event)).await;
-        assert_eq!(told.is_ok(), fine, "{status}: {told:?}");
-        assert_eq!(matches!(told, Err(NovaError::Permanent(_))), forever, "{status}: {told:?}");
+        let outcome = nova.deliver(std::slice::from_ref(&event)).await;
+        assert_eq!(outcome.is_ok(), fine, "{status}: {outcome:?}");
+        assert_eq!(
+            matches!(outcome, Err(NovaError::Permanent(_))),
+            forever,
+            "{status}: {outcome:?}"
+        );
     }
     assert_eq!(
         *cloud.tokens.lock().unwrap(),
@@ -249,8 +257,8 @@ async fn over_http_nova_gets_its_form_and_its_answers_are_understood() {
     );
     let nobody =
         HttpNova::new(Address::at("http://127.0.0.1:1/v2.1"), Credentials::None, None).unwrap();
-    let told = nobody.deliver(&[event]).await;
-    assert!(matches!(told, Err(NovaError::Temporary(_))), "{told:?}");
+    let outcome = nobody.deliver(&[event]).await;
+    assert!(matches!(outcome, Err(NovaError::Temporary(_))), "{outcome:?}");
 }
 
 /// A Nova with configured answers for one instance and for all projects.
@@ -275,7 +283,7 @@ async fn all_instances(
 }
 
 #[tokio::test]
-async fn an_instance_is_gone_only_when_a_nova_that_shows_all_of_them_says_so() {
+async fn only_a_nova_that_shows_all_projects_can_report_an_instance_gone() {
     let it = Instances::default();
     let router = Router::new()
         .route("/v2.1/servers/{id}", axum::routing::get(one_instance))
@@ -314,7 +322,7 @@ async fn an_instance_is_gone_only_when_a_nova_that_shows_all_of_them_says_so() {
 }
 
 #[tokio::test]
-async fn the_catalog_says_where_nova_is() {
+async fn the_catalog_names_the_address_of_nova() {
     let cloud = Cloud::default();
     let root = serve(&cloud).await;
     let endpoint = |region: &str, interface: &str, url: &str| json!({"region_id": region, "interface": interface, "url": url});
@@ -323,7 +331,7 @@ async fn the_catalog_says_where_nova_is() {
     let event = Event {
         server: SERVER.parse().unwrap(),
         arq: ABSENT.parse().unwrap(),
-        status: "completed".into(),
+        status: EventStatus::Completed,
     };
     for (endpoints, found) in [
         (vec![endpoint("one", "internal", &right)], true),

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kilonova_accelerator::EventStatus;
 use kilonova_accelerator::nova::{Address, Credentials, Event, HttpNova, Nova, NovaError};
 use kilonova_keystone::Login;
 use rustls::pki_types::pem::PemObject;
@@ -96,11 +97,15 @@ fn login(url: &str) -> Credentials {
 
 fn event() -> Event {
     let id = || ANY.parse().expect("an id");
-    Event { server: ANY.parse().expect("the id is valid"), arq: id(), status: "completed".into() }
+    Event {
+        server: ANY.parse().expect("the id is valid"),
+        arq: id(),
+        status: EventStatus::Completed,
+    }
 }
 
 #[tokio::test]
-async fn a_named_authority_is_believed_and_no_other() {
+async fn only_the_configured_authority_is_trusted() {
     let url = serve();
     let endpoint = format!("{url}/v2.1");
     let cafile = file("certificate.pem");
@@ -111,14 +116,14 @@ async fn a_named_authority_is_believed_and_no_other() {
     if let Ok(stranger) =
         HttpNova::new(Address::at(&endpoint), Credentials::Token("by-tls".into()), None)
     {
-        let told = stranger.deliver(&[event()]).await;
-        let Err(NovaError::Temporary(why)) = told else { panic!("{told:?}") };
+        let outcome = stranger.deliver(&[event()]).await;
+        let Err(NovaError::Temporary(why)) = outcome else { panic!("{outcome:?}") };
         assert!(why.contains("certificate"), "{why}");
     }
 }
 
 #[test]
-fn what_cannot_work_is_refused_at_once() {
+fn invalid_configurations_are_refused_at_start() {
     for (endpoint, cafile, why) in [
         ("https://nova/v2.1", Some(file("key.pem")), "contains no certificate"),
         ("https://nova/v2.1", Some(file("absent.pem")), "absent.pem"),

@@ -14,7 +14,7 @@ fn count(outcome: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn what_was_bound_is_counted_and_so_is_why_not() {
+async fn binds_and_causes_of_failure_are_counted() {
     for (name, store, _guard) in stores().await {
         let before = [count("bound"), count("no_free_handle"), count("other_host")];
         let slot = vec![HandleSlot::Pci { address: "0000:25:00.0".into() }];

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use kilonova_policy::Target;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Fault, Refusal};
 
 use crate::enforcer::own;
 use crate::{Enforcer, Guard};
@@ -51,7 +51,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 in the service's dialect.
-    pub fn may(&self, rule: &str, target: Target<'_>) -> Result<(), Fault> {
+    pub fn may(&self, rule: &str, target: Target<'_>) -> Result<(), Refusal> {
         self.enforcer.may(&self.context, rule, target)
     }
 
@@ -59,7 +59,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 in the service's dialect.
-    pub fn may_own(&self, rule: &str) -> Result<(), Fault> {
+    pub fn may_own(&self, rule: &str) -> Result<(), Refusal> {
         self.may(rule, &own(&self.context))
     }
 
@@ -68,7 +68,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 in the service's dialect.
-    pub fn may_on(&self, target: Target<'_>) -> Result<(), Fault> {
+    pub fn may_on(&self, target: Target<'_>) -> Result<(), Refusal> {
         match self.guard {
             Guard::Own(rule) => self.may(rule, target),
             Guard::Open | Guard::Anyone | Guard::Object(_) | Guard::Action(_) => Ok(()),
@@ -79,7 +79,7 @@ impl Caller {
     ///
     /// # Errors
     /// 403 in the service's dialect.
-    pub fn may_route(&self) -> Result<(), Fault> {
+    pub fn may_route(&self) -> Result<(), Refusal> {
         self.may_on(&own(&self.context))
     }
 

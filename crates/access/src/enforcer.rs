@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kilonova_policy::{Credentials, Defaults, Policy, Rule, Scope, Target};
-use kilonova_wire::{Context, Dialect, Fault};
+use kilonova_wire::{Context, Dialect, Refusal};
 
 /// A service's policy and dialect; cheap to clone.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ impl Enforcer {
     ///
     /// # Errors
     /// 403 in the service's dialect.
-    pub fn may(&self, caller: &Context, rule: &str, target: Target<'_>) -> Result<(), Fault> {
+    pub fn may(&self, caller: &Context, rule: &str, target: Target<'_>) -> Result<(), Refusal> {
         match self.allows(caller, rule, target) {
             true => Ok(()),
             false => Err(self.refusal(rule)),
@@ -53,12 +53,12 @@ impl Enforcer {
     ///
     /// # Errors
     /// 403 in the service's dialect.
-    pub fn may_own(&self, caller: &Context, rule: &str) -> Result<(), Fault> {
+    pub fn may_own(&self, caller: &Context, rule: &str) -> Result<(), Refusal> {
         self.may(caller, rule, &own(caller))
     }
 
     /// The 403 of this service for a rule.
-    pub fn refusal(&self, rule: &str) -> Fault {
+    pub fn refusal(&self, rule: &str) -> Refusal {
         refusal(self.dialect, rule)
     }
 
@@ -96,8 +96,8 @@ pub(crate) fn own(caller: &Context) -> [(&str, &str); 3] {
 }
 
 /// A service's 403 for a rule, with upstream's message.
-pub fn refusal(dialect: Dialect, rule: &str) -> Fault {
-    Fault::forbidden(match dialect {
+pub fn refusal(dialect: Dialect, rule: &str) -> Refusal {
+    Refusal::forbidden(match dialect {
         Dialect::Compute => format!("Policy doesn't allow {rule} to be performed."),
         Dialect::Placement => format!("Policy does not allow {rule} to be performed."),
         Dialect::Accelerator => {
@@ -108,7 +108,7 @@ pub fn refusal(dialect: Dialect, rule: &str) -> Fault {
         }
         Dialect::Image => format!("You are not authorized to complete {rule} action."),
         Dialect::Network => {
-            return Fault::forbidden(format!("rule:{rule} is disallowed by policy"))
+            return Refusal::forbidden(format!("rule:{rule} is disallowed by policy"))
                 .with_code("PolicyNotAuthorized");
         }
     })

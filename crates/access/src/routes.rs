@@ -166,9 +166,9 @@ async fn enforce(State(admitted): State<Admitted>, mut request: Request, next: N
         Some(context) => {
             enforcer.mark(context);
             if let Guard::Own(rule) = guard
-                && let Err(fault) = enforcer.may_own(context, rule)
+                && let Err(refusal) = enforcer.may_own(context, rule)
             {
-                return fault.into_response();
+                return Fault::from(refusal).into_response();
             }
         }
         None if *guard == Guard::Open => {}

@@ -1,7 +1,8 @@
-//! Machines and the names that they register under.
+//! Machine ids, and the host names under which machines register.
 
 use kilonova_accelerator::ledger;
-use kilonova_compute::{Compute, Link, attention};
+use kilonova_compute_app::{Compute, attention};
+use kilonova_compute_nodes::Link;
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::{
     ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, Refusal, Registration,
@@ -23,10 +24,10 @@ async fn clouds() -> Vec<Cloud> {
         kilonova_placement::MIGRATIONS,
         kilonova_accelerator::MIGRATIONS,
     ];
-    migrations.extend(kilonova_compute::MIGRATIONS);
+    migrations.extend(kilonova_compute_db::MIGRATIONS);
     let mut clouds = Vec::new();
     for (name, store, _guard) in kilonova_testkit::stores(&migrations).await {
-        let compute = Compute::open(store.clone(), World::new()).await.expect("opens");
+        let compute = Compute::open(store.clone(), World::new()).await.expect("the service opens");
         clouds.push(Cloud { name, store, link: Link(compute), _guard });
     }
     clouds
@@ -79,22 +80,23 @@ impl Cloud {
             JOIN inventories i ON i.provider_id = p.id WHERE p.name = ?1";
         self.store
             .read(move |tx| {
-                let row = tx.row(sql, params![name.as_str()])?.expect("a provider");
+                let row = tx.row(sql, params![name.as_str()])?.expect("the provider exists");
                 Ok::<_, kilonova_store::Error>((row.id(0)?, row.int(1)?))
             })
             .await
-            .expect("readable")
+            .expect("the data can be read")
     }
 
     async fn notices(&self) -> String {
-        let all =
-            attention::look(&self.store, &attention::Bounds::default()).await.expect("readable");
+        let all = attention::look(&self.store, &attention::Bounds::default())
+            .await
+            .expect("the data can be read");
         all.iter().map(|one| format!("{}\n{}\n", one.what, one.remedy)).collect()
     }
 }
 
 #[tokio::test]
-async fn a_second_machine_of_a_name_is_refused_while_the_first_is_at_work() {
+async fn a_second_machine_of_a_name_is_refused_while_the_first_is_up() {
     for cloud in clouds().await {
         assert_eq!(cloud.register("a", "m1").await, Ok(1), "{}", cloud.name);
         let refused = cloud.register("a", "m2").await;
@@ -109,9 +111,9 @@ async fn a_second_machine_of_a_name_is_refused_while_the_first_is_at_work() {
 }
 
 #[tokio::test]
-async fn a_renamed_machine_gives_out_nothing_that_its_old_name_holds() {
+async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
     for cloud in clouds().await {
-        cloud.register("old", "m1").await.expect("taken in");
+        cloud.register("old", "m1").await.expect("the controller accepts the report");
         let (provider, _) = cloud.gpu_of("old").await;
         let consumer = ConsumerId::new_v4();
         let want = ledger::BindRequest { provider, count: 1, group: 0, profile: None };
@@ -123,20 +125,24 @@ async fn a_renamed_machine_gives_out_nothing_that_its_old_name_holds() {
                 ledger::bind(tx, &World::new(), server, consumer, "p1", "old", want)
             })
             .await
-            .expect("bound");
-        cloud.register("new", "m1").await.expect("taken in");
+            .expect("the handle is bound");
+        cloud.register("new", "m1").await.expect("the controller accepts the report");
         assert_eq!(cloud.gpu_of("new").await.1, 4, "{}: nothing of it", cloud.name);
         let text = cloud.notices().await;
         for part in [
             "host new is the machine that was host old (machine id m1)",
             "of host new",
-            "1 accelerators are held",
+            "whose servers hold accelerators (1)",
         ] {
             assert!(text.contains(part), "{}: {part}: {text}", cloud.name);
         }
         let world = World::new();
-        cloud.store.write(move |tx| ledger::release(tx, &world, consumer)).await.expect("released");
-        cloud.register("new", "m1").await.expect("taken in");
+        cloud
+            .store
+            .write(move |tx| ledger::release(tx, &world, consumer))
+            .await
+            .expect("the claims are released");
+        cloud.register("new", "m1").await.expect("the controller accepts the report");
         assert_eq!(cloud.gpu_of("new").await.1, 0, "{}", cloud.name);
     }
 }

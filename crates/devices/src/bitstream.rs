@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn green(metadata: &str) -> Vec<u8> {
-        let length = u32::try_from(metadata.len()).expect("short").to_le_bytes();
+        let length = u32::try_from(metadata.len()).expect("the metadata is short").to_le_bytes();
         [&GBS[..], &length, metadata.as_bytes(), b"the rest"].concat()
     }
 
@@ -83,7 +83,7 @@ mod tests {
             r#"{"version": 1, "afu-image": {"interface-uuid": "F3C99413-5081-4AAD-5F1F-B0D0E7E5C0C6",
                "accelerator-clusters": [{"accelerator-type-uuid": "331db30c-9885-41ea-9081-f88b8f655caa"}]}}"#,
         );
-        let read = Bitstream::read("intel", &bytes).expect("a bitstream");
+        let read = Bitstream::read("intel", &bytes).expect("the bitstream is valid");
         assert_eq!(read.region.as_deref(), Some("f3c9941350814aad5f1fb0d0e7e5c0c6"));
         assert_eq!(read.function.as_deref(), Some("331db30c988541ea9081f88b8f655caa"));
         assert_eq!(Bitstream::read("intel", &green("{}")), Ok(Bitstream::default()));

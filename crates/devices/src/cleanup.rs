@@ -106,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_command_belongs_to_a_class() {
-        let cleanup =
-            options(&["CUSTOM_NVME:/bin/wipe --fast", " FPGA : /bin/erase"]).expect("fine");
+        let cleanup = options(&["CUSTOM_NVME:/bin/wipe --fast", " FPGA : /bin/erase"])
+            .expect("the options are valid");
         let words = ["/bin/wipe".to_owned(), "--fast".to_owned()];
         assert_eq!(cleanup.command("CUSTOM_NVME"), Some(&words[..]));
         assert_eq!(cleanup.command("FPGA"), Some(&["/bin/erase".to_owned()][..]));

@@ -1,7 +1,7 @@
-//! Collects what the device kinds found and combines it into devices.
+//! Collects the offers of all device kinds and combines them into devices.
 //!
-//! Owns that a function is offered only once, how the parts of a card are combined, and that a
-//! problem of one device is reported for that device and affects no other.
+//! Guarantees that a function is offered once, and that a problem of one device is reported for that
+//! device and affects no other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,9 +44,9 @@ pub struct Found {
 
 /// How a deployable gets its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum Naming {
     /// This name.
-    So(String),
+    Fixed(String),
     /// The card's address for the first such deployable of a card, with the class appended for
     /// further ones. The card's own deployable, if the card is offered as a whole, comes first.
     ByCard,
@@ -58,7 +58,7 @@ pub(crate) struct Offer {
     /// Address of the device that it belongs to.
     pub device: String,
     pub kind: DeviceKind,
-    pub named: Named,
+    pub naming: Naming,
     /// The deployable; it is named when all are known.
     pub part: Deployable,
 }
@@ -72,26 +72,26 @@ pub(crate) struct Collector {
     pub problems: Vec<DeviceProblem>,
     /// Existing functions that no guest can use, with the reasons.
     pub unusable: BTreeMap<String, String>,
-    taken: BTreeMap<String, &'static str>,
+    claimed: BTreeMap<String, &'static str>,
 }
 
 impl Collector {
     /// Claims a function for an option. A second claim is reported as a problem.
     pub fn claim(&mut self, address: &str, by: &'static str) -> bool {
-        if let Some(first) = self.taken.get(address) {
+        if let Some(first) = self.claimed.get(address) {
             let reason = format!("it is offered by {first}; ignoring {by}, which names it too");
             self.problems.push(DeviceProblem::note(address, reason));
             return false;
         }
-        self.taken.insert(address.to_owned(), by);
+        self.claimed.insert(address.to_owned(), by);
         true
     }
 
     /// Claims a function for a driver that searches all functions, unless an option has claimed it.
     pub fn claim_if_free(&mut self, address: &str, by: &'static str) -> bool {
-        let free = !self.taken.contains_key(address);
+        let free = !self.claimed.contains_key(address);
         if free {
-            self.taken.insert(address.to_owned(), by);
+            self.claimed.insert(address.to_owned(), by);
         }
         free
     }
@@ -102,9 +102,9 @@ impl Collector {
             Some(watch) => watch.health(sysfs, address),
             None => health_without_memory(sysfs, address),
         };
-        let mut cards: BTreeMap<String, (DeviceKind, Vec<(Named, Deployable)>)> = BTreeMap::new();
-        for Offer { device, kind, named, part } in std::mem::take(&mut self.offers) {
-            cards.entry(device).or_insert((kind, Vec::new())).1.push((named, part));
+        let mut cards: BTreeMap<String, (DeviceKind, Vec<(Naming, Deployable)>)> = BTreeMap::new();
+        for Offer { device, kind, naming, part } in std::mem::take(&mut self.offers) {
+            cards.entry(device).or_insert((kind, Vec::new())).1.push((naming, part));
         }
         let mut names = BTreeSet::new();
         let mut devices = std::mem::take(&mut self.ready);
@@ -143,16 +143,16 @@ impl Collector {
         }
         let mut reported: BTreeSet<String> =
             devices.iter().map(|device| device.address.clone()).collect();
-        for trouble in self.problems.iter().filter(|trouble| trouble.fatal) {
-            if reported.insert(trouble.address.clone()) {
-                let health = Health::Failed { reason: trouble.reason.clone(), since: None };
-                let kind = match PciAddress::parse(&trouble.address) {
+        for problem in self.problems.iter().filter(|problem| problem.fatal) {
+            if reported.insert(problem.address.clone()) {
+                let health = Health::Failed { reason: problem.reason.clone(), since: None };
+                let kind = match PciAddress::parse(&problem.address) {
                     Some(place) => {
                         bus.get(place).map_or(DeviceKind::Pci, |one| one.function.kind())
                     }
                     None => DeviceKind::Mdev,
                 };
-                devices.push(Device { health, ..blank(bus, &trouble.address, kind) });
+                devices.push(Device { health, ..blank(bus, &problem.address, kind) });
             }
         }
         devices.sort_by(|a, b| a.address.cmp(&b.address));
@@ -203,20 +203,20 @@ fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
 
 /// Names the deployables of a card. A generated name is the first free one of the address, the class after it,
 /// and the class with a number. Each class continues from its last number, so that the time is linear.
-fn name(address: &str, parts: Vec<(Named, Deployable)>) -> Vec<Deployable> {
+fn name(address: &str, parts: Vec<(Naming, Deployable)>) -> Vec<Deployable> {
     let mut taken: BTreeSet<String> = parts
         .iter()
-        .filter_map(|(named, _)| match named {
-            Named::So(name) => Some(name.clone()),
-            Named::ByCard => None,
+        .filter_map(|(naming, _)| match naming {
+            Naming::Fixed(name) => Some(name.clone()),
+            Naming::ByCard => None,
         })
         .collect();
     let mut last: BTreeMap<String, u32> = BTreeMap::new();
     let mut named_parts = Vec::new();
-    for (named, part) in parts {
-        let name = match named {
-            Named::So(name) => name,
-            Named::ByCard => {
+    for (naming, part) in parts {
+        let name = match naming {
+            Naming::Fixed(name) => name,
+            Naming::ByCard => {
                 let class = format!("{address}_{}", part.resource_class);
                 let number = last.entry(class.clone()).or_insert(0);
                 let mut free = numbered(address, &class, *number);

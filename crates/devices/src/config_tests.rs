@@ -29,14 +29,14 @@ fn refusal(types: &[&str], all: &[(&str, MdevGroup)]) -> String {
 
 #[test]
 fn nothing_enabled_turns_it_off() {
-    let config = read(&[], &[], &Fixture::new()).expect("fine");
+    let config = read(&[], &[], &Fixture::new()).expect("the options are valid");
     assert!(!config.is_enabled());
     assert_eq!(config.type_of("0000:84:00.0"), None);
 }
 
 #[test]
 fn a_single_type_needs_no_group_and_is_the_default() {
-    let config = read(&["nvidia-35"], &[], &Fixture::new()).expect("fine");
+    let config = read(&["nvidia-35"], &[], &Fixture::new()).expect("the options are valid");
     assert_eq!(config.type_of("0000:84:00.0"), Some("nvidia-35"));
     assert_eq!(config.class_of("nvidia-35"), "VGPU");
 }
@@ -45,7 +45,7 @@ fn a_single_type_needs_no_group_and_is_the_default() {
 fn only_the_first_type_without_addresses_is_the_default_and_it_keeps_its_class() {
     let custom = MdevGroup { mdev_class: Some("CUSTOM_SMALL".into()), ..MdevGroup::default() };
     let all = [("a", custom), ("b", group(&[])), ("c", group(&["0000:85:00.0"]))];
-    let config = read(&["a", "b", "c"], &all, &Fixture::new()).expect("fine");
+    let config = read(&["a", "b", "c"], &all, &Fixture::new()).expect("the options are valid");
     assert_eq!(config.type_of("0000:84:00.0"), Some("a"));
     assert_eq!(config.type_of("0000:85:00.0"), Some("c"));
     assert_eq!(config.class_of("a"), "CUSTOM_SMALL");
@@ -76,7 +76,7 @@ fn a_missing_group_is_refused_when_there_are_several_types() {
 }
 
 #[test]
-fn addresses_are_pci_or_virtual_parents_that_are_there() {
+fn addresses_are_pci_or_existing_virtual_parents() {
     for wrong in ["84:00.0", "0000:84:00.9", "mtty_mtty", "../../etc_passwd"] {
         let text = refusal(&["t"], &[("t", group(&[wrong]))]);
         assert!(
@@ -87,7 +87,7 @@ fn addresses_are_pci_or_virtual_parents_that_are_there() {
     let fixture = Fixture::new();
     fixture.mtty(24);
     let config = read(&["mtty-1"], &[("mtty-1", group(&["mtty_mtty"]))], &fixture);
-    assert_eq!(config.expect("fine").type_of("mtty_mtty"), Some("mtty-1"));
+    assert_eq!(config.expect("the options are valid").type_of("mtty_mtty"), Some("mtty-1"));
 }
 
 #[test]

@@ -78,7 +78,7 @@ impl Discovery {
             function.find(host, &mut collector);
         }
         for driver in &self.drivers {
-            self.drive(*driver, host, &mut collector);
+            driver.search(self, host, &mut collector);
         }
         for fake in &self.fakes {
             fake.find(&mut collector);
@@ -95,19 +95,6 @@ impl Discovery {
             || !self.nvme.is_empty()
             || !self.functions.is_empty()
             || !self.drivers.iter().all(needs_none)
-    }
-
-    fn drive(&self, driver: Driver, host: KindInput<'_>, collector: &mut Collector) {
-        match driver {
-            Driver::Fake => Fake::upstream().find(collector),
-            Driver::NvidiaGpu => kinds::gpu::find(host, collector),
-            Driver::IntelFpga => kinds::fpga::intel(host, collector),
-            Driver::XilinxFpga => kinds::fpga::xilinx(host, collector),
-            Driver::InspurFpga => kinds::fpga::inspur(host, collector),
-            Driver::IntelQat => kinds::qat::find(host, collector),
-            Driver::IntelNic => kinds::nic::find(&self.nics, host, collector),
-            Driver::InspurNvme => kinds::nvme::find(host, collector),
-        }
     }
 
     /// The options that have no effect on this host, one sentence each.

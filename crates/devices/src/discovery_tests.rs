@@ -18,12 +18,12 @@ fn discovery(fixture: &Fixture, types: &[(&str, MdevGroup)]) -> Discovery {
     let groups: BTreeMap<_, _> =
         types.iter().map(|(name, group)| ((*name).to_owned(), group.clone())).collect();
     let options = MdevOptions { enabled, groups };
-    let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("a configuration");
+    let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid");
     Discovery { mdev, ..Discovery::default() }
 }
 
 fn found(fixture: &Fixture, discovery: &Discovery, ours: &[Uuid]) -> Vec<Device> {
-    discovery.devices(&fixture.sysfs(), &|uuid| ours.contains(&uuid)).expect("readable")
+    discovery.devices(&fixture.sysfs(), &|uuid| ours.contains(&uuid)).expect("the bus is readable")
 }
 
 fn counts(devices: &[Device]) -> Vec<(String, u32)> {
@@ -180,7 +180,7 @@ fn creating_a_device_writes_its_uuid_and_checks_existing_ones() {
         mdev_type: mdev_type.into(),
     };
     let uuid = Uuid::new_v4();
-    create(&sysfs, &mdev(uuid, "0000:84:00.0", "nvidia-35")).expect("made");
+    create(&sysfs, &mdev(uuid, "0000:84:00.0", "nvidia-35")).expect("the mdev is created");
     assert_eq!(
         fixture.content(&format!("{GPU}/mdev_supported_types/nvidia-35/create")),
         uuid.to_string()
@@ -188,7 +188,7 @@ fn creating_a_device_writes_its_uuid_and_checks_existing_ones() {
 
     let there = fixture.mdev(GPU, "nvidia-35");
     assert_eq!(
-        find(&sysfs, there).expect("readable"),
+        find(&sysfs, there).expect("the bus is readable"),
         Some(mdev(there, "0000:84:00.0", "nvidia-35"))
     );
     create(&sysfs, &mdev(there, "0000:84:00.0", "nvidia-35"))
@@ -211,8 +211,8 @@ fn removing_a_missing_device_succeeds() {
     fixture.gpu("0000:84:00.0", &[("nvidia-35", "GRID M10-0B", 16)]);
     let sysfs = fixture.sysfs();
     let there = fixture.mdev(GPU, "nvidia-35");
-    assert_eq!(mdevs(&sysfs).expect("readable").len(), 1);
-    remove(&sysfs, there).expect("removed");
+    assert_eq!(mdevs(&sysfs).expect("the bus is readable").len(), 1);
+    remove(&sysfs, there).expect("the mdev is removed");
     assert_eq!(fixture.content(&format!("{GPU}/{there}/remove")), "1");
     remove(&sysfs, Uuid::new_v4()).expect("removing an absent device succeeds");
 }
@@ -227,7 +227,9 @@ fn options_without_effect_are_named_once() {
         ..MdevGroup::default()
     };
     let ineffective_options = |types: &[(&str, MdevGroup)]| {
-        discovery(&fixture, types).ineffective_options(&fixture.sysfs()).expect("readable")
+        discovery(&fixture, types)
+            .ineffective_options(&fixture.sysfs())
+            .expect("the bus is readable")
     };
     assert_eq!(ineffective_options(&[("nvidia-35", MdevGroup::default())]), Vec::<String>::new());
     assert_eq!(

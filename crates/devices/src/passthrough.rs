@@ -1,15 +1,15 @@
 //! Devices named in topology files: PCI functions, and the fake device for tests.
 //!
-//! Owns how a named function becomes a deployable: its virtual functions if it has any, otherwise
-//! itself. The fake device is on no bus; it has the form of Cyborg's fake driver, so that tests
-//! written for that find it.
+//! A named function becomes a deployable with its virtual functions, or with itself if it has none.
+//! The fake device is on no bus. It equals the one of Cyborg's fake driver, which upstream's tests
+//! expect.
 
 use std::collections::BTreeMap;
 
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 
 use crate::PciAddress;
-use crate::collector::{Collector, DeviceProblem, Named, Offer};
+use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::kinds::{KindInput, parts_of};
 
 /// A PCI function, or its virtual functions, for passthrough.
@@ -27,7 +27,7 @@ impl Function {
     pub(crate) fn find(&self, host: KindInput<'_>, collector: &mut Collector) {
         let place = PciAddress::parse(&self.address);
         let Some(card) = place.and_then(|place| host.bus.get(place)) else {
-            if !collector.problems.iter().any(|trouble| trouble.address == self.address) {
+            if !collector.problems.iter().any(|problem| problem.address == self.address) {
                 let reason = "it is configured but not on this host".to_owned();
                 collector.problems.push(DeviceProblem::note(&self.address, reason));
             }
@@ -45,7 +45,7 @@ impl Function {
         collector.offers.push(Offer {
             device: self.address.clone(),
             kind: card.function.kind(),
-            named: Named::So(self.address.clone()),
+            naming: Naming::Fixed(self.address.clone()),
             part: Deployable {
                 name: String::new(),
                 resource_class: self.resource_class.clone(),

@@ -122,14 +122,7 @@ impl PciFunction {
 
     /// The device kind by PCI class code.
     pub fn kind(&self) -> DeviceKind {
-        match (self.class.get(..2), self.class.get(..4)) {
-            (Some("03"), _) => DeviceKind::Gpu,
-            (Some("12"), _) => DeviceKind::Fpga,
-            (Some("02"), _) => DeviceKind::Nic,
-            (_, Some("0108")) => DeviceKind::Ssd,
-            (_, Some("0b40")) => DeviceKind::Qat,
-            _ => DeviceKind::Pci,
-        }
+        crate::kinds::kind_of(self)
     }
 }
 
@@ -139,7 +132,7 @@ mod tests {
 
     #[test]
     fn addresses_are_parsed_strictly() {
-        let address = PciAddress::parse("0000:84:00.0").expect("an address");
+        let address = PciAddress::parse("0000:84:00.0").expect("the address is valid");
         assert_eq!(address.to_string(), "0000:84:00.0");
         for wrong in [
             "84:00.0",
@@ -156,11 +149,11 @@ mod tests {
 
     #[test]
     fn addition_carries_into_device_and_bus() {
-        let address = PciAddress::parse("0000:25:00.0").expect("an address");
-        assert_eq!(address.plus(4).expect("fits").to_string(), "0000:25:00.4");
-        assert_eq!(address.plus(9).expect("fits").to_string(), "0000:25:01.1");
-        assert_eq!(address.plus(256).expect("fits").to_string(), "0000:26:00.0");
-        assert_eq!(PciAddress::parse("0000:ff:1f.7").expect("an address").plus(1), None);
+        let address = PciAddress::parse("0000:25:00.0").expect("the address is valid");
+        assert_eq!(address.plus(4).expect("the address is in range").to_string(), "0000:25:00.4");
+        assert_eq!(address.plus(9).expect("the address is in range").to_string(), "0000:25:01.1");
+        assert_eq!(address.plus(256).expect("the address is in range").to_string(), "0000:26:00.0");
+        assert_eq!(PciAddress::parse("0000:ff:1f.7").expect("the address is valid").plus(1), None);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use kilonova_node_api::{Device, DeviceKind, HandleSlot};
 use serde::Serialize;
 
 use crate::bus::{Bus, OnBus};
-use crate::{DeviceProblem, Discovery, Error, PciFunction, Sysfs, Watch, parents, vgpu_state};
+use crate::kinds::is_accelerator;
+use crate::{DeviceProblem, Discovery, Error, Sysfs, Watch, parents, vgpu_state};
 
 /// A card that can be offered to guests, as a whole or in parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -89,25 +90,13 @@ pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error>
         let types = types.remove(&card.address).unwrap_or_default();
         let virtual_functions = bus.virtuals(card.place).count();
         let offered = found.devices.iter().any(|device| device.address == card.address);
-        if offered || virtual_functions > 0 || !types.is_empty() || is_accelerator(card) {
+        if offered || virtual_functions > 0 || !types.is_empty() || is_accelerator(&card.function) {
             usable.push(of_card(card, virtual_functions, types));
         }
     }
     problems.sort();
     problems.dedup();
     Ok(Survey { usable, offered: found.devices, problems })
-}
-
-fn is_accelerator(card: &OnBus) -> bool {
-    let function: &PciFunction = &card.function;
-    // A plain display controller is not an accelerator; 3D controllers and known vendors are.
-    match function.kind() {
-        DeviceKind::Gpu => {
-            function.class_code() == "0302" || matches!(&*function.vendor_id, "10de" | "1002")
-        }
-        DeviceKind::Fpga | DeviceKind::Qat | DeviceKind::Ssd => true,
-        DeviceKind::Nic | DeviceKind::Mdev | DeviceKind::Pci => false,
-    }
 }
 
 fn merge(into: &mut Vec<UsableType>, types: impl Iterator<Item = UsableType>) {
@@ -177,7 +166,7 @@ impl Survey {
             text.push_str("\nThe options offer none of them to guests.\n");
         }
         if !self.problems.is_empty() {
-            text.push_str("\nTroubles:\n");
+            text.push_str("\nProblems:\n");
             for DeviceProblem { address, reason, .. } in &self.problems {
                 text.push_str(&format!("{address}: {reason}\n"));
             }

@@ -14,7 +14,7 @@ pub struct Fixture {
 
 impl Fixture {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder") }
+        Self { folder: tempfile::tempdir().expect("a temporary directory is created") }
     }
 
     pub fn sysfs(&self) -> Directory {
@@ -27,15 +27,17 @@ impl Fixture {
 
     pub fn write(&self, path: &str, content: &str) {
         let path = self.root().join(path);
-        std::fs::create_dir_all(path.parent().expect("a folder above")).expect("made");
-        std::fs::write(path, content).expect("written");
+        std::fs::create_dir_all(path.parent().expect("the path has a parent"))
+            .expect("the directory is created");
+        std::fs::write(path, content).expect("the file is written");
     }
 
     pub fn link(&self, from: &str, to: &str) {
         let from = self.root().join(from);
-        std::fs::create_dir_all(from.parent().expect("a folder above")).expect("made");
+        std::fs::create_dir_all(from.parent().expect("the path has a parent"))
+            .expect("the directory is created");
         let _ = std::fs::remove_file(&from);
-        symlink(self.root().join(to), from).expect("linked");
+        symlink(self.root().join(to), from).expect("the link is created");
     }
 
     /// Adds a PCI function; returns its directory.
@@ -52,7 +54,7 @@ impl Fixture {
         self.write(&format!("{path}/class"), &format!("0x{}\n", ids.2));
         self.write(&format!("{path}/numa_node"), &format!("{numa_node}\n"));
         std::fs::create_dir_all(self.root().join(format!("bus/pci/drivers/{driver}")))
-            .expect("made");
+            .expect("the directory is created");
         self.link(&format!("{path}/driver"), &format!("bus/pci/drivers/{driver}"));
         self.link(&format!("bus/pci/devices/{address}"), &path);
         path
@@ -67,10 +69,10 @@ impl Fixture {
         ids: (&str, &str, &str),
         driver: &str,
     ) -> Vec<String> {
-        let first = PciAddress::parse(first).expect("an address");
+        let first = PciAddress::parse(first).expect("the address is valid");
         let mut addresses = Vec::new();
         for number in 0..count {
-            let address = first.plus(number).expect("room").to_string();
+            let address = first.plus(number).expect("the address is in range").to_string();
             let path = self.function(&address, ids, 0, driver);
             let card = format!("devices/pci{}/{card}", &card[..7]);
             self.link(&format!("{card}/virtfn{number}"), &path);
@@ -84,8 +86,8 @@ impl Fixture {
     /// error.
     pub fn spoil(&self, path: &str) {
         let path = self.root().join(path);
-        std::fs::remove_file(&path).expect("there");
-        std::fs::create_dir(&path).expect("made");
+        std::fs::remove_file(&path).expect("the file exists");
+        std::fs::create_dir(&path).expect("the directory is created");
     }
 
     /// Adds a GPU with mdev types and their available instances.
@@ -143,6 +145,6 @@ impl Fixture {
 
     pub fn content(&self, path: &str) -> String {
         let path: PathBuf = self.root().join(path);
-        std::fs::read_to_string(path).expect("readable")
+        std::fs::read_to_string(path).expect("the file is readable")
     }
 }

@@ -6,7 +6,7 @@ use crate::PciFunction;
 use crate::device_spec::custom;
 use crate::kinds::OWNER_NOVA;
 
-/// On every function named by `[pci] device_spec`, as upstream's Nova reports it, whoever binds it.
+/// On every function named by `[pci] device_spec`, as Nova reports it, for every driver.
 pub(crate) const MANAGED: &str = "COMPUTE_MANAGED_PCI_DEVICE";
 /// On a function whose entry declares it live-migratable.
 pub(crate) const LIVE_MIGRATABLE: &str = "HW_PCI_LIVE_MIGRATABLE";

@@ -18,11 +18,13 @@ fn reason(result: Result<(), Error>) -> String {
 fn the_files_of_the_driver_are_read() {
     let fixture = Fixture::new();
     fixture.vgpu_function(VF, 0, &[(557, "NVIDIA A40-1Q"), (558, "NVIDIA A40-2Q")]);
-    let state = vgpu_state(&fixture.sysfs(), VF).expect("readable").expect("a vGPU driver");
+    let state = vgpu_state(&fixture.sysfs(), VF)
+        .expect("the state is readable")
+        .expect("the function has a vGPU driver");
     assert_eq!(state.current, None);
     let all: Vec<_> = state.creatable.iter().map(|one| (&*one.id, &*one.name)).collect();
     assert_eq!(all, [("nvidia-557", "NVIDIA A40-1Q"), ("nvidia-558", "NVIDIA A40-2Q")]);
-    assert_eq!(vgpu_state(&fixture.sysfs(), "0000:26:00.0").expect("readable"), None);
+    assert_eq!(vgpu_state(&fixture.sysfs(), "0000:26:00.0").expect("the state is readable"), None);
 }
 
 #[test]
@@ -30,7 +32,7 @@ fn a_type_is_set_once_and_cleared_only_if_it_matches() {
     let fixture = Fixture::new();
     fixture.vgpu_function(VF, 0, &[(558, "NVIDIA A40-2Q")]);
     let (sysfs, file) = (fixture.sysfs(), format!("bus/pci/devices/{VF}/nvidia/current_vgpu_type"));
-    set_type(&sysfs, &vgpu("nvidia-558")).expect("set");
+    set_type(&sysfs, &vgpu("nvidia-558")).expect("the type is set");
     assert_eq!(fixture.content(&file).trim(), "558");
     set_type(&sysfs, &vgpu("nvidia-558")).expect("setting the same type succeeds");
     assert!(
@@ -38,7 +40,7 @@ fn a_type_is_set_once_and_cleared_only_if_it_matches() {
     );
     clear_type(&sysfs, &vgpu("nvidia-557")).expect("clearing another type does nothing");
     assert_eq!(fixture.content(&file).trim(), "558");
-    clear_type(&sysfs, &vgpu("nvidia-558")).expect("cleared");
+    clear_type(&sysfs, &vgpu("nvidia-558")).expect("the type is cleared");
     assert_eq!(fixture.content(&file).trim(), "0");
     clear_type(&sysfs, &vgpu("nvidia-558")).expect("clearing twice succeeds");
 }

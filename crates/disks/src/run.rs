@@ -207,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn conversions_are_limited_in_size() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let script = "head -c 200000 /dev/zero > \"$0\"";
         let run = |bytes| {
             Run::untrusted_convert("/bin/sh", Duration::from_secs(20), bytes).arg("-c").arg(script)
@@ -216,6 +216,6 @@ mod tests {
         assert_eq!(run(1).name(), "/bin/sh");
         run(200_000).arg(&path).wait().await.expect("the file is within the limit");
         run(100_000).arg(&path).wait().await.expect_err("the file exceeds the limit");
-        assert!(std::fs::metadata(&path).expect("a file").len() <= 131_072);
+        assert!(std::fs::metadata(&path).expect("the file exists").len() <= 131_072);
     }
 }

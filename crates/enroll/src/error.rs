@@ -1,8 +1,8 @@
-//! Errors of joining.
+//! Errors of enrollment.
 
-use http::StatusCode;
-use kilonova_store::Trouble;
-use kilonova_wire::Fault;
+use kilonova_store::Severity;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum Error {
     Store(#[from] kilonova_store::Error),
     /// The request is refused; the text is for the caller.
     #[error("{1}")]
-    Refused(StatusCode, String),
+    Refused(Kind, String),
     /// A certificate is invalid or could not be created.
     #[error(transparent)]
     Pki(#[from] kilonova_pki::Error),
@@ -23,21 +23,21 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn forbidden(why: impl Into<String>) -> Self {
-        Self::Refused(StatusCode::FORBIDDEN, why.into())
+        Self::Refused(Kind::Forbidden, why.into())
     }
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Refused(status, why) => Self::new(status, why),
-            Error::Pki(error) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, error.to_string()),
-            Error::Store(error) => match error.trouble() {
-                Trouble::Full => Self::no_space(error),
-                Trouble::Passing => Self::unavailable(error),
-                Trouble::Lasting => Self::internal(error),
+impl IntoRefusal for Error {
+    fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Refused(kind, why) => Refusal::new(kind, why),
+            Self::Pki(error) => Refusal::new(Kind::Unprocessable, error.to_string()),
+            Self::Store(error) => match error.severity() {
+                Severity::DiskFull => Refusal::no_space(error),
+                Severity::Temporary => Refusal::unavailable(error),
+                Severity::Permanent => Refusal::internal(error),
             },
-            Error::Authority(_) => Self::internal(error),
+            Self::Authority(_) => Refusal::internal(self),
         }
     }
 }

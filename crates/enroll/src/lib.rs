@@ -1,5 +1,5 @@
-//! How a host joins: join tokens for one use, certificates from the cloud's own authority, and
-//! revocation.
+//! Enrollment of hosts: join tokens for one use, certificates from the cloud's own authority, and
+//! their revocation.
 //!
 //! ```text
 //!   api/    operators' routes (merged into the compute API), and the routes of hosts

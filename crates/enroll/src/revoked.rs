@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 /// A revoked certificate.
 #[derive(Debug, Clone)]
-pub(crate) struct Ended {
+pub(crate) struct RevokedCertificate {
     pub serial: String,
     /// The host that it was issued to.
     pub host: String,
@@ -20,7 +20,7 @@ pub(crate) struct Ended {
 /// Revoked certificates by serial number; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Revoked {
-    all: Arc<RwLock<HashMap<String, Ended>>>,
+    all: Arc<RwLock<HashMap<String, RevokedCertificate>>>,
     count: Arc<watch::Sender<usize>>,
 }
 
@@ -48,7 +48,7 @@ impl Revoked {
     }
 
     /// Adds revoked certificates. A revocation is permanent: data read later may be older.
-    pub(crate) fn add(&self, ended: impl IntoIterator<Item = Ended>) {
+    pub(crate) fn add(&self, ended: impl IntoIterator<Item = RevokedCertificate>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         all.extend(ended.into_iter().map(|one| (one.serial.clone(), one)));
         let count = all.len();
@@ -57,9 +57,9 @@ impl Revoked {
     }
 
     /// The revoked certificates that have not expired, by serial number.
-    pub(crate) fn live(&self, now: i64) -> Vec<Ended> {
+    pub(crate) fn live(&self, now: i64) -> Vec<RevokedCertificate> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
-        let mut live: Vec<Ended> =
+        let mut live: Vec<RevokedCertificate> =
             all.values().filter(|one| one.expires_at > now).cloned().collect();
         drop(all);
         live.sort_by(|a, b| a.serial.cmp(&b.serial));
@@ -67,8 +67,8 @@ impl Revoked {
     }
 }
 
-impl From<&Ended> for Revocation {
-    fn from(one: &Ended) -> Self {
+impl From<&RevokedCertificate> for Revocation {
+    fn from(one: &RevokedCertificate) -> Self {
         Self { serial: one.serial.clone(), at: one.revoked_at }
     }
 }

@@ -1,5 +1,12 @@
 //! Joining over HTTP, in process, on both stores.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 use std::sync::Arc;
 
 use axum::Router;
@@ -26,8 +33,9 @@ struct Cloud {
 async fn clouds() -> Vec<Cloud> {
     let mut clouds = Vec::new();
     for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
-        let (certificate, key) = Authority::make(now_micros()).expect("it is made");
-        let authority = Arc::new(Authority::load(&certificate, &key).expect("it is read"));
+        let (certificate, key) = Authority::make(now_micros()).expect("the authority is created");
+        let authority =
+            Arc::new(Authority::load(&certificate, &key).expect("the authority is loaded"));
         agree(&store, Some(authority.fingerprint()))
             .await
             .expect("the first authority is accepted");
@@ -70,9 +78,9 @@ impl Cloud {
         speaker: Option<&str>,
         body: &Value,
     ) -> (u16, Value) {
-        let (method, path) = what.split_once(' ').expect("method and path");
+        let (method, path) = what.split_once(' ').expect("a request line has a method and a path");
         let request = Request::builder().method(method).uri(path).header("x-auth-token", who);
-        let mut request = request.body(Body::from(body.to_string())).expect("a request");
+        let mut request = request.body(Body::from(body.to_string())).expect("the request is valid");
         if let Some(host) = speaker {
             request.extensions_mut().insert(Speaker(host.into()));
         }
@@ -87,13 +95,17 @@ impl Cloud {
         assert_eq!(status, 201, "{made}");
         let made = &made["enrollment"];
         assert_eq!(made["url"], "https://cloud:8775");
-        let token: Token = made["token"].as_str().expect("a token").parse().expect("one of ours");
+        let token: Token = made["token"]
+            .as_str()
+            .expect("the answer has a token")
+            .parse()
+            .expect("the token is well formed");
         assert_eq!(token.authority, self.enrollment.authority().fingerprint());
         token.secret.to_string()
     }
 
     async fn join(&self, secret: &str, host: &str, address: &str) -> (u16, Value) {
-        let csr = kilonova_pki::Request::new("whoever").expect("a request").csr;
+        let csr = kilonova_pki::Request::new("any-name").expect("the request is valid").csr;
         let request = json!({"csr": csr, "addresses": [address]});
         let body = json!({"secret": secret, "host": host, "request": request});
         self.send("POST /node/v1/join", None, &body).await
@@ -107,8 +119,8 @@ impl Cloud {
 }
 
 fn serial(credential: &Value) -> String {
-    let pem = credential["certificate"].as_str().expect("a certificate");
-    kilonova_pki::read(pem).expect("it is read").serial
+    let pem = credential["certificate"].as_str().expect("the answer has a certificate");
+    kilonova_pki::read(pem).expect("the certificate is readable").serial
 }
 
 #[tokio::test]
@@ -170,7 +182,7 @@ async fn a_token_for_any_host_does_not_allow_an_existing_name() {
 #[tokio::test]
 async fn only_its_host_renews_a_certificate() {
     for cloud in clouds().await {
-        let csr = kilonova_pki::Request::new("a").expect("a request").csr;
+        let csr = kilonova_pki::Request::new("a").expect("the request is valid").csr;
         let body = json!({"csr": csr, "addresses": ["192.0.2.1"]});
         let what = "POST /node/v1/hosts/a/certificate";
         assert_eq!(cloud.send(what, None, &body).await.0, 401);
@@ -205,7 +217,7 @@ async fn every_controller_knows_revoked_certificates() {
         cloud.refused(&open, "a", "192.0.2.1", "token is unknown").await;
         let (_, listed) = cloud.send("GET /v2.1/kilonova/enrollments", None, &Value::Null).await;
         assert_eq!(listed["certificates"][0]["state"], "revoked", "{listed}");
-        let authority = Authority::make(now_micros()).expect("it is made");
+        let authority = Authority::make(now_micros()).expect("the authority is created");
         let authority = Authority::load(&authority.0, &authority.1).expect("it is read");
         let options = EnrollOptions { url: String::new(), valid: VALID };
         let other = Enrollment::new(cloud.store.clone(), Arc::new(authority), options);
@@ -216,7 +228,7 @@ async fn every_controller_knows_revoked_certificates() {
 }
 
 #[tokio::test]
-async fn only_administrators_and_only_with_a_listener() {
+async fn operators_routes_require_an_administrator_and_a_listener() {
     for cloud in clouds().await {
         for (what, body) in [
             ("POST /v2.1/kilonova/enrollments", json!({"enrollment": {"valid": 60}})),
@@ -241,7 +253,7 @@ async fn only_administrators_and_only_with_a_listener() {
 }
 
 #[tokio::test]
-async fn a_cloud_has_one_authority_and_good_statements() {
+async fn a_cloud_has_one_authority_and_valid_statements() {
     for cloud in clouds().await {
         let ours = cloud.enrollment.authority().fingerprint();
         agree(&cloud.store, Some(ours)).await.expect("the cloud's authority is accepted");

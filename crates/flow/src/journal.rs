@@ -1,4 +1,4 @@
-//! Begin, advance, finish an operation, inside the caller's transaction.
+//! Begins, advances and ends operations within the caller's transaction.
 
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Row, Tx, params};
@@ -10,7 +10,7 @@ use crate::{Error, Event, NewOperation, Operation, Outcome};
 /// Begins an operation.
 ///
 /// # Errors
-/// [`Error::Busy`] when the server has an open operation. The transaction is then over.
+/// [`Error::Busy`] when the server has an open operation. The transaction must then end.
 pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: i64) -> Result<(), Error> {
     let params = params![
         new.id,
@@ -33,7 +33,7 @@ pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: i64) -> Result<(), Error>
 /// Records an operation that is over already. Another one may be open meanwhile.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn record(
     tx: &mut Tx<'_>,
     new: &NewOperation,
@@ -59,7 +59,7 @@ pub fn record(
 /// The open operation of a server.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn open_of(tx: &mut Tx<'_>, subject: ServerId) -> Result<Option<Operation>, Error> {
     tx.row(sql::OPEN_OF, params![subject])?.as_ref().map(read).transpose()
 }
@@ -83,10 +83,10 @@ pub fn advance(
     }
 }
 
-/// Ends an operation. An ended operation stays as it is.
+/// Ends an operation. Ending it again changes nothing.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn finish(
     tx: &mut Tx<'_>,
     operation: &Operation,
@@ -101,7 +101,7 @@ pub fn finish(
 /// Sets the times of operations that are ahead of `now` to `now`. Returns how many there were.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn redate(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
     Ok(tx.execute(sql::REDATE, params![now])?)
 }
@@ -109,7 +109,7 @@ pub fn redate(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
 /// Adds an event.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn event(tx: &mut Tx<'_>, operation: OperationId, event: &Event) -> Result<(), Error> {
     let params = params![
         operation,
@@ -127,7 +127,7 @@ pub fn event(tx: &mut Tx<'_>, operation: OperationId, event: &Event) -> Result<(
 /// The newest `limit` operations of a server.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn history(tx: &mut Tx<'_>, subject: ServerId, limit: i64) -> Result<Vec<Operation>, Error> {
     tx.rows(sql::HISTORY, params![subject, limit])?.iter().map(read).collect()
 }
@@ -135,7 +135,7 @@ pub fn history(tx: &mut Tx<'_>, subject: ServerId, limit: i64) -> Result<Vec<Ope
 /// The operation of a request, with its events.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn one(
     tx: &mut Tx<'_>,
     subject: ServerId,
@@ -150,18 +150,18 @@ pub fn one(
 /// The events of an operation, in order.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn events(tx: &mut Tx<'_>, operation: OperationId) -> Result<Vec<Event>, Error> {
     tx.rows(sql::EVENTS, params![operation])?
         .iter()
         .map(|row| {
             Ok(Event {
-                name: row.string(0)?,
-                host: row.string_opt(1)?,
-                result: row.string_opt(2)?,
-                details: row.string_opt(3)?,
-                started_at: row.int(4)?,
-                finished_at: row.int_opt(5)?,
+                name: row.string("name")?,
+                host: row.string_opt("host")?,
+                result: row.string_opt("result")?,
+                details: row.string_opt("details")?,
+                started_at: row.int("started_at")?,
+                finished_at: row.int_opt("finished_at")?,
             })
         })
         .collect()
@@ -170,7 +170,7 @@ pub fn events(tx: &mut Tx<'_>, operation: OperationId) -> Result<Vec<Event>, Err
 /// Open operations that have not advanced since `before`, the longest-waiting first.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn open_since(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Operation>, Error> {
     tx.rows(sql::OPEN_SINCE, params![before, limit])?.iter().map(read).collect()
 }
@@ -178,38 +178,39 @@ pub fn open_since(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Operat
 /// The number of open operations of each kind.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn open_by_kind(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
-    let count = |row: &Row| Ok::<_, kilonova_store::Error>((row.string(0)?, row.int(1)?));
+    let count =
+        |row: &Row| Ok::<_, kilonova_store::Error>((row.string("kind")?, row.int("count")?));
     Ok(tx.rows(sql::OPEN_BY_KIND, params![])?.iter().map(count).collect::<Result<_, _>>()?)
 }
 
 /// Deletes up to `most` operations that ended before `before`; the bound keeps the transaction short.
 ///
 /// # Errors
-/// The database's.
+/// Store errors only.
 pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
     Ok(tx.execute(sql::PURGE, params![before, most])?)
 }
 
 fn read(row: &Row) -> Result<Operation, Error> {
-    let outcome = row.text(9)?;
+    let outcome = row.text("outcome")?;
     let outcome = Outcome::parse(outcome)
-        .ok_or_else(|| Error::Outcome(row.text(0).unwrap_or_default().into(), outcome.into()))?;
+        .ok_or_else(|| Error::Outcome(row.text("id").unwrap_or_default().into(), outcome.into()))?;
     Ok(Operation {
-        id: row.id(0)?,
-        kind: row.string(1)?,
-        subject: row.id(2)?,
-        request_id: row.string(3)?,
-        project_id: row.string(4)?,
-        user_id: row.string(5)?,
-        step: row.string(6)?,
-        version: row.int(7)?,
-        data: serde_json::from_str(row.text(8)?)
+        id: row.id("id")?,
+        kind: row.string("kind")?,
+        subject: row.id("subject")?,
+        request_id: row.string("request_id")?,
+        project_id: row.string("project_id")?,
+        user_id: row.string("user_id")?,
+        step: row.string("step")?,
+        version: row.int("version")?,
+        data: serde_json::from_str(row.text("data")?)
             .map_err(|e| kilonova_store::Error::Shape(format!("operation data: {e}")))?,
         outcome,
-        message: row.string_opt(10)?,
-        created_at: row.int(11)?,
-        updated_at: row.int(12)?,
+        message: row.string_opt("message")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int("updated_at")?,
     })
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// An operation to begin.
 #[derive(Debug, Clone)]
 pub struct NewOperation {
-    /// Its id. The caller chooses it, as documents for hosts may carry it.
+    /// Its id, chosen by the caller because documents for hosts may carry it.
     pub id: OperationId,
     /// The instance action: `create`, `stop`, …
     pub kind: &'static str,
@@ -77,7 +77,7 @@ pub struct Operation {
     pub data: Value,
     /// Its outcome.
     pub outcome: Outcome,
-    /// Why it failed.
+    /// The reason of a failure.
     pub message: Option<String>,
     /// Microseconds since 1970.
     pub created_at: i64,
@@ -94,7 +94,7 @@ pub struct Event {
     pub host: Option<String>,
     /// `Success`, `Error`, or `None` while it is under way.
     pub result: Option<String>,
-    /// For people.
+    /// Details for operators.
     pub details: Option<String>,
     /// Microseconds since 1970.
     pub started_at: i64,

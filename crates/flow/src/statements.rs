@@ -1,5 +1,13 @@
 //! The journal's SQL.
 
+/// Selects [`Operation`](crate::Operation)s.
+macro_rules! select {
+    () => {
+        "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, \
+         outcome, message, created_at, updated_at FROM operations"
+    };
+}
+
 kilonova_store::statements! {
     /// Begins an operation.
     BEGIN = "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id, user_id,
@@ -10,8 +18,7 @@ kilonova_store::statements! {
         step, version, data, outcome, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?10)";
     /// The open operation of a server.
-    OPEN_OF = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
-        message, created_at, updated_at FROM operations WHERE open_subject = ?1";
+    OPEN_OF = concat!(select!(), " WHERE open_subject = ?1");
     /// Advances an operation, unless another transaction did.
     ADVANCE = "UPDATE operations SET step = ?3, data = ?4, version = version + 1, updated_at = ?5
         WHERE id = ?1 AND version = ?2 AND outcome = 'open'";
@@ -19,12 +26,10 @@ kilonova_store::statements! {
     FINISH = "UPDATE operations SET outcome = ?2, message = ?3, open_subject = NULL,
         version = version + 1, updated_at = ?4 WHERE id = ?1 AND outcome = 'open'";
     /// The operations of a server, newest first.
-    HISTORY = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
-        message, created_at, updated_at FROM operations WHERE subject = ?1
-        ORDER BY created_at DESC, id DESC LIMIT ?2";
+    HISTORY = concat!(select!(), " WHERE subject = ?1
+        ORDER BY created_at DESC, id DESC LIMIT ?2");
     /// The operation of a request.
-    ONE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
-        message, created_at, updated_at FROM operations WHERE subject = ?1 AND request_id = ?2";
+    ONE = concat!(select!(), " WHERE subject = ?1 AND request_id = ?2");
     /// Adds an event.
     EVENT = "INSERT INTO operation_events (operation_id, name, host, result, details, started_at,
         finished_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
@@ -32,12 +37,11 @@ kilonova_store::statements! {
     EVENTS = "SELECT name, host, result, details, started_at, finished_at FROM operation_events
         WHERE operation_id = ?1 ORDER BY seq";
     /// The number of open operations of each kind.
-    OPEN_BY_KIND = "SELECT kind, COUNT(*) FROM operations WHERE outcome = 'open'
+    OPEN_BY_KIND = "SELECT kind, COUNT(*) AS count FROM operations WHERE outcome = 'open'
         GROUP BY kind ORDER BY kind";
     /// Open operations that have not advanced since a time.
-    OPEN_SINCE = "SELECT id, kind, subject, request_id, project_id, user_id, step, version, data, outcome,
-        message, created_at, updated_at FROM operations WHERE outcome = 'open'
-        AND updated_at <= ?1 ORDER BY updated_at, id LIMIT ?2";
+    OPEN_SINCE = concat!(select!(), " WHERE outcome = 'open'
+        AND updated_at <= ?1 ORDER BY updated_at, id LIMIT ?2");
     /// Sets times that are ahead of now to now.
     REDATE = "UPDATE operations SET updated_at = ?1,
         created_at = CASE WHEN created_at > ?1 THEN ?1 ELSE created_at END WHERE updated_at > ?1";

@@ -89,11 +89,11 @@ mod tests {
     fn options_are_parsed_as_neutrons() {
         let config =
             HostNetworkConfig::from_options("physnet1:eth1, physnet2:enp3s0f1", "external:br-ex");
-        let uplinks = config.expect("good").uplinks;
+        let uplinks = config.expect("the rules are valid").uplinks;
         assert_eq!(uplinks["physnet1"], Uplink::Interface("eth1".into()));
         assert_eq!(uplinks["external"], Uplink::Bridge("br-ex".into()));
         assert_eq!(
-            HostNetworkConfig::from_options("", "").expect("good"),
+            HostNetworkConfig::from_options("", "").expect("the rules are valid"),
             HostNetworkConfig::default()
         );
         for (interfaces, bridges, why) in [

@@ -12,11 +12,11 @@ fn only_listed_guests_get_addresses() {
     bare.addresses[0].dhcp = false;
     let mut other = interface(4);
     let second = kilonova_node_api::Address {
-        address: "10.1.0.4".parse().expect("an address"),
+        address: "10.1.0.4".parse().expect("the address is valid"),
         gateway: None,
         dns: Vec::new(),
         routes: Vec::new(),
-        dhcp_server: Some("10.1.0.254".parse().expect("an address")),
+        dhcp_server: Some("10.1.0.254".parse().expect("the address is valid")),
         ..other.addresses[0].clone()
     };
     other.addresses = vec![second];

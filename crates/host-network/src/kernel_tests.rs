@@ -48,13 +48,13 @@ fn outside() {
         kilonova_testkit::skip("no network namespace can be made here");
         return;
     }
-    let status = again("host", &["unshare", "--net", "--"]).status().expect("it runs");
+    let status = again("host", &["unshare", "--net", "--"]).status().expect("the program runs");
     assert!(status.success(), "in the namespace: {status}");
 }
 
 /// Runs this test in another role.
 fn again(role: &str, before: &[&str]) -> Command {
-    let own = std::env::current_exe().expect("a path");
+    let own = std::env::current_exe().expect("the path is UTF-8");
     let mut line = words(before);
     line.push(own.display().to_string());
     line.extend(words(&["--exact", NAME, "--nocapture", "--test-threads=1"]));
@@ -64,7 +64,7 @@ fn again(role: &str, before: &[&str]) -> Command {
 }
 
 fn ip(line: &str) {
-    let done = Command::new("ip").args(line.split(' ')).output().expect("it runs");
+    let done = Command::new("ip").args(line.split(' ')).output().expect("the program runs");
     assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
@@ -73,7 +73,7 @@ struct Space(Child);
 
 impl Space {
     fn new() -> Self {
-        let own = std::fs::read_link("/proc/self/ns/net").expect("a namespace");
+        let own = std::fs::read_link("/proc/self/ns/net").expect("the file is read");
         let child = Command::new("unshare").args(["--net", "--", "sleep", "600"]).spawn();
         let child = child.expect("it runs");
         let begun = Instant::now();
@@ -118,7 +118,7 @@ fn run_in(pid: u32, role: &str) -> Command {
 
 fn reaches(pid: u32, from: &str, to: &str) -> bool {
     let mut run = run_in(pid, &format!("{from} {to}"));
-    run.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it runs").success()
+    run.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("the program runs").success()
 }
 
 /// A guest: the replacement of its tap, and a namespace for its inside.
@@ -133,10 +133,11 @@ fn guest(interface: &Interface) -> Space {
 }
 
 async fn host() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let config = HostNetworkConfig { folder: folder.path().join("network"), ..config() };
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))
+        .expect("the file attributes are set");
     let network = HostNetwork::new(config.clone());
     let far = Space::new();
     ip("link set dev lo up");
@@ -155,7 +156,7 @@ async fn host() {
             println!("without rules: {why}");
             let nets = Nets::of(&wanted(both(), Filters::default()), &config);
             let mut lacking = NetworkFailures::default();
-            network.links(&nets, &mut lacking).await.expect("links");
+            network.links(&nets, &mut lacking).await.expect("the links are listed");
             network.answer(&nets, &mut lacking).await;
             assert_eq!(lacking, NetworkFailures::default());
             false
@@ -164,7 +165,7 @@ async fn host() {
     };
     assert_eq!(lacking.networks, BTreeMap::new());
     for (space, last) in [(&a, "2"), (&b, "3")] {
-        let got = space.run("dhcp").output().expect("it runs");
+        let got = space.run("dhcp").output().expect("the program runs");
         let said = String::from_utf8_lossy(&got.stdout).into_owned();
         let expected = format!("got 10.0.0.{last} router 10.0.0.1 mtu 1450 server 10.0.0.254");
         assert!(said.contains(&expected), "{said} {}", String::from_utf8_lossy(&got.stderr));
@@ -172,12 +173,12 @@ async fn host() {
     }
     let mut echoes: Vec<Child> = [&far, &a, &b]
         .iter()
-        .map(|space| space.run("echo").stdout(Stdio::null()).spawn().expect("it runs"))
+        .map(|space| space.run("echo").stdout(Stdio::null()).spawn().expect("the program starts"))
         .collect();
     let pid_file = config.folder.join(two.network.to_string()).join("pid");
     let pid = || -> u32 {
-        let text = std::fs::read_to_string(&pid_file).expect("a pid file");
-        text.trim().parse().expect("a pid")
+        let text = std::fs::read_to_string(&pid_file).expect("the file is read");
+        text.trim().parse().expect("the value is valid")
     };
     let dnsmasq = pid();
     assert!(patiently(|| a.reaches("10.0.0.2", "10.0.0.3")), "group members reach each other");
@@ -256,7 +257,7 @@ async fn host() {
     let done = network.make(&wanted(Vec::new(), Filters::default())).await;
     assert_eq!(done, NetworkFailures::default());
     assert!(patiently(|| !std::path::Path::new(&format!("/proc/{answering}")).exists()));
-    let left = links::read().await.expect("links");
+    let left = links::read().await.expect("the links are listed");
     assert_eq!(left.values().filter(|link| link.is_ours()).count(), 0, "{left:?}");
     assert!(left.contains_key("br-own") && left.contains_key("up0"), "others' stay");
     assert!(!config.folder.join(two.network.to_string()).exists());
@@ -287,7 +288,7 @@ async fn vlans(network: &HostNetwork) {
     let all = wanted(vec![interface(2), interface(3), four], filters(&[2, 3, 4]));
     assert_eq!(network.make(&all).await, NetworkFailures::default());
     c.ip("address add 10.0.0.4/24 dev eth0");
-    let mut echo = far.run("echo").stdout(Stdio::null()).spawn().expect("it runs");
+    let mut echo = far.run("echo").stdout(Stdio::null()).spawn().expect("the program starts");
     assert!(
         patiently(|| c.reaches("10.0.0.4", "10.0.0.1")),
         "tagged traffic passes in both directions"
@@ -302,7 +303,7 @@ fn tap_is_there(interface: &Interface) -> bool {
     Command::new("ip")
         .args(["link", "show", "dev", &tap])
         .output()
-        .expect("it runs")
+        .expect("the program runs")
         .status
         .success()
 }
@@ -327,7 +328,7 @@ fn patiently(is_so: impl Fn() -> bool) -> bool {
 const PORT: u16 = 7777;
 
 fn echo() {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("a socket");
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("the socket is bound");
     let mut bytes = [0; 64];
     while let Ok((count, from)) = socket.recv_from(&mut bytes) {
         let _ = socket.send_to(&bytes[..count], from);
@@ -335,9 +336,9 @@ fn echo() {
 }
 
 fn ask(role: &str) {
-    let (from, to) = role.split_once(' ').expect("from and to");
-    let socket = UdpSocket::bind((from, 0)).expect("a socket");
-    socket.set_read_timeout(Some(Duration::from_millis(400))).expect("set");
+    let (from, to) = role.split_once(' ').expect("the text has the separator");
+    let socket = UdpSocket::bind((from, 0)).expect("the socket is bound");
+    socket.set_read_timeout(Some(Duration::from_millis(400))).expect("the value is set");
     let mut bytes = [0; 64];
     for _ in 0..4 {
         let _ = socket.send_to(b"ping", (to, PORT));
@@ -356,20 +357,23 @@ fn lease() -> String {
     }
     let mac = std::fs::read_to_string("/sys/class/net/eth0/address").ok();
     let mac = mac.filter(|mac| mac.starts_with("fa:16:3e")).unwrap_or_else(own_mac);
-    let mac: Vec<u8> =
-        mac.trim().split(':').map(|part| u8::from_str_radix(part, 16).expect("hex")).collect();
+    let mac: Vec<u8> = mac
+        .trim()
+        .split(':')
+        .map(|part| u8::from_str_radix(part, 16).expect("the text is hexadecimal"))
+        .collect();
     let mut packet = vec![1, 1, 6, 0, 1, 2, 3, 4, 0, 0, 0x80, 0];
     packet.resize(28, 0);
     packet.extend(&mac);
     packet.resize(236, 0);
     packet.extend([99, 130, 83, 99, 53, 1, 1, 55, 4, 1, 3, 26, 121, 255]);
     packet.resize(300, 0);
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 68)).expect("a socket");
-    socket.set_broadcast(true).expect("set");
-    socket.set_read_timeout(Some(Duration::from_secs(2))).expect("set");
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 68)).expect("the socket is bound");
+    socket.set_broadcast(true).expect("the value is set");
+    socket.set_read_timeout(Some(Duration::from_secs(2))).expect("the value is set");
     let mut answer = [0; 1500];
     for _ in 0..10 {
-        socket.send_to(&packet, (Ipv4Addr::BROADCAST, 67)).expect("sent");
+        socket.send_to(&packet, (Ipv4Addr::BROADCAST, 67)).expect("the request is sent");
         if let Ok((count, _)) = socket.recv_from(&mut answer) {
             let four = |bytes: &[u8]| Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]);
             let mut text = four(&answer[16..20]).to_string();
@@ -393,5 +397,5 @@ fn lease() -> String {
 fn own_mac() -> String {
     let said = Command::new("ip").args(["-brief", "link", "show", "dev", "eth0"]).output();
     let said = String::from_utf8_lossy(&said.expect("it runs").stdout).into_owned();
-    said.split_whitespace().find(|word| word.len() == 17).expect("an address").to_owned()
+    said.split_whitespace().find(|word| word.len() == 17).expect("the address is valid").to_owned()
 }

@@ -179,7 +179,7 @@ mod tests {
             ("fd00::2", 128, "fd00::2"),
             ("fd00::2", 0, "::"),
         ] {
-            let address: IpAddr = address.parse().expect("an address");
+            let address: IpAddr = address.parse().expect("the address is valid");
             assert_eq!(base(address, prefix).to_string(), first);
         }
     }

@@ -49,7 +49,7 @@ fn the_table_of_a_host() {
     let interfaces = vec![interface(2), interface(3), interface(4), interface(5), unknown];
     let wanted = wanted(interfaces, filters);
     let nets = Nets::of(&wanted, &config());
-    let text = table(&nets, &wanted.filters).expect("text");
+    let text = table(&nets, &wanted.filters).expect("the text is UTF-8");
     let golden = include_str!("../tests/golden/rules.nft");
     if text != golden {
         println!("{text}");
@@ -60,9 +60,9 @@ fn the_table_of_a_host() {
 #[test]
 fn a_port_without_settings_lets_nothing_through() {
     let wanted = wanted(vec![interface(2)], Filters::default());
-    let text = table(&Nets::of(&wanted, &config()), &wanted.filters).expect("text");
+    let text = table(&Nets::of(&wanted, &config()), &wanted.filters).expect("the text is UTF-8");
     let tap = interface(2).tap();
-    let chain = text.split(&format!("chain got_{tap} {{")).nth(1).expect("its chain");
+    let chain = text.split(&format!("chain got_{tap} {{")).nth(1).expect("the element exists");
     let chain = chain.split("\n\t}").next().expect("an end");
     assert!(!chain.contains("jump") && chain.trim_end().ends_with("drop"), "{text}");
 }
@@ -75,7 +75,7 @@ fn invalid_addresses_enter_no_rule() {
     let mac = Some("zz:16:3e:ff:00:01".into());
     filters.ports[0].pairs = vec![AllowedAddressPair { mac, prefix: prefix("10.0.0.128/25") }];
     let wanted = wanted(vec![odd], filters);
-    let text = table(&Nets::of(&wanted, &config()), &wanted.filters).expect("text");
+    let text = table(&Nets::of(&wanted, &config()), &wanted.filters).expect("the text is UTF-8");
     assert!(!text.contains("accept }") && !text.contains("zz:"), "{text}");
 }
 
@@ -83,7 +83,7 @@ fn invalid_addresses_enter_no_rule() {
 fn networks_have_separate_conntrack_zones() {
     let mut other = interface(3);
     // The same prefix, so that the same number would be chosen.
-    other.network = "01112222-2222-4333-8444-555555555555".parse().expect("a uuid");
+    other.network = "01112222-2222-4333-8444-555555555555".parse().expect("the value is a UUID");
     let wanted = wanted(vec![interface(2), other], Filters::default());
     let zones = zones(&Nets::of(&wanted, &config()));
     assert_eq!(zones.values().copied().collect::<Vec<_>>(), [0x0111, 0x0112]);

@@ -13,15 +13,15 @@ use kilonova_node_api::{
 use crate::config::{HostNetworkConfig, Uplink};
 
 pub(crate) fn network(number: u8) -> NetworkId {
-    format!("{number:02x}111111-2222-4333-8444-555555555555").parse().expect("a uuid")
+    format!("{number:02x}111111-2222-4333-8444-555555555555").parse().expect("the value is a UUID")
 }
 
 pub(crate) fn port(number: u8) -> PortId {
-    format!("{number:02x}aaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee").parse().expect("a uuid")
+    format!("{number:02x}aaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee").parse().expect("the value is a UUID")
 }
 
 pub(crate) fn group(number: u8) -> SecurityGroupId {
-    format!("{number:02x}999999-8888-4777-8666-555555555555").parse().expect("a uuid")
+    format!("{number:02x}999999-8888-4777-8666-555555555555").parse().expect("the value is a UUID")
 }
 
 pub(crate) fn prefix(text: &str) -> Prefix {
@@ -35,7 +35,7 @@ pub(crate) fn config() -> HostNetworkConfig {
 
 /// An interface on network 1, flat, with the address 10.0.0.<number>.
 pub(crate) fn interface(number: u8) -> Interface {
-    let address = |text: &str| text.parse().expect("an address");
+    let address = |text: &str| text.parse().expect("the address is valid");
     Interface {
         port: port(number),
         mac: format!("fa:16:3e:00:00:{number:02x}"),
@@ -61,7 +61,7 @@ pub(crate) fn interface(number: u8) -> Interface {
 
 pub(crate) fn wanted(interfaces: Vec<Interface>, filters: Filters) -> DesiredNetworks {
     let server = |at: usize| -> ServerId {
-        format!("{at:08x}-0000-4000-8000-000000000000").parse().expect("a uuid")
+        format!("{at:08x}-0000-4000-8000-000000000000").parse().expect("the value is a UUID")
     };
     let guests: BTreeMap<_, _> =
         interfaces.into_iter().enumerate().map(|(at, one)| (server(at), vec![one])).collect();

@@ -50,15 +50,18 @@ mod tests {
 
     fn names(folder: &Path) -> Vec<String> {
         let name = |path: &PathBuf| path.file_name().map(|n| n.to_string_lossy().into_owned());
-        let mut names: Vec<String> =
-            list_whole(folder).expect("readable").iter().filter_map(name).collect();
+        let mut names: Vec<String> = list_whole(folder)
+            .expect("the directory is readable")
+            .iter()
+            .filter_map(name)
+            .collect();
         names.sort();
         names
     }
 
     #[test]
     fn a_file_is_replaced_atomically_and_its_directory_created() {
-        let folder = tempfile::tempdir().expect("a directory");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let file = folder.path().join("deep/down/state");
         write_atomically(&file, b"one").expect("the file is written");
         write_atomically(&file, b"two").expect("the file is written");
@@ -68,19 +71,20 @@ mod tests {
 
     #[test]
     fn a_failed_write_leaves_nothing_behind() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let target = folder.path().join("state");
         std::fs::create_dir_all(target.join("in the way")).expect("the directory is created");
         write_atomically(&target, b"one").expect_err("a directory has the name");
-        let left: Vec<_> = std::fs::read_dir(folder.path()).expect("there").collect();
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).expect("the directory is read").collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[test]
     fn half_written_files_are_removed() {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("state.123-4.new"), b"ha").expect("written");
-        std::fs::write(folder.path().join("state"), b"whole").expect("written");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        std::fs::write(folder.path().join("state.123-4.new"), b"ha").expect("the file is written");
+        std::fs::write(folder.path().join("state"), b"whole").expect("the file is written");
         assert_eq!(names(folder.path()), ["state"]);
         assert!(!folder.path().join("state.123-4.new").exists());
         assert_eq!(names(&folder.path().join("nowhere")), Vec::<String>::new());

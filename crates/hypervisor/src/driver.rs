@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{DiskFormat, OutgoingMigration, Peer, Progress, Usage};
+use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Progress, Usage};
 use uuid::Uuid;
 
 use crate::{Definition, Error};
@@ -164,8 +164,8 @@ pub trait Hypervisor: Send + Sync + 'static {
     ) -> DriverFuture<'a, MigrationState>;
     /// Aborts an outgoing live migration; the guest keeps running here.
     fn abort_migration(&self, server: ServerId) -> DriverFuture<'_, ()>;
-    /// Injects an NMI so that the guest writes a crash dump.
-    fn crash_dump(&self, server: ServerId) -> DriverFuture<'_, ()>;
+    /// Carries out a verb on a guest that is up.
+    fn carry_out(&self, server: ServerId, verb: GuestVerb) -> DriverFuture<'_, ()>;
     /// Copies the root disk to a standalone file, which is created or replaced, and returns the
     /// file's format. The guest may run.
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat>;

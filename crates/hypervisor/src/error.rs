@@ -1,5 +1,6 @@
 //! A driver's error: the failed step and the reason.
 
+use kilonova_node_api::GuestVerb;
 use serde::{Deserialize, Serialize};
 
 /// The steps of a driver. Observations carry their names.
@@ -30,8 +31,6 @@ pub enum Step {
     Resume,
     /// Copying the root disk.
     Snapshot,
-    /// Injecting an NMI.
-    CrashDump,
     /// Reading state, console or usage.
     #[serde(rename = "look")]
     Inspect,
@@ -39,6 +38,9 @@ pub enum Step {
     Receive,
     /// Live migration to another host.
     Migrate,
+    /// Carrying out a verb on the guest.
+    #[serde(untagged)]
+    Verb(GuestVerb),
 }
 
 impl Step {
@@ -57,10 +59,10 @@ impl Step {
             Self::Suspend => "suspend",
             Self::Resume => "resume",
             Self::Snapshot => "snapshot",
-            Self::CrashDump => "crash_dump",
             Self::Inspect => "look",
             Self::Receive => "receive",
             Self::Migrate => "migrate",
+            Self::Verb(verb) => verb.as_str(),
         }
     }
 }

@@ -10,13 +10,19 @@ use crate::Definition;
 
 fn definition() -> Definition {
     Definition {
-        server: "11111111-1111-4111-8111-111111111111".parse::<ServerId>().expect("a uuid"),
+        server: "11111111-1111-4111-8111-111111111111"
+            .parse::<ServerId>()
+            .expect("the value is a UUID"),
         name: "instance-0000001a".into(),
         display_name: "db & <cache> \"it's\"".into(),
         vcpus: 4,
         memory_mb: 8192,
         boot: Boot {
-            image: Some("22222222-2222-4222-8222-222222222222".parse::<ImageId>().expect("a uuid")),
+            image: Some(
+                "22222222-2222-4222-8222-222222222222"
+                    .parse::<ImageId>()
+                    .expect("the value is a UUID"),
+            ),
             root_gb: 20,
             ephemeral_gb: 0,
             swap_mb: 512,
@@ -24,7 +30,7 @@ fn definition() -> Definition {
         },
         devices: vec![
             Attachment::Mdev {
-                uuid: "33333333-3333-4333-8333-333333333333".parse().expect("a uuid"),
+                uuid: "33333333-3333-4333-8333-333333333333".parse().expect("the value is a UUID"),
                 parent: "0000:84:00.0".into(),
                 mdev_type: "nvidia-35".into(),
             },
@@ -36,7 +42,11 @@ fn definition() -> Definition {
         machine: Machine::default(),
         guest: GuestMetadata::default(),
         rescue: None,
-        done: Some("44444444-4444-4444-8444-444444444444".parse::<OperationId>().expect("a uuid")),
+        done: Some(
+            "44444444-4444-4444-8444-444444444444"
+                .parse::<OperationId>()
+                .expect("the value is a UUID"),
+        ),
     }
 }
 
@@ -122,7 +132,7 @@ fn names_cannot_break_out_of_the_xml() {
     for name in ["</kilonova:name><done/>", "a\u{0}b", "]]>", "&amp;", " lead\n\ttail\r ", "𝕏 ünï"]
     {
         let written = Definition { display_name: name.into(), ..definition() };
-        let read = Definition::from_xml(&written.to_xml()).expect("readable");
+        let read = Definition::from_xml(&written.to_xml()).expect("the XML is readable");
         assert_eq!(read.display_name, name.replace('\u{0}', "\u{fffd}"), "{name:?}");
         assert_eq!(read.devices, written.devices);
     }
@@ -144,17 +154,17 @@ fn foreign_and_broken_domains_are_refused() {
 #[test]
 fn interfaces_are_taps_or_functions() {
     let plugged = Interface {
-        port: "55555555-5555-4555-8555-555555555555".parse().expect("a uuid"),
+        port: "55555555-5555-4555-8555-555555555555".parse().expect("the value is a UUID"),
         mac: "fa:16:3e:00:00:01".into(),
-        network: "66666666-6666-4666-8666-666666666666".parse().expect("a uuid"),
+        network: "66666666-6666-4666-8666-666666666666".parse().expect("the value is a UUID"),
         network_type: "vlan".into(),
         physical_network: "physnet1".into(),
         vlan: Some(100),
         mtu: 1500,
         addresses: vec![Address {
-            address: "10.0.0.2".parse().expect("an address"),
+            address: "10.0.0.2".parse().expect("the address is valid"),
             prefix: 24,
-            gateway: Some("10.0.0.1".parse().expect("an address")),
+            gateway: Some("10.0.0.1".parse().expect("the address is valid")),
             dns: Vec::new(),
             routes: Vec::new(),
             dhcp: true,
@@ -165,7 +175,7 @@ fn interfaces_are_taps_or_functions() {
         dhcp_mac: None,
     };
     let passed = Interface {
-        port: "77777777-7777-4777-8777-777777777777".parse().expect("a uuid"),
+        port: "77777777-7777-4777-8777-777777777777".parse().expect("the value is a UUID"),
         mac: "fa:16:3e:00:00:02".into(),
         addresses: Vec::new(),
         device: Some("0000:0c:1f.3".into()),

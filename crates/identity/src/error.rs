@@ -3,11 +3,9 @@
 //! All failed logins are the same [`Error::Unauthorized`]: a client must not learn whether the user,
 //! the password or the project was wrong. The reason is only logged.
 
-use http::StatusCode;
-use kilonova_store::Trouble;
-use kilonova_wire::Fault;
-
-use axum::http;
+use kilonova_store::Severity;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
 
 /// The message of every 401.
 pub const UNAUTHORIZED: &str = "The request you have made requires authentication.";
@@ -94,30 +92,30 @@ impl Error {
     }
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        let text = error.to_string();
-        match error {
-            Error::Unauthorized(why) => Self::unauthorized(UNAUTHORIZED).with_internal(why),
-            Error::Forbidden(_) | Error::Refused(_) | Error::Immutable(..) => Self::forbidden(text),
-            Error::Busy { own, seconds } => {
-                let status = match own {
-                    true => StatusCode::TOO_MANY_REQUESTS,
-                    false => StatusCode::SERVICE_UNAVAILABLE,
+impl IntoRefusal for Error {
+    fn into_refusal(self) -> Refusal {
+        let text = self.to_string();
+        match self {
+            Self::Unauthorized(why) => Refusal::unauthorized(UNAUTHORIZED).with_internal(why),
+            Self::Forbidden(_) | Self::Refused(_) | Self::Immutable(..) => Refusal::forbidden(text),
+            Self::Busy { own, seconds } => {
+                let kind = match own {
+                    true => Kind::TooManyRequests,
+                    false => Kind::Unavailable,
                 };
-                Self::new(status, text).with_header(http::header::RETRY_AFTER, seconds.into())
+                Refusal::new(kind, text).with_retry_after(seconds)
             }
-            Error::NotFound(..) | Error::NotImplied(..) | Error::NoSuchToken => {
-                Self::not_found(text)
+            Self::NotFound(..) | Self::NotImplied(..) | Self::NoSuchToken => {
+                Refusal::not_found(text)
             }
-            Error::Duplicate(..) => Self::conflict(text),
-            Error::Invalid(_) | Error::Missing(..) => Self::new(StatusCode::BAD_REQUEST, text),
-            Error::Store(error) => match error.trouble() {
-                Trouble::Full => Self::no_space(error),
-                Trouble::Passing => Self::unavailable(error),
-                Trouble::Lasting => Self::internal(error),
+            Self::Duplicate(..) => Refusal::conflict(text),
+            Self::Invalid(_) | Self::Missing(..) => Refusal::new(Kind::BadRequest, text),
+            Self::Store(error) => match error.severity() {
+                Severity::DiskFull => Refusal::no_space(error),
+                Severity::Temporary => Refusal::unavailable(error),
+                Severity::Permanent => Refusal::internal(error),
             },
-            Error::Keys(_) | Error::Hash(_) => Self::internal(text),
+            Self::Keys(_) | Self::Hash(_) => Refusal::internal(text),
         }
     }
 }

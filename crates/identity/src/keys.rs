@@ -1,6 +1,6 @@
 //! The Fernet key repository, in the layout of Keystone's `key_repository`: one file per key, named
-//! by a number. The highest signs, all are accepted, so an operator rotates keys by adding a file
-//! and restarting.
+//! by a number. The key with the highest number signs; all are accepted. An operator rotates keys by
+//! adding a file and restarting.
 //!
 //! Only the owner may read a key: a file with wider permissions is refused.
 

@@ -17,7 +17,6 @@
 
 mod api;
 mod app;
-mod authenticator;
 mod cache;
 mod catalog;
 mod db;
@@ -55,9 +54,9 @@ pub const REGION: &str = "RegionOne";
 /// The operator's options.
 #[derive(Debug, Clone)]
 pub struct IdentityOptions {
-    /// How long a token is valid (`[token] expiration`).
+    /// Validity of a token (`[token] expiration`).
     pub token_expiration: Duration,
-    /// How long a validated token is cached; at most 30 seconds.
+    /// Lifetime of a validated token in the cache; at most 30 seconds.
     pub cache_time: Duration,
     /// The cost of a password hash.
     pub hash_cost: argon2::Params,
@@ -142,7 +141,7 @@ impl Identity {
         self
     }
 
-    /// The policy that decides over requests.
+    /// The policy for requests.
     pub fn policy(&self) -> &Enforcer {
         &self.policy
     }

@@ -1,8 +1,8 @@
 //! Errors of this service and their faults.
 
-use axum::http::{HeaderValue, StatusCode, header};
-use kilonova_store::Trouble;
-use kilonova_wire::Fault;
+use kilonova_store::Severity;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
 
 /// A failure of the image service.
 #[derive(Debug, thiserror::Error)]
@@ -54,42 +54,42 @@ pub enum Error {
     Store(#[from] kilonova_store::Error),
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        let text = error.to_string();
-        match error {
-            Error::NotFound(_) | Error::NoMember(..) => Self::not_found(text),
-            Error::Forbidden(_) => Self::forbidden(text),
-            Error::Invalid(_) => Self::bad_request(text),
-            Error::Conflict(_) => Self::conflict(text),
-            Error::TooLarge(_) => Self::new(StatusCode::PAYLOAD_TOO_LARGE, text),
-            Error::Unsupported(_) => Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text),
-            Error::Gone(_) => Self::new(StatusCode::GONE, text),
-            Error::BrokenOff(_) => {
-                Self::bad_request("The image data ended prematurely.").with_internal(text)
+impl IntoRefusal for Error {
+    fn into_refusal(self) -> Refusal {
+        let text = self.to_string();
+        match self {
+            Self::NotFound(_) | Self::NoMember(..) => Refusal::not_found(text),
+            Self::Forbidden(_) => Refusal::forbidden(text),
+            Self::Invalid(_) => Refusal::bad_request(text),
+            Self::Conflict(_) => Refusal::conflict(text),
+            Self::TooLarge(_) => Refusal::new(Kind::TooLarge, text),
+            Self::Unsupported(_) => Refusal::new(Kind::UnsupportedMediaType, text),
+            Self::Gone(_) => Refusal::new(Kind::Gone, text),
+            Self::BrokenOff(_) => {
+                Refusal::bad_request("The image data ended prematurely.").with_internal(text)
             }
-            Error::TooSlow(_) => Self::new(StatusCode::REQUEST_TIMEOUT, text),
-            Error::Busy(_) => busy(text),
-            Error::Threads(kilonova_threads::Error::Full(_)) => {
+            Self::TooSlow(_) => Refusal::new(Kind::Timeout, text),
+            Self::Busy(_) => busy(text),
+            Self::Threads(kilonova_threads::Error::Full(_)) => {
                 busy("The image service is overloaded. Try again later.".into()).with_internal(text)
             }
-            Error::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                Self::new(StatusCode::INSUFFICIENT_STORAGE, "The storage for image data is full.")
+            Self::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                Refusal::new(Kind::NoSpace, "The storage for image data is full.")
                     .with_internal(text)
             }
-            Error::Store(error) => match error.trouble() {
-                Trouble::Full => Self::no_space(error),
-                Trouble::Passing => Self::unavailable(error),
-                Trouble::Lasting => Self::internal(error),
+            Self::Store(error) => match error.severity() {
+                Severity::DiskFull => Refusal::no_space(error),
+                Severity::Temporary => Refusal::unavailable(error),
+                Severity::Permanent => Refusal::internal(error),
             },
-            Error::Directory(_) | Error::Io(_) | Error::Threads(_) => Self::internal(text),
+            Self::Directory(_) | Self::Io(_) | Self::Threads(_) => Refusal::internal(text),
         }
     }
 }
 
 /// Seconds after which a client may retry.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
+const RETRY_AFTER: u64 = 10;
 
-fn busy(text: String) -> Fault {
-    Fault::new(StatusCode::SERVICE_UNAVAILABLE, text).with_header(header::RETRY_AFTER, RETRY_AFTER)
+fn busy(text: String) -> Refusal {
+    Refusal::new(Kind::Unavailable, text).with_retry_after(RETRY_AFTER)
 }

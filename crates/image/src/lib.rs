@@ -33,7 +33,7 @@ pub use api::{RULES, operations, routes, service};
 pub use app::{ImageFilters, Piece};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
-pub use files::{Rate, TransferLimit};
+pub use files::{ImageData, Rate, TransferLimit};
 pub use options::ImageOptions;
 pub use record::{Acceptance, DISK_FORMATS, ImageRecord, Member, Status, Visibility};
 
@@ -101,7 +101,7 @@ impl Images {
         self
     }
 
-    /// The policy that decides over requests.
+    /// The policy for requests.
     pub fn policy(&self) -> &Enforcer {
         &self.policy
     }
@@ -121,7 +121,7 @@ pub fn visible(
     Ok(app::find_readable(tx, policy, context, id)?.map(|seen| seen.image))
 }
 
-/// One image of any project, for actions of the system.
+/// One image of any project, for actions of the service itself.
 ///
 /// # Errors
 /// Database errors.
@@ -142,7 +142,7 @@ pub fn of_owner(tx: &mut Tx<'_>, owner: &str, limit: i64) -> Result<Vec<ImageRec
         after: None,
         limit,
     };
-    Ok(db::images::list(tx, &query)?)
+    Ok(db::images::list(tx, &query, i64::MAX)?.0)
 }
 
 /// Deletes an image in the caller's transaction and its data after commit: a failed or obsolete

@@ -49,11 +49,12 @@ mod tests {
 
     #[test]
     fn guests_are_placed_near_their_devices() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let write = |path: &str, text: &str| {
             let path = folder.path().join(path);
-            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
-            std::fs::write(path, text).expect("written");
+            std::fs::create_dir_all(path.parent().expect("the path has a parent"))
+                .expect("the directory is created");
+            std::fs::write(path, text).expect("the file is written");
         };
         let sysfs = Directory(folder.path().to_owned());
         let mut guest = definition();

@@ -60,7 +60,7 @@ mod tests {
         let short = Duration::from_millis(20);
         for _ in 0..MAX_CALLS {
             let pause_guest = Arc::clone(&pause_guest);
-            let hung = move || pause_guest.lock().expect("not poisoned").recv().is_ok();
+            let hung = move || pause_guest.lock().expect("the lock is not poisoned").recv().is_ok();
             assert_eq!(pool.run(short, hung).await, Err(TimedOut));
         }
         assert_eq!(pool.run(short, || 1).await, Err(TimedOut), "all permits are taken");

@@ -60,13 +60,14 @@ mod tests {
     use super::*;
 
     fn put(file: PathBuf, text: &str) {
-        std::fs::create_dir_all(file.parent().expect("a folder")).expect("the folder is created");
+        std::fs::create_dir_all(file.parent().expect("the path has a parent"))
+            .expect("the folder is created");
         std::fs::write(file, text).expect("the file is written");
     }
 
     #[test]
     fn live_migration_by_tls_needs_certificates() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let etc = folder.path();
         let plain = LibvirtConfig::default();
         assert_eq!(missing_certificates(&plain, etc), Vec::<String>::new());

@@ -2,7 +2,7 @@
 //! and the functions that apply it.
 
 use kilonova_access::Caller;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use serde_json::{Map, Value, json};
 
 use crate::api::RULES;
@@ -47,7 +47,7 @@ impl Attribute {
 }
 
 /// The project of a new resource: the caller's, or any project for administrators.
-pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Fault> {
+pub(crate) fn owner(caller: &Caller, sent: &Body) -> Result<String, Refusal> {
     let named = sent.get("project_id").or(sent.get("tenant_id")).and_then(Value::as_str);
     match named {
         Some(other) if other != caller.project_id && restricted_to_own_project(caller) => {
@@ -70,7 +70,7 @@ fn restricted_to_own_project(caller: &Caller) -> bool {
 }
 
 /// The body of a new resource, with defaults.
-pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
+pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Refusal> {
     known(table, sent, &["project_id", "tenant_id"])?;
     let mut body = Map::new();
     for attribute in table {
@@ -90,7 +90,7 @@ pub(crate) fn of_new(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
 }
 
 /// The validated attributes of an update.
-pub(crate) fn of_change(table: &[Attribute], sent: &Body) -> Result<Body, Fault> {
+pub(crate) fn of_change(table: &[Attribute], sent: &Body) -> Result<Body, Refusal> {
     known(table, sent, &[])?;
     let mut body = Map::new();
     for (name, value) in sent {
@@ -116,7 +116,7 @@ pub(crate) fn permitted(
     caller: &Caller,
     set: &Body,
     target: &[(&str, &str)],
-) -> Result<(), Fault> {
+) -> Result<(), Refusal> {
     caller.may(rule, target)?;
     let is_new = rule.starts_with("create_");
     for (name, value) in set {
@@ -138,7 +138,7 @@ pub(crate) fn permitted(
     Ok(())
 }
 
-fn enforce(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Fault> {
+fn enforce(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Refusal> {
     match RULES.iter().any(|known| known.name == rule) {
         true => caller.may(rule, target),
         false => Ok(()),
@@ -158,7 +158,7 @@ pub(crate) fn hide(view: &mut Body, rule: &str, caller: &Caller, target: &[(&str
     }
 }
 
-fn known(table: &[Attribute], sent: &Body, more: &[&str]) -> Result<(), Fault> {
+fn known(table: &[Attribute], sent: &Body, more: &[&str]) -> Result<(), Refusal> {
     let is_known = |name: &str| table.iter().any(|a| a.name == name) || more.contains(&name);
     let unknown: Vec<&str> =
         sent.keys().map(String::as_str).filter(|name| !is_known(name)).collect();
@@ -168,7 +168,7 @@ fn known(table: &[Attribute], sent: &Body, more: &[&str]) -> Result<(), Fault> {
     Err(malformed(format!("Unrecognized attribute(s) '{}'", unknown.join(", ").escape_debug())))
 }
 
-fn checked(attribute: &Attribute, value: &Value) -> Result<Value, Fault> {
+fn checked(attribute: &Attribute, value: &Value) -> Result<Value, Refusal> {
     (attribute.check)(value).map_err(|why| invalid_value(attribute.name, why))
 }
 

@@ -1,12 +1,12 @@
 //! Errors of the network service, with Neutron's types and messages.
 //!
-//! A refusal is a [`Fault`] from the start; only database errors are not.
+//! Refusals are made where the code refuses; the database's errors become refusals here.
 
 use std::fmt::Display;
 
-use axum::http::StatusCode;
-use kilonova_store::Trouble;
-use kilonova_wire::Fault;
+use kilonova_store::Severity;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
 
 /// A failure of the network service.
 #[derive(Debug, thiserror::Error)]
@@ -15,31 +15,31 @@ pub enum Error {
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
     /// The request is refused.
-    #[error("{}: {}", .0.status, .0.message)]
-    Refused(Box<Fault>),
+    #[error(transparent)]
+    Refused(Box<Refusal>),
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
-        Self::Refused(Box::new(fault))
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
     }
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Refused(fault) => *fault,
-            Error::Store(error) => match error.trouble() {
-                Trouble::Full => Self::no_space(error),
-                Trouble::Passing => Self::unavailable(error),
-                Trouble::Lasting => Self::internal(error),
+impl IntoRefusal for Error {
+    fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Refused(refusal) => *refusal,
+            Self::Store(error) => match error.severity() {
+                Severity::DiskFull => Refusal::no_space(error),
+                Severity::Temporary => Refusal::unavailable(error),
+                Severity::Permanent => Refusal::internal(error),
             },
         }
     }
 }
 
 /// 404 for a resource of this kind.
-pub(crate) fn not_found(kind: &'static str, id: impl Display) -> Fault {
+pub(crate) fn not_found(kind: &'static str, id: impl Display) -> Refusal {
     let (code, text) = match kind {
         "network" => ("NetworkNotFound", format!("Network {id} could not be found.")),
         "subnet" => ("SubnetNotFound", format!("Subnet {id} could not be found.")),
@@ -52,26 +52,26 @@ pub(crate) fn not_found(kind: &'static str, id: impl Display) -> Fault {
         }
         _ => ("HTTPNotFound", "The resource could not be found.".to_owned()),
     };
-    Fault::not_found(text).with_code(code)
+    Refusal::not_found(text).with_code(code)
 }
 
 /// 400: the body is malformed.
-pub(crate) fn malformed(text: impl Into<String>) -> Fault {
-    Fault::bad_request(text)
+pub(crate) fn malformed(text: impl Into<String>) -> Refusal {
+    Refusal::bad_request(text)
 }
 
 /// 400: one value is invalid.
-pub(crate) fn invalid_value(attribute: &str, reason: impl Display) -> Fault {
-    Fault::bad_request(format!("Invalid input for {attribute}. Reason: {reason}."))
+pub(crate) fn invalid_value(attribute: &str, reason: impl Display) -> Refusal {
+    Refusal::bad_request(format!("Invalid input for {attribute}. Reason: {reason}."))
 }
 
 /// 400: values contradict each other.
-pub(crate) fn invalid(reason: impl Display) -> Fault {
-    Fault::bad_request(format!("Invalid input for operation: {reason}.")).with_code("InvalidInput")
+pub(crate) fn invalid(reason: impl Display) -> Refusal {
+    Refusal::bad_request(format!("Invalid input for operation: {reason}."))
+        .with_code("InvalidInput")
 }
 
 /// A refusal with a Neutron error type.
-pub(crate) fn refused(status: u16, code: &'static str, text: impl Into<String>) -> Fault {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-    Fault::new(status, text).with_code(code)
+pub(crate) fn refused(kind: Kind, code: &'static str, text: impl Into<String>) -> Refusal {
+    Refusal::new(kind, text).with_code(code)
 }

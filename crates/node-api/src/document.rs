@@ -164,8 +164,39 @@ pub enum Verb {
         /// The image that receives the snapshot.
         image: ImageId,
     },
+    /// A verb that the driver carries out in one call.
+    #[serde(untagged)]
+    Guest(GuestVerb),
+}
+
+macro_rules! guest_verbs {
+    ($($(#[$doc:meta])* $verb:ident = $name:literal,)*) => {
+        /// One-shot verbs that the driver carries out in one call. The guest must be up, and keeps its
+        /// power state.
+        #[derive(
+            Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+        )]
+        pub enum GuestVerb {
+            $($(#[$doc])* #[serde(rename = $name)] $verb,)*
+        }
+
+        impl GuestVerb {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$verb,)*];
+
+            /// The name in documents, and of the step in observations.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$verb => $name,)*
+                }
+            }
+        }
+    };
+}
+
+guest_verbs! {
     /// Inject an NMI so that the guest writes a crash dump.
-    CrashDump,
+    CrashDump = "crash_dump",
 }
 
 /// The documents newer than a generation.

@@ -3,6 +3,13 @@
 //! Each test reads a document as it travels and writes it again. A field that has lost its name
 //! would be missing from the second text.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 use kilonova_node_api::{
     Batch, Credential, Join, Observation, OrderResult, Registration, Reply, Revocations, Session,
 };

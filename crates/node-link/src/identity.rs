@@ -23,7 +23,7 @@ pub struct Identity {
 
 /// The identity of a host.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct HostIdentity {
     /// The control plane.
     pub control: String,
     /// The host's name, as in its certificate.
@@ -36,14 +36,14 @@ pub struct Known {
     pub key: String,
 }
 
-impl std::fmt::Debug for Known {
+impl std::fmt::Debug for HostIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("Known");
+        let mut shown = f.debug_struct("HostIdentity");
         shown.field("control", &self.control).field("host", &self.host).finish_non_exhaustive()
     }
 }
 
-impl Known {
+impl HostIdentity {
     /// Parses the certificate.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Identity {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(&self) -> Result<Option<Known>, Error> {
+    pub fn read(&self) -> Result<Option<HostIdentity>, Error> {
         let wrong = |why: String| Error::Identity { file: self.file.clone(), why };
         let text = match std::fs::read(&self.file) {
             Ok(text) => text,
@@ -107,7 +107,7 @@ impl Identity {
         token: &Token,
         host: &str,
         addresses: Vec<IpAddr>,
-    ) -> Result<Known, Error> {
+    ) -> Result<HostIdentity, Error> {
         let request = Request::new(host)?;
         self.try_to_write()?;
         let renewal = Renewal { csr: request.csr, addresses };
@@ -118,7 +118,7 @@ impl Identity {
                 "the control plane's authority ({given}) is not the one of the token"
             ))));
         }
-        let known = Known {
+        let known = HostIdentity {
             control: url.trim().trim_end_matches('/').to_owned(),
             host: host.to_owned(),
             authority: credential.authority,
@@ -136,9 +136,9 @@ impl Identity {
     pub async fn renew(
         &self,
         remote: &Remote,
-        known: &Known,
+        known: &HostIdentity,
         addresses: Vec<IpAddr>,
-    ) -> Result<Known, Error> {
+    ) -> Result<HostIdentity, Error> {
         let request = Request::new(&known.host)?;
         self.try_to_write()?;
         let renewal = Renewal { csr: request.csr, addresses };
@@ -148,7 +148,7 @@ impl Identity {
         Ok(known)
     }
 
-    fn keep(&self, known: &Known) -> Result<(), Error> {
+    fn keep(&self, known: &HostIdentity) -> Result<(), Error> {
         let text = serde_json::to_vec_pretty(known).map_err(|error| self.wrong(&error))?;
         self.write(&text).map_err(|error| self.wrong(&error))
     }

@@ -3,13 +3,13 @@
 //! Owns the connection and the mapping of refusals. It must never retry a request or wait by
 //! itself: the agent decides that, in the same way for every control plane.
 
+mod connect_error;
 mod file;
 mod identity;
 mod join;
 mod refusal;
 mod renewal;
 mod revocations;
-mod trouble;
 mod url;
 
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use identity::{Identity, Known};
+pub use identity::{HostIdentity, Identity};
 pub use join::join;
 pub use renewal::keep_certified;
 pub use revocations::follow_revocations;
@@ -143,7 +143,8 @@ impl Remote {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), Refusal> {
-        let unavailable = |error: reqwest::Error| Refusal::Unavailable(trouble::told(&error));
+        let unavailable =
+            |error: reqwest::Error| Refusal::Unavailable(connect_error::explain(&error));
         let answer = sent(request).await.map_err(unavailable)?;
         let status = answer.status();
         let headers = answer.headers().clone();
@@ -165,7 +166,7 @@ async fn sent(mut request: RequestBuilder) -> Result<Response, reqwest::Error> {
     for _ in 1..TRIES {
         let again = request.try_clone();
         match (request.send().await, again) {
-            (Err(error), Some(again)) if trouble::is_unsent(&error) => request = again,
+            (Err(error), Some(again)) if connect_error::is_unsent(&error) => request = again,
             (ended, _) => return ended,
         }
     }

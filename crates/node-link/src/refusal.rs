@@ -36,7 +36,7 @@ mod tests {
         assert_eq!(read(StatusCode::UNPROCESSABLE_ENTITY, body), rejected);
         assert_eq!(read(StatusCode::UNAUTHORIZED, body), rejected);
         for status in [500, 502, 503, 504, 404, 429] {
-            let status = StatusCode::from_u16(status).expect("a status");
+            let status = StatusCode::from_u16(status).expect("the status is valid");
             assert_eq!(read(status, body), Refusal::Unavailable("no such host".into()));
         }
     }

@@ -6,16 +6,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Identity, Known, Remote};
+use super::{HostIdentity, Identity, Remote};
 
 /// Checks at this interval. `changed` gets every new certificate.
 pub async fn keep_certified(
     remote: Remote,
     identity: Identity,
-    mut known: Known,
+    mut known: HostIdentity,
     addresses: Vec<IpAddr>,
     every: Duration,
-    changed: impl Fn(&Known) + Send,
+    changed: impl Fn(&HostIdentity) + Send,
 ) -> std::convert::Infallible {
     loop {
         match look(&remote, &identity, &known, &addresses).await {
@@ -33,9 +33,9 @@ pub async fn keep_certified(
 async fn look(
     remote: &Remote,
     identity: &Identity,
-    known: &Known,
+    known: &HostIdentity,
     addresses: &[IpAddr],
-) -> Result<Option<Known>, String> {
+) -> Result<Option<HostIdentity>, String> {
     let text = |error: super::Error| error.to_string();
     let host = &known.host;
     if let Some(other) = identity.read().map_err(text)?.filter(|other| other != known) {

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn host_names_stay_one_segment() {
+    fn host_names_are_one_path_segment() {
         assert_eq!(segment("gpu-1"), "gpu-1");
         assert_eq!(segment("a.b/c d"), "a%2Eb%2Fc%20d");
         assert_eq!(segment("ü"), "%C3%BC");

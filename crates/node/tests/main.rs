@@ -1,5 +1,12 @@
 //! The node agent against a control plane of the tests.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod agent;
 mod devices;
 mod health;

@@ -83,16 +83,18 @@ mod tests {
 
     #[test]
     fn the_list_has_the_revoked_certificates_and_its_validity() {
-        let (pem, key) = Authority::make(NOW).expect("made");
-        let authority = Authority::load(&pem, &key).expect("read");
-        let request = Request::new("gpu-1").expect("a request");
+        let (pem, key) = Authority::make(NOW).expect("the disks are created");
+        let authority = Authority::load(&pem, &key).expect("the file is read");
+        let request = Request::new("gpu-1").expect("the request is valid");
         let content = HostCertificateParams { host: "gpu-1", addresses: &[], valid: DAY };
-        let (_, given) = authority.sign(&request.csr, &content, NOW).expect("signed");
+        let (_, given) =
+            authority.sign(&request.csr, &content, NOW).expect("the certificate is signed");
         let revoked = [Revocation { serial: given.serial.clone(), at: NOW }];
         for list in [&revoked[..], &[]] {
-            let crl = authority.revocations(list, NOW, NOW + 2 * DAY).expect("made");
+            let crl =
+                authority.revocations(list, NOW, NOW + 2 * DAY).expect("the disks are created");
             assert!(crl.starts_with("-----BEGIN X509 CRL-----"), "{crl}");
-            let (_, block) = parse_x509_pem(crl.as_bytes()).expect("PEM");
+            let (_, block) = parse_x509_pem(crl.as_bytes()).expect("the text is PEM");
             let (_, read) = CertificateRevocationList::from_der(&block.contents).expect("a list");
             let serials: Vec<String> = read
                 .iter_revoked_certificates()

@@ -1,5 +1,12 @@
 //! Mutual authentication in real handshakes in memory.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -27,35 +34,36 @@ impl ResolvesServerCert for Shown {
 }
 
 fn authority() -> Authority {
-    let (certificate, key) = Authority::make(now()).expect("it is made");
-    Authority::load(&certificate, &key).expect("it is read")
+    let (certificate, key) = Authority::make(now()).expect("the object is created");
+    Authority::load(&certificate, &key).expect("the text is parsed")
 }
 
 fn control_plane(authority: &Authority, time: i64) -> ServerConfig {
     let names = ["cloud.example".to_owned(), "192.0.2.1".to_owned()];
-    let (pem, key) = authority.control_plane(&names, time).expect("it is made");
+    let (pem, key) = authority.control_plane(&names, time).expect("the object is created");
     shown(authority, &pem, &key)
 }
 
 fn shown(authority: &Authority, pem: &str, key: &str) -> ServerConfig {
     let own = kilonova_pki::own(pem, key, authority.certificate()).expect("they fit");
-    kilonova_pki::server(authority.certificate(), Arc::new(Shown(own))).expect("settings")
+    kilonova_pki::server(authority.certificate(), Arc::new(Shown(own)))
+        .expect("the TLS settings are valid")
 }
 
 /// A host's certificate and key.
 fn host(authority: &Authority, name: &str, time: i64) -> (String, String) {
-    let request = Request::new(name).expect("a request");
-    let addresses: [IpAddr; 1] = ["192.0.2.9".parse().expect("an address")];
+    let request = Request::new(name).expect("the request is valid");
+    let addresses: [IpAddr; 1] = ["192.0.2.9".parse().expect("the address is valid")];
     let content = HostCertificateParams { host: name, addresses: &addresses, valid: 30 * DAY };
     let (pem, said) = authority.sign(&request.csr, &content, time).expect("it is signed");
     assert_eq!((said.name.as_str(), said.serial.len()), (name, 32));
-    assert_eq!(kilonova_pki::read(&pem).expect("it is read"), said);
+    assert_eq!(kilonova_pki::read(&pem).expect("the text is parsed"), said);
     (pem, request.key)
 }
 
 fn certified(authority: &Authority, name: &str, time: i64) -> ClientConfig {
     let (pem, key) = host(authority, name, time);
-    kilonova_pki::certified(authority.pem(), &pem, &key).expect("settings")
+    kilonova_pki::certified(authority.pem(), &pem, &key).expect("the TLS settings are valid")
 }
 
 /// The name in the client's certificate as the server sees it, or the error of either side.
@@ -68,7 +76,7 @@ async fn meet(server: ServerConfig, client: ClientConfig) -> Result<Option<Strin
         stream.shutdown().await?;
         Ok::<_, std::io::Error>(seen)
     });
-    let dialled = ServerName::try_from("198.51.100.7").expect("an address");
+    let dialled = ServerName::try_from("198.51.100.7").expect("the address is valid");
     let heard = async {
         let mut stream = TlsConnector::from(Arc::new(client)).connect(dialled, near).await?;
         let mut text = String::new();
@@ -76,12 +84,12 @@ async fn meet(server: ServerConfig, client: ClientConfig) -> Result<Option<Strin
         Ok::<_, std::io::Error>(text)
     };
     let heard = heard.await;
-    let seen = serving.await.expect("no panic");
+    let seen = serving.await.expect("the task does not panic");
     assert_eq!(heard.as_ref().ok().map(String::as_str), seen.is_ok().then_some("hello"));
     let heard = heard.map_err(|error| error.to_string())?;
     assert_eq!(heard, "hello");
     let seen = seen.map_err(|error| error.to_string())?;
-    Ok(seen.map(|der| kilonova_pki::read_der(&der).expect("it is read").name))
+    Ok(seen.map(|der| kilonova_pki::read_der(&der).expect("the text is parsed").name))
 }
 
 #[tokio::test]
@@ -89,9 +97,9 @@ async fn hosts_and_the_control_plane_authenticate_at_any_address() {
     let ours = authority();
     let met = meet(control_plane(&ours, now()), certified(&ours, "gpu-1", now())).await;
     assert_eq!(met, Ok(Some("gpu-1".into())));
-    let joining = kilonova_pki::joining(ours.fingerprint()).expect("settings");
+    let joining = kilonova_pki::joining(ours.fingerprint()).expect("the TLS settings are valid");
     assert_eq!(meet(control_plane(&ours, now()), joining).await, Ok(None));
-    let trusting = kilonova_pki::trusting(ours.pem()).expect("settings");
+    let trusting = kilonova_pki::trusting(ours.pem()).expect("the TLS settings are valid");
     assert_eq!(meet(control_plane(&ours, now()), trusting).await, Ok(None));
     // A clock difference of ten minutes is tolerated.
     let early = now() + 600 * 1_000_000;
@@ -106,11 +114,12 @@ async fn foreign_certificates_are_refused_on_both_sides() {
     assert!(said.as_ref().is_err_and(|said| said.contains("UnknownIssuer")), "{said:?}");
     // It trusts our authority but has a foreign certificate.
     let (pem, key) = host(&theirs, "gpu-1", now());
-    let mixed = kilonova_pki::certified(ours.pem(), &pem, &key).expect("settings");
+    let mixed =
+        kilonova_pki::certified(ours.pem(), &pem, &key).expect("the TLS settings are valid");
     let said = meet(control_plane(&ours, now()), mixed).await;
     assert!(said.as_ref().is_err_and(|said| said.contains("UnknownCA")), "{said:?}");
     let other = Fingerprint::of(b"another");
-    let joining = kilonova_pki::joining(other).expect("settings");
+    let joining = kilonova_pki::joining(other).expect("the TLS settings are valid");
     let said = meet(control_plane(&ours, now()), joining).await;
     let words = format!("another authority than the one in the token ({other})");
     assert!(said.as_ref().is_err_and(|said| said.contains(&words)), "{said:?}");
@@ -122,14 +131,14 @@ async fn no_host_can_impersonate_the_control_plane() {
     let (pem, key) = host(&ours, "gpu-1", now());
     for client in [
         certified(&ours, "gpu-2", now()),
-        kilonova_pki::joining(ours.fingerprint()).expect("settings"),
+        kilonova_pki::joining(ours.fingerprint()).expect("the TLS settings are valid"),
     ] {
         let said = meet(shown(&ours, &pem, &key), client).await;
         assert!(said.as_ref().is_err_and(|said| said.contains("not valid for name")), "{said:?}");
     }
     let content =
         HostCertificateParams { host: kilonova_pki::CONTROL_PLANE, addresses: &[], valid: DAY };
-    let request = Request::new("gpu-1").expect("a request");
+    let request = Request::new("gpu-1").expect("the request is valid");
     assert!(ours.sign(&request.csr, &content, now()).is_err());
 }
 
@@ -143,7 +152,7 @@ async fn expired_and_future_certificates_are_refused() {
     let said = meet(control_plane(&ours, coming), certified(&ours, "gpu-1", now())).await;
     assert!(said.as_ref().is_err_and(|said| said.contains("not valid")), "{said:?}");
     let (pem, _) = host(&ours, "gpu-1", old);
-    let said = kilonova_pki::read(&pem).expect("it is read");
+    let said = kilonova_pki::read(&pem).expect("the text is parsed");
     assert!(said.has_expired(now()) && !said.has_expired(old));
     assert!(said.renew_at() > old + 15 * DAY && said.renew_at() < said.not_after);
 }
@@ -151,12 +160,12 @@ async fn expired_and_future_certificates_are_refused() {
 #[test]
 fn authorities_are_distinct() {
     let now = now();
-    let (certificate, key) = Authority::make(now).expect("it is made");
-    let (other, other_key) = Authority::make(now).expect("it is made");
+    let (certificate, key) = Authority::make(now).expect("the object is created");
+    let (other, other_key) = Authority::make(now).expect("the object is created");
     assert!(Authority::load(&certificate, &other_key).is_err());
     assert!(Authority::load("", &key).is_err() && Authority::load(&certificate, "").is_err());
     let (one, two) = (Authority::load(&certificate, &key), Authority::load(&other, &other_key));
-    let (one, two) = (one.expect("it is read"), two.expect("it is read"));
+    let (one, two) = (one.expect("the text is parsed"), two.expect("the text is parsed"));
     assert_ne!(one.fingerprint(), two.fingerprint());
     let content = HostCertificateParams { host: "h", addresses: &[], valid: DAY };
     assert!(one.sign("no request", &content, now).is_err());

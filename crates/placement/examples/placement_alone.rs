@@ -3,6 +3,13 @@
 //!
 //! `cargo run -p kilonova-placement --example placement_alone -- 127.0.0.1:8778 sqlite:////tmp/p.db`
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 use std::sync::Arc;
 
 use kilonova_placement::{MIGRATIONS, Placement, World, routes, service};

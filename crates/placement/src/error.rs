@@ -1,9 +1,9 @@
 //! The errors of the resource ledger, and their form in the Placement API.
 
-use axum::http::StatusCode;
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::Trouble;
-use kilonova_wire::Fault;
+use kilonova_store::Severity;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
 
 /// An error of the ledger.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ pub enum Error {
     BadClaim(ConsumerId),
     /// A complete error response of the Placement API.
     #[error("{}", .0.message)]
-    Refused(Box<Fault>),
+    Refused(Box<Refusal>),
 }
 
 impl Error {
@@ -76,32 +76,31 @@ impl Error {
     }
 }
 
-impl From<Fault> for Error {
-    fn from(fault: Fault) -> Self {
-        Self::Refused(Box::new(fault))
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
     }
 }
 
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        match error {
-            Error::Store(cause) => match cause.trouble() {
-                Trouble::Full => Self::no_space(cause),
-                Trouble::Passing => Self::unavailable(cause),
-                Trouble::Lasting => Self::internal(cause),
+impl IntoRefusal for Error {
+    fn into_refusal(self) -> Refusal {
+        let text = self.to_string();
+        match self {
+            Self::Store(cause) => match cause.severity() {
+                Severity::DiskFull => Refusal::no_space(cause),
+                Severity::Temporary => Refusal::unavailable(cause),
+                Severity::Permanent => Refusal::internal(cause),
             },
-            Error::Refused(fault) => *fault,
-            Error::NoProvider(_) => Self::not_found(error.to_string()),
-            Error::NoInventory { .. } | Error::Capacity { .. } | Error::Constraint { .. } => {
-                Self::conflict(format!("Unable to allocate inventory: {error}"))
+            Self::Refused(refusal) => *refusal,
+            Self::NoProvider(_) => Refusal::not_found(text),
+            Self::NoInventory { .. } | Self::Capacity { .. } | Self::Constraint { .. } => {
+                Refusal::conflict(format!("Unable to allocate inventory: {text}"))
             }
-            Error::ConsumerExists(_) => {
-                Self::conflict(error.to_string()).with_code("placement.concurrent_update")
+            Self::ConsumerExists(_) => {
+                Refusal::conflict(text).with_code("placement.concurrent_update")
             }
-            Error::Taken { .. } => {
-                Self::conflict(error.to_string()).with_code("placement.duplicate_name")
-            }
-            Error::BadClaim(_) => Self::new(StatusCode::BAD_REQUEST, error.to_string()),
+            Self::Taken { .. } => Refusal::conflict(text).with_code("placement.duplicate_name"),
+            Self::BadClaim(_) => Refusal::new(Kind::BadRequest, text),
         }
     }
 }

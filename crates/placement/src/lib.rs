@@ -5,7 +5,6 @@
 //! and accelerator call [`ledger`] within their transactions, other clients use HTTP.
 
 pub mod app;
-pub mod audit;
 pub mod codes;
 pub mod db;
 pub mod ledger;
@@ -16,7 +15,7 @@ mod error;
 mod world;
 
 pub use api::{Placement, RULES, policy, routes, service};
-pub use audit::AUDIT;
+pub use db::audit::AUDIT;
 pub use db::schema::MIGRATIONS;
 pub use db::statements;
 pub use error::Error;

@@ -53,7 +53,7 @@ async fn a_consumer_is_written_by_generation() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_a_conflict_without_a_code_to_retry_on() {
+async fn an_allocation_that_does_not_fit_is_a_conflict_without_the_retry_code() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[("VCPU", 4)]).await;
@@ -75,7 +75,7 @@ async fn what_does_not_fit_is_a_conflict_without_a_code_to_retry_on() {
 }
 
 #[tokio::test]
-async fn an_overcommitted_provider_may_be_made_better_but_not_worse() {
+async fn an_overcommitted_providers_usage_may_only_shrink() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[("VCPU", 8)]).await;
@@ -90,7 +90,7 @@ async fn an_overcommitted_provider_may_be_made_better_but_not_worse() {
 }
 
 #[tokio::test]
-async fn several_consumers_are_written_at_once_or_not_at_all() {
+async fn several_consumers_are_written_in_one_commit() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[("VCPU", 4)]).await;
@@ -121,7 +121,7 @@ async fn several_consumers_are_written_at_once_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn usages_are_told_by_project_user_and_type() {
+async fn usages_are_reported_by_project_user_and_type() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[("VCPU", 8)]).await;
@@ -163,7 +163,7 @@ async fn usages_are_told_by_project_user_and_type() {
 }
 
 #[tokio::test]
-async fn candidates_of_a_nested_tree_can_be_claimed_as_they_come() {
+async fn candidates_of_a_nested_tree_can_be_claimed_unchanged() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let root = api.provider("host", None, &[("VCPU", 8)]).await;
@@ -215,7 +215,7 @@ async fn candidates_of_a_nested_tree_can_be_claimed_as_they_come() {
 }
 
 #[tokio::test]
-async fn candidate_queries_are_refused_in_placements_words() {
+async fn invalid_candidate_queries_have_upstreams_messages() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         for (minor, query, part) in [
@@ -248,7 +248,7 @@ async fn candidate_queries_are_refused_in_placements_words() {
 }
 
 #[tokio::test]
-async fn clients_that_know_no_nesting_get_flat_candidates_only() {
+async fn clients_before_nested_providers_get_flat_candidates_only() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let root = api.provider("host", None, &[("VCPU", 8)]).await;
@@ -262,7 +262,7 @@ async fn clients_that_know_no_nesting_get_flat_candidates_only() {
 }
 
 #[tokio::test]
-async fn a_reshape_moves_inventory_and_what_is_held_of_it() {
+async fn a_reshape_moves_inventory_and_its_allocations() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let root = api.provider("host", None, &[("VCPU", 8), ("VGPU", 2)]).await;
@@ -298,7 +298,7 @@ async fn a_reshape_moves_inventory_and_what_is_held_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn writers_to_one_provider_never_see_a_conflict_that_is_not_one() {
+async fn writers_to_one_provider_never_see_a_false_conflict() {
     for (name, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[("VCPU", 1000)]).await;
@@ -317,7 +317,7 @@ async fn writers_to_one_provider_never_see_a_conflict_that_is_not_one() {
             }));
         }
         for writer in writers {
-            assert_eq!(writer.await.expect("no panic"), (204, 204), "{name}");
+            assert_eq!(writer.await.expect("the writer does not panic"), (204, 204), "{name}");
         }
         audited(&store).await;
         assert_eq!(room(&api.world, "VCPU", 1000).len(), 2, "{name}");

@@ -46,7 +46,7 @@ fn roots_of(answer: &Answer) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn wide_trees_are_served_in_turn_with_and_without_a_limit() {
+async fn hosts_with_wide_trees_take_turns_with_and_without_a_limit() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         gpu_hosts(&api, 3, 8).await;
@@ -72,7 +72,7 @@ async fn wide_trees_are_served_in_turn_with_and_without_a_limit() {
 }
 
 #[tokio::test]
-async fn the_order_is_the_request_ids_and_spreads() {
+async fn the_order_depends_on_the_request_id_and_spreads() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         gpu_hosts(&api, 12, 1).await;
@@ -95,7 +95,7 @@ async fn the_order_is_the_request_ids_and_spreads() {
 }
 
 #[tokio::test]
-async fn summaries_show_the_trees_that_something_is_taken_from() {
+async fn summaries_show_the_trees_of_the_candidates() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let host = api.provider("host", None, &[("VCPU", 8)]).await;
@@ -124,7 +124,7 @@ async fn summaries_show_the_trees_that_something_is_taken_from() {
 }
 
 #[tokio::test]
-async fn an_explanation_counts_what_stands_in_the_way() {
+async fn an_explanation_counts_the_excluded_hosts() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let roots = gpu_hosts(&api, 2, 2).await;
@@ -176,7 +176,7 @@ async fn an_explanation_counts_what_stands_in_the_way() {
 }
 
 #[tokio::test]
-async fn an_explanation_is_for_admins_and_for_sound_queries() {
+async fn an_explanation_requires_an_admin_and_a_valid_query() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let path = format!("{PATH}/explain?resources=VCPU:1");

@@ -64,9 +64,12 @@ fn path(consumer: Uuid) -> String {
 
 async fn usage(api: &Api, provider: &str) -> (i64, i64) {
     let answer = api.get(&format!("/resource_providers/{provider}/usages")).await.is(200);
-    let used = answer.body["usages"].as_object().expect("usages").values();
+    let used = answer.body["usages"].as_object().expect("the answer has usages").values();
     let used = used.map(|n| n.as_i64().expect("a usage is a number")).sum();
-    (used, answer.body["resource_provider_generation"].as_i64().expect("a generation"))
+    (
+        used,
+        answer.body["resource_provider_generation"].as_i64().expect("the answer has a generation"),
+    )
 }
 
 /// Spawns the writers, each with its number, and waits for all of them.
@@ -84,7 +87,7 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn writers_that_meet_are_not_told_so() {
+async fn concurrent_writers_see_no_conflict() {
     for (name, store, _guard) in common::stores().await {
         let begun = std::time::Instant::now();
         let count = operations() * 7 / 10;
@@ -165,7 +168,7 @@ fn full(answer: &Answer) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn scarce_units_are_given_out_once() {
+async fn scarce_units_are_claimed_once() {
     for (name, store, _guard) in common::stores().await {
         let begun = std::time::Instant::now();
         let count = operations() * 3 / 10;
@@ -226,7 +229,7 @@ async fn scarce(store: &Store, operations: usize) -> i64 {
 /// read before. The operator may see a generation conflict, no other error, and eventually
 /// succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_operator_gets_through() {
+async fn an_operators_write_succeeds_among_claims() {
     for (_, store, _guard) in common::stores().await {
         let api = Arc::new(Api::new(&store));
         let hosts = Arc::new(hosts(&api, 100_000, 100_000).await);

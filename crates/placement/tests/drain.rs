@@ -29,7 +29,7 @@ impl Host {
         self.store
             .write(move |tx| ledger::drain(tx, &world, provider, drained))
             .await
-            .expect("drained");
+            .expect("the drain succeeds");
     }
 
     async fn claim(&self, consumer: ConsumerId, provider: ProviderId) -> Result<(), Error> {
@@ -46,7 +46,7 @@ impl Host {
                 app::inventories::replace(tx, &world, provider, None, &wanted, version)
             })
             .await
-            .expect("written");
+            .expect("the inventories are replaced");
     }
 
     async fn reserved(&self, provider: ProviderId) -> (i64, i64) {
@@ -55,10 +55,10 @@ impl Host {
                 let sql = "SELECT i.reserved, p.generation FROM inventories i
                     JOIN resource_providers p ON p.id = i.provider_id WHERE i.provider_id = ?1";
                 let row = tx.row(sql, params![provider])?.expect("the inventory exists");
-                Ok((row.int(0)?, row.int(1)?))
+                Ok((row.int("reserved")?, row.int("generation")?))
             })
             .await
-            .expect("read")
+            .expect("the query succeeds")
     }
 }
 
@@ -74,7 +74,7 @@ async fn hosts() -> Vec<(&'static str, Host, kilonova_testkit::Guard)> {
 }
 
 #[tokio::test]
-async fn a_drain_takes_nothing_away_and_gives_nothing_out() {
+async fn a_drained_provider_keeps_its_allocations_and_accepts_no_more() {
     for (name, host, _guard) in hosts().await {
         let (gpu, other) = (spec("gpu", &[("VGPU", 4)], &[]), spec("other", &[("VGPU", 4)], &[]));
         host.report(&[gpu.clone(), other.clone()]).await;
@@ -136,7 +136,7 @@ async fn a_drain_survives_reports_growth_absence_and_operators() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_drain_does_not_bring_back_what_is_gone() {
+async fn the_end_of_a_drain_restores_no_vanished_inventory() {
     for (name, host, _guard) in hosts().await {
         let gpu = spec("gpu", &[("VGPU", 4)], &[]);
         host.report(std::slice::from_ref(&gpu)).await;

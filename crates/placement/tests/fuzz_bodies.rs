@@ -414,7 +414,7 @@ fn bytes(input: &Input, known: &BTreeMap<String, i64>) -> Vec<u8> {
 }
 
 async fn send(api: &Api, input: &Input, known: &Generations) -> u16 {
-    let body = bytes(input, &known.lock().expect("generations"));
+    let body = bytes(input, &known.lock().expect("no input panicked"));
     let request = Request::builder()
         .method(input.write.method)
         .uri(&input.write.path)
@@ -438,7 +438,7 @@ async fn send(api: &Api, input: &Input, known: &Generations) -> u16 {
     }
     let told = answer["resource_provider_generation"].as_i64().or(answer["generation"].as_i64());
     if let (Some(told), Some(uuid)) = (told, input.write.path.split('/').nth(2)) {
-        known.lock().expect("generations").insert(uuid.to_owned(), told);
+        known.lock().expect("no input panicked").insert(uuid.to_owned(), told);
     }
     status
 }
@@ -466,7 +466,7 @@ async fn refresh(api: &Api, known: &Generations) {
         let uuid = provider["uuid"].as_str().unwrap_or_default().to_owned();
         fresh.insert(uuid, provider["generation"].as_i64().unwrap_or_default());
     }
-    *known.lock().expect("generations") = fresh;
+    *known.lock().expect("no input panicked") = fresh;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

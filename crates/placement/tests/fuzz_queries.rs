@@ -140,7 +140,7 @@ fn queries() -> impl Strategy<Value = String> {
 }
 
 #[tokio::test]
-async fn no_query_is_too_strange() {
+async fn no_query_is_a_500() {
     let wanted = std::env::var("KILONOVA_FUZZ").ok().and_then(|n| n.parse().ok());
     let (_, store, _guard) = stores().await.remove(0);
     let api = Api::new(&store);

@@ -27,11 +27,14 @@ async fn claim(store: &Store, world: &World, claim: ledger::Claim) -> Result<(),
 
 async fn release(store: &Store, world: &World, consumer: ConsumerId) {
     let world = world.clone();
-    store.write(move |tx| ledger::release(tx, &world, consumer)).await.expect("released");
+    store
+        .write(move |tx| ledger::release(tx, &world, consumer))
+        .await
+        .expect("the release succeeds");
 }
 
 async fn follow(replica: &World, store: &Store) {
-    replica.follow(store).await.expect("followed");
+    replica.follow(store).await.expect("the poll succeeds");
 }
 
 async fn number(store: &Store, sql: &'static str) -> i64 {
@@ -62,7 +65,7 @@ async fn every_statement_is_accepted_by_both_databases() {
 }
 
 #[tokio::test]
-async fn a_claim_takes_what_fits_and_nothing_more() {
+async fn a_claim_never_exceeds_the_capacity() {
     for (_, store, _guard) in stores().await {
         let world = World::new();
         let host = spec("h1", &[("VCPU", 8)], &[]);
@@ -97,7 +100,7 @@ async fn a_claim_takes_what_fits_and_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_loaded_world_is_the_one_the_hooks_made() {
+async fn a_loaded_world_equals_the_one_that_hooks_updated() {
     for (_, store, _guard) in stores().await {
         let world = World::new();
         let host = spec("h1", &[("VCPU", 8)], &["HW_CPU_X86_AVX2"]);
@@ -106,7 +109,7 @@ async fn a_loaded_world_is_the_one_the_hooks_made() {
             .await
             .expect("the claim succeeds");
         let fresh = World::new();
-        fresh.load(&store).await.expect("loaded");
+        fresh.load(&store).await.expect("the copy is loaded");
         for amount in [3, 4] {
             assert_eq!(room(&fresh, "VCPU", amount), room(&world, "VCPU", amount));
         }
@@ -118,7 +121,7 @@ async fn a_loaded_world_is_the_one_the_hooks_made() {
 async fn a_replica_that_follows_sees_reports_claims_and_removals() {
     for (_, store, _guard) in stores().await {
         let (world, replica) = (World::new(), World::new());
-        replica.load(&store).await.expect("loaded");
+        replica.load(&store).await.expect("the copy is loaded");
         let host = spec("h1", &[("VCPU", 8)], &[]);
         let gpu = spec("h1_gpu0", &[("VGPU", 2)], &[]);
         report(&store, &world, &host, std::slice::from_ref(&gpu)).await;
@@ -130,13 +133,13 @@ async fn a_replica_that_follows_sees_reports_claims_and_removals() {
         report(&store, &world, &host, &[]).await;
         follow(&replica, &store).await;
         assert!(room(&replica, "VGPU", 1).is_empty() && room(&replica, "VCPU", 1).is_empty());
-        let again = replica.follow(&store).await.expect("followed");
+        let again = replica.follow(&store).await.expect("the poll succeeds");
         assert_eq!(again, Followed::Trees(Vec::new()));
     }
 }
 
 #[tokio::test]
-async fn a_report_that_says_nothing_new_writes_nothing() {
+async fn an_unchanged_report_writes_nothing() {
     for (_, store, _guard) in stores().await {
         let world = World::new();
         let host = spec("h1", &[("VCPU", 8)], &["HW_CPU_X86_AVX2"]);
@@ -147,7 +150,7 @@ async fn a_report_that_says_nothing_new_writes_nothing() {
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, notes);
         let sum = "SELECT CAST(SUM(generation) AS BIGINT) FROM resource_providers";
         assert_eq!(number(&store, sum).await, 2);
-        World::forget(&store, i64::MAX).await.expect("forgotten");
+        World::forget(&store, i64::MAX).await.expect("old entries are deleted");
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, 0);
     }
 }
@@ -165,7 +168,7 @@ async fn cost(
 }
 
 #[tokio::test]
-async fn a_report_is_compared_again_once_anything_else_has_changed_its_tree() {
+async fn a_report_is_compared_again_after_another_change_of_its_tree() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let host = spec("h1", &[("VCPU", 8)], &[]);
@@ -179,7 +182,7 @@ async fn a_report_is_compared_again_once_anything_else_has_changed_its_tree() {
         );
         let consumer = ConsumerId::new_v4();
         let both = [(host.id, "VCPU", 1), (gpu.id, "VGPU", 1)];
-        claim(&store, &world, claim_of(consumer, &both)).await.expect("fits");
+        claim(&store, &world, claim_of(consumer, &both)).await.expect("the claim succeeds");
         assert_eq!(
             cost(&store, &world, &host, gpus).await,
             1,
@@ -201,7 +204,7 @@ async fn a_report_is_compared_again_once_anything_else_has_changed_its_tree() {
             "{name}: the next report is one query again"
         );
         let (id, mark) = (gpu.id, |tx: &mut Tx<'_>, id| ledger::mark_drained(tx, id, true));
-        store.write(move |tx| mark(tx, id)).await.expect("marked");
+        store.write(move |tx| mark(tx, id)).await.expect("the drain is marked");
         report(&store, &world, &host, gpus).await;
         assert!(room(&world, "VGPU", 1).is_empty(), "{name}: the report applies the drain");
 
@@ -226,7 +229,7 @@ async fn a_report_is_compared_again_once_anything_else_has_changed_its_tree() {
 }
 
 #[tokio::test]
-async fn a_vanished_device_is_kept_reserved_while_it_is_held() {
+async fn a_vanished_device_stays_reserved_while_it_has_allocations() {
     for (_, store, _guard) in stores().await {
         let world = World::new();
         let host = spec("h1", &[("VCPU", 8)], &[]);
@@ -252,7 +255,7 @@ async fn a_vanished_device_is_kept_reserved_while_it_is_held() {
 }
 
 #[tokio::test]
-async fn the_root_is_found_by_name_and_children_are_not() {
+async fn root_by_name_ignores_children() {
     for (_, store, _guard) in stores().await {
         let world = World::new();
         let host = spec("h1", &[("VCPU", 8)], &[]);
@@ -262,13 +265,13 @@ async fn the_root_is_found_by_name_and_children_are_not() {
                 Ok((ledger::root_by_name(tx, "h1")?, ledger::root_by_name(tx, "gpu0")?))
             })
             .await
-            .expect("read");
+            .expect("the query succeeds");
         assert_eq!(found, (Some(host.id), None));
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_claims_at_once_take_exactly_what_is_there() {
+async fn concurrent_claims_take_exactly_the_capacity() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let mut host = spec("h1", &[("VCPU", 10)], &[]);
@@ -296,7 +299,7 @@ async fn many_claims_at_once_take_exactly_what_is_there() {
         audited(&store).await;
         assert_eq!(room(&world, "VCPU", 1), Vec::<ProviderId>::new(), "{name}");
         let fresh = World::new();
-        fresh.load(&store).await.expect("loaded");
+        fresh.load(&store).await.expect("the copy is loaded");
         for amount in 1..8 {
             assert_eq!(room(&world, "VGPU", amount), room(&fresh, "VGPU", amount), "{name}");
         }

@@ -24,7 +24,7 @@ impl Host {
             .expect("the report is applied");
         audited(&self.store).await;
         let fresh = World::new();
-        fresh.load(&self.store).await.expect("loaded");
+        fresh.load(&self.store).await.expect("the copy is loaded");
         for units in 1..4 {
             assert_eq!(room(&fresh, "VGPU", units), room(&self.world, "VGPU", units));
         }
@@ -44,7 +44,7 @@ impl Host {
             AND class = 'VGPU'";
         let read = move |tx: &mut kilonova_store::Tx<'_>| -> Result<_, Error> {
             let rows = tx.rows(sql, params![id])?;
-            rows.iter().map(|row| Ok((row.id(0)?, row.int(1)?))).collect()
+            rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("used")?))).collect()
         };
         self.store.read(read).await.expect("the query succeeds")
     }
@@ -54,7 +54,7 @@ impl Host {
         let root = self.root.id;
         let sql = "SELECT reserved FROM inventories WHERE provider_id = ?1 AND class = 'VGPU'";
         let read = move |tx: &mut kilonova_store::Tx<'_>| -> Result<_, Error> {
-            Ok(tx.row(sql, params![root])?.map(|row| row.int(0)).transpose()?)
+            Ok(tx.row(sql, params![root])?.map(|row| row.int("reserved")).transpose()?)
         };
         self.store.read(read).await.expect("the query succeeds")
     }
@@ -78,7 +78,7 @@ fn now_without(mut host: Host) -> Host {
 }
 
 #[tokio::test]
-async fn allocations_follow_the_inventory_in_one_commit() {
+async fn allocations_move_with_the_inventory_in_one_commit() {
     for (host, _guard) in hosts(3).await {
         let (one, two) = (host.claims(1).await, host.claims(1).await);
         let host = now_without(host);
@@ -97,7 +97,7 @@ async fn allocations_follow_the_inventory_in_one_commit() {
 }
 
 #[tokio::test]
-async fn who_finds_no_room_stays_until_there_is_some() {
+async fn a_consumer_stays_on_the_root_until_the_children_have_room() {
     for (host, _guard) in hosts(8).await {
         let (large, small) = (host.claims(4).await, host.claims(1).await);
         let host = now_without(host);
@@ -116,7 +116,7 @@ async fn who_finds_no_room_stays_until_there_is_some() {
 }
 
 #[tokio::test]
-async fn one_that_no_child_holds_alone_is_spread() {
+async fn a_consumer_that_no_child_can_hold_alone_is_spread() {
     for (host, _guard) in hosts(8).await {
         let id = host.claims(3).await;
         let host = now_without(host);
@@ -129,7 +129,7 @@ async fn one_that_no_child_holds_alone_is_spread() {
 
 /// An inventory of another class than the children's stays.
 #[tokio::test]
-async fn what_the_children_do_not_offer_stays() {
+async fn a_class_that_no_child_offers_stays() {
     for (host, _guard) in hosts(4).await {
         let id = host.claims(2).await;
         let host = now_without(host);

@@ -57,7 +57,8 @@ const ROUTES: &[(&str, &str, &str)] = &[
 
 fn router(store: &Store, rules: &str) -> Router {
     let own = read(rules).expect("the policy file is valid");
-    let policy = kilonova_placement::policy(&own, Defaults::default()).expect("fine");
+    let policy =
+        kilonova_placement::policy(&own, Defaults::default()).expect("the rules are valid");
     let state = Placement {
         store: store.clone(),
         world: World::new(),
@@ -89,7 +90,7 @@ async fn ask(router: &Router, method: &str, path: &str, roles: &str) -> (StatusC
         "GET" | "DELETE" => request.body(Body::empty()),
         _ => request.header("content-type", "application/json").body(Body::from("no JSON")),
     };
-    let answer = kilonova_testkit::http::send(router, request.expect("a request")).await;
+    let answer = kilonova_testkit::http::send(router, request.expect("the request is valid")).await;
     (answer.status, answer.detail().to_owned())
 }
 
@@ -98,13 +99,13 @@ fn operations() -> BTreeSet<&'static str> {
 }
 
 #[test]
-fn every_operation_has_a_route_here() {
+fn every_operation_has_a_route_in_this_test() {
     let routed: BTreeSet<&str> = ROUTES.iter().map(|(_, _, operation)| *operation).collect();
     assert_eq!(routed, operations());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_route_asks_for_its_operation_and_no_other() {
+async fn each_route_checks_its_own_operation_only() {
     let stores = kilonova_testkit::stores(&[MIGRATIONS]).await;
     let (_, store, _guard) = &stores[0];
     for (method, path, operation) in ROUTES {

@@ -7,7 +7,7 @@ use crate::common::http::Api;
 use crate::common::{audited, room, spec, stores};
 
 #[tokio::test]
-async fn the_version_document_needs_no_token() {
+async fn the_version_document_requires_no_token() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let answer = api.send("GET", "/", &[], None).await.is(200);
@@ -17,7 +17,7 @@ async fn the_version_document_needs_no_token() {
 }
 
 #[tokio::test]
-async fn versions_are_negotiated_in_placements_words() {
+async fn version_negotiation_has_upstreams_messages() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let ask = |version: &'static str| {
@@ -41,7 +41,7 @@ async fn versions_are_negotiated_in_placements_words() {
 }
 
 #[tokio::test]
-async fn providers_are_made_found_renamed_moved_and_removed() {
+async fn providers_are_created_found_renamed_moved_and_deleted() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[]).await;
@@ -82,7 +82,7 @@ async fn providers_are_made_found_renamed_moved_and_removed() {
 }
 
 #[tokio::test]
-async fn a_provider_is_shown_as_its_version_shows_it() {
+async fn a_providers_view_depends_on_the_version() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let body = json!({"name": "old", "uuid": "5294F72633D5472ABEF19E19BB41626D"});
@@ -103,7 +103,7 @@ async fn a_provider_is_shown_as_its_version_shows_it() {
 }
 
 #[tokio::test]
-async fn inventories_follow_the_generation_and_the_usage() {
+async fn inventory_writes_check_generation_and_usage() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[("VCPU", 4), ("DISK_GB", 10)]).await;
@@ -128,7 +128,9 @@ async fn inventories_follow_the_generation_and_the_usage() {
         assert!(unknown.detail().contains("No such resource class CUSTOM_X."));
         api.ask("PUT", "/resource_classes/CUSTOM_X", None).await.is(201);
         let made = api.post(&path, body.clone()).await.is(201);
-        assert!(made.headers["location"].to_str().expect("text").ends_with("/CUSTOM_X"));
+        assert!(
+            made.headers["location"].to_str().expect("the header is text").ends_with("/CUSTOM_X")
+        );
         api.post(&path, body).await.is(409);
         assert_eq!(room(&api.world, "CUSTOM_X", 1).len(), 1);
         assert_eq!(room(&api.world, "VCPU", 1).len(), 0);
@@ -206,7 +208,7 @@ async fn traits_and_aggregates_of_a_provider() {
 }
 
 #[tokio::test]
-async fn classes_are_renamed_by_old_clients_wherever_they_are_used() {
+async fn a_renamed_class_is_renamed_in_inventories_and_allocations() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         api.post("/resource_classes", json!({"name": "CUSTOM_OLD"})).await.is(201);
@@ -228,7 +230,7 @@ async fn classes_are_renamed_by_old_clients_wherever_they_are_used() {
 }
 
 #[tokio::test]
-async fn listings_filter_by_what_a_provider_has_itself() {
+async fn list_filters_consider_each_provider_by_itself() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let a = api.provider("a", None, &[("VCPU", 4)]).await;
@@ -261,7 +263,7 @@ async fn listings_filter_by_what_a_provider_has_itself() {
 }
 
 #[tokio::test]
-async fn only_admins_and_services_may_and_bodies_come_after_that() {
+async fn policy_is_checked_before_the_body() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let headers = [("x-auth-token", "joe"), ("openstack-api-version", "placement 1.39")];
@@ -286,7 +288,7 @@ async fn only_admins_and_services_may_and_bodies_come_after_that() {
 }
 
 #[tokio::test]
-async fn a_host_report_respects_what_operators_set_by_hand() {
+async fn a_host_report_preserves_the_operators_settings() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let host = spec("h1", &[("VCPU", 8)], &["HW_CPU_X86_AVX2"]);

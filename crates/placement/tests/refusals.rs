@@ -8,7 +8,7 @@ use crate::common::http::Api;
 use crate::common::stores;
 
 #[tokio::test]
-async fn names_are_there_or_do_not_filter() {
+async fn an_empty_name_is_refused_in_a_body_and_ignored_in_a_query() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let host = api.provider("host", None, &[]).await;
@@ -27,7 +27,7 @@ async fn names_are_there_or_do_not_filter() {
 
 /// osc-placement prints the text after the last newline of `detail`.
 #[tokio::test]
-async fn what_the_client_prints_of_a_refusal_says_what_is_wrong() {
+async fn the_line_that_osc_placement_prints_names_the_error() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let host = api.provider("host", None, &[("VCPU", 4)]).await;
@@ -81,7 +81,7 @@ async fn a_ratio_too_large_for_the_arithmetic_is_refused_on_both_sides_of_zero()
 }
 
 #[tokio::test]
-async fn the_error_nearest_to_the_top_is_told() {
+async fn the_error_nearest_to_the_root_is_reported() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         for (path, body, told) in [
@@ -111,7 +111,7 @@ async fn the_error_nearest_to_the_top_is_told() {
 }
 
 #[tokio::test]
-async fn the_list_form_of_allocations_takes_whole_uuids() {
+async fn the_list_form_of_allocations_requires_uuids_with_dashes() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         let host = api.provider("host", None, &[("VCPU", 4)]).await;
@@ -131,7 +131,7 @@ async fn the_list_form_of_allocations_takes_whole_uuids() {
 }
 
 #[tokio::test]
-async fn faults_are_pages_for_browsers_and_say_which_versions_there_are() {
+async fn faults_are_html_for_browsers_and_name_the_versions() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
         for (accept, wanted) in
@@ -139,7 +139,7 @@ async fn faults_are_pages_for_browsers_and_say_which_versions_there_are() {
         {
             let headers = [("x-auth-token", "admin"), ("accept", accept)];
             let answer = api.send("GET", "/nothing", &headers, None).await.is(404);
-            let shown = answer.headers[header::CONTENT_TYPE].to_str().expect("text");
+            let shown = answer.headers[header::CONTENT_TYPE].to_str().expect("the header is text");
             assert!(shown.starts_with(wanted), "{accept}: {shown}");
         }
         let headers = [("openstack-api-version", "placement 1.99")];

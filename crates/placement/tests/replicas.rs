@@ -43,7 +43,7 @@ fn content(world: &World) -> Content {
 
 async fn fresh(store: &Store) -> Content {
     let world = World::new();
-    world.load(store).await.expect("loaded");
+    world.load(store).await.expect("the copy is loaded");
     content(&world)
 }
 
@@ -62,7 +62,10 @@ async fn claim(store: &Store, world: &World, claim: ledger::Claim) -> Result<(),
 
 async fn release(store: &Store, world: &World, consumer: ConsumerId) {
     let world = world.clone();
-    store.write(move |tx| ledger::release(tx, &world, consumer)).await.expect("released");
+    store
+        .write(move |tx| ledger::release(tx, &world, consumer))
+        .await
+        .expect("the release succeeds");
 }
 
 fn forest(hosts: usize) -> Vec<(ProviderSpec, ProviderSpec)> {
@@ -75,11 +78,11 @@ fn forest(hosts: usize) -> Vec<(ProviderSpec, ProviderSpec)> {
 
 /// Both sides write while both follow. In the end both copies equal a fresh load.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_worlds_come_to_the_same_picture() {
+async fn two_worlds_converge() {
     for (name, store, _guard) in stores().await {
         let worlds = [World::new(), World::new()];
         for world in &worlds {
-            world.load(&store).await.expect("loaded");
+            world.load(&store).await.expect("the copy is loaded");
         }
         let hosts = Arc::new(forest(6));
         for (n, (root, card)) in hosts.iter().enumerate() {
@@ -92,7 +95,7 @@ async fn two_worlds_come_to_the_same_picture() {
                 let (world, store, busy) = (world.clone(), store.clone(), Arc::clone(&busy));
                 tokio::spawn(async move {
                     while busy.load(Ordering::Relaxed) {
-                        world.follow(&store).await.expect("followed");
+                        world.follow(&store).await.expect("the poll succeeds");
                         tokio::time::sleep(Duration::from_millis(3)).await;
                     }
                 })
@@ -114,10 +117,10 @@ async fn two_worlds_come_to_the_same_picture() {
         }
         let wanted = fresh(&store).await;
         for world in &worlds {
-            world.follow(&store).await.expect("followed");
+            world.follow(&store).await.expect("the poll succeeds");
             assert_eq!(content(world), wanted, "{name}");
             assert_eq!(
-                world.follow(&store).await.expect("followed"),
+                world.follow(&store).await.expect("the poll succeeds"),
                 Followed::Trees(Vec::new()),
                 "{name}: no entry is unseen"
             );
@@ -159,9 +162,9 @@ async fn write_a_while(
 async fn own_commits_are_not_read_again() {
     for (name, store, _guard) in stores().await {
         let (mine, other) = (World::new(), World::new());
-        mine.load(&store).await.expect("loaded");
-        other.load(&store).await.expect("loaded");
-        mine.follow(&store).await.expect("followed");
+        mine.load(&store).await.expect("the copy is loaded");
+        other.load(&store).await.expect("the copy is loaded");
+        mine.follow(&store).await.expect("the poll succeeds");
         let (root, card) = forest(1).remove(0);
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 1)]))
@@ -177,7 +180,7 @@ async fn own_commits_are_not_read_again() {
 
 /// A provider is deleted and created again with its old id between two polls.
 #[tokio::test]
-async fn a_new_provider_with_an_old_id_is_new() {
+async fn a_provider_recreated_with_its_id_replaces_the_old_one() {
     for (name, store, _guard) in stores().await {
         let (mine, other) = (World::new(), World::new());
         let (root, card) = forest(1).remove(0);
@@ -186,25 +189,25 @@ async fn a_new_provider_with_an_old_id_is_new() {
         for _ in 0..3 {
             let parts = [(card.id, "VGPU", 5)];
             claim(&store, &mine, claim_of(consumer, &parts)).await.expect("the claim succeeds");
-            other.load(&store).await.expect("loaded");
+            other.load(&store).await.expect("the copy is loaded");
             release(&store, &mine, consumer).await;
         }
         assert!(room(&other, "VGPU", 4).is_empty());
         report(&store, &mine, &root, &[]).await;
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
-        other.follow(&store).await.expect("followed");
+        other.follow(&store).await.expect("the poll succeeds");
         assert_eq!(room(&other, "VGPU", 8), vec![card.id], "{name}");
         assert_eq!(content(&other), fresh(&store).await, "{name}");
     }
 }
 
 #[tokio::test]
-async fn a_claim_on_an_old_picture_is_refused_and_leaves_nothing() {
+async fn a_claim_on_a_stale_snapshot_is_refused_and_leaves_nothing() {
     for (_, store, _guard) in stores().await {
         let (mine, stale) = (World::new(), World::new());
         let (root, card) = forest(1).remove(0);
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
-        stale.load(&store).await.expect("loaded");
+        stale.load(&store).await.expect("the copy is loaded");
         let all = [(card.id, "VGPU", 8)];
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &all))
             .await
@@ -214,7 +217,7 @@ async fn a_claim_on_an_old_picture_is_refused_and_leaves_nothing() {
         let error = claim(&store, &stale, late).await.expect_err("the provider is full");
         assert!(matches!(error, Error::Capacity { .. }) && error.no_longer_fits(), "{error}");
         audited(&store).await;
-        stale.follow(&store).await.expect("followed");
+        stale.follow(&store).await.expect("the poll succeeds");
         assert!(room(&stale, "VGPU", 1).is_empty());
         assert_eq!(content(&stale), fresh(&store).await);
     }
@@ -222,16 +225,16 @@ async fn a_claim_on_an_old_picture_is_refused_and_leaves_nothing() {
 
 /// A copy misses entries that were deleted: it loads everything once.
 #[tokio::test]
-async fn a_replica_that_was_away_too_long_loads_again() {
+async fn a_replica_that_missed_deleted_entries_loads_everything() {
     for (name, store, _guard) in stores().await {
         let (mine, away) = (World::new(), World::new());
-        away.load(&store).await.expect("loaded");
-        away.follow(&store).await.expect("followed");
+        away.load(&store).await.expect("the copy is loaded");
+        away.follow(&store).await.expect("the poll succeeds");
         let hosts = forest(3);
         for (root, card) in &hosts {
             report(&store, &mine, root, std::slice::from_ref(card)).await;
         }
-        while World::forget(&store, i64::MAX).await.expect("forgotten") {}
+        while World::forget(&store, i64::MAX).await.expect("old entries are deleted") {}
         let (root, card) = &hosts[0];
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(root.id, "VCPU", 3)]))
             .await
@@ -245,7 +248,7 @@ async fn a_replica_that_was_away_too_long_loads_again() {
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 3)]))
             .await
             .expect("the claim succeeds");
-        let news = away.follow(&store).await.expect("followed");
+        let news = away.follow(&store).await.expect("the poll succeeds");
         assert!(matches!(&news, Followed::Trees(t) if t.contains(&root.id)), "{name}: {news:?}");
         assert_eq!(content(&away), fresh(&store).await);
     }
@@ -253,13 +256,13 @@ async fn a_replica_that_was_away_too_long_loads_again() {
 
 /// An open transaction of another session holds the horizon back, but does not delay entries.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn an_open_transaction_delays_nobody() {
+async fn an_open_transaction_delays_no_entry() {
     let migrations = kilonova_placement::MIGRATIONS;
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[migrations]).await else {
         return;
     };
     let (mine, other) = (World::new(), World::new());
-    other.load(&store).await.expect("loaded");
+    other.load(&store).await.expect("the copy is loaded");
     let (root, card) = forest(1).remove(0);
     let (open, close) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let slow = {
@@ -288,13 +291,13 @@ async fn an_open_transaction_delays_nobody() {
     }
     report(&store, &mine, &root, std::slice::from_ref(&card)).await;
     let news = Followed::Trees(vec![root.id]);
-    assert_eq!(other.follow(&store).await.expect("followed"), news);
+    assert_eq!(other.follow(&store).await.expect("the poll succeeds"), news);
     assert_eq!(room(&other, "VGPU", 8), vec![card.id]);
     let nothing = Followed::Trees(Vec::new());
-    assert_eq!(other.follow(&store).await.expect("followed"), nothing);
+    assert_eq!(other.follow(&store).await.expect("the poll succeeds"), nothing);
     close.store(true, Ordering::SeqCst);
-    slow.1.await.expect("it ends").expect("it commits");
+    slow.1.await.expect("the task does not panic").expect("the slow transaction commits");
     let news = Followed::Trees(vec![slow.0]);
-    assert_eq!(other.follow(&store).await.expect("followed"), news);
+    assert_eq!(other.follow(&store).await.expect("the poll succeeds"), news);
     assert_eq!(content(&other), fresh(&store).await);
 }

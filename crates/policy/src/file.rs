@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_policy_is_refused_with_its_line() {
+    fn an_invalid_policy_is_refused_with_its_line() {
         for (text, line, why) in [
             ("- a\n", 1, "mapping"),
             ("a: '@'\nb: !\n", 2, "must be quoted"),

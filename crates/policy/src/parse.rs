@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_rules_are_named() {
         for (text, why) in [
             ("role:a role:b", "two checks follow each other"),
             ("role:a and", "expected a check at the end"),

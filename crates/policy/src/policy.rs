@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_defaults_pass_only_where_they_are_kept() {
+    fn old_defaults_apply_only_if_enabled() {
         let (new, old) = (
             build("", true).expect("the policy is valid"),
             build("", false).expect("the policy is valid"),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_its_name() {
+    fn rules_that_cannot_work_are_refused_by_name() {
         for (text, said) in [
             ("shop:lsit: '@'", "shop:lsit (line 1) is neither an operation"),
             ("shop:list: rule:raeder", "rule shop:list needs rule:raeder"),

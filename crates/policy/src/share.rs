@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_goes_to_the_services_that_have_it_and_a_helper_to_those_that_use_it() {
+    fn a_rule_applies_to_services_that_define_it_and_a_helper_to_its_users() {
         let text = "shop:list: rule:a\na: rule:b or role:x\nb: '@'\nget_thing: rule:b\nadmin: '!'";
         let expected = Ok(vec![
             vec!["shop:list".into(), "a".into(), "b".into(), "admin".into()],
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nobodys_is_refused_with_its_file_and_line() {
+    fn an_unused_rule_is_refused_with_its_file_and_line() {
         for (text, said) in [
             ("get_thnig: '@'", "p.yaml: get_thnig (line 1) is not a rule of any service"),
             ("admin: '@'\nshop:lsit: '@'", "p.yaml: shop:lsit (line 2) is neither an operation"),

@@ -1,5 +1,12 @@
 //! Any text is either a policy or an error, and any policy can be evaluated.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 use kilonova_policy::{Credentials, Defaults, Policy, Rule, Scope, parse, read};
 use proptest::prelude::*;
 
@@ -76,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_read_is_written_as_it_was_meant(text in expression()) {
+    fn a_parsed_rule_prints_with_the_same_meaning(text in expression()) {
         if let Ok(check) = parse(&text) {
             prop_assert_eq!(parse(&check.to_string()), Ok(check.clone()), "{}", check);
         }

@@ -46,9 +46,9 @@ mod tests {
 
     #[test]
     fn notifications_arrive_by_path_and_by_name() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("notify");
-        let there = UnixDatagram::bind(&path).expect("a socket");
+        let there = UnixDatagram::bind(&path).expect("the socket is bound");
         send(path.as_os_str(), "READY=1").expect("it is sent");
         let mut heard = [0; 64];
         let length = there.recv(&mut heard).expect("it arrives");

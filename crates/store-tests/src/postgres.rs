@@ -69,7 +69,7 @@ pub(crate) async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> 
             tx.execute(&prepare, &[])?;
             let lines = tx.rows(&explain, &[])?;
             tx.execute(&deallocate, &[])?;
-            lines.iter().map(|row| row.string(0)).collect::<Result<_, Error>>()
+            lines.iter().map(|row| row.string("QUERY PLAN")).collect::<Result<_, Error>>()
         })
         .await?;
     Ok(read(&lines))

@@ -12,7 +12,7 @@ pub(crate) async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> 
         .read(move |tx| {
             tx.rows(&explain, &nothing)?
                 .iter()
-                .map(|row| row.string(3))
+                .map(|row| row.string("detail"))
                 .collect::<Result<_, Error>>()
         })
         .await?;

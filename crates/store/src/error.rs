@@ -17,7 +17,7 @@ pub enum Error {
     /// A unique key already has this value.
     #[error("unique key violated: {0}")]
     Unique(String),
-    /// A referenced row was to be deleted, or a reference names no row.
+    /// A statement would delete a referenced row, or its reference names no row.
     #[error("foreign key violated: {0}")]
     Reference(String),
     /// The database requires the transaction to run again; the store does so itself.
@@ -41,30 +41,30 @@ pub enum Error {
     Dead,
 }
 
-/// The class of an error, which determines the response.
+/// The severity of an error, which determines the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub enum Severity {
     /// The disk is full.
-    Full,
-    /// Temporary: the same request may succeed later.
-    Passing,
-    /// Permanent: a bug, or a database that needs repair.
-    Lasting,
+    DiskFull,
+    /// The same request may succeed later.
+    Temporary,
+    /// A bug, or a database that needs repair.
+    Permanent,
 }
 
 impl Error {
-    /// The class of this error.
-    pub fn trouble(&self) -> Trouble {
+    /// The severity of this error.
+    pub fn severity(&self) -> Severity {
         match self {
-            Self::Full(_) => Trouble::Full,
-            Self::Unavailable(_) | Self::Retry(_) => Trouble::Passing,
+            Self::Full(_) => Severity::DiskFull,
+            Self::Unavailable(_) | Self::Retry(_) => Severity::Temporary,
             Self::Open(_)
             | Self::Migration { .. }
             | Self::Unique(_)
             | Self::Reference(_)
             | Self::Shape(_)
             | Self::Other(_)
-            | Self::Dead => Trouble::Lasting,
+            | Self::Dead => Severity::Permanent,
         }
     }
 

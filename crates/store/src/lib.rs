@@ -28,11 +28,11 @@ use std::sync::Arc;
 use postgres::Lane;
 use work::{Outcome, Work, erase};
 
-pub use error::{Error, Trouble};
+pub use error::{Error, Severity};
 pub use migrate::Migration;
 pub use tx::Tx;
 pub use url::DatabaseUrl;
-pub use value::{Row, Value};
+pub use value::{Column, Row, Value};
 pub use work::Pending;
 
 /// Builds the parameter list of a statement: `params![id, name, None::<i64>]`.

@@ -38,7 +38,9 @@ pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), E
 }
 
 pub(crate) async fn applied(store: &Store) -> Result<Vec<String>, Error> {
-    store.read(|tx| tx.rows(APPLIED, params![])?.iter().map(|row| row.string(0)).collect()).await
+    store
+        .read(|tx| tx.rows(APPLIED, params![])?.iter().map(|row| row.string("name")).collect())
+        .await
 }
 
 fn apply(tx: &mut Tx<'_>, migration: Migration, position: i64) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! Parameters and rows in the four types common to both databases.
 
+use std::sync::Arc;
+
 use crate::Error;
 
 /// A parameter or a column.
@@ -66,91 +68,120 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
+/// The column names of a result, shared by its rows.
+pub(crate) type Names = Arc<[Box<str>]>;
+
 /// One row of a result.
 #[derive(Debug, Clone)]
-pub struct Row(pub(crate) Vec<Value>);
+pub struct Row {
+    pub(crate) names: Names,
+    pub(crate) values: Vec<Value>,
+}
+
+/// A column of a result: its name, or its position where a statement returns a single column
+/// without a name (`COUNT(*)`).
+pub trait Column: Copy + std::fmt::Display {
+    /// The position in a row with these names.
+    fn position(self, names: &[Box<str>]) -> Option<usize>;
+}
+
+impl Column for &str {
+    fn position(self, names: &[Box<str>]) -> Option<usize> {
+        names.iter().position(|name| **name == *self)
+    }
+}
+
+impl Column for usize {
+    fn position(self, names: &[Box<str>]) -> Option<usize> {
+        (self < names.len()).then_some(self)
+    }
+}
 
 impl Row {
-    fn at(&self, index: usize) -> Result<&Value, Error> {
-        self.0.get(index).ok_or_else(|| Error::Shape(format!("no column {index}")))
+    fn at(&self, column: impl Column) -> Result<&Value, Error> {
+        let position = column.position(&self.names);
+        position
+            .and_then(|position| self.values.get(position))
+            .ok_or_else(|| Error::Shape(format!("no column {column} among {:?}", self.names)))
     }
 
     /// An integer column.
     ///
     /// # Errors
     /// [`Error::Shape`] if the column is absent, NULL or of another type; also for all accessors.
-    pub fn int(&self, index: usize) -> Result<i64, Error> {
-        match self.at(index)? {
+    pub fn int(&self, column: impl Column) -> Result<i64, Error> {
+        match self.at(column)? {
             Value::Int(value) => Ok(*value),
-            other => Err(Error::Shape(format!("column {index} is {other:?}, not an integer"))),
+            other => Err(Error::Shape(format!("column {column} is {other:?}, not an integer"))),
         }
     }
 
     /// An integer column that may be NULL.
-    pub fn int_opt(&self, index: usize) -> Result<Option<i64>, Error> {
-        match self.at(index)? {
+    pub fn int_opt(&self, column: impl Column) -> Result<Option<i64>, Error> {
+        match self.at(column)? {
             Value::Null => Ok(None),
-            _ => self.int(index).map(Some),
+            _ => self.int(column).map(Some),
         }
     }
 
     /// A boolean stored as 0 or 1.
-    pub fn bool(&self, index: usize) -> Result<bool, Error> {
-        Ok(self.int(index)? != 0)
+    pub fn bool(&self, column: impl Column) -> Result<bool, Error> {
+        Ok(self.int(column)? != 0)
     }
 
     /// A floating-point column; integers are converted.
-    pub fn real(&self, index: usize) -> Result<f64, Error> {
-        match self.at(index)? {
+    pub fn real(&self, column: impl Column) -> Result<f64, Error> {
+        match self.at(column)? {
             Value::Real(value) => Ok(*value),
             Value::Int(value) => Ok(*value as f64),
-            other => Err(Error::Shape(format!("column {index} is {other:?}, not a number"))),
+            other => Err(Error::Shape(format!("column {column} is {other:?}, not a number"))),
         }
     }
 
     /// A text column.
-    pub fn text(&self, index: usize) -> Result<&str, Error> {
-        match self.at(index)? {
+    pub fn text(&self, column: impl Column) -> Result<&str, Error> {
+        match self.at(column)? {
             Value::Text(value) => Ok(value),
-            other => Err(Error::Shape(format!("column {index} is {other:?}, not a text"))),
+            other => Err(Error::Shape(format!("column {column} is {other:?}, not a text"))),
         }
     }
 
     /// A text column that may be NULL.
-    pub fn text_opt(&self, index: usize) -> Result<Option<&str>, Error> {
-        match self.at(index)? {
+    pub fn text_opt(&self, column: impl Column) -> Result<Option<&str>, Error> {
+        match self.at(column)? {
             Value::Null => Ok(None),
-            _ => self.text(index).map(Some),
+            _ => self.text(column).map(Some),
         }
     }
 
     /// A text column, owned.
-    pub fn string(&self, index: usize) -> Result<String, Error> {
-        self.text(index).map(str::to_owned)
+    pub fn string(&self, column: impl Column) -> Result<String, Error> {
+        self.text(column).map(str::to_owned)
     }
 
     /// A text column that may be NULL, owned.
-    pub fn string_opt(&self, index: usize) -> Result<Option<String>, Error> {
-        Ok(self.text_opt(index)?.map(str::to_owned))
+    pub fn string_opt(&self, column: impl Column) -> Result<Option<String>, Error> {
+        Ok(self.text_opt(column)?.map(str::to_owned))
     }
 
     /// A typed uuid stored as text.
     pub fn id<K: newtype_uuid::TypedUuidKind>(
         &self,
-        index: usize,
+        column: impl Column,
     ) -> Result<newtype_uuid::TypedUuid<K>, Error> {
-        let text = self.text(index)?;
-        text.parse().map_err(|_| Error::Shape(format!("column {index} holds {text:?}, not a uuid")))
+        let text = self.text(column)?;
+        text.parse()
+            .map_err(|_| Error::Shape(format!("column {column} holds {text:?}, not a uuid")))
     }
 
     /// A typed uuid that may be NULL.
     pub fn id_opt<K: newtype_uuid::TypedUuidKind>(
         &self,
-        index: usize,
+        column: impl Column,
     ) -> Result<Option<newtype_uuid::TypedUuid<K>>, Error> {
-        match self.at(index)? {
+        match self.at(column)? {
             Value::Null => Ok(None),
-            _ => self.id(index).map(Some),
+            _ => self.id(column).map(Some),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use kilonova_store::{DatabaseUrl, Error, Migration, Store, Trouble, Tx, params};
+use kilonova_store::{DatabaseUrl, Error, Migration, Severity, Store, Tx, params};
 
 const ROWS: Migration = Migration {
     name: "test-001-rows",
@@ -86,7 +86,7 @@ async fn group(store: &Store) -> Vec<Result<(), Error>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_acknowledged_is_there_and_nothing_else() {
+async fn exactly_the_acknowledged_writes_exist() {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let (mut full, mut shared, mut fine) = (0, 0, 0);
     for room in 0..45 {
@@ -112,10 +112,10 @@ async fn what_is_acknowledged_is_there_and_nothing_else() {
                 }
                 Err(error) => {
                     assert_eq!((parts, notes), (0, 0), "{when}");
-                    match error.trouble() {
-                        Trouble::Full => full += 1,
-                        Trouble::Passing => shared += 1,
-                        Trouble::Lasting => panic!("{when}"),
+                    match error.severity() {
+                        Severity::DiskFull => full += 1,
+                        Severity::Temporary => shared += 1,
+                        Severity::Permanent => panic!("{when}"),
                     }
                 }
             }
@@ -137,12 +137,12 @@ async fn rows_of(store: &Store, job: i64) -> (i64, i64) {
         let parts = count(tx, "SELECT COUNT(*) FROM parts WHERE job = ?1")?;
         Ok::<_, Error>((parts, count(tx, "SELECT COUNT(*) FROM notes WHERE job = ?1")?))
     });
-    read.await.expect("counted")
+    read.await.expect("the count succeeds")
 }
 
 /// Writes beyond the queue's limit are refused with an explanation, and every write is answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_is_a_passing_trouble() {
+async fn a_full_queue_is_a_temporary_error() {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let url = DatabaseUrl::Sqlite(directory.path().join("queue.db"));
     let store = Store::open(&url).await.expect("the store opens");
@@ -173,7 +173,7 @@ async fn a_full_queue_is_a_passing_trouble() {
     let mut refused = 0;
     for job in jobs {
         if let Err(error) = job.await.expect("the job does not panic") {
-            assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+            assert_eq!(error.severity(), Severity::Temporary, "{error}");
             refused += 1;
         }
     }
@@ -182,7 +182,7 @@ async fn a_full_queue_is_a_passing_trouble() {
 
 /// Another process has locked the database: no write can begin, and every write is answered.
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_cannot_begin_is_answered() {
+async fn a_transaction_that_cannot_begin_fails() {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let path = directory.path().join("held.db");
     let store = Store::open(&DatabaseUrl::Sqlite(path.clone())).await.expect("the store opens");
@@ -191,14 +191,14 @@ async fn whoever_cannot_begin_is_answered() {
     let other = rusqlite::Connection::open(&path).expect("the file opens");
     other.execute_batch("BEGIN IMMEDIATE").expect("the lock is taken");
     let error = store.write(|tx| work(tx, 1)).await.expect_err("another process has the lock");
-    assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+    assert_eq!(error.severity(), Severity::Temporary, "{error}");
     assert!(error.to_string().contains("locked"), "{error}");
     other.execute_batch("COMMIT").expect("the lock is released");
     drop(other);
     // The error is temporary: a client that retries succeeds.
     let served = async {
         while let Err(error) = store.write(|tx| work(tx, 1)).await {
-            assert_eq!(error.trouble(), Trouble::Passing, "{error}");
+            assert_eq!(error.severity(), Severity::Temporary, "{error}");
         }
     };
     tokio::time::timeout(Duration::from_secs(60), served).await.expect("the retry succeeds");

@@ -1,6 +1,13 @@
 //! The tests of this crate that need a database.
 
-mod doubt;
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod full;
+mod invisible_conflicts;
 mod readers;
 mod statistics;

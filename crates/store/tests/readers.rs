@@ -1,18 +1,18 @@
-//! A reader of SQLite that cannot be opened: for a while, as far as anybody can tell.
+//! A reader of SQLite that cannot be opened counts as temporarily unavailable.
 
-use kilonova_store::{DatabaseUrl, Error, Migration, Store, Trouble, params};
+use kilonova_store::{DatabaseUrl, Error, Migration, Severity, Store, params};
 
 const TABLE: &[Migration] = &[Migration { name: "t-1", sql: "CREATE TABLE t (n BIGINT);" }];
 
 #[tokio::test]
 async fn a_reader_that_cannot_be_opened_is_trouble_that_passes() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (here, away) = (folder.path().join("here"), folder.path().join("away"));
-    std::fs::create_dir(&here).expect("a folder");
+    std::fs::create_dir(&here).expect("a temporary directory is created");
     let url = DatabaseUrl::Sqlite(here.join("kilonova.db"));
-    let store = Store::open(&url).await.expect("opens");
-    store.migrate(TABLE).await.expect("migrates");
-    // Each of these takes a reader while the first still has the one that is open.
+    let store = Store::open(&url).await.expect("the store opens");
+    store.migrate(TABLE).await.expect("the migration succeeds");
+    // Each of these needs a new reader, because the first still uses the open one.
     let count = |store: Store| async move {
         store.read(|tx| Ok::<_, Error>(tx.rows("SELECT n FROM t", params![])?.len())).await
     };
@@ -32,12 +32,12 @@ async fn a_reader_that_cannot_be_opened_is_trouble_that_passes() {
     })
     .await
     .expect("the first has its reader");
-    std::fs::rename(&here, &away).expect("moves");
+    std::fs::rename(&here, &away).expect("the directory is renamed");
     let refused = count(store.clone()).await.expect_err("the file is not where it was");
-    assert_eq!(refused.trouble(), Trouble::Passing, "{refused}");
+    assert_eq!(refused.severity(), Severity::Temporary, "{refused}");
     assert!(refused.to_string().contains("cannot open the database"), "{refused}");
-    std::fs::rename(&away, &here).expect("moves back");
-    assert_eq!(count(store).await.expect("readable again"), 0);
+    std::fs::rename(&away, &here).expect("the directory is renamed back");
+    assert_eq!(count(store).await.expect("the table is readable again"), 0);
     wait.wait();
-    first.await.expect("no panic").expect("the first ends well");
+    first.await.expect("the first reader does not panic").expect("the first read succeeds");
 }

@@ -1,4 +1,4 @@
-//! SQLite plans without statistics, even in a database where somebody has run `ANALYZE`.
+//! SQLite plans without statistics, even after `ANALYZE` has run in the database.
 
 use kilonova_store::{DatabaseUrl, Error, Migration, Store};
 
@@ -8,7 +8,7 @@ const ROWS: Migration = Migration {
 };
 
 #[tokio::test]
-async fn what_analyze_left_is_dropped() {
+async fn statistics_of_analyze_are_dropped() {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let path = directory.path().join("analyzed.db");
     let url = DatabaseUrl::Sqlite(path.clone());
@@ -28,5 +28,8 @@ async fn what_analyze_left_is_dropped() {
     let store = Store::open(&url).await.expect("the store opens again");
     assert_eq!(count(&other), 0);
     let rows = store.read(|tx| tx.rows("SELECT id FROM rows_", &[])).await;
-    assert_eq!(rows.map_err(|error: Error| error.to_string()).expect("readable").len(), 3);
+    assert_eq!(
+        rows.map_err(|error: Error| error.to_string()).expect("the rows are readable").len(),
+        3
+    );
 }

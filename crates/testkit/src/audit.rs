@@ -1,5 +1,5 @@
-//! Runs audits: statements that return the rows that break a rule of a ledger. Each service brings
-//! its own statements.
+//! Runs audits: statements that return the rows that break a rule of a ledger, in a column
+//! `broken`. Each service brings its own statements.
 
 use kilonova_store::{Error, Store};
 
@@ -16,7 +16,7 @@ pub async fn broken(
         let mut broken = Vec::new();
         for (rule, sql) in &rules {
             for row in tx.rows(sql, &[])? {
-                broken.push(format!("{rule}: {}", row.string(0)?));
+                broken.push(format!("{rule}: {}", row.string("broken")?));
             }
         }
         Ok::<_, Error>(broken)

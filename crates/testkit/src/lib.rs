@@ -4,6 +4,13 @@
 //! databases; `make test` starts one. Each call gets a database of its own, copied from one that
 //! was migrated once: creating a hundred tables takes half the time of a small test.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 pub mod audit;
 pub mod http;
 mod skip;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jsonschema::Validator;
-use kilonova_compute::microversions::{MAX, MIN};
+use kilonova_compute_app::microversions::{MAX, MIN};
 use kilonova_wire::time;
 use serde_json::{Value, json};
 

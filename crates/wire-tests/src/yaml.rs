@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_refused() {
+    fn invalid_yaml_is_refused() {
         assert!(super::read("a: [1").is_err());
         assert!(super::read("a: *b").is_err());
     }

@@ -4,7 +4,7 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use kilonova_ids::RequestId;
 
-use crate::Fault;
+use crate::{Fault, Refusal};
 
 /// The caller of a request.
 #[derive(Debug, Clone, Default)]
@@ -66,11 +66,11 @@ impl Context {
     ///
     /// # Errors
     /// 403 naming `policy`.
-    pub fn require_admin(&self, policy: &str) -> Result<(), Fault> {
+    pub fn require_admin(&self, policy: &str) -> Result<(), Refusal> {
         if self.is_admin() {
             return Ok(());
         }
-        Err(Fault::forbidden(format!("Policy doesn't allow {policy} to be performed.")))
+        Err(Refusal::forbidden(format!("Policy doesn't allow {policy} to be performed.")))
     }
 }
 

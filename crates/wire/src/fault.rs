@@ -5,6 +5,8 @@ use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
+use crate::refusal::{IntoRefusal, Kind, Refusal};
+
 /// An error answer.
 #[derive(Debug, Clone)]
 pub struct Fault {
@@ -74,33 +76,7 @@ impl Fault {
 
     /// 500 with a fixed message; the cause is only logged.
     pub fn internal(cause: impl std::fmt::Display) -> Self {
-        let mut fault = Self::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "An unexpected error prevented the server from fulfilling your request. \
-             Give the request id of this answer to the operator.",
-        );
-        fault.internal = Some(cause.to_string());
-        fault
-    }
-
-    /// 503 with a fixed message: a dependency is unavailable or overloaded, and a retry may succeed. The
-    /// cause is only logged.
-    pub fn unavailable(cause: impl std::fmt::Display) -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The service is overloaded or cannot reach its database. Try again shortly.",
-        )
-        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
-        .with_internal(cause)
-    }
-
-    /// 507: the database's disk is full. Nothing was changed, and a retry would not help.
-    pub fn no_space(cause: impl std::fmt::Display) -> Self {
-        Self::new(
-            StatusCode::INSUFFICIENT_STORAGE,
-            "The service's storage is full. Nothing was changed. Tell the operator.",
-        )
-        .with_internal(cause)
+        Refusal::internal(cause).into()
     }
 
     /// Sets Placement's error code, or Neutron's type.
@@ -136,6 +112,55 @@ impl Fault {
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
+    }
+}
+
+/// The status of a refusal.
+fn status(kind: Kind) -> StatusCode {
+    match kind {
+        Kind::BadRequest => StatusCode::BAD_REQUEST,
+        Kind::Unauthorized => StatusCode::UNAUTHORIZED,
+        Kind::Forbidden => StatusCode::FORBIDDEN,
+        Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
+        Kind::Timeout => StatusCode::REQUEST_TIMEOUT,
+        Kind::Conflict => StatusCode::CONFLICT,
+        Kind::Gone => StatusCode::GONE,
+        Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Kind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Kind::Unprocessable => StatusCode::UNPROCESSABLE_ENTITY,
+        Kind::Locked => StatusCode::LOCKED,
+        Kind::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+        Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::NotImplemented => StatusCode::NOT_IMPLEMENTED,
+        Kind::BadGateway => StatusCode::BAD_GATEWAY,
+        Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::GatewayTimeout => StatusCode::GATEWAY_TIMEOUT,
+        Kind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        let mut fault = Self::new(status(refusal.kind), refusal.message).with_code(refusal.code);
+        fault.internal = refusal.internal;
+        fault.extra = refusal.extra;
+        if let Some(seconds) = refusal.retry_after {
+            fault = fault.with_header(header::RETRY_AFTER, seconds.into());
+        }
+        fault
+    }
+}
+
+impl<E: IntoRefusal> From<E> for Fault {
+    fn from(error: E) -> Self {
+        error.into_refusal().into()
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        Fault::from(self).into_response()
     }
 }
 

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_one_network_are_one_party() {
+    fn addresses_of_one_network_count_as_one_client() {
         let party = |text: &str| PeerAddress(text.parse().unwrap()).party();
         assert_eq!(party("2001:db8::1"), party("2001:db8::ffff:2"));
         assert_ne!(party("2001:db8::1"), party("2001:db8:0:1::1"));

@@ -1,6 +1,6 @@
 //! `limit` and `marker`, as Nova and Glance read them.
 
-use crate::Fault;
+use crate::Refusal;
 use crate::query::Query;
 
 /// The most rows in one answer (Nova's `[api] max_limit`).
@@ -20,13 +20,13 @@ impl Page {
     ///
     /// # Errors
     /// 400 for a limit that is not a non-negative integer.
-    pub fn read(query: &Query) -> Result<Self, Fault> {
+    pub fn read(query: &Query) -> Result<Self, Refusal> {
         let limit = match query.get("limit") {
             None | Some("") => MAX_LIMIT,
             Some(text) => text
                 .parse::<usize>()
                 .map_err(|_| {
-                    Fault::bad_request(format!(
+                    Refusal::bad_request(format!(
                         "Invalid input for query parameters limit. Value: {text}. limit must be a \
                          non-negative integer."
                     ))

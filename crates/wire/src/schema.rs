@@ -8,7 +8,7 @@ use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{ValidationError, Validator};
 use serde_json::Value;
 
-use crate::Fault;
+use crate::Refusal;
 
 /// The length at which a value is cut in a message.
 const LONGEST: usize = 400;
@@ -24,6 +24,7 @@ impl Schema {
     ///
     /// # Panics
     /// If the schema is invalid, which a unit test of its owner detects.
+    #[expect(clippy::panic, reason = "a built-in schema is part of the program")]
     pub fn new(schema: &Value) -> Self {
         match jsonschema::options().should_validate_formats(true).build(schema) {
             Ok(validator) => Self { source: schema.clone(), validator },
@@ -35,7 +36,7 @@ impl Schema {
     ///
     /// # Errors
     /// 400 naming the field.
-    pub fn check(&self, body: &Value) -> Result<(), Fault> {
+    pub fn check(&self, body: &Value) -> Result<(), Refusal> {
         let Some(error) = self.validator.iter_errors(body).next() else { return Ok(()) };
         let path = error.instance_path().to_string();
         let path = path.trim_start_matches('/');
@@ -47,7 +48,7 @@ impl Schema {
             .find(|rest| !is_number(rest.split('/').next().unwrap_or_default()));
         let field = field.unwrap_or(path);
         let why = reason(&error, &self.source);
-        Err(Fault::bad_request(if field.is_empty() {
+        Err(Refusal::bad_request(if field.is_empty() {
             format!("Invalid input for body. {why}")
         } else {
             let value = match error.instance().as_ref() {

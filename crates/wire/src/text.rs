@@ -1,6 +1,6 @@
 //! Validation of names that users choose, and limits on quoted input in messages.
 
-use crate::Fault;
+use crate::Refusal;
 
 const HEAD: usize = 2048;
 const TAIL: usize = 1024;
@@ -25,9 +25,9 @@ pub(crate) fn tidy(text: &mut String) {
 ///
 /// # Errors
 /// 400 with the message of Nova's schema validation.
-pub fn check_name(field: &str, name: &str, max: usize) -> Result<(), Fault> {
+pub fn check_name(field: &str, name: &str, max: usize) -> Result<(), Refusal> {
     let wrong = |why: &str| {
-        Err(Fault::bad_request(format!(
+        Err(Refusal::bad_request(format!(
             "Invalid input for field/attribute {field}. Value: {}. {why}",
             name.escape_debug()
         )))

@@ -4,11 +4,27 @@
 use crate::source::{File, Sources};
 
 /// Crates that serve an API over tables of their own.
-const SERVICES: &[&str] =
-    &["accelerator", "compute", "enroll", "identity", "image", "network", "placement"];
+const SERVICES: &[&str] = &[
+    "accelerator",
+    "compute",
+    "compute-app",
+    "compute-nodes",
+    "compute-scheduler",
+    "enroll",
+    "identity",
+    "image",
+    "network",
+    "placement",
+];
 
-/// Words of HTTP in code.
+/// Words of HTTP in code. `Fault` of `wire` is the form of a refusal in HTTP.
 const HTTP: &[&str] = &["StatusCode", "axum::", "http::", "HeaderMap", "HeaderValue"];
+
+/// True for an import of `Fault` from `wire`.
+fn imports_fault(line: &str) -> bool {
+    line.contains("kilonova_wire::")
+        && line.split(|c: char| !c.is_alphanumeric()).any(|word| word == "Fault")
+}
 
 /// The beginnings of statements.
 const SQL: &[&str] = &["SELECT ", "INSERT INTO ", "UPDATE ", "DELETE FROM ", "WITH "];
@@ -22,6 +38,9 @@ const SPEAKS_HTTP: &[&str] = &["api/", "nova/"];
 /// HTTP outside the folders that speak it.
 pub fn http(sources: &Sources) -> Vec<String> {
     findings(sources, SPEAKS_HTTP, |line| {
+        if imports_fault(line) {
+            return Some("Fault below api/; use Refusal".to_owned());
+        }
         HTTP.iter().find(|word| line.contains(**word)).map(|word| format!("{word} below api/"))
     })
 }
@@ -85,6 +104,8 @@ mod tests {
         assert_eq!(http(&one("crates/image/src/app/data.rs", text)).len(), 1);
         assert_eq!(http(&one("crates/image/src/api/data.rs", text)).len(), 0);
         assert_eq!(http(&one("crates/wire/src/fault.rs", text)).len(), 0);
+        let text = "use kilonova_wire::{Context, Fault};\n";
+        assert_eq!(http(&one("crates/network/src/app/rules.rs", text)).len(), 1);
     }
 
     #[test]

@@ -18,6 +18,8 @@ const PATTERNS: &[(&str, &str)] = &[
     (r"\bin whose name\b", "name the caller"),
     (r"\bmeddle|\bmended\b|\bmends\b", "the word is rescue or roll back"),
     (r"\bsent away\b|\bsends away\b", "the word is migrate"),
+    (r"\bcalled off\b|\bcalls off\b", "the word is abort or cancel"),
+    (r"\bstands still\b|\bstood still\b", "the word is paused or stuck"),
     (r"\bhas gone wrong\b|\bwent wrong\b", "say what failed"),
 ];
 

@@ -1,6 +1,6 @@
 //! Checks that the control plane is reachable, accepts this host, and has the same time.
 
-use kilonova_node_link::{Identity, Known, Remote};
+use kilonova_node_link::{HostIdentity, Identity, Remote};
 
 use super::{Report, now};
 use crate::settings::Settings;
@@ -47,7 +47,7 @@ pub(super) async fn look(settings: &Settings, report: &mut Report) {
     }
 }
 
-fn certificate(settings: &Settings, known: &Known, report: &mut Report) {
+fn certificate(settings: &Settings, known: &HostIdentity, report: &mut Report) {
     let again = format!("create a token: kilonova node enroll --host {}", known.host);
     if let Some(host) = settings.host.as_ref().filter(|host| **host != known.host) {
         report.wrong(

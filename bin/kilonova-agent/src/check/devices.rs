@@ -35,8 +35,8 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
             );
         }
     };
-    for trouble in &found.problems {
-        let what = format!("{}: {}", trouble.address, trouble.reason);
+    for problem in &found.problems {
+        let what = format!("{}: {}", problem.address, problem.reason);
         let remedy = "it is not offered to guests; `kilonova discover` lists the devices";
         report.warn(AREA, what, remedy);
     }
@@ -72,31 +72,33 @@ fn offered(sysfs: &dyn Sysfs) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Told;
+    use crate::settings::CommandLine;
 
     /// The report for a host with one mdev parent and this configuration.
     fn looked(devices: &str) -> Report {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let parent = folder.path().join("sys/devices/virtual/mtty/mtty");
         let kind = parent.join("mdev_supported_types/mtty-1");
-        std::fs::create_dir_all(&kind).expect("made");
-        std::fs::create_dir_all(folder.path().join("sys/bus/pci/devices")).expect("made");
+        std::fs::create_dir_all(&kind).expect("the directory is created");
+        std::fs::create_dir_all(folder.path().join("sys/bus/pci/devices"))
+            .expect("the directory is created");
         for (name, text) in [
             ("available_instances", "24"),
             ("device_api", "vfio-pci"),
             ("name", "Single port serial"),
         ] {
-            std::fs::write(kind.join(name), text).expect("written");
+            std::fs::write(kind.join(name), text).expect("the file is written");
         }
         let class = folder.path().join("sys/class/mdev_bus");
-        std::fs::create_dir_all(&class).expect("made");
+        std::fs::create_dir_all(&class).expect("the directory is created");
         std::os::unix::fs::symlink("../../devices/virtual/mtty/mtty", class.join("mtty"))
-            .expect("linked");
+            .expect("the link is created");
         let config = folder.path().join("agent.conf");
         let sysfs = folder.path().join("sys");
         std::fs::write(&config, format!("[node]\nsysfs = {}\n{devices}", sysfs.display()))
-            .expect("written");
-        let settings = Settings::read(Some(&config), Told::default()).expect("it is read");
+            .expect("the file is written");
+        let settings =
+            Settings::read(Some(&config), CommandLine::default()).expect("the text is parsed");
         let mut report = Report::default();
         look(&settings, &mut report);
         report

@@ -55,7 +55,7 @@ mod tests {
         let mut report = Report::default();
         folder("state", Path::new("/proc/nothing"), 0, &mut report);
         assert_eq!(report.exit_code(), 1, "{}", report.text());
-        let there = tempfile::tempdir().expect("a folder");
+        let there = tempfile::tempdir().expect("a temporary directory is created");
         let mut report = Report::default();
         folder("state", there.path(), u64::MAX, &mut report);
         assert!(report.exit_code() == 0 && report.text().contains("WARNING"), "{}", report.text());

@@ -95,9 +95,9 @@ mod tests {
     use super::*;
 
     fn folder(paths: &[&str]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         for path in paths {
-            std::fs::create_dir_all(folder.path().join(path)).expect("made");
+            std::fs::create_dir_all(folder.path().join(path)).expect("the directory is created");
         }
         folder
     }

@@ -57,7 +57,7 @@ pub struct Settings {
 
 /// The options of the command line, which override the file.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct CommandLine {
     /// The state directory.
     pub state_dir: Option<PathBuf>,
     /// The host's name.
@@ -73,11 +73,11 @@ impl Settings {
     ///
     /// # Errors
     /// A message with file, line, group and option.
-    pub fn read(config: Option<&Path>, told: Told) -> Result<Self, Failure> {
+    pub fn read(config: Option<&Path>, command_line: CommandLine) -> Result<Self, Failure> {
         let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
-        let state_dir = told.state_dir.or(file.path("DEFAULT", "state_path"));
+        let state_dir = command_line.state_dir.or(file.path("DEFAULT", "state_path"));
         let state_dir = state_dir.unwrap_or_else(|| PathBuf::from("/var/lib/kilonova-agent"));
-        let host = told.host.or_else(|| file.get("DEFAULT", "host").map(str::to_owned));
+        let host = command_line.host.or_else(|| file.get("DEFAULT", "host").map(str::to_owned));
         if let Some(host) = &host {
             kilonova_pki::check_host(host).map_err(|error| match file.get("DEFAULT", "host") {
                 Some(_) => file.wrong("DEFAULT", "host", &error.to_string()),
@@ -101,7 +101,7 @@ impl Settings {
             ],
             power_sync: power_sync(&file)?,
             concurrency: concurrency(&file)?,
-            by_token: by_token(&file, told.control, told.token_file)?,
+            by_token: by_token(&file, command_line.control, command_line.token_file)?,
             pki_dir: file.path("node", "pki_dir"),
             sysfs: sysfs(&file),
             mdev: devices::options(&file)?,

@@ -3,10 +3,10 @@
 use super::*;
 
 fn settings(text: &str) -> Result<Settings, String> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let path = folder.path().join("agent.conf");
-    std::fs::write(&path, text).expect("written");
-    Settings::read(Some(&path), Told::default()).map_err(|failure| failure.to_string())
+    std::fs::write(&path, text).expect("the file is written");
+    Settings::read(Some(&path), CommandLine::default()).map_err(|failure| failure.to_string())
 }
 
 #[test]
@@ -16,13 +16,16 @@ fn groups_of_a_nova_conf_are_accepted() {
                 sync_power_state_interval = -1\n[devices]\nenabled_mdev_types = nvidia-35\n\
                 [pci]\ndevice_spec = {\"vendor_id\": \"10de\"}\n\
                 alias = {\"name\": \"gpu\", \"resource_class\": \"GPU\"}\n";
-    let read = settings(text).expect("fine");
+    let read = settings(text).expect("the configuration is valid");
     assert_eq!(read.host.as_deref(), Some("gpu-1"));
     assert_eq!(read.files.instances_path, PathBuf::from("/s/instances"));
     assert_eq!((read.reserved_memory_mb, read.ratios), (2048, [16.0, 1.0, 1.0]));
     assert_eq!((read.power_sync, read.concurrency), (None, 10));
     assert_eq!((read.mdev.enabled.len(), read.sources.specs.len()), (1, 1));
-    assert_eq!(settings("").expect("nothing").state_dir, PathBuf::from("/var/lib/kilonova-agent"));
+    assert_eq!(
+        settings("").expect("the result is valid").state_dir,
+        PathBuf::from("/var/lib/kilonova-agent")
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What the control plane alone needs: the same hosts in a process beside it, over HTTP, as real
-//! ones are.
+//! The cost of the control plane alone: the simulated hosts run in another process and use HTTP, as
+//! real agents do.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use std::sync::Arc;
 use kilonova_program::Failure;
 
 use super::cloud::{Cloud, Plan};
-use super::load::{self, Door, quantile};
+use super::load::{self, Endpoint, quantile};
 use super::progress::Progress;
 use super::table::{Aim, Table};
 use super::{Size, capped};
 
-/// Measures it with `hosts` hosts and `servers` servers.
+/// Measures a cloud of `hosts` hosts and `servers` servers.
 ///
 /// # Errors
 /// When the measured server misbehaves.
@@ -26,32 +26,32 @@ pub async fn run(
     let servers = capped(servers, hosts, 16);
     let plan = Plan { hosts, vgpus: 16, apart: true, database: size.database };
     let mut cloud = Cloud::start(directory, "hosts-apart", &plan).await?;
-    let wish = cloud.furnish().await?;
+    let boot_request = cloud.seed().await?;
     let empty = cloud.server.resident_mb();
     cloud.start_hosts()?;
-    cloud.registered().await?;
-    cloud.settled().await?;
+    cloud.wait_for_hosts().await?;
+    cloud.wait_until_settled().await?;
     let idle = cloud.server.resident_mb();
-    let rest = cloud.at_rest(10).await;
+    let idle_cpu = cloud.idle_cpu_ms(10).await;
     let (address, token) = (cloud.server.address.clone(), cloud.token.clone());
-    let door = Door { address: &address, token: &token, clients: size.clients };
+    let endpoint = Endpoint { address: &address, token: &token, clients: size.clients };
     let what = format!("{hosts} hosts in a process of their own: boots");
     let progress = Arc::new(Progress::begin(what, servers));
     let hosts_cpu = |cloud: &Cloud| cloud.apart.as_ref().map_or(0.0, |hosts| hosts.cpu_ms());
     let (cpu, cpu_of_hosts) = (cloud.server.cpu_ms(), hosts_cpu(&cloud));
-    let (boots, ids) = load::boot(door, servers, &wish.0, &progress).await?;
-    let count = boots.ends.len() as f64;
+    let (boots, ids) = load::boot(endpoint, servers, &boot_request.0, &progress).await?;
+    let count = boots.durations.len() as f64;
     let cpu = (cloud.server.cpu_ms() - cpu) / count;
     let cpu_of_hosts = (hosts_cpu(&cloud) - cpu_of_hosts) / count;
     let full = cloud.server.resident_mb();
     let list = quantile(&load::list(&mut cloud.admin).await?, 0.5);
-    let known = cloud.known_hosts().await?;
+    let registered = cloud.known_hosts().await?;
     let listed = cloud.server.resident_mb();
     let of_hosts = cloud.apart.as_ref().map_or(0.0, |hosts| hosts.resident_mb());
     drop(ids);
     cloud.end();
-    if known != hosts {
-        return Err(Failure::Failed(format!("{known} of {hosts} hosts have registered")));
+    if registered != hosts {
+        return Err(Failure::Failed(format!("{registered} of {hosts} hosts have registered")));
     }
     let title = format!(
         "{store}: the control plane alone, {hosts} hosts of 8 GPUs in a process of their own, \
@@ -69,11 +69,11 @@ pub async fn run(
         listed,
     );
     row("resident, the hosts", "MB", None, of_hosts);
-    row("CPU per second at rest", "ms", None, rest);
+    row("CPU per second, idle", "ms", None, idle_cpu);
     row("boots", "/s", None, boots.per_second());
-    row("POST to ACTIVE p50", "ms", None, quantile(&boots.ends, 0.5));
-    row("POST to ACTIVE p99", "ms", None, quantile(&boots.ends, 0.99));
-    row("CPU per boot, control plane, looks included", "ms", None, cpu);
+    row("POST to ACTIVE p50", "ms", None, quantile(&boots.durations, 0.5));
+    row("POST to ACTIVE p99", "ms", None, quantile(&boots.durations, 0.99));
+    row("CPU per boot, control plane, polls included", "ms", None, cpu);
     row("CPU per boot, hosts", "ms", None, cpu_of_hosts);
     row("GET /servers/detail of 1000 servers p50", "ms", Some(Aim::Most(30.0)), list);
     Ok(table)

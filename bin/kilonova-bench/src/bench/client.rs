@@ -1,4 +1,4 @@
-//! A client for measuring: one keep-alive connection, one request at a time, no request twice.
+//! An HTTP client for measurements: one keep-alive connection, one request at a time, no retries.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -27,7 +27,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// The body as JSON; `null` when it is none.
+    /// The body as JSON; `null` if it is not JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
@@ -57,21 +57,21 @@ impl Client {
         Ok(Self { address, token, version, headers, bearer: None, sender })
     }
 
-    /// The same with another microversion.
+    /// Sends another microversion.
     #[must_use]
-    pub fn speaking(self, version: &'static str) -> Self {
+    pub fn with_version(self, version: &'static str) -> Self {
         Self { version, ..self }
     }
 
-    /// The same with another kind of token.
+    /// Sends a bearer token.
     #[must_use]
-    pub fn bearing(self, bearer: String) -> Self {
+    pub fn with_bearer(self, bearer: String) -> Self {
         Self { bearer: Some(bearer), ..self }
     }
 
-    /// The same with further headers.
+    /// Sends further headers.
     #[must_use]
-    pub fn saying(self, headers: Vec<(&'static str, &'static str)>) -> Self {
+    pub fn with_headers(self, headers: Vec<(&'static str, &'static str)>) -> Self {
         Self { headers, ..self }
     }
 
@@ -101,7 +101,7 @@ impl Client {
         }
         let request = request.body(Full::new(body.into())).map_err(failed)?;
         if self.sender.ready().await.is_err() {
-            // The server closes what has been idle for long.
+            // The server closes idle connections.
             self.sender = open(&self.address).await?;
         }
         let reply = self.sender.send_request(request).await.map_err(failed)?;
@@ -123,10 +123,10 @@ impl Client {
         self.send(Method::GET, path, "application/json", Bytes::new()).await
     }
 
-    /// `POST` of JSON that has to be answered with 2xx.
+    /// `POST` of JSON.
     ///
     /// # Errors
-    /// When it is not.
+    /// When the answer is not 2xx.
     pub async fn post(&mut self, path: &str, body: &Value) -> Result<Reply, Failure> {
         let reply = self.send(Method::POST, path, "application/json", body.to_string()).await?;
         if reply.status >= 300 {

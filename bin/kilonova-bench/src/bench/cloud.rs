@@ -1,5 +1,5 @@
-//! A running cloud: `kilonova serve` on a directory of its own, simulated hosts inside it or in a
-//! process beside it, an admin who has logged in, and what a boot asks for.
+//! A running cloud: `kilonova serve` on its own state directory, simulated hosts inside it or in
+//! another process, an admin's token, and the body of a boot.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use super::process::{Nodes, Server};
 use super::progress::Progress;
 
 const TOPOLOGY: &str = include_str!("../../../../examples/nodes/bench.toml");
-/// Hosts that may still register when the last one has.
+/// Hosts that may register after the last one.
 const TAIL: usize = 64;
-/// How long all hosts may take to register.
+/// The time limit for the registration of all hosts.
 const REGISTER: Duration = Duration::from_secs(480);
 
-/// What a cloud is to be.
+/// The parameters of a cloud.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
     /// Hosts of eight GPUs.
@@ -28,7 +28,7 @@ pub struct Plan<'a> {
     pub vgpus: usize,
     /// True if the hosts are in a process of their own.
     pub apart: bool,
-    /// The database, where it is not SQLite.
+    /// The database URL, unless it is SQLite.
     pub database: Option<&'a str>,
 }
 
@@ -37,24 +37,24 @@ pub struct Cloud {
     directory: PathBuf,
     nodes: PathBuf,
     database: Option<String>,
-    /// The control plane, with the hosts unless they are apart.
+    /// The control plane, with the hosts unless they run in another process.
     pub server: Server,
-    /// The hosts, where they are apart.
+    /// The hosts, if they run in another process.
     pub apart: Option<Nodes>,
     /// An admin's token.
     pub token: String,
     /// An admin's connection.
     pub admin: Client,
-    /// What it was to be.
+    /// The number of hosts.
     pub hosts: usize,
     metrics: String,
 }
 
 impl Cloud {
-    /// Starts one in an empty folder below `directory`. Hosts that are apart do not run yet.
+    /// Starts a cloud in an empty folder below `directory`, without hosts of another process.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// When the server does not become ready.
     pub async fn start(directory: &Path, name: &str, plan: &Plan<'_>) -> Result<Self, Failure> {
         let directory = directory.join(name);
         let nodes = directory.join("nodes.toml");
@@ -77,17 +77,17 @@ impl Cloud {
     /// Starts the hosts in a process of their own.
     ///
     /// # Errors
-    /// When it does not start.
+    /// When the process does not start.
     pub fn start_hosts(&mut self) -> Result<(), Failure> {
         self.apart = Some(Nodes::start(&self.directory, &self.server.address, &self.nodes)?);
         Ok(())
     }
 
-    /// Waits until all hosts have registered. The list of all of them is asked for once, at the end.
+    /// Waits until all hosts have registered. Polls the last hosts only, to keep the load small.
     ///
     /// # Errors
-    /// When they do not within [`REGISTER`].
-    pub async fn registered(&mut self) -> Result<Duration, Failure> {
+    /// When a host has not registered within [`REGISTER`].
+    pub async fn wait_for_hosts(&mut self) -> Result<Duration, Failure> {
         let progress = Progress::begin(format!("{} hosts register", self.hosts), 1);
         let begun = Instant::now();
         let width = self.hosts.to_string().len();
@@ -104,11 +104,11 @@ impl Cloud {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
-        progress.one();
+        progress.step();
         Ok(begun.elapsed())
     }
 
-    /// How many hosts are known.
+    /// The number of hosts that the compute API lists.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -117,13 +117,13 @@ impl Cloud {
         Ok(reply.json()["services"].as_array().map_or(0, Vec::len))
     }
 
-    /// Waits until the server has nothing left to do, for two minutes at most; returns the CPU
-    /// milliseconds that it had used by then.
+    /// Waits until the server is idle, for at most two minutes; returns the CPU milliseconds that it
+    /// has used.
     ///
     /// # Errors
     /// When the metrics cannot be read.
-    pub async fn settled(&self) -> Result<f64, Failure> {
-        let _progress = Progress::begin("waiting until the server rests", 1);
+    pub async fn wait_until_settled(&self) -> Result<f64, Failure> {
+        let _progress = Progress::begin("waiting until the server is idle", 1);
         let begun = Instant::now();
         loop {
             let before = self.server.cpu_ms();
@@ -133,7 +133,7 @@ impl Cloud {
             if used - before > 150.0 && !late {
                 continue;
             }
-            // A busy machine may only have kept it from working.
+            // Low CPU use may only mean that the machine is busy; the statements prove that it is idle.
             let statements = self.statements().await?;
             tokio::time::sleep(Duration::from_secs(2)).await;
             if late || self.statements().await? <= statements {
@@ -142,21 +142,21 @@ impl Cloud {
         }
     }
 
-    /// CPU milliseconds that each of some idle seconds takes.
-    pub async fn at_rest(&self, seconds: u64) -> f64 {
-        let _progress = Progress::begin("the server rests", 1);
+    /// CPU milliseconds per idle second.
+    pub async fn idle_cpu_ms(&self, seconds: u64) -> f64 {
+        let _progress = Progress::begin("measuring the idle server", 1);
         let before = self.server.cpu_ms();
         tokio::time::sleep(Duration::from_secs(seconds)).await;
         (self.server.cpu_ms() - before) / seconds as f64
     }
 
-    /// Statements that callers and nodes have had run so far.
+    /// Statements that requests of clients and agents have run so far.
     ///
     /// # Errors
     /// When the metrics cannot be read.
     pub async fn statements(&self) -> Result<f64, Failure> {
         let bearer = format!("Bearer {}", self.metrics);
-        let mut client = Client::connect(&self.server.address, "").await?.bearing(bearer);
+        let mut client = Client::connect(&self.server.address, "").await?.with_bearer(bearer);
         let reply = client.get("/metrics").await?;
         let text = String::from_utf8_lossy(&reply.body);
         let count = text
@@ -168,26 +168,26 @@ impl Cloud {
         })
     }
 
-    /// Statements of one look at a server.
+    /// Statements of one `GET /servers/{id}`.
     ///
     /// # Errors
     /// When the server does not answer.
-    pub async fn statements_of_look(&mut self, server: &str) -> Result<f64, Failure> {
-        const LOOKS: usize = 20;
+    pub async fn statements_per_get(&mut self, server: &str) -> Result<f64, Failure> {
+        const GETS: usize = 20;
         let path = format!("/compute/v2.1/servers/{server}");
         let before = self.statements().await?;
-        for _ in 0..LOOKS {
+        for _ in 0..GETS {
             self.admin.get(&path).await?;
         }
-        Ok((self.statements().await? - before) / LOOKS as f64)
+        Ok((self.statements().await? - before) / GETS as f64)
     }
 
-    /// Ends the server and starts it again on what is there; returns the seconds that it says it
-    /// needed to get ready.
+    /// Restarts the server on its state directory; returns the seconds that it reports for becoming
+    /// ready.
     ///
     /// # Errors
-    /// When it does not get ready.
-    pub async fn start_again(self) -> Result<(Self, f64), Failure> {
+    /// When the server does not become ready.
+    pub async fn restart(self) -> Result<(Self, f64), Failure> {
         let Self { directory, nodes, database, server, apart, token, hosts, metrics, .. } = self;
         server.stop();
         let inside = apart.is_none().then_some(nodes.as_path());
@@ -200,7 +200,7 @@ impl Cloud {
         ))
     }
 
-    /// Ends it and removes what it made.
+    /// Stops the cloud and removes its directory.
     pub fn end(self) {
         let directory = self.directory.clone();
         drop(self);
@@ -209,18 +209,18 @@ impl Cloud {
         }
     }
 
-    /// An image, two flavors with a vGPU, a quota that is counted and never reached.
+    /// Creates an image, two flavors with a vGPU, and a quota that is counted but never reached.
     ///
     /// # Errors
-    /// When one of them is refused.
-    pub async fn furnish(&mut self) -> Result<Wish, Failure> {
+    /// When a request is refused.
+    pub async fn seed(&mut self) -> Result<BootRequest, Failure> {
         let admin = &mut self.admin;
         let image = json!({"name": "bench", "disk_format": "raw", "container_format": "bare"});
         let image = admin.post("/image/v2/images", &image).await?.json();
         let image = image["id"].as_str().unwrap_or_default().to_owned();
         let path = format!("/image/v2/images/{image}/file");
         admin.send(Method::PUT, &path, "application/octet-stream", vec![7; 4096]).await?;
-        for (name, ram) in [(Wish::SMALL, 64), (Wish::LARGE, 128)] {
+        for (name, ram) in [(BootRequest::SMALL, 64), (BootRequest::LARGE, 128)] {
             let flavor = json!({"name": name, "id": name, "ram": ram, "vcpus": 1, "disk": 1});
             admin.post("/compute/v2.1/flavors", &json!({"flavor": flavor})).await?;
             let specs = json!({"extra_specs": {"resources:VGPU": "1"}});
@@ -233,21 +233,21 @@ impl Cloud {
         let path = "/compute/v2.1/os-quota-class-sets/default";
         let reply = admin.send(Method::PUT, path, "application/json", class).await?;
         if reply.status != 200 {
-            return Err(Failure::Failed(format!("the quota cannot be lifted: {}", reply.status)));
+            return Err(Failure::Failed(format!("the quota cannot be raised: {}", reply.status)));
         }
-        Ok(Wish(json!({"server": {
-            "name": "bench", "imageRef": image, "flavorRef": Wish::SMALL, "networks": "none",
+        Ok(BootRequest(json!({"server": {
+            "name": "bench", "imageRef": image, "flavorRef": BootRequest::SMALL, "networks": "none",
         }})))
     }
 }
 
 /// The body of a boot.
-pub struct Wish(pub Value);
+pub struct BootRequest(pub Value);
 
-impl Wish {
-    /// The flavor that servers are booted with.
+impl BootRequest {
+    /// The flavor of the boot.
     pub const SMALL: &str = "bench";
-    /// One that they are resized to.
+    /// The flavor of a resize.
     pub const LARGE: &str = "bench-large";
 }
 

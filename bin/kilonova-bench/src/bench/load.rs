@@ -10,39 +10,39 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::progress::Progress;
 
-/// How often a client looks whether its server is ACTIVE.
-const LOOK: Duration = Duration::from_millis(10);
-/// After this a boot or a delete counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a client polls its server.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The time limit of a boot or a delete.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a load came to.
+/// The measurements of a load.
 #[derive(Debug, Default)]
 pub struct Measured {
     /// Wall time of the whole load.
     pub wall: Duration,
-    /// Of the single requests.
+    /// Durations of the single requests.
     pub posts: Vec<Duration>,
-    /// From the request to the wished end.
-    pub ends: Vec<Duration>,
-    /// How often clients looked whether it was there.
-    pub looks: usize,
+    /// Durations from the request to its result.
+    pub durations: Vec<Duration>,
+    /// Polls of all clients.
+    pub polls: usize,
 }
 
 impl Measured {
-    /// How many came to their end in a second.
+    /// Results per second.
     pub fn per_second(&self) -> f64 {
-        self.ends.len() as f64 / self.wall.as_secs_f64()
+        self.durations.len() as f64 / self.wall.as_secs_f64()
     }
 }
 
-/// A server to speak to, and how.
+/// The measured server and the load's clients.
 #[derive(Clone, Copy)]
-pub struct Door<'a> {
+pub struct Endpoint<'a> {
     /// `127.0.0.1:1234`.
     pub address: &'a str,
-    /// An admin's.
+    /// An admin's token.
     pub token: &'a str,
-    /// Clients at once.
+    /// Concurrent clients.
     pub clients: usize,
 }
 
@@ -65,9 +65,9 @@ pub async fn log_in(address: &str, password: &str) -> Result<String, Failure> {
 /// Boots `count` servers with `clients` clients and returns their ids.
 ///
 /// # Errors
-/// When one does not become ACTIVE.
+/// When a server does not become ACTIVE.
 pub async fn boot(
-    Door { address, token, clients }: Door<'_>,
+    Endpoint { address, token, clients }: Endpoint<'_>,
     count: usize,
     body: &Value,
     progress: &Arc<Progress>,
@@ -88,16 +88,16 @@ pub async fn boot(
                 let path = format!("/compute/v2.1/servers/{id}");
                 loop {
                     let server = client.get(&path).await?.json();
-                    result.looks += 1;
+                    result.polls += 1;
                     match server["server"]["status"].as_str() {
                         Some("ACTIVE") => break,
-                        Some("BUILD") if sent.elapsed() < PATIENCE => {}
+                        Some("BUILD") if sent.elapsed() < TIMEOUT => {}
                         _ => return Err(Failure::Failed(format!("a boot failed: {server}"))),
                     }
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
-                result.ends.push(sent.elapsed());
-                progress.one();
+                result.durations.push(sent.elapsed());
+                progress.step();
                 ids.push(id);
             }
             Ok((result, ids))
@@ -109,9 +109,9 @@ pub async fn boot(
 /// Deletes servers and waits until each is gone.
 ///
 /// # Errors
-/// When one stays.
+/// When a server is not deleted in time.
 pub async fn delete(
-    Door { address, token, clients }: Door<'_>,
+    Endpoint { address, token, clients }: Endpoint<'_>,
     ids: Vec<String>,
     progress: &Arc<Progress>,
 ) -> Result<Measured, Failure> {
@@ -130,14 +130,14 @@ pub async fn delete(
                 client.send(hyper::Method::DELETE, &path, "application/json", "").await?;
                 result.posts.push(sent.elapsed());
                 while client.get(&path).await?.status != 404 {
-                    result.looks += 1;
-                    if sent.elapsed() > PATIENCE {
+                    result.polls += 1;
+                    if sent.elapsed() > TIMEOUT {
                         return Err(Failure::Failed(format!("server {id} is not deleted")));
                     }
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
-                result.ends.push(sent.elapsed());
-                progress.one();
+                result.durations.push(sent.elapsed());
+                progress.step();
             }
             Ok((result, Vec::new()))
         }));
@@ -150,17 +150,18 @@ type Task = tokio::task::JoinHandle<Result<(Measured, Vec<String>), Failure>>;
 async fn collect(tasks: Vec<Task>, begun: Instant) -> Result<(Measured, Vec<String>), Failure> {
     let (mut all, mut ids) = (Measured::default(), Vec::new());
     for task in tasks {
-        let (result, more) = task.await.map_err(|e| Failure::failed("a client broke", e))??;
+        let (result, more) =
+            task.await.map_err(|e| Failure::failed("the task of a client failed", e))??;
         all.posts.extend(result.posts);
-        all.ends.extend(result.ends);
-        all.looks += result.looks;
+        all.durations.extend(result.durations);
+        all.polls += result.polls;
         ids.extend(more);
     }
     all.wall = begun.elapsed();
     Ok((all, ids))
 }
 
-/// Lists 1,000 servers with all that is known of them, again and again.
+/// Lists 1,000 servers in detail, repeatedly.
 ///
 /// # Errors
 /// When the answer is not 200.
@@ -177,7 +178,7 @@ pub async fn list(admin: &mut Client) -> Result<Vec<Duration>, Failure> {
     Ok(times)
 }
 
-/// The `quantile` of some durations, in milliseconds.
+/// The `quantile` of durations, in milliseconds.
 pub fn quantile(durations: &[Duration], quantile: f64) -> f64 {
     let mut sorted = durations.to_vec();
     sorted.sort_unstable();

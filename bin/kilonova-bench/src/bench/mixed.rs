@@ -1,5 +1,5 @@
-//! All kinds of operations at once, [`SHARES`] of each. Each client has servers of its own and takes
-//! the one that it has not touched for longest.
+//! A mixed load of all kinds of operations in the proportions of [`SHARES`]. Each client has its own
+//! servers and takes the least recently used one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,31 +10,31 @@ use kilonova_program::Failure;
 use serde_json::{Value, json};
 
 use super::client::{Client, Reply};
-use super::cloud::Wish;
-use super::load::Door;
+use super::cloud::BootRequest;
+use super::load::Endpoint;
 use super::progress::Progress;
 
-/// How often a client looks whether the server is as wanted.
-const LOOK: Duration = Duration::from_millis(10);
-/// After this an operation counts as stuck.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a client polls its server.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The time limit of an operation.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is done.
+/// A kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Boot one more, to `ACTIVE`.
+    /// Boot a server until it is `ACTIVE`.
     Create,
-    /// To the other flavor and another host, and confirm.
+    /// Resize to the other flavor on another host, and confirm.
     Resize,
-    /// To another host, and confirm.
+    /// Cold-migrate to another host, and confirm.
     Cold,
-    /// To another host while it runs.
+    /// Live-migrate to another host.
     Live,
-    /// Until it is gone.
+    /// Delete a server until it is gone.
     Delete,
 }
 
-/// Of 100 operations so many are of each kind.
+/// The share of each kind, in percent.
 pub const SHARES: [(Kind, &str, u32); 5] = [
     (Kind::Create, "create", 35),
     (Kind::Resize, "resize and confirm", 15),
@@ -43,38 +43,38 @@ pub const SHARES: [(Kind, &str, u32); 5] = [
     (Kind::Delete, "delete", 30),
 ];
 
-/// What the mixed load came to.
+/// The measurements of the mixed load.
 #[derive(Debug, Default)]
 pub struct Mixed {
     /// Wall time of the whole load.
     pub wall: Duration,
-    /// From the request to the wished end, by the place in [`SHARES`].
-    pub ends: [Vec<Duration>; SHARES.len()],
-    /// Operations that came to another end, with the first's words.
+    /// Durations from the request to its result, by the index in [`SHARES`].
+    pub durations: [Vec<Duration>; SHARES.len()],
+    /// Failed operations with their answers.
     pub failed: Vec<String>,
-    /// The servers that are there now.
+    /// The remaining servers.
     pub servers: Vec<String>,
 }
 
 impl Mixed {
-    /// How many operations came to their end.
+    /// The number of successful operations.
     pub fn count(&self) -> usize {
-        self.ends.iter().map(Vec::len).sum()
+        self.durations.iter().map(Vec::len).sum()
     }
 
-    /// How many of them in a second.
+    /// Successful operations per second.
     pub fn per_second(&self) -> f64 {
         self.count() as f64 / self.wall.as_secs_f64()
     }
 }
 
-/// Does `count` operations on `servers` and new ones.
+/// Runs `count` operations on `servers` and new servers.
 ///
 /// # Errors
-/// When the server does not answer, or an operation is stuck.
+/// When the server does not answer, or an operation exceeds its time limit.
 pub async fn run(
-    door: Door<'_>,
-    wish: &Wish,
+    endpoint: Endpoint<'_>,
+    boot_request: &BootRequest,
     count: usize,
     servers: Vec<String>,
     progress: &Arc<Progress>,
@@ -82,12 +82,17 @@ pub async fn run(
     let next = Arc::new(AtomicUsize::new(0));
     let begun = Instant::now();
     let mut tasks = Vec::new();
-    let share = servers.len().div_ceil(door.clients).max(1);
+    let share = servers.len().div_ceil(endpoint.clients).max(1);
     let mut shares = servers.chunks(share);
-    for _ in 0..door.clients {
+    for _ in 0..endpoint.clients {
         let servers = shares.next().unwrap_or_default().to_vec();
-        let client = Client::connect(door.address, door.token).await?;
-        let mut one = One { client, wish: wish.0.clone(), servers, result: Mixed::default() };
+        let client = Client::connect(endpoint.address, endpoint.token).await?;
+        let mut mixed_client = MixedClient {
+            client,
+            boot_request: boot_request.0.clone(),
+            servers,
+            result: Mixed::default(),
+        };
         let (next, progress) = (Arc::clone(&next), Arc::clone(progress));
         tasks.push(tokio::spawn(async move {
             loop {
@@ -95,17 +100,18 @@ pub async fn run(
                 if number >= count {
                     break;
                 }
-                one.operation(number).await?;
-                progress.one();
+                mixed_client.operation(number).await?;
+                progress.step();
             }
-            Ok::<_, Failure>(Mixed { servers: one.servers, ..one.result })
+            Ok::<_, Failure>(Mixed { servers: mixed_client.servers, ..mixed_client.result })
         }));
     }
     let mut all = Mixed::default();
     for task in tasks {
-        let result = task.await.map_err(|e| Failure::failed("a client broke", e))??;
-        for (ends, more) in all.ends.iter_mut().zip(result.ends) {
-            ends.extend(more);
+        let result =
+            task.await.map_err(|e| Failure::failed("the task of a client failed", e))??;
+        for (durations, more) in all.durations.iter_mut().zip(result.durations) {
+            durations.extend(more);
         }
         all.failed.extend(result.failed);
         all.servers.extend(result.servers);
@@ -115,47 +121,47 @@ pub async fn run(
 }
 
 /// A client and its servers.
-struct One {
+struct MixedClient {
     client: Client,
-    wish: Value,
+    boot_request: Value,
     servers: Vec<String>,
     result: Mixed,
 }
 
-impl One {
+impl MixedClient {
     async fn operation(&mut self, number: usize) -> Result<(), Failure> {
-        let place = if self.servers.is_empty() { 0 } else { choose(number) };
+        let kind_index = if self.servers.is_empty() { 0 } else { choose(number) };
         let begun = Instant::now();
-        let server = match SHARES[place].0 {
+        let server = match SHARES[kind_index].0 {
             Kind::Create => None,
             _ => self.servers.pop(),
         };
-        let ended = match (SHARES[place].0, &server) {
+        let ended = match (SHARES[kind_index].0, &server) {
             (Kind::Create, _) | (_, None) => self.create().await?,
             (Kind::Delete, Some(server)) => self.delete(server).await?,
             (kind, Some(server)) => self.change(kind, server).await?,
         };
         match ended {
-            Ok(()) => self.result.ends[place].push(begun.elapsed()),
-            Err(why) => self.result.failed.push(format!("{}: {why}", SHARES[place].1)),
+            Ok(()) => self.result.durations[kind_index].push(begun.elapsed()),
+            Err(why) => self.result.failed.push(format!("{}: {why}", SHARES[kind_index].1)),
         }
-        if let Some(server) = server.filter(|_| SHARES[place].0 != Kind::Delete) {
-            // Another one is next.
+        if let Some(server) = server.filter(|_| SHARES[kind_index].0 != Kind::Delete) {
+            // The next operation takes another server.
             self.servers.insert(0, server);
         }
         Ok(())
     }
 
     async fn create(&mut self) -> Result<Result<(), String>, Failure> {
-        let body = self.wish.to_string();
+        let body = self.boot_request.to_string();
         let reply =
             self.client.send(Method::POST, "/compute/v2.1/servers", "application/json", body);
         let reply = reply.await?;
         if reply.status != 202 {
-            return Ok(Err(said(&reply)));
+            return Ok(Err(describe(&reply)));
         }
         let id = reply.json()["server"]["id"].as_str().unwrap_or_default().to_owned();
-        let ended = self.until(&id, "ACTIVE").await?;
+        let ended = self.wait_for_status(&id, "ACTIVE").await?;
         self.servers.insert(0, id);
         Ok(ended.map(drop))
     }
@@ -164,23 +170,24 @@ impl One {
         let path = format!("/compute/v2.1/servers/{server}");
         let reply = self.client.send(Method::DELETE, &path, "application/json", "").await?;
         if reply.status != 204 {
-            return Ok(Err(said(&reply)));
+            return Ok(Err(describe(&reply)));
         }
         let begun = Instant::now();
         while self.client.get(&path).await?.status != 404 {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(Failure::Failed(format!("server {server} is not deleted")));
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(Ok(()))
     }
 
-    /// Resizes or migrates, and looks that the server has gone to another host.
+    /// Resizes or migrates the server, and checks that its host has changed.
     async fn change(&mut self, kind: Kind, server: &str) -> Result<Result<(), String>, Failure> {
-        let before = self.look(server).await?;
+        let before = self.show(server).await?;
         let flavor = before["flavor"]["original_name"].as_str().unwrap_or_default();
-        let other = if flavor == Wish::SMALL { Wish::LARGE } else { Wish::SMALL };
+        let other =
+            if flavor == BootRequest::SMALL { BootRequest::LARGE } else { BootRequest::SMALL };
         let (action, end) = match kind {
             Kind::Resize => (json!({"resize": {"flavorRef": other}}), "VERIFY_RESIZE"),
             Kind::Cold => (json!({"migrate": null}), "VERIFY_RESIZE"),
@@ -216,52 +223,53 @@ impl One {
         let body = action.to_string();
         let reply = self.client.send(Method::POST, &path, "application/json", body).await?;
         if reply.status >= 300 {
-            return Ok(Err(said(&reply)));
+            return Ok(Err(describe(&reply)));
         }
-        self.until(server, end).await
+        self.wait_for_status(server, end).await
     }
 
-    /// Waits until the server has that status and nothing goes on with it.
-    async fn until(
+    /// Waits until the server has this status and no task state.
+    async fn wait_for_status(
         &mut self,
         server: &str,
         status: &str,
     ) -> Result<Result<Value, String>, Failure> {
         let begun = Instant::now();
         loop {
-            let shown = self.look(server).await?;
-            let rests = shown["OS-EXT-STS:task_state"].is_null();
+            let shown = self.show(server).await?;
+            let is_idle = shown["OS-EXT-STS:task_state"].is_null();
             match shown["status"].as_str() {
-                Some(is) if is == status && rests => return Ok(Ok(shown)),
+                Some(is) if is == status && is_idle => return Ok(Ok(shown)),
                 Some("ERROR") | None => return Ok(Err(shown.to_string())),
-                Some(is) if begun.elapsed() > PATIENCE => {
+                Some(is) if begun.elapsed() > TIMEOUT => {
                     let why = format!("server {server} is {is}, not {status}: {shown}");
                     return Err(Failure::Failed(why));
                 }
-                Some(_) => tokio::time::sleep(LOOK).await,
+                Some(_) => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
 
-    async fn look(&mut self, server: &str) -> Result<Value, Failure> {
+    async fn show(&mut self, server: &str) -> Result<Value, Failure> {
         let reply = self.client.get(&format!("/compute/v2.1/servers/{server}")).await?;
         Ok(reply.json()["server"].take())
     }
 }
 
-/// The kind of an operation: of each hundred in a row exactly the shares, well mixed.
+/// The index of the operation's kind: each hundred consecutive operations have exactly the shares,
+/// interleaved.
 fn choose(number: usize) -> usize {
     let mut left = (number * 37 % 100) as u32;
-    for (place, (_, _, share)) in SHARES.iter().enumerate() {
+    for (kind_index, (_, _, share)) in SHARES.iter().enumerate() {
         if left < *share {
-            return place;
+            return kind_index;
         }
         left -= share;
     }
     0
 }
 
-fn said(reply: &Reply) -> String {
+fn describe(reply: &Reply) -> String {
     format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body))
 }
 

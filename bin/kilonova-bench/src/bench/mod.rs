@@ -1,9 +1,8 @@
-//! `kilonova-bench`: simulated hosts, servers from POST to ACTIVE and through all that can be done
-//! with them, and what it costs.
+//! `kilonova-bench`: the cost of servers on simulated hosts, from POST to ACTIVE and through their
+//! operations.
 //!
-//! The measured server is a process of its own; the clients share the machine with it, and on a
-//! small one they take a good part of it. So CPU time per boot, which the clients are not in, says
-//! more than boots per second.
+//! The measured server is a process of its own, and the clients share the machine with it. CPU time
+//! per boot, which excludes the clients, therefore says more than boots per second.
 
 pub mod accelerators;
 mod apart;
@@ -29,37 +28,37 @@ pub use self::table::Table;
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Piece {
-    /// Boots, lists, mixed load, deletes and a second start, for each number of hosts.
+    /// Boots, lists, mixed load, deletes and a restart, for each number of hosts.
     Growth,
     /// Boots on hosts that have many servers already.
     Density,
-    /// The control plane with the hosts in a process of their own.
+    /// The control plane, with the hosts in another process.
     Apart,
-    /// Boots that find no room, alone and beside others that fit.
+    /// Boots without room, alone and concurrently with boots that fit.
     NoRoom,
 }
 
-/// How much of it.
+/// The size of the benchmark.
 pub struct Size<'a> {
-    /// What is measured.
+    /// The measured parts.
     pub pieces: Vec<Piece>,
-    /// Simulated hosts, each number by itself.
+    /// Numbers of simulated hosts, one cloud for each.
     pub hosts: Vec<usize>,
     /// Servers to boot.
     pub servers: usize,
     /// Operations of the mixed load.
     pub operations: usize,
-    /// Servers to boot with the hosts in a process of their own.
+    /// Servers to boot with the hosts in another process.
     pub servers_apart: usize,
-    /// Clients at once.
+    /// Concurrent clients.
     pub clients: usize,
-    /// The database, where it is not SQLite.
+    /// The database URL, unless it is SQLite.
     pub database: Option<&'a str>,
-    /// No further part is begun after this.
+    /// No further part is started after this time.
     pub time: Duration,
 }
 
-/// Runs it and returns the tables.
+/// Runs the benchmark and returns its tables.
 ///
 /// # Errors
 /// When the measured server misbehaves.
@@ -69,7 +68,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
     let has_time = |what: &str| {
         let left = begun.elapsed() < size.time;
         if !left {
-            eprintln!("kilonova-bench: {what} is left out: the time is over (--minutes)");
+            eprintln!("kilonova-bench: skipping {what}: no time left (--minutes)");
         }
         left
     };
@@ -77,7 +76,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
     if size.pieces.contains(&Piece::Density) {
         tables.push(density::run(directory, size, store).await?);
     }
-    if size.pieces.contains(&Piece::NoRoom) && has_time("boots that find no room") {
+    if size.pieces.contains(&Piece::NoRoom) && has_time("boots without room") {
         tables.push(no_room::run(directory, size, store).await?);
     }
     if size.pieces.contains(&Piece::Apart) && has_time("the control plane alone") {
@@ -100,7 +99,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
     Ok(tables)
 }
 
-/// So many servers, but no more than half of what `hosts` hosts of eight GPUs have room for.
+/// `servers`, but at most half of the vGPUs of `hosts` hosts with eight GPUs.
 fn capped(servers: usize, hosts: usize, vgpus: usize) -> usize {
     servers.min(hosts * 8 * vgpus / 2)
 }

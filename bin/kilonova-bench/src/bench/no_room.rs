@@ -1,5 +1,5 @@
-//! Boots that find no room, alone and beside others that fit: nobody may wait for what is said of the
-//! first.
+//! Boots without room, alone and concurrently with boots that fit. Explaining a failed boot must not
+//! delay the others.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use serde_json::{Value, json};
 use super::Size;
 use super::client::Client;
 use super::cloud::{Cloud, Plan};
-use super::load::{self, Door, quantile};
+use super::load::{self, Endpoint, quantile};
 use super::progress::Progress;
 use super::table::{Aim, Table};
 
 /// Hosts of eight GPUs.
 const HOSTS: usize = 300;
-/// Servers that take a GPU each, so that many handles are in use.
+/// Servers with a whole GPU each, so that many handles are in use.
 const TAKEN: usize = 30;
 /// vGPUs of a GPU.
 const VGPUS: usize = 16;
-/// Boots that find no room.
+/// Boots without room.
 const REFUSED: usize = 40;
-/// Boots that fit, alone and beside the others.
+/// Boots that fit, alone and concurrently with the others.
 const FITTING: usize = 200;
 
-/// Measures it.
+/// Runs this part.
 ///
 /// # Errors
 /// When the measured server misbehaves.
 pub async fn run(directory: &Path, size: &Size<'_>, store: &str) -> Result<Table, Failure> {
     let plan = Plan { hosts: HOSTS, vgpus: VGPUS, apart: false, database: size.database };
     let mut cloud = Cloud::start(directory, "no-room", &plan).await?;
-    cloud.registered().await?;
-    let wish = cloud.furnish().await?;
+    cloud.wait_for_hosts().await?;
+    let boot_request = cloud.seed().await?;
     let like = |name: &str, vgpus: usize| {
-        let mut like = wish.0.clone();
+        let mut like = boot_request.0.clone();
         like["server"]["flavorRef"] = json!(name);
         (name.to_owned(), vgpus, like)
     };
@@ -50,13 +50,13 @@ pub async fn run(directory: &Path, size: &Size<'_>, store: &str) -> Result<Table
         cloud.admin.post(&path, &specs).await?;
     }
     let (address, token) = (cloud.server.address.clone(), cloud.token.clone());
-    let door = Door { address: &address, token: &token, clients: size.clients.min(8) };
-    let progress = Arc::new(Progress::begin("boots that find no room", TAKEN + 2 * FITTING));
-    load::boot(door, TAKEN, &card.2, &progress).await?;
+    let endpoint = Endpoint { address: &address, token: &token, clients: size.clients.min(8) };
+    let progress = Arc::new(Progress::begin("boots without room", TAKEN + 2 * FITTING));
+    load::boot(endpoint, TAKEN, &card.2, &progress).await?;
 
     let refused = refuse(&mut cloud.admin, &none.2, REFUSED).await?;
-    let (alone, ids) = load::boot(door, FITTING, &wish.0, &progress).await?;
-    load::delete(door, ids, &progress).await?;
+    let (alone, ids) = load::boot(endpoint, FITTING, &boot_request.0, &progress).await?;
+    load::delete(endpoint, ids, &progress).await?;
 
     let ends = Arc::new(AtomicBool::new(false));
     let other = {
@@ -70,7 +70,7 @@ pub async fn run(directory: &Path, size: &Size<'_>, store: &str) -> Result<Table
             Ok::<_, Failure>(times)
         })
     };
-    let beside = load::boot(door, FITTING, &wish.0, &progress).await;
+    let beside = load::boot(endpoint, FITTING, &boot_request.0, &progress).await;
     ends.store(true, Ordering::Relaxed);
     let refused_beside =
         other.await.map_err(|e| Failure::failed("a client of the benchmark failed", e))??;
@@ -78,23 +78,33 @@ pub async fn run(directory: &Path, size: &Size<'_>, store: &str) -> Result<Table
     cloud.end();
 
     let title = format!(
-        "{store}: boots that find no room, {HOSTS} hosts, {TAKEN} servers of {VGPUS} vGPUs, \
+        "{store}: boots without room, {HOSTS} hosts, {TAKEN} servers of {VGPUS} vGPUs, \
          {} clients whose boots fit",
-        door.clients
+        endpoint.clients
     );
-    let mut table = Table::new(title, ["alone", "side by side"].map(str::to_owned));
+    let mut table = Table::new(title, ["alone", "concurrently"].map(str::to_owned));
     let pair = |share: f64, one: &[Duration], other: &[Duration]| {
         [Some(quantile(one, share)), Some(quantile(other, share))]
     };
     let most = Some(Aim::Most(500.0));
     table.row("no room: POST p50", "ms", None, pair(0.5, &refused, &refused_beside));
     table.row("no room: POST p99", "ms", most, pair(0.99, &refused, &refused_beside));
-    table.row("fits: POST to ACTIVE p50", "ms", None, pair(0.5, &alone.ends, &beside.ends));
-    table.row("fits: POST to ACTIVE p99", "ms", most, pair(0.99, &alone.ends, &beside.ends));
+    table.row(
+        "fits: POST to ACTIVE p50",
+        "ms",
+        None,
+        pair(0.5, &alone.durations, &beside.durations),
+    );
+    table.row(
+        "fits: POST to ACTIVE p99",
+        "ms",
+        most,
+        pair(0.99, &alone.durations, &beside.durations),
+    );
     Ok(table)
 }
 
-/// Boots that find no room, one after the other.
+/// Boots without room, one after the other.
 async fn refuse(client: &mut Client, body: &Value, count: usize) -> Result<Vec<Duration>, Failure> {
     let mut times = Vec::new();
     for _ in 0..count {
@@ -104,7 +114,7 @@ async fn refuse(client: &mut Client, body: &Value, count: usize) -> Result<Vec<D
         let id = made["server"]["id"].as_str().unwrap_or_default();
         let server = client.get(&format!("/compute/v2.1/servers/{id}")).await?.json();
         if server["server"]["status"] != "ERROR" {
-            return Err(Failure::Failed(format!("a boot that finds no room: {server}")));
+            return Err(Failure::Failed(format!("a boot without room did not fail: {server}")));
         }
     }
     Ok(times)

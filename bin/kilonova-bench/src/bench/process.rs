@@ -1,5 +1,4 @@
-//! The measured `kilonova serve`: a child process of its own, so that its CPU time and memory are
-//! its own too.
+//! The measured `kilonova serve`: a child process, so that its CPU time and memory can be measured.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,20 +7,20 @@ use std::process::{Child, Command, Stdio};
 use kilonova_program::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running server; it is ended with this value.
+/// A running server; it is stopped with this value.
 pub struct Server {
     child: Child,
     /// `127.0.0.1:1234`.
     pub address: String,
-    /// The seconds that it says it needed to get ready.
+    /// The seconds that the server reports for becoming ready.
     pub ready: String,
 }
 
 impl Server {
-    /// Starts one and waits until it is ready.
+    /// Starts a server and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// When the server does not become ready.
     pub fn start(
         state: &Path,
         nodes: Option<&Path>,
@@ -37,10 +36,10 @@ impl Server {
         })
     }
 
-    /// Starts one with a configuration file and waits until it is ready.
+    /// Starts a server with a configuration file and waits until it is ready.
     ///
     /// # Errors
-    /// When it does not get ready.
+    /// When the server does not become ready.
     pub fn configured(state: &Path, config: &Path) -> Result<Self, Failure> {
         Self::run(state, |command| {
             command.arg("--config").arg(config);
@@ -66,7 +65,7 @@ impl Server {
         match ready {
             Some((address, ready)) => Ok(Self { child, address, ready }),
             None => Err(Failure::Failed(format!(
-                "the server did not get ready; see {}",
+                "the server did not become ready; see {}",
                 state.join("serve.log").display()
             ))),
         }
@@ -87,7 +86,7 @@ impl Server {
         resident_mb(self.id())
     }
 
-    /// Ends it as an operator would.
+    /// Stops the server with SIGTERM.
     pub fn stop(mut self) {
         self.terminate();
     }
@@ -103,7 +102,7 @@ impl Drop for Server {
     }
 }
 
-/// Simulated hosts in a process of their own; they are ended with this value.
+/// Simulated hosts in another process; it is stopped with this value.
 pub struct Nodes(Child);
 
 impl Nodes {
@@ -154,7 +153,7 @@ fn terminate(child: &mut Child) {
         && matches!(child.try_wait(), Ok(None))
         && let Err(error) = kill_process(pid, Signal::TERM)
     {
-        eprintln!("kilonova-bench: cannot end process {}: {error}", child.id());
+        eprintln!("kilonova-bench: cannot stop process {}: {error}", child.id());
     }
     drop(child.wait());
 }
@@ -169,8 +168,8 @@ pub fn cpu_ms(process: u32) -> f64 {
     (ticks(11).unwrap_or(0.0) + ticks(12).unwrap_or(0.0)) * 1000.0 / per_second
 }
 
-/// CPU milliseconds that some processes and all below them have used so far. Of children that have
-/// ended it is what the kernel has added to their parents.
+/// CPU milliseconds that these processes and their descendants have used so far. Ended children count
+/// as far as their parents have waited for them.
 pub fn trees_cpu_ms(roots: &[u32]) -> f64 {
     let stats = stats();
     let mut members = roots.to_vec();
@@ -186,7 +185,7 @@ pub fn trees_cpu_ms(roots: &[u32]) -> f64 {
     of_tree.map(|stat| stat.ticks).sum::<f64>() * 1000.0 / per_second
 }
 
-/// A line of `/proc/*/stat`: with the ticks of its own and of ended children.
+/// A line of `/proc/*/stat`; the ticks include those of ended children.
 struct Stat {
     id: u32,
     parent: u32,

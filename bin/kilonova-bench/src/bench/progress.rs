@@ -1,4 +1,4 @@
-//! How far it is: one line that is written over on a terminal, one line for each part otherwise.
+//! Progress: one line that is overwritten on a terminal, otherwise one line for each part.
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_millis(250);
 
-/// The line of one part; many tasks may count on it.
+/// The progress of one part; several tasks may count on it.
 pub struct Progress {
     done: Arc<AtomicUsize>,
     shown: Option<tokio::task::JoinHandle<()>>,
@@ -33,8 +33,8 @@ impl Progress {
         Self { done, shown: Some(shown) }
     }
 
-    /// One step more.
-    pub fn one(&self) {
+    /// Counts one step.
+    pub fn step(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! What was measured, for people and for programs.
+//! Tables of figures, as text and as JSON.
 
 use serde_json::{Value, json};
 
@@ -7,12 +7,12 @@ struct Row {
     what: String,
     unit: &'static str,
     aim: Option<Aim>,
-    /// True if the column's factor goes for it.
+    /// True if the column's factor applies.
     scaled: bool,
     figures: Vec<Option<f64>>,
 }
 
-/// What a figure should be.
+/// The bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Aim {
     /// No more than this.
@@ -46,19 +46,19 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// A table without rows.
     pub fn new(title: impl Into<String>, columns: impl IntoIterator<Item = String>) -> Self {
         let columns = columns.into_iter().collect();
         Self { title: title.into(), columns, factors: Vec::new(), rows: Vec::new() }
     }
 
-    /// What of some aims goes for each column: 0.5 is half as good.
+    /// Factors by which each column's aims are relaxed: with 0.5 a figure may be half as good.
     #[must_use]
     pub fn with_factors(self, factors: impl IntoIterator<Item = f64>) -> Self {
         Self { factors: factors.into_iter().collect(), ..self }
     }
 
-    /// A further line; a figure that was not measured is `None`.
+    /// Adds a row; a figure that was not measured is `None`.
     pub fn row(
         &mut self,
         what: impl Into<String>,
@@ -70,7 +70,7 @@ impl Table {
         self.rows.push(Row { what: what.into(), unit, aim, scaled: false, figures });
     }
 
-    /// The factors go for the last line.
+    /// Applies the factors to the last row.
     pub fn scaled(&mut self) {
         if let Some(row) = self.rows.last_mut() {
             row.scaled = true;
@@ -87,7 +87,7 @@ impl Table {
         json!({"title": self.title, "columns": self.columns, "rows": rows})
     }
 
-    /// As lines. A figure that misses its aim has a star.
+    /// As text. A figure that misses its aim has a star.
     pub fn lines(&self) -> String {
         let mut text = format!("{}\n  {:50} {:8} {:>8}", self.title, "", "", "aim");
         for column in &self.columns {
@@ -95,8 +95,8 @@ impl Table {
         }
         text.truncate(text.trim_end().len());
         for Row { what, unit, aim, scaled, figures } in &self.rows {
-            let said = aim.map_or_else(String::new, Aim::text);
-            text.push_str(&format!("\n  {what:50} {unit:8} {said:>8}"));
+            let aim_text = aim.map_or_else(String::new, Aim::text);
+            text.push_str(&format!("\n  {what:50} {unit:8} {aim_text:>8}"));
             for (at, figure) in figures.iter().enumerate() {
                 let factor = self.factors.get(at).filter(|_| *scaled).copied().unwrap_or(1.0);
                 let missed =
@@ -111,7 +111,7 @@ impl Table {
     }
 }
 
-/// As many digits as mean something.
+/// The figure with its significant digits.
 fn short(figure: f64) -> String {
     match figure.abs() {
         size if size >= 100.0 => format!("{figure:.0}"),

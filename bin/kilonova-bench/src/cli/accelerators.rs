@@ -16,10 +16,10 @@ pub struct Accelerators {
     /// Hosts of eight GPUs with sixteen vGPUs each.
     #[arg(long, default_value_t = 1000)]
     hosts: usize,
-    /// Bound requests that are there while one instance's are looked up.
+    /// Bound requests in the database during the measured calls.
     #[arg(long, default_value_t = 100_000)]
     requests: usize,
-    /// Instances that get a device and give it back, in each of six rounds.
+    /// Instances that bind and release a device, in each of six rounds.
     #[arg(long, default_value_t = 200)]
     cycles: usize,
     /// An empty PostgreSQL database, measured after SQLite.
@@ -28,13 +28,13 @@ pub struct Accelerators {
     /// Process id of that PostgreSQL.
     #[arg(long, value_name = "PID")]
     database_process: Option<u32>,
-    /// A Cyborg that believes headers: URL of its API with the version.
+    /// URL, with the version, of a Cyborg that trusts identity headers.
     #[arg(long, value_name = "URL", requires_all = ["against_host", "against_provider", "against_statements"])]
     against: Option<String>,
     /// A host of that Cyborg.
     #[arg(long, value_name = "NAME")]
     against_host: Option<String>,
-    /// Resource provider of a free device there.
+    /// Resource provider of a free device on that host.
     #[arg(long, value_name = "UUID")]
     against_provider: Option<String>,
     /// Its processes; their children count too.
@@ -46,13 +46,13 @@ pub struct Accelerators {
     /// Command that prints how many statements its database has run.
     #[arg(long, value_name = "COMMAND")]
     against_statements: Option<String>,
-    /// Requests of others beside which it is measured.
+    /// Numbers of other instances' requests during the measurement.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_values_t = [0, 1000])]
     against_others: Vec<usize>,
-    /// Where to work, and leave what was made; a temporary directory otherwise.
+    /// Working directory (kept). Default: a temporary directory.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }

@@ -18,21 +18,21 @@ Examples:
   kilonova-bench --quick
   kilonova-bench --only growth --hosts 1000";
 
-/// Measures servers on simulated hosts: boots, moves, lists, deletes, and how they grow.
+/// Measures servers on simulated hosts: boots, migrations, lists and deletes, by the number of hosts.
 ///
-/// The measured program is `kilonova` beside this one, or the one that KILONOVA names.
+/// Measures the program that KILONOVA names. Default: `kilonova` in the directory of this program.
 #[derive(Debug, Parser)]
 #[command(name = "kilonova-bench", version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Something else than boots.
+    /// Another benchmark than boots.
     #[command(subcommand)]
     part: Option<Part>,
-    /// What to measure; everything on SQLite. Another database holds one cloud: the first of these,
-    /// otherwise `growth`.
+    /// Parts to measure. Default: all on SQLite. With --database only the first part runs. Default
+    /// there: `growth`.
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Piece>,
-    /// Simulated hosts, each number by itself; on another database the last [default:
-    /// 100,1000,10000, and 1000 on another database].
+    /// Numbers of simulated hosts, one cloud for each. With --database only the last one runs
+    /// [default: 100,1000,10000; 1000 with --database].
     #[arg(long, value_delimiter = ',')]
     hosts: Vec<usize>,
     /// Servers to boot [default: 4000].
@@ -41,42 +41,42 @@ pub struct Arguments {
     /// Operations of the mixed load [default: 3000].
     #[arg(long)]
     operations: Option<usize>,
-    /// Servers with the hosts in a process of their own [default: 10000].
+    /// Servers to boot with the hosts in another process [default: 10000].
     #[arg(long)]
     servers_apart: Option<usize>,
-    /// Less of everything: 100 and 1,000 hosts, 500 servers.
+    /// A smaller run: 100 and 1,000 hosts, 500 servers.
     #[arg(long)]
     quick: bool,
-    /// Clients at once.
+    /// Concurrent clients.
     #[arg(long, default_value_t = 32)]
     clients: usize,
-    /// No further part is begun after so many minutes.
+    /// Starts no further part after this number of minutes.
     #[arg(long, default_value_t = 10)]
     minutes: u64,
-    /// An empty PostgreSQL database; SQLite otherwise.
+    /// URL of an empty PostgreSQL database. Default: SQLite.
     #[arg(long, value_name = "URL")]
     database: Option<String>,
-    /// Where to work, and leave what was made; a temporary directory otherwise.
+    /// Working directory (kept). Default: a temporary directory.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }
 
-/// Parts other than boots.
+/// Benchmarks other than boots.
 #[derive(Debug, Subcommand)]
 pub enum Part {
-    /// Measure the Placement API alone, and beside another Placement.
+    /// Measure the Placement API, optionally compared with another Placement.
     Placement(placement::Placement),
-    /// Measure the accelerator API and devices' reports, and beside a Cyborg.
+    /// Measure the accelerator API and registrations, optionally compared with a Cyborg.
     Accelerators(Box<accelerators::Accelerators>),
 }
 
 /// Runs the benchmark and prints its tables.
 ///
 /// # Errors
-/// What ends it.
+/// When the benchmark cannot run.
 pub fn run(options: Arguments) -> Result<ExitCode, Failure> {
     match options.part {
         Some(Part::Placement(part)) => return placement::run(part),
@@ -116,7 +116,7 @@ fn size(options: &Arguments) -> Size<'_> {
         (true, Some(_)) => vec![quick(1000, 100)],
     };
     if options.database.is_some() {
-        // Each cloud begins with an empty database.
+        // Each cloud needs an empty database.
         pieces.truncate(1);
         hosts.drain(..hosts.len() - 1);
     }
@@ -137,7 +137,7 @@ fn clear(directory: PathBuf) -> Result<(), Failure> {
         .map_err(|e| Failure::failed(&format!("cannot remove {}", directory.display()), e))
 }
 
-/// For people or for programs.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Aligned columns.
@@ -149,7 +149,7 @@ pub enum Format {
 /// The runtime of a command.
 ///
 /// # Errors
-/// When the system gives no threads.
+/// When the threads cannot be started.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()

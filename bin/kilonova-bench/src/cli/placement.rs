@@ -14,13 +14,13 @@ use crate::bench::placement::{self, Size};
 /// Options of `bench placement`.
 #[derive(Debug, Args)]
 pub struct Placement {
-    /// Hosts of a root and four pGPUs.
+    /// Hosts with four pGPUs each.
     #[arg(long, default_value_t = 1000)]
     hosts: usize,
-    /// Hosts of eight GPUs; repeat for several clouds, 0 for none.
+    /// Hosts with eight GPUs; repeat for several clouds, 0 for none.
     #[arg(long, value_name = "HOSTS", default_values_t = [10, 1000])]
     wide: Vec<usize>,
-    /// Clients at once, beside one alone.
+    /// Concurrent clients, in addition to a run with one client.
     #[arg(long, default_value_t = 8)]
     clients: usize,
     /// Seconds for each request and each number of clients.
@@ -29,13 +29,13 @@ pub struct Placement {
     /// Base URL of another Placement that holds the same cloud.
     #[arg(long, value_name = "URL", requires = "against_stats")]
     against: Option<String>,
-    /// Command that prints the other's `rss_kb cpu_s database_cpu_s`.
+    /// Command that prints `rss_kb cpu_s database_cpu_s` of the other Placement.
     #[arg(long, value_name = "COMMAND")]
     against_stats: Option<String>,
-    /// Where to work, and leave what was made; a temporary directory otherwise.
+    /// Working directory (kept). Default: a temporary directory.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
 }

@@ -128,16 +128,16 @@ clouds:
     #[test]
     fn a_cloud_is_found_by_name() {
         let file = std::env::temp_dir().join(format!("clouds-{}.yaml", uuid::Uuid::new_v4()));
-        std::fs::write(&file, CLOUDS).expect("written");
-        let cloud = read(&file, "here").expect("a cloud");
+        std::fs::write(&file, CLOUDS).expect("the file is written");
+        let cloud = read(&file, "here").expect("the cloud is found");
         assert_eq!(cloud.login.password, "s: ecret");
         assert_eq!(cloud.login.project_domain_name, "Default");
         assert_eq!(cloud.region.as_deref(), Some("R1"));
         let said = |name| read(&file, name).err().expect("refused").to_string();
         assert!(said("half").contains("has no auth: username"), "{}", said("half"));
         assert!(said("there").contains("it has no cloud there"));
-        std::fs::write(&file, "clouds: [").expect("written");
+        std::fs::write(&file, "clouds: [").expect("the file is written");
         assert!(said("here").contains("clouds-"), "{}", said("here"));
-        std::fs::remove_file(&file).expect("removed");
+        std::fs::remove_file(&file).expect("the file is removed");
     }
 }

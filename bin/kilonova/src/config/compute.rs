@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use kilonova_compute::app::aliases::{Alias, Aliases};
-use kilonova_compute::{Options, Orphans};
+use kilonova_compute_app::aliases::{Alias, Aliases};
+use kilonova_compute_app::{Options, Orphans};
 
 use super::{File, scheduler, sources};
 use crate::failure::Failure;

@@ -83,9 +83,9 @@ mod tests {
     use super::*;
 
     fn read_with(options: &str) -> Result<Option<Cors>, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("kilonova.conf");
-        std::fs::write(&path, format!("[cors]\n{options}\n")).expect("written");
+        std::fs::write(&path, format!("[cors]\n{options}\n")).expect("the file is written");
         File::read(&path, crate::config::KNOWN)
             .and_then(|file| read(&file))
             .map_err(|failure| failure.to_string())
@@ -97,7 +97,8 @@ mod tests {
             read_with("max_age = 5").expect("the file is valid").is_none(),
             "no site is allowed"
         );
-        let cors = read_with("allowed_origin = http://a, https://b:8443").expect("fine");
+        let cors = read_with("allowed_origin = http://a, https://b:8443")
+            .expect("the configuration is valid");
         let cors = cors.expect("two sites");
         assert_eq!((cors.origins.len(), cors.max_age, cors.credentials), (2, 3600, true));
         assert_eq!((cors.methods.len(), cors.headers.len(), cors.expose.len()), (8, 0, 0));

@@ -161,9 +161,9 @@ mod tests {
     use crate::config::KNOWN;
 
     fn front(text: &str) -> Result<Front, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("k.conf");
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("the file is written");
         let read = File::read(&path, KNOWN).and_then(|file| read(&file));
         read.map_err(|failure| failure.to_string())
     }
@@ -176,13 +176,16 @@ mod tests {
              trusted_proxies = 10.0.0.0/8, ::1\n[oslo_middleware]\n\
              enable_proxy_headers_parsing = True\n",
         )
-        .expect("fine");
-        let tls = read.tls.expect("files");
+        .expect("the configuration is valid");
+        let tls = read.tls.expect("the files are read");
         assert_eq!(tls.cert, PathBuf::from("/c"));
         assert!(tls.key.is_absolute() && tls.key.ends_with("k"), "{:?}", tls.key);
         assert_eq!(read.public_endpoint.as_deref(), Some("https://cloud.example/os"));
         for (address, trusted) in [("10.1.2.3", true), ("11.0.0.1", false), ("::1", true)] {
-            assert_eq!(read.proxies.contain(address.parse().expect("an address")), trusted);
+            assert_eq!(
+                read.proxies.contain(address.parse().expect("the address is valid")),
+                trusted
+            );
         }
     }
 
@@ -218,7 +221,9 @@ mod tests {
     #[test]
     fn only_a_network_without_tls_is_unencrypted() {
         let clear = |text: &str, listen: &str| {
-            front(text).expect("fine").is_in_clear(listen.parse().expect("an address"))
+            front(text)
+                .expect("the configuration is valid")
+                .is_in_clear(listen.parse().expect("the address is valid"))
         };
         assert!(clear("", "0.0.0.0:1"));
         assert!(clear("[api]\npublic_endpoint = http://a\n", "0.0.0.0:1"));

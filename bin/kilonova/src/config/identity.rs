@@ -54,9 +54,9 @@ mod tests {
     use super::*;
 
     fn options(text: &str) -> Result<IdentityOptions, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("kilonova.conf");
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("the file is written");
         File::read(&path, crate::config::KNOWN)
             .and_then(|file| read(&file))
             .map_err(|failure| failure.to_string())
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn options_have_keystones_names() {
-        let usual = options("").expect("fine");
+        let usual = options("").expect("the configuration is valid");
         assert!(usual.lockout.is_none() && usual.credential_limit == Some(100));
         let text = "[security_compliance]\nlockout_failure_attempts = 5\n[trust]\n\
             max_redelegation_count = 1\n[application_credential]\nuser_limit = -1\n[token]\n\
             expiration = 600\n";
-        let said = options(text).expect("fine");
+        let said = options(text).expect("the configuration is valid");
         let lockout = said.lockout.expect("lockout is set");
         assert_eq!((lockout.attempts, lockout.duration), (5, Duration::from_secs(1800)));
         assert_eq!((said.credential_limit, said.max_redelegation), (None, 1));

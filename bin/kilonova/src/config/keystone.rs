@@ -99,13 +99,13 @@ mod tests {
     use super::*;
 
     fn section(more: &str) -> Result<Option<ValidatorOptions>, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("kilonova.conf");
         let text = format!(
             "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = placement\n\
              password = secret\nproject_name = service\n{more}\n"
         );
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("the file is written");
         File::read(&path, crate::config::KNOWN)
             .and_then(|file| read(&file))
             .map_err(|failure| failure.to_string())
@@ -123,12 +123,13 @@ mod tests {
             memcache_tls_enabled = False\nmemcache_sasl_enabled = False\n\
             include_service_catalog = True\nenforce_token_bind = permissive\n\
             http_connect_timeout = 30\nhttp_request_max_retries = 5\ntoken_cache_time = -1";
-        let options = section(usual).expect("fine").expect("it names a Keystone");
+        let options =
+            section(usual).expect("the configuration is valid").expect("it names a Keystone");
         assert_eq!(options.domains.user.as_deref(), Some("default"));
         assert_eq!(options.domains.project.as_deref(), Some("default"));
         assert_eq!((options.timeout, options.retries), (Duration::from_secs(30), 5));
         assert_eq!(options.cache_time, Duration::ZERO);
-        let plain = section("").expect("fine").expect("it names a Keystone");
+        let plain = section("").expect("the configuration is valid").expect("it names a Keystone");
         assert_eq!((plain.timeout, plain.retries), (Duration::from_secs(10), 3));
         assert!(plain.domains.user.is_none() && plain.service_token_roles_required);
     }

@@ -122,7 +122,7 @@ pub struct Settings {
     /// The most unbound accelerator requests of a project; negative means unlimited.
     pub unbound_requests: i64,
     /// Compute options.
-    pub compute: kilonova_compute::Options,
+    pub compute: kilonova_compute_app::Options,
     /// Network options.
     pub network: kilonova_network::NetworkOptions,
     /// Image options.
@@ -250,7 +250,7 @@ impl Settings {
         self.auth == AuthStrategy::Keystone && ServiceName::ALL.iter().all(|one| self.runs(*one))
     }
 
-    /// True if a service is to be started.
+    /// True if `serve` starts the service.
     pub fn runs(&self, service: ServiceName) -> bool {
         self.services.contains(&service)
     }

@@ -73,9 +73,9 @@ mod tests {
     use crate::config::KNOWN;
 
     fn options(text: &str) -> Result<NetworkOptions, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("k.conf");
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("the file is written");
         let read = File::read(&path, KNOWN).and_then(|file| read(&file));
         read.map_err(|failure| failure.to_string())
     }
@@ -85,14 +85,14 @@ mod tests {
         assert_eq!(options(""), Ok(NetworkOptions::default()));
         let text = "[ml2_type_vlan]\nnetwork_vlan_ranges = a:10:20, b, a:30:40\n\
                     [DEFAULT]\nglobal_physnet_mtu = 9000\ndns_domain = example.org\n";
-        let read = options(text).expect("fine");
+        let read = options(text).expect("the configuration is valid");
         assert_eq!(read.vlan_ranges, [("a".into(), 10, 20), ("a".into(), 30, 40)]);
         assert_eq!(read.vlan_networks, ["a", "b"]);
         assert_eq!(read.flat_networks, Some(vec!["a".into(), "b".into()]));
         assert_eq!((read.mtu, read.dns_domain.as_str()), (9000, "example.org."));
         let flat = |names: &str| {
             let text = format!("[ml2_type_flat]\nflat_networks = {names}\n");
-            options(&text).expect("fine").flat_networks
+            options(&text).expect("the configuration is valid").flat_networks
         };
         assert_eq!(flat("public, lan"), Some(vec!["public".into(), "lan".into()]));
         assert_eq!(flat("*"), None);

@@ -65,9 +65,9 @@ mod tests {
     use crate::config::KNOWN;
 
     fn listener(text: &str) -> Result<Option<NodeListener>, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("k.conf");
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("the file is written");
         let read = File::read(&path, KNOWN).and_then(|file| read(&file, None, Vec::new()));
         read.map_err(|failure| failure.to_string())
     }
@@ -75,12 +75,12 @@ mod tests {
     #[test]
     fn the_node_token_is_accepted_on_loopback_only() {
         let by_word = |text: &str, listen: &str| {
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = tempfile::tempdir().expect("a temporary directory is created");
             let path = folder.path().join("k.conf");
-            std::fs::write(&path, text).expect("written");
-            let file = File::read(&path, KNOWN).expect("read");
+            std::fs::write(&path, text).expect("the file is written");
+            let file = File::read(&path, KNOWN).expect("the file is read");
             let listener = read(&file, None, Vec::new()).expect("the file is valid");
-            token(&file, listen.parse().expect("an address"), listener.as_ref())
+            token(&file, listen.parse().expect("the address is valid"), listener.as_ref())
                 .expect("the file is valid")
         };
         let (here, everywhere) = ("127.0.0.1:8774", "0.0.0.0:8774");

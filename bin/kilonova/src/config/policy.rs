@@ -26,7 +26,7 @@ const SERVICES: [(ServiceName, &[Rule], &str, Dialect); 6] = [
         "placement_policy_file",
         Dialect::Placement,
     ),
-    (ServiceName::Compute, kilonova_compute::RULES, "compute_policy_file", Dialect::Compute),
+    (ServiceName::Compute, kilonova_compute_app::RULES, "compute_policy_file", Dialect::Compute),
     (
         ServiceName::Accelerator,
         kilonova_accelerator::RULES,
@@ -114,12 +114,12 @@ mod tests {
 
     /// Reads a configuration file and the policy files beside it.
     fn read_with(config: &str, beside: &[(&str, &str)]) -> Result<Policies, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         for (name, text) in beside {
-            std::fs::write(folder.path().join(name), text).expect("written");
+            std::fs::write(folder.path().join(name), text).expect("the file is written");
         }
         let path = folder.path().join("kilonova.conf");
-        std::fs::write(&path, format!("[oslo_policy]\n{config}\n")).expect("written");
+        std::fs::write(&path, format!("[oslo_policy]\n{config}\n")).expect("the file is written");
         File::read(&path, crate::config::KNOWN).and_then(|file| read(&file)).map_err(|failure| {
             assert!(matches!(failure, Failure::Refused(_)), "{failure}");
             failure.to_string().replace(&format!("{}/", folder.path().display()), "")
@@ -145,11 +145,12 @@ mod tests {
     #[test]
     fn the_default_file_is_read_if_it_exists() {
         let rules = "placement:resource_providers:list: role:clerk";
-        let policy = read_with("", &[("policy.yaml", rules)]).expect("fine");
+        let policy = read_with("", &[("policy.yaml", rules)]).expect("the configuration is valid");
         assert!(may_list(&policy, "clerk") && !may_list(&policy, "admin"));
-        let policy = read_with("", &[]).expect("fine");
+        let policy = read_with("", &[]).expect("the configuration is valid");
         assert!(may_list(&policy, "admin") && !may_list(&policy, "clerk"));
-        let policy = read_with("policy_file = own.yaml", &[("own.yaml", rules)]).expect("fine");
+        let policy = read_with("policy_file = own.yaml", &[("own.yaml", rules)])
+            .expect("the configuration is valid");
         assert!(may_list(&policy, "clerk"));
     }
 
@@ -159,8 +160,8 @@ mod tests {
                       mine: role:clerk\nos_compute_api:servers:index: rule:mine\n";
         let image = "context_is_admin: role:painter\nget_image: role:painter\n";
         let config = "policy_file = all.yaml\nimage_policy_file = image.yaml";
-        let policies =
-            read_with(config, &[("all.yaml", shared), ("image.yaml", image)]).expect("fine");
+        let policies = read_with(config, &[("all.yaml", shared), ("image.yaml", image)])
+            .expect("the configuration is valid");
         let (compute, network) = (ServiceName::Compute, ServiceName::Network);
         for (service, rule, role) in [
             (compute, "os_compute_api:servers:index", "clerk"),

@@ -110,9 +110,9 @@ mod tests {
     use super::*;
 
     fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("k.conf");
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("the file is written");
         (folder, path)
     }
 

@@ -1,6 +1,6 @@
 //! `[scheduler]` and `[filter_scheduler]`, as in nova.conf.
 
-use kilonova_compute::app::scheduler::{Filter, Rules, Weights};
+use kilonova_compute_scheduler::{Filter, Rules, Weights};
 
 use super::File;
 use super::compute::number;

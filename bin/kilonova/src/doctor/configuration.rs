@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kilonova_compute::attention::Level;
+use kilonova_compute_app::attention::Level;
 use kilonova_node::topology::Topology;
 use kilonova_store::DatabaseUrl;
 

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use kilonova_compute::attention::Level;
+use kilonova_compute_app::attention::Level;
 
 use super::Report;
 use super::configuration::Locations;
@@ -92,12 +92,13 @@ mod tests {
 
     #[test]
     fn files_that_others_can_read_are_reported_with_a_remedy() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let set = |path: &Path, mode| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("is set");
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+                .expect("the file attributes are set");
         };
         for name in ["openrc", "kilonova.db", "lock"] {
-            std::fs::write(folder.path().join(name), "x").expect("written");
+            std::fs::write(folder.path().join(name), "x").expect("the file is written");
         }
         set(&folder.path().join("openrc"), 0o600);
         set(&folder.path().join("kilonova.db"), 0o644);
@@ -112,10 +113,10 @@ mod tests {
         assert_eq!(found(folder.path(), None)[0].0, Level::Error);
         set(folder.path(), 0o700);
         let config = folder.path().join("k.conf");
-        std::fs::write(&config, "[nova]\npassword = x\n").expect("written");
+        std::fs::write(&config, "[nova]\npassword = x\n").expect("the file is written");
         set(&config, 0o640);
         assert!(found(folder.path(), Some(&config))[0].1.contains("contains a password"));
-        std::fs::write(&config, "[DEFAULT]\ndebug = true\n").expect("written");
+        std::fs::write(&config, "[DEFAULT]\ndebug = true\n").expect("the file is written");
         assert_eq!(found(folder.path(), Some(&config)), []);
     }
 }

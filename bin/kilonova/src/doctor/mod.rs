@@ -4,7 +4,7 @@
 //!   configuration   all problems of the file and of the topology that it names
 //!   files           who else can read secrets
 //!   store           free space, schema, integrity, the write-ahead log
-//!   nodes, devices, clock, operations    `kilonova_compute::attention`
+//!   nodes, devices, clock, operations    `kilonova_compute_app::attention`
 //!   ledger          the audit
 //! ```
 //!
@@ -19,14 +19,14 @@ mod store;
 
 use std::path::PathBuf;
 
-use kilonova_compute::attention::{self, Bounds, Heard, Level, clocks};
-use kilonova_compute::audit;
+use configuration::Locations;
+use kilonova_compute_app::attention::{self, Bounds, Heard, Level, clocks};
+use kilonova_compute_db::audit;
 use kilonova_store::{DatabaseUrl, Store};
 use kilonova_wire::time::now_micros;
 
 use crate::failure::Failure;
 use crate::state::StateDir;
-use configuration::Locations;
 pub use report::Report;
 
 /// The options of the checks.

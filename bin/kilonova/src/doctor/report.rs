@@ -1,8 +1,8 @@
 //! The report, for people and for programs.
 
-use kilonova_compute::attention::clocks::Redated;
-use kilonova_compute::attention::{Heard, Level};
-use kilonova_compute::audit;
+use kilonova_compute_app::attention::clocks::Redated;
+use kilonova_compute_app::attention::{Heard, Level};
+use kilonova_compute_db::audit;
 use kilonova_wire::time::zulu;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kilonova_compute::attention::Level;
+use kilonova_compute_app::attention::Level;
 use kilonova_store::{DatabaseUrl, Store, params};
 
 use super::{Report, disk};
@@ -125,12 +125,12 @@ async fn integrity(store: &Store, report: &mut Report) -> Result<(), Failure> {
     let check = store.read(|tx| {
         let mut wrong = Vec::new();
         for row in tx.rows("PRAGMA quick_check(5)", params![])? {
-            wrong.push(row.string(0)?);
+            wrong.push(row.string("quick_check")?);
         }
         wrong.retain(|line| line != "ok");
         let orphans = tx.rows("PRAGMA foreign_key_check", params![])?;
         for row in orphans.iter().take(TOLD) {
-            let (table, of) = (row.string(0)?, row.string(2)?);
+            let (table, of) = (row.string("table")?, row.string("parent")?);
             wrong.push(format!("a row of {table} refers to a missing row of {of}"));
         }
         Ok::<_, kilonova_store::Error>(wrong)
@@ -149,14 +149,14 @@ async fn integrity(store: &Store, report: &mut Report) -> Result<(), Failure> {
 }
 
 async fn postgres(store: &Store) -> Result<String, kilonova_store::Error> {
-    const ABOUT: &str = "SELECT current_setting('server_version'),
-        CAST(pg_database_size(current_database()) AS BIGINT)";
+    const ABOUT: &str = "SELECT current_setting('server_version') AS version,
+        CAST(pg_database_size(current_database()) AS BIGINT) AS size";
     store
         .read(|tx| {
             let row = tx.row(ABOUT, params![])?;
             let Some(row) = row else { return Ok("PostgreSQL".to_owned()) };
-            let size = u64::try_from(row.int(1)?).unwrap_or_default();
-            Ok(format!("PostgreSQL {}, {}", row.text(0)?, disk::shown(size)))
+            let size = u64::try_from(row.int("size")?).unwrap_or_default();
+            Ok(format!("PostgreSQL {}, {}", row.text("version")?, disk::shown(size)))
         })
         .await
 }

@@ -137,7 +137,7 @@ mod tests {
                 ("access-control-request-headers", "X-Auth-Token, accept"),
             ]),
         )
-        .expect("allowed");
+        .expect("the URL is allowed");
         assert_eq!(answer["access-control-allow-origin"], "http://here");
         assert_eq!(answer["access-control-allow-methods"], "GET");
         assert_eq!(answer["access-control-allow-headers"], "X-Auth-Token,accept");
@@ -161,7 +161,8 @@ mod tests {
 
     #[test]
     fn a_star_allows_any_site() {
-        let any = allow(&cors("*"), &HeaderValue::from_static("http://x")).expect("allowed");
+        let any = allow(&cors("*"), &HeaderValue::from_static("http://x"))
+            .expect("the origin is allowed");
         assert_eq!(any["access-control-allow-origin"], "*");
         assert!(allow(&cors("http://a"), &HeaderValue::from_static("http://x")).is_none());
     }

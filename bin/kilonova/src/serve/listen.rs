@@ -128,7 +128,6 @@ pub(super) async fn serve(listeners: Vec<(TcpListener, Endpoint)>, mut signals: 
     if broken > 0 {
         tracing::warn!(open = broken, "aborting requests that did not finish in time");
     }
-    Ok(())
 }
 
 /// Serves one listener until the stop; returns the number of aborted connections.
@@ -154,8 +153,8 @@ async fn listen(
                         });
                     }
                     Err(full) => {
-                                                // With TLS, no answer is possible before the handshake.
-                                                if endpoint.acceptor.is_none()
+                        // With TLS, no answer is possible before the handshake.
+                        if endpoint.acceptor.is_none()
                             && let Ok(permit) = Arc::clone(&farewells).try_acquire_owned()
                         {
                             connections.spawn(async move {

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kilonova_compute::Compute;
+use kilonova_compute_app::Compute;
 use kilonova_program::signals::StopSignals;
 use kilonova_store::Store;
 use tokio::net::TcpListener;
@@ -116,7 +116,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
             let token = directory.secret("node.token")?;
             router = router.merge(node_listener::routes(compute, token));
         }
-        kilonova_compute::reconcile::start(&Compute { store: own, ..compute.clone() });
+        kilonova_compute_app::reconcile::start(&Compute { store: own, ..compute.clone() });
     }
     let (users, hosts) = listen::pools(&settings.front, node_endpoint.is_some());
     let endpoint = listen::Endpoint::users(&settings.front, acceptor, users, router.clone());

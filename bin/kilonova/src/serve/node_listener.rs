@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use http::{HeaderMap, HeaderValue, header};
-use kilonova_compute::api::nodes;
-use kilonova_compute::{Compute, Link};
+use kilonova_compute_app::Compute;
+use kilonova_compute_nodes::{Link, api as nodes};
 use kilonova_wire::auth::Authentication;
 use kilonova_wire::{Authenticator, Context, Fault, mount};
 

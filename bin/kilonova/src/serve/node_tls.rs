@@ -11,8 +11,8 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use kilonova_compute::api::nodes;
-use kilonova_compute::{Compute, Link};
+use kilonova_compute_app::Compute;
+use kilonova_compute_nodes::{Link, api as nodes};
 use kilonova_enroll::{EnrollOptions, Enrollment};
 use kilonova_pki::{Authority, Own};
 use kilonova_store::Store;
@@ -86,7 +86,7 @@ pub(super) async fn open(
     let acceptor = TlsAcceptor::from(Arc::new(config.map_err(|e| failed(&e))?));
     let enroll_options = EnrollOptions { url, valid: options.valid };
     let enrollment = Enrollment::new(store.clone(), Arc::clone(&authority), enroll_options);
-    let enrollment = enrollment.knowing(Arc::new(kilonova_compute::db::hosts::spellings));
+    let enrollment = enrollment.knowing(Arc::new(kilonova_compute_db::hosts::spellings));
     enrollment.refresh().await.map_err(|e| failed(&e))?;
     keep_fresh(enrollment.clone(), authority, shown, names);
     Ok(NodeEndpoint { listener, acceptor, enrollment })

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use kilonova_compute::{Compute, Link};
+use kilonova_compute_app::Compute;
+use kilonova_compute_nodes::Link;
 use kilonova_node::Node;
 use kilonova_node::devices::{Cleanup, Discovery};
 use kilonova_node::topology::{MdevOptions, Topology};

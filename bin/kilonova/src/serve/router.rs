@@ -107,7 +107,7 @@ fn mounted(
             let (store, world) = (services.store.clone(), services.world.clone());
             let policy = settings.policies.of(service);
             // Servers are rows of the same database, even if compute runs in another process.
-            let manager = Some(Arc::new(kilonova_compute::app::managed_consumers::Servers) as _);
+            let manager = Some(Arc::new(kilonova_compute_app::managed_consumers::Servers) as _);
             let placement = kilonova_placement::Placement { store, world, policy, manager };
             put(kilonova_placement::routes(placement), kilonova_placement::service())
         }
@@ -145,8 +145,8 @@ mod tests {
             Service { name: "t", dialect: Dialect::Compute, versions: None, public: |_| true };
         let routes = guarded(Router::new().route("/", get(broken)));
         let router = mount(routes, service, "", Arc::new(NoAuth));
-        let request = http::Request::get("/").body(Body::empty()).expect("a request");
-        let answer = router.oneshot(request).await.expect("an answer");
+        let request = http::Request::get("/").body(Body::empty()).expect("the request is valid");
+        let answer = router.oneshot(request).await.expect("an answer arrives");
         assert_eq!(answer.status(), 500);
         assert!(answer.headers().contains_key("x-openstack-request-id"));
         let body = answer.into_body().collect().await.expect("a body").to_bytes();

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kilonova_compute::Compute;
-use kilonova_compute::app::bitstreams::ImageBitstreams;
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::bitstreams::ImageBitstreams;
 use kilonova_identity::{CatalogEntry, Identity};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
@@ -37,8 +37,8 @@ pub fn migrations() -> Vec<Migration> {
         kilonova_accelerator::MIGRATIONS,
         kilonova_enroll::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
-        kilonova_compute::MIGRATIONS[0],
-        kilonova_compute::MIGRATIONS[1],
+        kilonova_compute_db::MIGRATIONS[0],
+        kilonova_compute_db::MIGRATIONS[1],
         super::dev::MIGRATIONS,
     ]
     .into_iter()

@@ -190,9 +190,9 @@ mod tests {
                 .serve_connection(socket, service)
                 .await;
         });
-        client.write_all(request.as_bytes()).await.expect("sent");
+        client.write_all(request.as_bytes()).await.expect("the request is sent");
         let mut heard = String::new();
-        client.read_to_string(&mut heard).await.expect("read");
+        client.read_to_string(&mut heard).await.expect("the file is read");
         served.await.expect("ended");
         heard
     }
@@ -210,9 +210,9 @@ mod tests {
             let heard = hears(request).await;
             assert!(heard.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{heard}");
             assert!(heard.contains(why), "{request}: {heard}");
-            let (head, body) = heard.split_once("\r\n\r\n").expect("a head and a body");
+            let (head, body) = heard.split_once("\r\n\r\n").expect("the text has the separator");
             assert!(head.contains(&format!("content-length: {}", body.len())), "{heard}");
-            let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+            let body: serde_json::Value = serde_json::from_str(body).expect("the text is JSON");
             assert_eq!(body["errors"][0]["status"], 400);
         }
         let heard = hears(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(70_000))).await;

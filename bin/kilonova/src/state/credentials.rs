@@ -155,11 +155,13 @@ mod tests {
 
     #[test]
     fn unmodified_files_follow_the_url() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let directory = StateDir::take(&folder.path().join("state")).expect("is free");
-        let read = |name: &str| std::fs::read_to_string(directory.join(name)).expect("is there");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let directory = StateDir::take(&folder.path().join("state")).expect("the lock is free");
+        let read =
+            |name: &str| std::fs::read_to_string(directory.join(name)).expect("the file is read");
         let load = |url: &str, cacert: Option<&str>| {
-            Credentials::load(&directory, url, cacert.map(Path::new), false).expect("loaded")
+            Credentials::load(&directory, url, cacert.map(Path::new), false)
+                .expect("the file is loaded")
         };
         let made = load("http://127.0.0.1:8774", None);
         assert!(made.fresh && !read("clouds.yaml").contains("cacert"));
@@ -169,7 +171,8 @@ mod tests {
         assert!(clouds.contains("auth_url: https://cloud.example/identity/v3\n"), "{clouds}");
         assert!(clouds.contains("    cacert: \"/etc/it's.pem\"\n"), "{clouds}");
         assert!(openrc.contains("export OS_CACERT='/etc/it'\\''s.pem'\n"), "{openrc}");
-        std::fs::write(directory.join("openrc"), openrc + "export OS_MINE=1\n").expect("written");
+        std::fs::write(directory.join("openrc"), openrc + "export OS_MINE=1\n")
+            .expect("the file is written");
         load("http://127.0.0.1:8774", None);
         assert_eq!(read("clouds.yaml"), clouds);
         assert!(read("openrc").contains("OS_MINE"));

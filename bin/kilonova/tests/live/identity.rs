@@ -57,7 +57,7 @@ fn a_disabled_project_has_no_users() {
 }
 
 #[test]
-fn a_role_that_is_given_or_taken_counts_at_once() {
+fn role_changes_take_effect_at_once() {
     for cloud in Cloud::all() {
         let (ann, user, project) = cloud.user("ann", "member");
         let role = |name: &str| {

@@ -4,6 +4,13 @@
 //! Each crate tests in process as much as it can. These tests cover what only the whole shows:
 //! the command line, files, signals, logs, sockets, and clear answers to invalid input everywhere.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod kit;
 
 mod front;

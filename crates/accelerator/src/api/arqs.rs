@@ -21,6 +21,7 @@ use crate::app::arqs::Caller;
 use crate::app::patch::{self, Patch};
 use crate::app::{arqs, grammar};
 use crate::db::arqs::{ArqRow, BoundHandle};
+use crate::states::AttachType;
 
 const MISSING: &str =
     "Object action delete failed because: Provide either an ARQ uuid list or an instance UUID";
@@ -148,7 +149,7 @@ async fn update(
         Patch::Bind(binds) => binds.iter().map(|bind| bind.provider).collect(),
         Patch::Unbind(_) => Vec::new(),
     };
-    let told = state.clone();
+    let notifier = state.clone();
     state
         .store
         .write_on(providers, move |tx| {
@@ -156,7 +157,7 @@ async fn update(
                 Patch::Bind(binds) => arqs::bind(tx, &caller, binds)?,
                 Patch::Unbind(uuids) => arqs::unbind(tx, &caller, uuids)?,
             }
-            told.announce(tx)
+            notifier.announce(tx)
         })
         .await?;
     state.wake_delivery();
@@ -182,12 +183,12 @@ async fn delete_listed(
         (None, Some(text)) => {
             let server: ServerId = uuid("instance", text)?;
             access::service_token(&context)?;
-            let (caller, told) = (caller(&state, &context), state.clone());
+            let (caller, notifier) = (caller(&state, &context), state.clone());
             state
                 .store
                 .write(move |tx| {
                     arqs::delete_of_server(tx, &caller, server)?;
-                    told.announce(tx)
+                    notifier.announce(tx)
                 })
                 .await?;
             Ok(StatusCode::NO_CONTENT)
@@ -200,10 +201,10 @@ async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCo
     let uuids =
         list.split(',').map(|text| uuid("arqs", text)).collect::<Result<BTreeSet<ArqId>, _>>()?;
     let caller = caller(state, context);
-    let notify = state.clone();
+    let notifier = state.clone();
     let work = move |tx: &mut Tx<'_>| {
         let absent = arqs::delete(tx, &caller, &uuids)?;
-        notify.announce(tx)?;
+        notifier.announce(tx)?;
         Ok::<_, Error>(absent)
     };
     let absent = state.store.write(work).await?;
@@ -232,7 +233,7 @@ fn pci(address: &str) -> Option<Value> {
 fn attach_info(held: &BoundHandle) -> Value {
     let address = &held.key.address;
     let mut info = pci(address).unwrap_or_else(|| json!({"parent": address}));
-    if held.key.attach_type == "MDEV" {
+    if held.key.attach_type == AttachType::Mdev {
         info["asked_type"] = held.key.mdev_type.clone().into();
         info["vgpu_mark"] = format!("{}_{}", held.key.mdev_type, held.slot).into();
     }
@@ -243,10 +244,10 @@ fn attach_info(held: &BoundHandle) -> Value {
 }
 
 /// Clients do not know `VFIO`, so it is shown as a PCI function.
-fn attach_type(held: &BoundHandle) -> &str {
-    match held.key.attach_type.as_str() {
-        "VFIO" => "PCI",
-        other => other,
+fn attach_type(held: &BoundHandle) -> &'static str {
+    match held.key.attach_type {
+        AttachType::Vfio => AttachType::Pci.as_str(),
+        other @ (AttachType::Mdev | AttachType::Pci | AttachType::TestPci) => other.as_str(),
     }
 }
 

@@ -122,11 +122,11 @@ async fn order(
 ) -> Result<(StatusCode, Json<Value>), Fault> {
     let deployable: DeployableId = uuid("uuid", text)?;
     let image = program::check(&json_of(body, "patch")?)?;
-    let (told, actor) = (state.clone(), access::actor(context));
+    let (notifier, actor) = (state.clone(), access::actor(context));
     let work = move |tx: &mut Tx<'_>| {
-        let bitstreams = told.bitstreams.as_deref();
+        let bitstreams = notifier.bitstreams.as_deref();
         let order = orders::program_deployable(tx, bitstreams, &actor, deployable, image)?;
-        told.announce(tx)?;
+        notifier.announce(tx)?;
         Ok::<_, Error>(order)
     };
     let order = state.store.write(work).await?;

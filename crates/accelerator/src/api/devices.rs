@@ -94,7 +94,7 @@ fn view(row: &DeviceRow, base: &Base, version: Microversion) -> Value {
         "updated_at": row.updated_at.map(time::offset),
     });
     if version >= negotiation::DEVICE_STATUS {
-        view["status"] = row.status.clone().into();
+        view["status"] = row.status.as_str().into();
     }
     view
 }

@@ -9,13 +9,12 @@ use kilonova_wire::query::Query;
 use kilonova_wire::{Fault, time};
 use serde_json::{Value, json};
 
-use super::request::{Segment, check, invalid};
+use super::request::{Segment, check, word};
 use super::{State, collection};
 use crate::Error;
 use crate::app::grammar::shown;
 use crate::ledger::{self, CheckedDevice, HealthFilter};
-
-const STATES: [&str; 3] = ["healthy", "degraded", "failed"];
+use crate::states::HealthState;
 
 pub(super) fn routes() -> Routes<State> {
     collection("/kilonova/device_health", [get("kilonova:device_health:get_all", list)])
@@ -24,16 +23,9 @@ pub(super) fn routes() -> Routes<State> {
 
 async fn list(Extract(state): Extract<State>, query: Query) -> Result<Json<Value>, Fault> {
     check(&query, &["hostname", "health"])?;
-    let health = query.get("health");
-    if let Some(other) = health.filter(|text| !STATES.contains(text)) {
-        let known = format!("Value should be one of: {}", STATES.join(", "));
-        return Err(invalid("health", other, &known));
-    }
-    let filter = HealthFilter {
-        device: None,
-        host: query.get("hostname").map(str::to_owned),
-        health: health.map(str::to_owned),
-    };
+    let health = word(&query, "health", HealthState::parse, HealthState::ALL)?;
+    let filter =
+        HealthFilter { device: None, host: query.get("hostname").map(str::to_owned), health };
     let all = state.store.read(move |tx| ledger::health(tx, &filter)).await?;
     Ok(Json(json!({"devices": all.iter().map(view).collect::<Vec<_>>()})))
 }

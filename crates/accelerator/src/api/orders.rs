@@ -9,13 +9,13 @@ use kilonova_wire::{Base, Fault, time};
 use serde_json::{Value, json};
 
 use super::changes::number;
-use super::request::{check, invalid, next_page};
+use super::request::{check, next_page, word};
 use super::{State, collection};
 use crate::Error;
 use crate::db::orders::{self, OrderFilter, OrderRow};
+use crate::states::OrderState;
 
 const MAX_LIMIT: i64 = 1000;
-const STATES: [&str; 3] = ["open", "done", "failed"];
 
 pub(super) fn routes() -> Routes<State> {
     collection("/kilonova/device_orders", [get("kilonova:device_orders:get_all", list)])
@@ -27,12 +27,9 @@ async fn list(
     query: Query,
 ) -> Result<Json<Value>, Fault> {
     check(&query, &["hostname", "state", "limit", "marker"])?;
-    if let Some(other) = query.get("state").filter(|text| !STATES.contains(text)) {
-        return Err(invalid("state", other, "Value should be one of: open, done, failed"));
-    }
     let filter = OrderFilter {
         host: query.get("hostname").map(str::to_owned),
-        state: query.get("state").map(str::to_owned),
+        state: word(&query, "state", OrderState::parse, OrderState::ALL)?,
         before: number(&query, "marker")?,
     };
     let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);

@@ -42,8 +42,8 @@ async fn list(
     check(&query, &["name"])?;
     let rows = state.store.read(|tx| rows::list(tx).map_err(Error::from)).await?;
     let names: Option<Vec<&str>> = query.get("name").map(|names| names.split(',').collect());
-    let asked = |row: &&ProfileRow| names.as_ref().is_none_or(|n| n.contains(&row.name.as_str()));
-    let shown: Vec<Value> = rows.iter().filter(asked).map(|row| view(row, &base)).collect();
+    let matches = |row: &&ProfileRow| names.as_ref().is_none_or(|n| n.contains(&row.name.as_str()));
+    let shown: Vec<Value> = rows.iter().filter(matches).map(|row| view(row, &base)).collect();
     Ok(Json(json!({"device_profiles": shown})))
 }
 

@@ -50,6 +50,22 @@ pub(super) fn invalid(field: &str, value: &str, why: &str) -> Fault {
     ))
 }
 
+/// The parameter of an enumerated type, if it is given.
+pub(super) fn word<T: Copy + std::fmt::Display>(
+    query: &Query,
+    field: &str,
+    parse: impl Fn(&str) -> Option<T>,
+    all: &[T],
+) -> Result<Option<T>, Fault> {
+    let read = |text: &str| {
+        parse(text).ok_or_else(|| {
+            let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+            invalid(field, text, &format!("Value should be one of: {}", all.join(", ")))
+        })
+    };
+    query.get(field).map(read).transpose()
+}
+
 /// Parses a uuid in any spelling that OpenStack accepts.
 pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Fault> {
     parse_uuid_like(text).ok_or_else(|| {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use kilonova_ids::{ArqId, ConsumerId, ServerId, ascending};
 use kilonova_placement::World;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
@@ -20,6 +20,7 @@ use crate::db::handles::MixedCard;
 use crate::db::{changes, events, handles};
 use crate::ledger::tally::BindSource;
 use crate::ledger::{self, Actor, orders};
+use crate::states::ArqState;
 use crate::{Bitstreams, Error, Nodes};
 
 /// The requests that a caller may see.
@@ -47,7 +48,7 @@ pub(crate) struct Caller {
     pub actor: Actor,
     /// The call carries a service token.
     pub service: bool,
-    /// True if to notify an external Nova of binds.
+    /// True if an external Nova is notified of binds.
     pub tell_nova: bool,
     /// The in-memory copy of providers, updated after the commit.
     pub world: World,
@@ -70,7 +71,7 @@ pub(crate) fn create(
     let now = now_micros();
     let wanted: i64 = profile.groups.iter().map(grammar::amount).fold(0, i64::saturating_add);
     if limit >= 0 {
-        tx.execute(arqs::CALL, params![project_id])?;
+        arqs::serialize_calls(tx, project_id)?;
         let unbound = arqs::unbound_of(tx, project_id)?;
         if unbound.saturating_add(wanted) > limit {
             return Err(Error::TooManyUnbound {
@@ -81,15 +82,15 @@ pub(crate) fn create(
             });
         }
     }
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for (group, at) in profile.groups.iter().zip(0_i64..) {
         for _ in 0..grammar::amount(group) {
             let uuid = ascending::<ArqId>();
             arqs::insert(tx, uuid, project_id, profile.uuid, at, now)?;
-            made.push(get(tx, &Scope::All, uuid)?);
+            created.push(get(tx, &Scope::All, uuid)?);
         }
     }
-    Ok(made)
+    Ok(created)
 }
 
 /// One request, if the caller may see it.
@@ -123,7 +124,20 @@ pub(crate) fn list(
 
 /// True if the result of its binding is known.
 fn is_resolved(row: &ArqRow) -> bool {
-    ["Bound", "BindFailed"].contains(&row.state.as_str())
+    match row.state {
+        ArqState::Bound | ArqState::BindFailed => true,
+        ArqState::Initial | ArqState::BindStarted | ArqState::Unbound | ArqState::Deleting => false,
+    }
+}
+
+/// True if it may be bound.
+fn is_bindable(row: &ArqRow) -> bool {
+    match row.state {
+        ArqState::Initial | ArqState::Unbound => true,
+        ArqState::BindStarted | ArqState::Bound | ArqState::BindFailed | ArqState::Deleting => {
+            false
+        }
+    }
 }
 
 fn not_internal(row: &ArqRow) -> Result<(), Error> {
@@ -153,8 +167,8 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
     let mut cards = Vec::new();
     for bind in binds {
         let row = get(tx, &caller.scope, bind.arq)?;
-        let bad_state = || Error::BadState { arq: row.uuid, state: row.state.clone() };
-        if !["Initial", "Unbound"].contains(&row.state.as_str()) {
+        let bad_state = || Error::BadState { arq: row.uuid, state: row.state };
+        if !is_bindable(&row) {
             return Err(bad_state());
         }
         let consumer = ConsumerId::from_untyped_uuid(bind.server.into_untyped_uuid());
@@ -167,7 +181,7 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
         };
         let chosen = ledger::choose(tx, bind.provider, &bind.host, 1)?;
         // An administrator who moves an instance creates the request in the administrator's
-        // project. The allocations tell the project of the instance.
+        // project. The allocations name the project of the instance.
         let project = match &bind.project {
             Some(project) => Some(project.clone()),
             None => kilonova_placement::ledger::project_of(tx, consumer)?,
@@ -202,13 +216,13 @@ pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result
         let row = get(tx, &caller.scope, *arq)?;
         not_internal(&row)?;
         release_handle(tx, caller, *arq, now)?;
-        tx.execute(arqs::UNBIND, params![*arq, now])?;
+        arqs::unbind(tx, *arq, now)?;
     }
     Ok(())
 }
 
-/// Deletes the requests that exist and returns the others, so that one request deleted by somebody
-/// else does not abort a clean-up. Deleting a bound request requires a service.
+/// Deletes the requests that exist and returns the others, so that one request that another
+/// caller has deleted does not abort a clean-up. Deleting a bound request requires a service.
 pub(crate) fn delete(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -250,7 +264,7 @@ fn release_handle(tx: &mut Tx<'_>, caller: &Caller, arq: ArqId, now: i64) -> Res
     changes::freed_by_arq(tx, &caller.actor, arq, now)?;
     orders::park_of_arq(tx, world, &caller.actor, arq, now)?;
     ledger::release_external(tx, world, caller.nodes.as_deref(), arq, now)?;
-    tx.execute(events::DROP_OF_ARQ, params![arq])?;
+    events::delete_of_arq(tx, arq)?;
     ledger::update_exclusions(tx, world, card)
 }
 
@@ -258,7 +272,7 @@ fn remove(tx: &mut Tx<'_>, caller: &Caller, rows: &[ArqRow]) -> Result<(), Error
     let now = now_micros();
     for row in rows {
         release_handle(tx, caller, row.uuid, now)?;
-        tx.execute(arqs::DELETE, params![row.uuid])?;
+        arqs::delete(tx, row.uuid)?;
     }
     Ok(())
 }

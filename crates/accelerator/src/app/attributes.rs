@@ -1,14 +1,14 @@
 //! Attributes that administrators add. They are descriptive only: scheduling uses the host's
 //! attributes. Reports leave them alone.
 
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::grammar::shown;
 use crate::Error;
-use crate::db::attributes::{self, AttributeRow};
+use crate::db::attributes::{self, AttributeRow, NewAttribute};
 use crate::db::deployables;
 
 const FIELDS: [&str; 3] = ["deployable_id", "key", "value"];
@@ -56,21 +56,13 @@ pub(crate) fn draft(body: &Value) -> Result<Draft, Error> {
 
 /// Stores a new attribute.
 pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<AttributeRow, Error> {
-    if !deployables::is_there(tx, draft.deployable_id)? {
+    if !deployables::exists(tx, draft.deployable_id)? {
         return Err(Error::not_found("Deployable", "id", draft.deployable_id));
     }
     let uuid = Uuid::new_v4();
-    tx.execute(
-        attributes::INSERT,
-        params![
-            uuid.to_string(),
-            draft.deployable_id,
-            &draft.name,
-            &draft.value,
-            false,
-            now_micros()
-        ],
-    )?;
+    let Draft { deployable_id, name, value } = draft;
+    let new = NewAttribute { uuid, deployable_id: *deployable_id, name, value, reported: false };
+    attributes::insert(tx, &new, now_micros())?;
     attributes::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))
 }
 
@@ -81,6 +73,5 @@ pub(crate) fn delete(tx: &mut Tx<'_>, uuid: Uuid) -> Result<(), Error> {
     if row.reported {
         return Err(Error::Reported { uuid, name: row.name });
     }
-    tx.execute(attributes::DELETE, params![row.id])?;
-    Ok(())
+    Ok(attributes::delete(tx, row.id)?)
 }

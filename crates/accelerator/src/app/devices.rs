@@ -1,14 +1,15 @@
 //! Disabling and enabling devices. Disabling is a drain: consumers keep their parts of the device,
-//! and nobody gets another one. The drain commits together with the device's status.
+//! and no other part is assigned. The drain commits together with the device's status.
 
 use kilonova_ids::DeviceId;
 use kilonova_placement::{World, ledger as placement};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
-use crate::db::{deployables, devices, handles};
+use crate::db::{deployables, devices, withheld};
 use crate::ledger::declare_released;
+use crate::states::DeviceStatus;
 
 /// Enables or disables a device with all of its deployables. Enabling also acknowledges all past
 /// health events of the device, and declares that no guest uses a handle that an external instance
@@ -21,15 +22,15 @@ pub(crate) fn set_enabled(
 ) -> Result<(), Error> {
     let row =
         devices::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Device", "uuid", uuid))?;
-    let status = if enabled { devices::ENABLED } else { devices::MAINTAINING };
-    tx.execute(devices::STATUS, params![row.id, status, now_micros()])?;
-    let dealt = enabled && tx.execute(devices::DEALT, params![row.id])? > 0;
+    let status = if enabled { DeviceStatus::Enabled } else { DeviceStatus::Maintaining };
+    devices::set_status(tx, row.id, status, now_micros())?;
+    let acknowledged = enabled && devices::acknowledge_health(tx, row.id)?;
     if enabled {
         declare_released(tx, world, uuid)?;
     }
     for provider in deployables::providers_of(tx, row.id)? {
-        if dealt {
-            let withheld = handles::withheld_on(tx, provider)?;
+        if acknowledged {
+            let withheld = withheld::on_provider(tx, provider)?;
             placement::reserve(tx, world, provider, withheld)?;
         }
         placement::drain(tx, world, provider, !enabled)?;

@@ -1,7 +1,7 @@
 //! Device profiles: create, find, delete.
 
 use kilonova_ids::{DeviceProfileId, parse_uuid_like};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::grammar::{Draft, is_name};
@@ -59,10 +59,10 @@ pub(crate) fn delete(tx: &mut Tx<'_>, uuids_or_names: &[String]) -> Result<(), E
         if profiles::uses(tx, row.uuid)? > 0 {
             return Err(Error::ProfileInUse(row.name));
         }
-        match tx.execute(profiles::DELETE, params![row.uuid]) {
+        match profiles::delete(tx, row.uuid) {
             Err(kilonova_store::Error::Reference(_)) => return Err(Error::ProfileInUse(row.name)),
             Err(error) => return Err(error.into()),
-            Ok(_) => {}
+            Ok(()) => {}
         }
     }
     Ok(())

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::grammar::shown;
 use crate::Error;
 use crate::db::orders;
+use crate::states::OrderState;
 
 const INTERNAL: [&str; 7] =
     ["/created_at", "/id", "/links", "/name", "/num_accelerators", "/updated_at", "/uuid"];
@@ -52,9 +53,9 @@ pub(crate) fn ended(
 ) -> Result<Option<Result<(), String>>, Error> {
     let row = orders::by_uuid(tx, order)?
         .ok_or_else(|| Error::not_found("Device order", "uuid", order))?;
-    Ok(match row.state.as_str() {
-        "open" => None,
-        "done" => Some(Ok(())),
-        _ => Some(Err(row.message.unwrap_or_default())),
+    Ok(match row.state {
+        OrderState::Open => None,
+        OrderState::Done => Some(Ok(())),
+        OrderState::Failed => Some(Err(row.message.unwrap_or_default())),
     })
 }

@@ -1,17 +1,20 @@
 //! Rows of `arqs`, accelerator requests. The handle of a bound request is the `attach_handles` row
 //! that names it.
 
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId};
+use kilonova_ids::{
+    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, PortId, ProviderId, ServerId,
+};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use super::handles::HandleKey;
+use super::handles::{HandleKey, key};
+use crate::states::ArqState;
 
 /// A request with its profile's name and, if bound, its handle.
 #[derive(Debug, Clone)]
 pub(crate) struct ArqRow {
     pub uuid: ArqId,
     pub project_id: String,
-    pub state: String,
+    pub state: ArqState,
     pub profile_name: String,
     pub group_id: i64,
     /// True if the compute service of this process created it, together with the server.
@@ -43,33 +46,47 @@ pub(crate) struct BindTarget<'a> {
     pub ordinal: i64,
 }
 
+/// The handle of a request that belongs to a port.
+pub(crate) struct PortHandle {
+    pub port: PortId,
+    pub arq: ArqId,
+    pub handle: AttachHandleId,
+    pub key: HandleKey,
+}
+
+/// A bound request of an external instance.
+#[derive(Debug, Clone)]
+pub(crate) struct ExternalRequest {
+    /// Its id, for paging.
+    pub id: i64,
+    pub server: ServerId,
+    pub provider: ProviderId,
+}
+
+/// Selects an [`ArqRow`]. Requests without a profile are not shown.
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT a.uuid, a.project_id, a.state, f.name AS profile_name, a.group_id, a.internal,
+            a.host, a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid AS handle_id,
+            h.attach_type, h.address, h.mdev_type, h.slot,
+            (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = h.deployable_id
+                AND t.name = 'physical_network' AND t.reported = 1) AS physical_network
+            FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
+            LEFT JOIN attach_handles h ON h.arq_id = a.uuid ",
+            $condition
+        )
+    };
+}
+
 statements! {
     /// The requests that the API shows, of one project or of all.
-    LIST = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
-        a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
-        h.mdev_type, h.slot,
-        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = h.deployable_id
-            AND t.name = 'physical_network' AND t.reported = 1)
-        FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
-        LEFT JOIN attach_handles h ON h.arq_id = a.uuid
-        WHERE (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id";
+    LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id");
     /// The requests of a server, by index.
-    LIST_OF_SERVER = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
-        a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
-        h.mdev_type, h.slot,
-        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = h.deployable_id
-            AND t.name = 'physical_network' AND t.reported = 1)
-        FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
-        LEFT JOIN attach_handles h ON h.arq_id = a.uuid
-        WHERE a.server_id = ?2 AND (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id";
+    LIST_OF_SERVER = select!("WHERE a.server_id = ?2
+        AND (CAST(?1 AS TEXT) IS NULL OR a.project_id = ?1) ORDER BY a.id");
     /// One request that the API shows.
-    BY_UUID = "SELECT a.uuid, a.project_id, a.state, f.name, a.group_id, a.internal, a.host,
-        a.provider_id, a.server_id, a.created_at, a.updated_at, h.uuid, h.attach_type, h.address,
-        h.mdev_type, h.slot,
-        (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = h.deployable_id
-            AND t.name = 'physical_network' AND t.reported = 1)
-        FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
-        LEFT JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?1";
+    BY_UUID = select!("WHERE a.uuid = ?1");
     /// Inserts an unbound request.
     INSERT = "INSERT INTO arqs (uuid, project_id, state, profile_id, group_id, internal, created_at)
         VALUES (?1, ?2, 'Initial', ?3, ?4, 0, ?5)";
@@ -80,7 +97,7 @@ statements! {
     /// Sets the port of a request.
     SET_PORT = "UPDATE arqs SET port_id = ?2 WHERE uuid = ?1";
     /// The requests of a server on a host that belong to ports; the server's own first.
-    OF_PORTS = "SELECT a.port_id, a.uuid, h.uuid, h.attach_type, h.address, h.mdev_type
+    OF_PORTS = "SELECT a.port_id, a.uuid, h.uuid AS handle_id, h.attach_type, h.address, h.mdev_type
         FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
         WHERE a.server_id = ?1 AND a.host = ?2 AND a.port_id IS NOT NULL
         ORDER BY CASE WHEN a.consumer_id = ?1 THEN 0 ELSE 1 END, a.ordinal";
@@ -102,49 +119,45 @@ statements! {
     CALL = "INSERT INTO request_makers (project_id, calls) VALUES (?1, 1)
         ON CONFLICT (project_id) DO UPDATE SET calls = request_makers.calls + 1";
     /// Number of unbound requests of a project.
-    UNBOUND_OF = "SELECT COUNT(*) FROM arqs WHERE project_id = ?1
+    UNBOUND_OF = "SELECT COUNT(*) AS count FROM arqs WHERE project_id = ?1
         AND state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0";
-    /// Requests of external instances, from an id on, that were bound before a time and whose Nova
-    /// nobody has queried since another time.
-    ELSEWHERE = "SELECT id, server_id, provider_id FROM arqs
+    /// Requests of external instances, from an id on, that were bound before a time, and about
+    /// which no controller has queried Nova since another time.
+    EXTERNAL = "SELECT id, server_id, provider_id FROM arqs
         WHERE internal = 0 AND state = 'Bound' AND id > ?1 AND updated_at < ?2
           AND (asked_at IS NULL OR asked_at < ?3) ORDER BY id LIMIT ?4";
     /// Records a query about an instance, unless another controller has recorded one lately.
-    ASK = "UPDATE arqs SET asked_at = ?2 WHERE server_id = ?1 AND internal = 0
+    RECORD_QUERY = "UPDATE arqs SET asked_at = ?2 WHERE server_id = ?1 AND internal = 0
         AND (asked_at IS NULL OR asked_at < ?3)";
-    /// Unbound requests that have not changed since a time.
+    /// Deletes unbound requests that have not changed since a time.
     EXPIRE = "DELETE FROM arqs WHERE state IN ('Initial', 'Unbound', 'BindFailed') AND internal = 0
         AND COALESCE(updated_at, created_at) < ?1";
     /// The next free ordinal of a consumer's requests.
-    NEXT_ORDINAL = "SELECT COALESCE(MAX(ordinal) + 1, 0) FROM arqs WHERE consumer_id = ?1";
+    NEXT_ORDINAL = "SELECT COALESCE(MAX(ordinal) + 1, 0) AS next FROM arqs WHERE consumer_id = ?1";
 }
 
 fn read(row: &Row) -> Result<ArqRow, Error> {
-    let handle = match row.id_opt(11)? {
+    let handle = match row.id_opt("handle_id")? {
         None => None,
         Some(uuid) => Some(BoundHandle {
             uuid,
-            key: HandleKey {
-                attach_type: row.string(12)?,
-                address: row.string(13)?,
-                mdev_type: row.string(14)?,
-            },
-            slot: row.int(15)?,
-            network: row.string_opt(16)?,
+            key: key(row)?,
+            slot: row.int("slot")?,
+            network: row.string_opt("physical_network")?,
         }),
     };
     Ok(ArqRow {
-        uuid: row.id(0)?,
-        project_id: row.string(1)?,
-        state: row.string(2)?,
-        profile_name: row.string(3)?,
-        group_id: row.int(4)?,
-        internal: row.bool(5)?,
-        host: row.string_opt(6)?,
-        provider: row.id_opt(7)?,
-        server: row.id_opt(8)?,
-        created_at: row.int(9)?,
-        updated_at: row.int_opt(10)?,
+        uuid: row.id("uuid")?,
+        project_id: row.string("project_id")?,
+        state: ArqState::read(row, "state")?,
+        profile_name: row.string("profile_name")?,
+        group_id: row.int("group_id")?,
+        internal: row.bool("internal")?,
+        host: row.string_opt("host")?,
+        provider: row.id_opt("provider_id")?,
+        server: row.id_opt("server_id")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int_opt("updated_at")?,
         handle,
     })
 }
@@ -204,18 +217,38 @@ pub(crate) fn insert_bound(
     Ok(())
 }
 
-/// Number of unbound requests of a project.
-pub(crate) fn unbound_of(tx: &mut Tx<'_>, project: &str) -> Result<i64, Error> {
-    tx.row(UNBOUND_OF, params![project])?.map_or(Ok(0), |row| row.int(0))
+/// Sets the port of a request.
+pub(crate) fn set_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
+    tx.execute(SET_PORT, params![arq, port])?;
+    Ok(())
 }
 
-/// A bound request of an external instance.
-#[derive(Debug, Clone)]
-pub(crate) struct ExternalRequest {
-    /// Its id, for paging.
-    pub id: i64,
-    pub server: ServerId,
-    pub provider: ProviderId,
+/// The handles of a server's ports on a host. Those of the server's own requests come first.
+pub(crate) fn of_ports(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &str,
+) -> Result<Vec<PortHandle>, Error> {
+    let read = |row: &Row| {
+        Ok(PortHandle {
+            port: row.id("port_id")?,
+            arq: row.id("uuid")?,
+            handle: row.id("handle_id")?,
+            key: key(row)?,
+        })
+    };
+    tx.rows(OF_PORTS, params![server, host])?.iter().map(read).collect()
+}
+
+/// Makes a second call of the project, in another transaction, wait for this one or fail.
+pub(crate) fn serialize_calls(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
+    tx.execute(CALL, params![project])?;
+    Ok(())
+}
+
+/// Number of unbound requests of a project.
+pub(crate) fn unbound_of(tx: &mut Tx<'_>, project: &str) -> Result<i64, Error> {
+    tx.row(UNBOUND_OF, params![project])?.map_or(Ok(0), |row| row.int("count"))
 }
 
 /// Requests of external instances, from an id on.
@@ -226,11 +259,31 @@ pub(crate) fn external(
     asked_before: i64,
     limit: i64,
 ) -> Result<Vec<ExternalRequest>, Error> {
-    let rows = tx.rows(ELSEWHERE, params![after, bound_before, asked_before, limit])?;
+    let rows = tx.rows(EXTERNAL, params![after, bound_before, asked_before, limit])?;
     let read = |row: &Row| {
-        Ok(ExternalRequest { id: row.int(0)?, server: row.id(1)?, provider: row.id(2)? })
+        Ok(ExternalRequest {
+            id: row.int("id")?,
+            server: row.id("server_id")?,
+            provider: row.id("provider_id")?,
+        })
     };
     rows.iter().map(read).collect()
+}
+
+/// Records that this controller queries Nova about an instance; `false` if another one has recorded
+/// a query since `asked_before`.
+pub(crate) fn record_query(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    now: i64,
+    asked_before: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(RECORD_QUERY, params![server, now, asked_before])? > 0)
+}
+
+/// Deletes unbound requests that have not changed since a time; returns their number.
+pub(crate) fn expire(tx: &mut Tx<'_>, unchanged_since: i64) -> Result<u64, Error> {
+    tx.execute(EXPIRE, params![unchanged_since])
 }
 
 /// Binds the request; returns whether it was unbound.
@@ -257,6 +310,35 @@ pub(crate) fn bind(
     Ok(changed == 1)
 }
 
+/// Unbinds a request. The caller frees its handle.
+pub(crate) fn unbind(tx: &mut Tx<'_>, uuid: ArqId, now: i64) -> Result<(), Error> {
+    tx.execute(UNBIND, params![uuid, now])?;
+    Ok(())
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, uuid: ArqId) -> Result<(), Error> {
+    tx.execute(DELETE, params![uuid])?;
+    Ok(())
+}
+
+/// Deletes the requests of a consumer. The caller frees their handles.
+pub(crate) fn delete_of_consumer(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    tx.execute(DELETE_OF_CONSUMER, params![consumer])?;
+    Ok(())
+}
+
+/// Moves the requests of a consumer to another, which must have none.
+pub(crate) fn hand_over(
+    tx: &mut Tx<'_>,
+    from: ConsumerId,
+    to: ConsumerId,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(HAND_OVER, params![from, to, now])?;
+    Ok(())
+}
+
+/// The next free ordinal of a consumer's requests; 0 if it has none.
 pub(crate) fn next_ordinal(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<i64, Error> {
-    tx.row(NEXT_ORDINAL, params![consumer])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(NEXT_ORDINAL, params![consumer])?.map_or(Ok(0), |row| row.int("next"))
 }

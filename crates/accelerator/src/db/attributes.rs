@@ -17,23 +17,45 @@ pub(crate) struct AttributeRow {
     pub updated_at: Option<i64>,
 }
 
+/// A new attribute.
+pub(crate) struct NewAttribute<'a> {
+    pub uuid: Uuid,
+    pub deployable_id: i64,
+    pub name: &'a str,
+    pub value: &'a str,
+    pub reported: bool,
+}
+
+/// The columns of an [`AttributeRow`].
+macro_rules! columns {
+    () => {
+        "a.id, a.uuid, a.deployable_id, a.name, a.value, a.reported, a.created_at, a.updated_at"
+    };
+}
+
 statements! {
     /// The attributes of a host's deployables.
-    OF_HOST = "SELECT a.id, a.uuid, a.deployable_id, a.name, a.value, a.reported,
-        a.created_at, a.updated_at
-        FROM attributes a JOIN deployables p ON p.id = a.deployable_id
-        JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY a.id";
+    OF_HOST = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM attributes a JOIN deployables p ON p.id = a.deployable_id
+        JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY a.id"
+    );
     /// All attributes that pass the filters.
-    LIST = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
-        FROM attributes
-        WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY id";
+    LIST = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM attributes a WHERE (CAST(?1 AS TEXT) IS NULL OR a.name = ?1) ORDER BY a.id"
+    );
     /// The attributes of a deployable, by index.
-    LIST_OF = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
-        FROM attributes WHERE deployable_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2)
-        ORDER BY id";
+    LIST_OF = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM attributes a
+        WHERE a.deployable_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR a.name = ?2) ORDER BY a.id"
+    );
     /// One attribute.
-    BY_UUID = "SELECT id, uuid, deployable_id, name, value, reported, created_at, updated_at
-        FROM attributes WHERE uuid = ?1";
+    BY_UUID = concat!("SELECT ", columns!(), " FROM attributes a WHERE a.uuid = ?1");
     /// Inserts an attribute.
     INSERT = "INSERT INTO attributes (uuid, deployable_id, name, value, reported, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
@@ -47,14 +69,14 @@ statements! {
 
 fn read(row: &Row) -> Result<AttributeRow, Error> {
     Ok(AttributeRow {
-        id: row.int(0)?,
-        uuid: row.string(1)?,
-        deployable_id: row.int(2)?,
-        name: row.string(3)?,
-        value: row.string(4)?,
-        reported: row.bool(5)?,
-        created_at: row.int(6)?,
-        updated_at: row.int_opt(7)?,
+        id: row.int("id")?,
+        uuid: row.string("uuid")?,
+        deployable_id: row.int("deployable_id")?,
+        name: row.string("name")?,
+        value: row.string("value")?,
+        reported: row.bool("reported")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int_opt("updated_at")?,
     })
 }
 
@@ -76,4 +98,27 @@ pub(crate) fn list(
 
 pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: Uuid) -> Result<Option<AttributeRow>, Error> {
     tx.row(BY_UUID, params![uuid.to_string()])?.as_ref().map(read).transpose()
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewAttribute<'_>, now: i64) -> Result<(), Error> {
+    let uuid = new.uuid.to_string();
+    tx.execute(INSERT, params![uuid, new.deployable_id, new.name, new.value, new.reported, now])?;
+    Ok(())
+}
+
+/// Updates the value.
+pub(crate) fn update(tx: &mut Tx<'_>, id: i64, value: &str, now: i64) -> Result<(), Error> {
+    tx.execute(UPDATE, params![id, value, now])?;
+    Ok(())
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
+    tx.execute(DELETE, params![id])?;
+    Ok(())
+}
+
+/// Deletes all attributes of a deployable.
+pub(crate) fn delete_of(tx: &mut Tx<'_>, deployable_id: i64) -> Result<(), Error> {
+    tx.execute(DELETE_OF, params![deployable_id])?;
+    Ok(())
 }

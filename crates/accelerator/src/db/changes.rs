@@ -5,16 +5,25 @@ use kilonova_ids::{ArqId, ConsumerId, ServerId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 use uuid::Uuid;
 
-use crate::ledger::Actor;
+use crate::states::{AttachType, OwnerChange};
+
+/// The initiator of a change, for the record. The service's own changes have neither field.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Actor {
+    /// The user's id.
+    pub user_id: Option<String>,
+    /// `req-<uuid>`.
+    pub request_id: Option<String>,
+}
 
 /// A change of a handle's owner.
 #[derive(Debug, Clone)]
 pub(crate) struct ChangeRow {
     pub id: i64,
     pub at: i64,
-    pub change: String,
+    pub change: OwnerChange,
     pub handle: String,
-    pub attach_type: String,
+    pub attach_type: AttachType,
     pub address: String,
     pub mdev_type: String,
     pub host: String,
@@ -36,66 +45,79 @@ pub(crate) struct ChangeFilter {
     pub before: Option<i64>,
 }
 
+/// The columns of a [`ChangeRow`] but its id.
+macro_rules! columns {
+    () => {
+        "at, change, handle_id, attach_type, address, mdev_type, host, provider_id, arq_id, \
+         server_id, project_id, user_id, request_id"
+    };
+}
+
+/// Records a change of the handles of the requests that meet a condition.
+macro_rules! record {
+    ($change:literal, $condition:literal) => {
+        concat!(
+            "INSERT INTO handle_changes (",
+            columns!(),
+            ") SELECT CAST(?1 AS BIGINT), '",
+            $change,
+            "', h.uuid, h.attach_type, h.address, h.mdev_type, a.host, a.provider_id, a.uuid,
+            a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
+            FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid ",
+            $condition
+        )
+    };
+}
+
 statements! {
     /// Records that the handles of a consumer's requests were assigned, from an ordinal on.
-    TAKEN_BY_CONSUMER = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
-        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
-        SELECT CAST(?1 AS BIGINT), 'taken', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
-        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
-        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
-        WHERE a.consumer_id = ?4 AND a.ordinal >= ?5 ORDER BY a.ordinal";
+    TAKEN_BY_CONSUMER = record!("taken",
+        "WHERE a.consumer_id = ?4 AND a.ordinal >= ?5 ORDER BY a.ordinal");
     /// Records that the handle of a request was assigned.
-    TAKEN_BY_ARQ = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
-        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
-        SELECT CAST(?1 AS BIGINT), 'taken', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
-        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
-        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?4";
+    TAKEN_BY_ARQ = record!("taken", "WHERE a.uuid = ?4");
     /// Records that the handles of a consumer are about to be freed.
-    FREED_BY_CONSUMER = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
-        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
-        SELECT CAST(?1 AS BIGINT), 'freed', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
-        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
-        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid
-        WHERE a.consumer_id = ?4 ORDER BY a.ordinal";
+    FREED_BY_CONSUMER = record!("freed", "WHERE a.consumer_id = ?4 ORDER BY a.ordinal");
     /// Records that the handle of a request is about to be freed.
-    FREED_BY_ARQ = "INSERT INTO handle_changes (at, change, handle_id, attach_type, address,
-        mdev_type, host, provider_id, arq_id, server_id, project_id, user_id, request_id)
-        SELECT CAST(?1 AS BIGINT), 'freed', h.uuid, h.attach_type, h.address, h.mdev_type, a.host,
-        a.provider_id, a.uuid, a.server_id, a.project_id, CAST(?2 AS TEXT), CAST(?3 AS TEXT)
-        FROM arqs a JOIN attach_handles h ON h.arq_id = a.uuid WHERE a.uuid = ?4";
+    FREED_BY_ARQ = record!("freed", "WHERE a.uuid = ?4");
     /// The changes of a server, newest first.
-    LIST_OF_SERVER = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host,
-        provider_id, arq_id, server_id, project_id, user_id, request_id FROM handle_changes
+    LIST_OF_SERVER = concat!(
+        "SELECT id, ",
+        columns!(),
+        " FROM handle_changes
         WHERE server_id = ?1
           AND (CAST(?2 AS TEXT) IS NULL OR handle_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR host = ?3)
-          AND (CAST(?4 AS BIGINT) IS NULL OR id < ?4) ORDER BY id DESC LIMIT ?5";
+          AND (CAST(?4 AS BIGINT) IS NULL OR id < ?4) ORDER BY id DESC LIMIT ?5"
+    );
     /// All changes, newest first.
-    LIST = "SELECT id, at, change, handle_id, attach_type, address, mdev_type, host, provider_id,
-        arq_id, server_id, project_id, user_id, request_id FROM handle_changes
+    LIST = concat!(
+        "SELECT id, ",
+        columns!(),
+        " FROM handle_changes
         WHERE (CAST(?1 AS TEXT) IS NULL OR handle_id = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR host = ?2)
-          AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4";
+          AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4"
+    );
     /// Deletes changes before a time.
     FORGET = "DELETE FROM handle_changes WHERE at < ?1";
 }
 
 fn read(row: &Row) -> Result<ChangeRow, Error> {
     Ok(ChangeRow {
-        id: row.int(0)?,
-        at: row.int(1)?,
-        change: row.string(2)?,
-        handle: row.string(3)?,
-        attach_type: row.string(4)?,
-        address: row.string(5)?,
-        mdev_type: row.string(6)?,
-        host: row.string(7)?,
-        provider: row.string(8)?,
-        arq: row.string(9)?,
-        server: row.string_opt(10)?,
-        project_id: row.string(11)?,
-        user_id: row.string_opt(12)?,
-        request_id: row.string_opt(13)?,
+        id: row.int("id")?,
+        at: row.int("at")?,
+        change: OwnerChange::read(row, "change")?,
+        handle: row.string("handle_id")?,
+        attach_type: AttachType::read(row, "attach_type")?,
+        address: row.string("address")?,
+        mdev_type: row.string("mdev_type")?,
+        host: row.string("host")?,
+        provider: row.string("provider_id")?,
+        arq: row.string("arq_id")?,
+        server: row.string_opt("server_id")?,
+        project_id: row.string("project_id")?,
+        user_id: row.string_opt("user_id")?,
+        request_id: row.string_opt("request_id")?,
     })
 }
 
@@ -156,4 +178,9 @@ pub(crate) fn freed_by_arq(
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
     tx.execute(FREED_BY_ARQ, params![now, user, request, arq])?;
     Ok(())
+}
+
+/// Deletes changes before a time; returns their number.
+pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
+    tx.execute(FORGET, params![before])
 }

@@ -14,13 +14,13 @@ pub(crate) struct DeployableRow {
     pub resource_class: String,
     pub driver: String,
     pub bitstream_id: Option<String>,
+    /// The function of the bitstream according to its image.
+    pub function: Option<String>,
     pub present: bool,
     pub created_at: i64,
     pub updated_at: Option<i64>,
     /// Number of its handles that are present on the host.
     pub handles: i64,
-    /// The function of the bitstream according to its image.
-    pub function: Option<String>,
 }
 
 /// A deployable as its node reports it.
@@ -32,22 +32,27 @@ pub(crate) struct NewDeployable<'a> {
     pub driver: &'a str,
 }
 
+/// Selects a [`DeployableRow`].
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT p.id, p.uuid, p.device_id, p.provider_id, p.name, p.resource_class, p.driver,
+            p.bitstream_id, p.function_id, p.present, p.created_at, p.updated_at,
+            (SELECT COUNT(*) FROM attach_handles h
+                WHERE h.deployable_id = p.id AND h.present = 1) AS handles
+            FROM deployables p ",
+            $condition
+        )
+    };
+}
+
 statements! {
     /// The deployables of a host.
-    OF_HOST = "SELECT p.id, p.uuid, p.device_id, p.provider_id, p.name, p.resource_class,
-        p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
-        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
-        p.function_id FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY p.id";
+    OF_HOST = select!("JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 ORDER BY p.id");
     /// All deployables, or those of one name.
-    LIST = "SELECT p.id, p.uuid, p.device_id, p.provider_id, p.name, p.resource_class,
-        p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
-        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
-        p.function_id FROM deployables p WHERE (CAST(?1 AS TEXT) IS NULL OR p.name = ?1) ORDER BY p.id";
+    LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR p.name = ?1) ORDER BY p.id");
     /// One deployable.
-    BY_UUID = "SELECT p.id, p.uuid, p.device_id, p.provider_id, p.name, p.resource_class,
-        p.driver, p.bitstream_id, p.present, p.created_at, p.updated_at,
-        (SELECT COUNT(*) FROM attach_handles h WHERE h.deployable_id = p.id AND h.present = 1),
-        p.function_id FROM deployables p WHERE p.uuid = ?1";
+    BY_UUID = select!("WHERE p.uuid = ?1");
     /// True if a deployable with this id exists.
     BY_ID = "SELECT id FROM deployables WHERE id = ?1";
     /// The providers of a device.
@@ -62,26 +67,26 @@ statements! {
     UPDATE = "UPDATE deployables SET device_id = ?2, resource_class = ?3, driver = ?4, present = 1,
         updated_at = ?5 WHERE id = ?1";
     /// Marks a deployable as absent from its host.
-    VANISH = "UPDATE deployables SET present = 0, updated_at = ?2 WHERE id = ?1";
+    MARK_ABSENT = "UPDATE deployables SET present = 0, updated_at = ?2 WHERE id = ?1";
     /// Deletes a deployable.
     DELETE = "DELETE FROM deployables WHERE id = ?1";
 }
 
 fn read(row: &Row) -> Result<DeployableRow, Error> {
     Ok(DeployableRow {
-        id: row.int(0)?,
-        uuid: row.id(1)?,
-        device_id: row.int(2)?,
-        provider: row.id(3)?,
-        name: row.string(4)?,
-        resource_class: row.string(5)?,
-        driver: row.string(6)?,
-        bitstream_id: row.string_opt(7)?,
-        present: row.bool(8)?,
-        created_at: row.int(9)?,
-        updated_at: row.int_opt(10)?,
-        handles: row.int(11)?,
-        function: row.string_opt(12)?,
+        id: row.int("id")?,
+        uuid: row.id("uuid")?,
+        device_id: row.int("device_id")?,
+        provider: row.id("provider_id")?,
+        name: row.string("name")?,
+        resource_class: row.string("resource_class")?,
+        driver: row.string("driver")?,
+        bitstream_id: row.string_opt("bitstream_id")?,
+        function: row.string_opt("function_id")?,
+        present: row.bool("present")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int_opt("updated_at")?,
+        handles: row.int("handles")?,
     })
 }
 
@@ -97,10 +102,12 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeployableId) -> Result<Option<Depl
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 
+/// The host of a provider's device; `None` if the provider is not a device.
 pub(crate) fn host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<String>, Error> {
-    tx.row(HOST_OF_PROVIDER, params![provider])?.map(|row| row.string(0)).transpose()
+    tx.row(HOST_OF_PROVIDER, params![provider])?.map(|row| row.string("host")).transpose()
 }
 
+/// Inserts a deployable and returns its row id.
 pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewDeployable<'_>, now: i64) -> Result<i64, Error> {
     let row = tx.row(
         INSERT,
@@ -114,13 +121,37 @@ pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewDeployable<'_>, now: i64) -> Resu
             now
         ],
     )?;
-    row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int(0)
+    row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int("id")
 }
 
-pub(crate) fn is_there(tx: &mut Tx<'_>, id: i64) -> Result<bool, Error> {
+/// Updates a deployable from the node's report.
+pub(crate) fn update(
+    tx: &mut Tx<'_>,
+    id: i64,
+    new: &NewDeployable<'_>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(UPDATE, params![id, new.device_id, new.resource_class, new.driver, now])?;
+    Ok(())
+}
+
+/// Marks a deployable as absent from its host.
+pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+    tx.execute(MARK_ABSENT, params![id, now])?;
+    Ok(())
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
+    tx.execute(DELETE, params![id])?;
+    Ok(())
+}
+
+/// True if a deployable with this row id exists.
+pub(crate) fn exists(tx: &mut Tx<'_>, id: i64) -> Result<bool, Error> {
     Ok(tx.row(BY_ID, params![id])?.is_some())
 }
 
+/// The providers of a device.
 pub(crate) fn providers_of(tx: &mut Tx<'_>, device_id: i64) -> Result<Vec<ProviderId>, Error> {
-    tx.rows(PROVIDERS_OF, params![device_id])?.iter().map(|row| row.id(0)).collect()
+    tx.rows(PROVIDERS_OF, params![device_id])?.iter().map(|row| row.id("provider_id")).collect()
 }

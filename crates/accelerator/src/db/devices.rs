@@ -4,6 +4,8 @@ use kilonova_ids::DeviceId;
 use kilonova_node_api::Device;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
+use crate::states::{DeviceStatus, HealthState};
+
 /// A row of `devices`.
 #[derive(Debug, Clone)]
 pub(crate) struct DeviceRow {
@@ -16,7 +18,7 @@ pub(crate) struct DeviceRow {
     pub product_id: String,
     pub model: String,
     pub numa_node: i64,
-    pub status: String,
+    pub status: DeviceStatus,
     pub present: bool,
     pub created_at: i64,
     pub updated_at: Option<i64>,
@@ -27,26 +29,14 @@ pub(crate) struct DeviceRow {
     pub acknowledged: Option<i64>,
 }
 
-/// The health of a device; a failed device is not scheduled.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The health of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DeviceHealth {
-    /// `healthy`, `degraded` or `failed`.
-    pub state: String,
+    pub state: HealthState,
     pub reason: Option<String>,
     pub since: Option<i64>,
     /// The health event that caused it, in the node's time.
     pub event: Option<i64>,
-}
-
-/// The state of a device that is not scheduled.
-pub(crate) const FAILED: &str = "failed";
-/// The normal state.
-pub(crate) const HEALTHY: &str = "healthy";
-
-impl DeviceHealth {
-    pub fn is_failed(&self) -> bool {
-        self.state == FAILED
-    }
 }
 
 /// The row that a report requests for a device.
@@ -57,29 +47,37 @@ pub(crate) struct DesiredDevice<'a> {
     pub health: DeviceHealth,
 }
 
-/// The status of a device that an administrator disabled.
-pub(crate) const MAINTAINING: &str = "maintaining";
-/// The normal status.
-pub(crate) const ENABLED: &str = "enabled";
-
 impl DeviceRow {
     /// True if an administrator disabled it.
     pub fn is_maintaining(&self) -> bool {
-        self.status == MAINTAINING
+        match self.status {
+            DeviceStatus::Maintaining => true,
+            DeviceStatus::Enabled => false,
+        }
     }
+}
+
+/// Selects a [`DeviceRow`].
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node, status,
+            present, created_at, updated_at, card, mixed, health, health_reason, health_since,
+            health_event, health_dealt FROM devices ",
+            $condition
+        )
+    };
 }
 
 statements! {
     /// The devices of a host.
-    OF_HOST = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
-        status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
-        health_event, health_dealt
-        FROM devices WHERE host = ?1 ORDER BY id";
+    OF_HOST = select!("WHERE host = ?1 ORDER BY id");
     /// By kind of row of a host: the count, the count that the next report must examine, the newest
     /// id, and the time of the last change. A handle's owner does not count as a change.
-    SUMMARY = "SELECT 1, COUNT(*), COUNT(CASE WHEN d.present = 1 AND d.mixed = 0
-            AND d.health = 'healthy' THEN NULL ELSE 1 END), MAX(d.id),
-            MAX(COALESCE(d.updated_at, d.created_at)) FROM devices d WHERE d.host = ?1
+    SUMMARY = "SELECT 1 AS kind, COUNT(*) AS count, COUNT(CASE WHEN d.present = 1 AND d.mixed = 0
+            AND d.health = 'healthy' THEN NULL ELSE 1 END) AS to_examine, MAX(d.id) AS newest,
+            MAX(COALESCE(d.updated_at, d.created_at)) AS changed_at
+            FROM devices d WHERE d.host = ?1
         UNION ALL SELECT 2, COUNT(*), COUNT(CASE WHEN p.present = 1 AND p.function_id IS NULL
             AND p.bitstream_id IS NULL THEN NULL ELSE 1 END), MAX(p.id),
             MAX(COALESCE(p.updated_at, p.created_at))
@@ -93,24 +91,17 @@ statements! {
             FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
             JOIN devices d ON d.id = p.device_id WHERE d.host = ?1";
     /// The fingerprint of the report that a host's rows match.
-    MARK = "SELECT mark FROM host_reports WHERE host = ?1";
+    FINGERPRINT = "SELECT mark FROM host_reports WHERE host = ?1";
     /// Sets that fingerprint.
-    SET_MARK = "INSERT INTO host_reports (host, mark) VALUES (?1, ?2)
+    SET_FINGERPRINT = "INSERT INTO host_reports (host, mark) VALUES (?1, ?2)
         ON CONFLICT (host) DO UPDATE SET mark = excluded.mark";
     /// All devices that pass the filters.
-    LIST = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
-        status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
-        health_event, health_dealt
-        FROM devices
-        WHERE (CAST(?1 AS TEXT) IS NULL OR kind = ?1)
+    LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR kind = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR vendor_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR host = ?3)
-        ORDER BY id";
+        ORDER BY id");
     /// One device.
-    BY_UUID = "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node,
-        status, present, created_at, updated_at, card, mixed, health, health_reason, health_since,
-        health_event, health_dealt
-        FROM devices WHERE uuid = ?1";
+    BY_UUID = select!("WHERE uuid = ?1");
     /// Inserts a device.
     INSERT = "INSERT INTO devices (uuid, host, address, kind, vendor_id, product_id, model,
         numa_node, status, present, created_at, card, mixed, health, health_reason, health_since,
@@ -122,44 +113,44 @@ statements! {
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
         health_reason = ?11, health_since = ?12, health_event = ?13 WHERE id = ?1";
     /// Sets whether handles of its card exclude each other.
-    MIXED = "UPDATE devices SET mixed = ?2, updated_at = ?3 WHERE id = ?1";
+    SET_MIXED = "UPDATE devices SET mixed = ?2, updated_at = ?3 WHERE id = ?1";
     /// Acknowledges the health event of a device.
-    DEALT = "UPDATE devices SET health = 'healthy', health_reason = NULL, health_since = NULL,
+    ACKNOWLEDGE_HEALTH = "UPDATE devices SET health = 'healthy', health_reason = NULL, health_since = NULL,
         health_dealt = health_event WHERE id = ?1 AND health_event IS NOT NULL";
     /// Records a change of dependent rows.
     TOUCH = "UPDATE devices SET updated_at = ?2 WHERE id = ?1";
     /// Sets the administrative status.
-    STATUS = "UPDATE devices SET status = ?2, updated_at = ?3 WHERE id = ?1";
+    SET_STATUS = "UPDATE devices SET status = ?2, updated_at = ?3 WHERE id = ?1";
     /// Marks a device as absent from its host.
-    VANISH = "UPDATE devices SET present = 0, updated_at = ?2 WHERE id = ?1";
+    MARK_ABSENT = "UPDATE devices SET present = 0, updated_at = ?2 WHERE id = ?1";
     /// Deletes a device.
     DELETE = "DELETE FROM devices WHERE id = ?1";
 }
 
 fn read(row: &Row) -> Result<DeviceRow, Error> {
     Ok(DeviceRow {
-        id: row.int(0)?,
-        uuid: row.id(1)?,
-        host: row.string(2)?,
-        address: row.string(3)?,
-        kind: row.string(4)?,
-        vendor_id: row.string(5)?,
-        product_id: row.string(6)?,
-        model: row.string(7)?,
-        numa_node: row.int(8)?,
-        status: row.string(9)?,
-        present: row.bool(10)?,
-        created_at: row.int(11)?,
-        updated_at: row.int_opt(12)?,
-        card: row.string(13)?,
-        mixed: row.bool(14)?,
+        id: row.int("id")?,
+        uuid: row.id("uuid")?,
+        host: row.string("host")?,
+        address: row.string("address")?,
+        kind: row.string("kind")?,
+        vendor_id: row.string("vendor_id")?,
+        product_id: row.string("product_id")?,
+        model: row.string("model")?,
+        numa_node: row.int("numa_node")?,
+        status: DeviceStatus::read(row, "status")?,
+        present: row.bool("present")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int_opt("updated_at")?,
+        card: row.string("card")?,
+        mixed: row.bool("mixed")?,
         health: DeviceHealth {
-            state: row.string(15)?,
-            reason: row.string_opt(16)?,
-            since: row.int_opt(17)?,
-            event: row.int_opt(18)?,
+            state: HealthState::read(row, "health")?,
+            reason: row.string_opt("health_reason")?,
+            since: row.int_opt("health_since")?,
+            event: row.int_opt("health_event")?,
         },
-        acknowledged: row.int_opt(19)?,
+        acknowledged: row.int_opt("health_dealt")?,
     })
 }
 
@@ -179,11 +170,12 @@ pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<DeviceRow>, Err
 pub(crate) fn summary(tx: &mut Tx<'_>, host: &str) -> Result<Option<Vec<[i64; 4]>>, Error> {
     let mut kinds = Vec::new();
     for row in tx.rows(SUMMARY, params![host])? {
-        if row.int(2)? > 0 {
+        if row.int("to_examine")? > 0 {
             return Ok(None);
         }
-        let or_none = |at: usize| Ok::<_, Error>(row.int_opt(at)?.unwrap_or(0));
-        kinds.push([row.int(0)?, row.int(1)?, or_none(3)?, or_none(4)?]);
+        let newest = row.int_opt("newest")?.unwrap_or(0);
+        let changed_at = row.int_opt("changed_at")?.unwrap_or(0);
+        kinds.push([row.int("kind")?, row.int("count")?, newest, changed_at]);
     }
     kinds.sort_unstable();
     Ok(Some(kinds))
@@ -191,12 +183,12 @@ pub(crate) fn summary(tx: &mut Tx<'_>, host: &str) -> Result<Option<Vec<[i64; 4]
 
 /// The fingerprint of the report that the host's rows match.
 pub(crate) fn fingerprint(tx: &mut Tx<'_>, host: &str) -> Result<Option<String>, Error> {
-    tx.row(MARK, params![host])?.map(|row| row.string(0)).transpose()
+    tx.row(FINGERPRINT, params![host])?.map(|row| row.string("mark")).transpose()
 }
 
 /// Sets that fingerprint.
 pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &str, mark: &str) -> Result<(), Error> {
-    tx.execute(SET_MARK, params![host, mark])?;
+    tx.execute(SET_FINGERPRINT, params![host, mark])?;
     Ok(())
 }
 
@@ -209,13 +201,14 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRo
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 
+/// Inserts an enabled device and returns its row id.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     host: &str,
-    wanted: &DesiredDevice<'_>,
+    desired: &DesiredDevice<'_>,
     now: i64,
 ) -> Result<i64, Error> {
-    let DesiredDevice { device, card, mixed, health } = wanted;
+    let DesiredDevice { device, card, mixed, health } = desired;
     let row = tx.row(
         INSERT,
         params![
@@ -230,23 +223,23 @@ pub(crate) fn insert(
             now,
             *card,
             *mixed,
-            &health.state,
+            health.state,
             health.reason.as_deref(),
             health.since,
             health.event
         ],
     )?;
-    row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int(0)
+    row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int("id")
 }
 
 /// Updates a device from the node's report.
 pub(crate) fn update(
     tx: &mut Tx<'_>,
     id: i64,
-    wanted: &DesiredDevice<'_>,
+    desired: &DesiredDevice<'_>,
     now: i64,
 ) -> Result<(), Error> {
-    let DesiredDevice { device, card, mixed, health } = wanted;
+    let DesiredDevice { device, card, mixed, health } = desired;
     tx.execute(
         UPDATE,
         params![
@@ -259,11 +252,50 @@ pub(crate) fn update(
             now,
             *card,
             *mixed,
-            &health.state,
+            health.state,
             health.reason.as_deref(),
             health.since,
             health.event
         ],
     )?;
+    Ok(())
+}
+
+/// Sets whether handles of the device's card exclude each other.
+pub(crate) fn set_mixed(tx: &mut Tx<'_>, id: i64, mixed: bool, now: i64) -> Result<(), Error> {
+    tx.execute(SET_MIXED, params![id, mixed, now])?;
+    Ok(())
+}
+
+/// Acknowledges the health event of a device, which makes it healthy; `false` if it has none.
+pub(crate) fn acknowledge_health(tx: &mut Tx<'_>, id: i64) -> Result<bool, Error> {
+    Ok(tx.execute(ACKNOWLEDGE_HEALTH, params![id])? > 0)
+}
+
+/// Records a change of dependent rows.
+pub(crate) fn touch(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+    tx.execute(TOUCH, params![id, now])?;
+    Ok(())
+}
+
+/// Sets the administrative status.
+pub(crate) fn set_status(
+    tx: &mut Tx<'_>,
+    id: i64,
+    status: DeviceStatus,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(SET_STATUS, params![id, status, now])?;
+    Ok(())
+}
+
+/// Marks a device as absent from its host.
+pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+    tx.execute(MARK_ABSENT, params![id, now])?;
+    Ok(())
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
+    tx.execute(DELETE, params![id])?;
     Ok(())
 }

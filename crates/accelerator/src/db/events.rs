@@ -3,15 +3,17 @@
 use kilonova_ids::{ArqId, ServerId};
 use kilonova_store::{Error, Tx, params, statements};
 
+use crate::states::EventStatus;
+
 /// An event that waits for delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EventRow {
     pub id: i64,
-    /// Events of one request are delivered together.
+    /// Events of one bind are delivered together.
     pub batch: String,
     pub server: ServerId,
     pub arq: ArqId,
-    pub status: String,
+    pub status: EventStatus,
     /// Deliveries started, including this one.
     pub attempts: i64,
     pub created_at: i64,
@@ -29,15 +31,15 @@ statements! {
             (SELECT batch FROM nova_events WHERE due_at <= ?1 ORDER BY due_at, id LIMIT 100)
         RETURNING id, batch, server_id, arq_id, status, attempts, created_at";
     /// Sets the time of the next attempt.
-    LATER = "UPDATE nova_events SET due_at = ?2 WHERE batch = ?1";
+    DELAY = "UPDATE nova_events SET due_at = ?2 WHERE batch = ?1";
     /// Deletes events that were delivered or given up.
-    DONE = "DELETE FROM nova_events WHERE batch = ?1";
+    DELETE_BATCH = "DELETE FROM nova_events WHERE batch = ?1";
     /// Defers an event, apart from its batch, until its result is known.
     DEFER = "UPDATE nova_events SET due_at = 9000000000000000000, batch = ?2 WHERE arq_id = ?1";
     /// Makes a deferred event due with its result.
-    RELEASE = "UPDATE nova_events SET status = ?2, due_at = ?3, created_at = ?3 WHERE arq_id = ?1";
+    COMPLETE = "UPDATE nova_events SET status = ?2, due_at = ?3, created_at = ?3 WHERE arq_id = ?1";
     /// Deletes the events of a request.
-    DROP_OF_ARQ = "DELETE FROM nova_events WHERE arq_id = ?1";
+    DELETE_OF_ARQ = "DELETE FROM nova_events WHERE arq_id = ?1";
 }
 
 pub(crate) fn insert(
@@ -51,25 +53,60 @@ pub(crate) fn insert(
     Ok(())
 }
 
+/// Sets the time of the next attempt.
+pub(crate) fn delay(tx: &mut Tx<'_>, batch: &str, until: i64) -> Result<(), Error> {
+    tx.execute(DELAY, params![batch, until])?;
+    Ok(())
+}
+
+/// Deletes events that were delivered or given up.
+pub(crate) fn delete_batch(tx: &mut Tx<'_>, batch: &str) -> Result<(), Error> {
+    tx.execute(DELETE_BATCH, params![batch])?;
+    Ok(())
+}
+
+/// Defers the event of a request, apart from its batch, until the result is known.
+pub(crate) fn defer(tx: &mut Tx<'_>, arq: ArqId) -> Result<(), Error> {
+    tx.execute(DEFER, params![arq, arq])?;
+    Ok(())
+}
+
+/// Makes the deferred event of a request due with its result.
+pub(crate) fn complete(
+    tx: &mut Tx<'_>,
+    arq: ArqId,
+    status: EventStatus,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(COMPLETE, params![arq, status, now])?;
+    Ok(())
+}
+
+/// Deletes the events of a request.
+pub(crate) fn delete_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<(), Error> {
+    tx.execute(DELETE_OF_ARQ, params![arq])?;
+    Ok(())
+}
+
 /// True if any event is due.
 pub(crate) fn any_due(tx: &mut Tx<'_>, now: i64) -> Result<bool, Error> {
     Ok(tx.row(DUE, params![now])?.is_some())
 }
 
-/// The due events, oldest first.
+/// Takes the due events, oldest first. They are due again at `again`.
 pub(crate) fn take(tx: &mut Tx<'_>, now: i64, again: i64) -> Result<Vec<EventRow>, Error> {
     let mut taken: Vec<EventRow> = tx
         .rows(TAKE, params![now, again])?
         .iter()
         .map(|row| {
             Ok(EventRow {
-                id: row.int(0)?,
-                batch: row.string(1)?,
-                server: row.id(2)?,
-                arq: row.id(3)?,
-                status: row.string(4)?,
-                attempts: row.int(5)?,
-                created_at: row.int(6)?,
+                id: row.int("id")?,
+                batch: row.string("batch")?,
+                server: row.id("server_id")?,
+                arq: row.id("arq_id")?,
+                status: EventStatus::read(row, "status")?,
+                attempts: row.int("attempts")?,
+                created_at: row.int("created_at")?,
             })
         })
         .collect::<Result<_, Error>>()?;

@@ -2,22 +2,20 @@
 //! that wait for a bitstream.
 
 use kilonova_ids::{
-    ArqId, AttachHandleId, DeployableId, DeviceId, ImageId, OperationId, ProviderId, ServerId,
+    ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, ImageId, OperationId, ProviderId,
+    ServerId,
 };
+use kilonova_node_api::Order;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use super::profiles::Group;
-
-/// The task that loads a bitstream.
-pub(crate) const PROGRAM: &str = "program";
-/// The task that cleans a handle.
-pub(crate) const CLEAN: &str = "clean";
+use super::profiles::{Group, groups};
+use crate::states::{OrderState, OrderTask};
 
 /// A new order.
 pub(crate) struct NewOrder<'a> {
     pub uuid: OperationId,
     pub host: &'a str,
-    pub task: &'static str,
+    pub task: OrderTask,
     /// Address of the device.
     pub address: &'a str,
     pub device: DeviceId,
@@ -39,7 +37,7 @@ pub(crate) struct OrderRow {
     pub id: i64,
     pub uuid: OperationId,
     pub host: String,
-    pub task: String,
+    pub task: OrderTask,
     pub address: String,
     pub device: DeviceId,
     pub deployable: DeployableId,
@@ -47,7 +45,7 @@ pub(crate) struct OrderRow {
     pub server: Option<ServerId>,
     pub image: Option<ImageId>,
     pub function: Option<String>,
-    pub state: String,
+    pub state: OrderState,
     pub message: Option<String>,
     pub output: Option<String>,
     pub user_id: Option<String>,
@@ -60,9 +58,21 @@ pub(crate) struct OrderRow {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OrderFilter {
     pub host: Option<String>,
-    pub state: Option<String>,
+    pub state: Option<OrderState>,
     /// Only orders before this one.
     pub before: Option<i64>,
+}
+
+/// Selects an [`OrderRow`].
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT id, uuid, host, task, address, device_id, deployable_id, handle_id, server_id,
+            image_id, function_id, state, message, output, user_id, request_id, created_at,
+            updated_at FROM device_orders ",
+            $condition
+        )
+    };
 }
 
 statements! {
@@ -71,45 +81,40 @@ statements! {
         handle_id, server_id, image_id, function_id, body, state, open_key, user_id, request_id,
         created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'open', ?12, ?13, ?14, ?15)";
     /// Hosts with orders that are not in any generation yet.
-    UNTOLD = "SELECT DISTINCT host FROM device_orders WHERE state = 'open' AND generation IS NULL
+    UNANNOUNCED = "SELECT DISTINCT host FROM device_orders WHERE state = 'open' AND generation IS NULL
         ORDER BY host";
     /// Sets the generation of a host's new orders.
-    TELL = "UPDATE device_orders SET generation = ?2
+    ANNOUNCE = "UPDATE device_orders SET generation = ?2
         WHERE host = ?1 AND state = 'open' AND generation IS NULL";
     /// The orders of a host after a generation.
     SINCE = "SELECT uuid, generation, server_id, address, body FROM device_orders
         WHERE host = ?1 AND state = 'open' AND generation > ?2 ORDER BY generation, id";
     /// One order.
-    BY_UUID = "SELECT id, uuid, host, task, address, device_id, deployable_id, handle_id, server_id,
-        image_id, function_id, state, message, output, user_id, request_id, created_at, updated_at
-        FROM device_orders WHERE uuid = ?1";
+    BY_UUID = select!("WHERE uuid = ?1");
     /// All orders, newest first.
-    LIST = "SELECT id, uuid, host, task, address, device_id, deployable_id, handle_id, server_id,
-        image_id, function_id, state, message, output, user_id, request_id, created_at, updated_at
-        FROM device_orders
-        WHERE (CAST(?1 AS TEXT) IS NULL OR host = ?1)
+    LIST = select!("WHERE (CAST(?1 AS TEXT) IS NULL OR host = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR state = ?2)
-          AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4";
+          AND (CAST(?3 AS BIGINT) IS NULL OR id < ?3) ORDER BY id DESC LIMIT ?4");
     /// Ends an order.
     CLOSE = "UPDATE device_orders SET state = ?2, open_key = NULL, message = ?3, output = ?4,
         updated_at = ?5 WHERE uuid = ?1 AND state = 'open'";
     /// Deletes ended orders before a time.
     FORGET = "DELETE FROM device_orders WHERE state <> 'open' AND created_at < ?1";
     /// The open order to program a device.
-    IS_PROGRAMMED = "SELECT uuid, image_id FROM device_orders WHERE open_key = ?1";
+    OPEN_ON_DEVICE = "SELECT uuid, image_id FROM device_orders WHERE open_key = ?1";
     /// Writes the device, so that assigning a handle and ordering its programming conflict.
     TOUCH_HANDLES = "UPDATE attach_handles SET updated_at = updated_at WHERE deployable_id IN
         (SELECT id FROM deployables WHERE device_id = ?1)";
     /// Handles of a device that are not free and not this consumer's.
-    OTHERS_ON_DEVICE = "SELECT COUNT(*) FROM attach_handles h
+    OTHERS_ON_DEVICE = "SELECT COUNT(*) AS others FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id
         WHERE p.device_id = ?1 AND h.state <> 'free' AND (h.arq_id IS NULL OR NOT EXISTS
           (SELECT 1 FROM arqs a WHERE a.uuid = h.arq_id AND a.consumer_id = CAST(?2 AS TEXT)))";
     /// A consumer's requests whose profiles name bitstreams, with their devices.
-    TO_PROGRAM = "SELECT a.uuid, a.group_id, f.groups_json, a.server_id, p.uuid, p.driver,
-        p.bitstream_id, d.id, d.uuid, d.address, d.host,
+    TO_PROGRAM = "SELECT a.uuid, a.group_id, f.groups_json, a.server_id, p.uuid AS deployable_id,
+        p.driver, p.bitstream_id, d.id AS device_row, d.uuid AS device_id, d.address, d.host,
         (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
-            AND t.name = 'function_id' AND t.reported = 1)
+            AND t.name = 'function_id' AND t.reported = 1) AS reported_function
         FROM arqs a JOIN device_profiles f ON f.uuid = a.profile_id
         JOIN deployables p ON p.provider_id = a.provider_id JOIN devices d ON d.id = p.device_id
         WHERE a.consumer_id = ?1 AND a.state = 'Bound' AND f.groups_json LIKE '%accel:%'
@@ -124,18 +129,19 @@ statements! {
     FAIL = "UPDATE arqs SET state = 'BindFailed', awaits = NULL, consumer_id = NULL, ordinal = NULL,
         updated_at = ?2 WHERE uuid = ?1";
     /// The device and deployable for an order through the API.
-    TARGET = "SELECT d.id, d.uuid, d.address, d.host, p.driver, p.present FROM deployables p
+    TARGET = "SELECT d.id AS device_row, d.uuid AS device_id, d.address, d.host, p.driver, p.present FROM deployables p
         JOIN devices d ON d.id = p.device_id WHERE p.uuid = ?1";
     /// Sets the bitstream of all deployables of a device.
     SET_BITSTREAM = "UPDATE deployables SET bitstream_id = ?2, function_id = ?3, updated_at = ?4
         WHERE device_id = (SELECT id FROM devices WHERE uuid = ?1)";
-    /// Clears the fingerprint of a host's report, so that the next report is examined.
-    DROP_BITSTREAM = "UPDATE deployables SET bitstream_id = NULL, function_id = NULL, updated_at = ?2
+    /// Clears the bitstream of a deployable, unless an order programs its device.
+    CLEAR_BITSTREAM = "UPDATE deployables SET bitstream_id = NULL, function_id = NULL, updated_at = ?2
         WHERE id = ?1 AND bitstream_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM device_orders o
           JOIN devices d ON d.uuid = o.open_key WHERE d.id = deployables.device_id)";
     /// The providers of a device and the functions that their host reports.
     FUNCTIONS_OF = "SELECT p.provider_id, p.driver, (SELECT MIN(t.value) FROM attributes t
           WHERE t.deployable_id = p.id AND t.name = 'function_id' AND t.reported = 1)
+            AS reported_function
         FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.uuid = ?1
         ORDER BY p.provider_id";
 }
@@ -169,24 +175,24 @@ pub(crate) struct Target {
 
 fn read(row: &Row) -> Result<OrderRow, Error> {
     Ok(OrderRow {
-        id: row.int(0)?,
-        uuid: row.id(1)?,
-        host: row.string(2)?,
-        task: row.string(3)?,
-        address: row.string(4)?,
-        device: row.id(5)?,
-        deployable: row.id(6)?,
-        handle: row.id_opt(7)?,
-        server: row.id_opt(8)?,
-        image: row.id_opt(9)?,
-        function: row.string_opt(10)?,
-        state: row.string(11)?,
-        message: row.string_opt(12)?,
-        output: row.string_opt(13)?,
-        user_id: row.string_opt(14)?,
-        request_id: row.string_opt(15)?,
-        created_at: row.int(16)?,
-        updated_at: row.int_opt(17)?,
+        id: row.int("id")?,
+        uuid: row.id("uuid")?,
+        host: row.string("host")?,
+        task: OrderTask::read(row, "task")?,
+        address: row.string("address")?,
+        device: row.id("device_id")?,
+        deployable: row.id("deployable_id")?,
+        handle: row.id_opt("handle_id")?,
+        server: row.id_opt("server_id")?,
+        image: row.id_opt("image_id")?,
+        function: row.string_opt("function_id")?,
+        state: OrderState::read(row, "state")?,
+        message: row.string_opt("message")?,
+        output: row.string_opt("output")?,
+        user_id: row.string_opt("user_id")?,
+        request_id: row.string_opt("request_id")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int_opt("updated_at")?,
     })
 }
 
@@ -224,48 +230,86 @@ pub(crate) fn list(
     filter: &OrderFilter,
     limit: i64,
 ) -> Result<Vec<OrderRow>, Error> {
-    let (host, state) = (filter.host.clone(), filter.state.clone());
-    tx.rows(LIST, params![host, state, filter.before, limit])?.iter().map(read).collect()
+    let host = filter.host.clone();
+    tx.rows(LIST, params![host, filter.state, filter.before, limit])?.iter().map(read).collect()
 }
 
+/// Hosts with orders that are not in any generation of documents yet.
 pub(crate) fn unannounced(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
-    tx.rows(UNTOLD, params![])?.iter().map(|row| row.string(0)).collect()
+    tx.rows(UNANNOUNCED, params![])?.iter().map(|row| row.string("host")).collect()
 }
 
-pub(crate) fn to_program(
-    tx: &mut Tx<'_>,
-    consumer: kilonova_ids::ConsumerId,
-) -> Result<Vec<ToProgram>, Error> {
+/// Puts the new orders of a host into a generation of its documents.
+pub(crate) fn announce(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<(), Error> {
+    tx.execute(ANNOUNCE, params![host, generation])?;
+    Ok(())
+}
+
+/// The open orders of a host after a generation.
+pub(crate) fn since(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<Vec<Order>, Error> {
     let read = |row: &Row| {
-        let groups = serde_json::from_str(row.text(2)?)
-            .map_err(|error| Error::Shape(format!("groups of a device profile: {error}")))?;
+        let task = serde_json::from_str(row.text("body")?)
+            .map_err(|error| Error::Shape(format!("device order: {error}")))?;
+        Ok(Order {
+            id: row.id("uuid")?,
+            generation: row.int("generation")?,
+            server: row.id_opt("server_id")?,
+            device: row.string("address")?,
+            task,
+        })
+    };
+    tx.rows(SINCE, params![host, generation])?.iter().map(read).collect()
+}
+
+/// Ends an open order.
+pub(crate) fn close(
+    tx: &mut Tx<'_>,
+    order: OperationId,
+    state: OrderState,
+    message: Option<String>,
+    output: Option<String>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(CLOSE, params![order, state, message, output, now])?;
+    Ok(())
+}
+
+/// Deletes ended orders before a time; returns their number.
+pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
+    tx.execute(FORGET, params![before])
+}
+
+/// A consumer's bound requests whose profiles name bitstreams, with their devices.
+pub(crate) fn to_program(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<ToProgram>, Error> {
+    let read = |row: &Row| {
         Ok(ToProgram {
-            arq: row.id(0)?,
-            group: usize::try_from(row.int(1)?).unwrap_or(usize::MAX),
-            groups,
-            server: row.id_opt(3)?,
-            deployable: row.id(4)?,
-            driver: row.string(5)?,
-            bitstream_id: row.string_opt(6)?,
-            device_row: row.int(7)?,
-            device: row.id(8)?,
-            address: row.string(9)?,
-            host: row.string(10)?,
-            function: row.string_opt(11)?,
+            arq: row.id("uuid")?,
+            group: usize::try_from(row.int("group_id")?).unwrap_or(usize::MAX),
+            groups: groups(row)?,
+            server: row.id_opt("server_id")?,
+            deployable: row.id("deployable_id")?,
+            driver: row.string("driver")?,
+            bitstream_id: row.string_opt("bitstream_id")?,
+            device_row: row.int("device_row")?,
+            device: row.id("device_id")?,
+            address: row.string("address")?,
+            host: row.string("host")?,
+            function: row.string_opt("reported_function")?,
         })
     };
     tx.rows(TO_PROGRAM, params![consumer])?.iter().map(read).collect()
 }
 
+/// The device of a deployable that is about to be programmed.
 pub(crate) fn target(tx: &mut Tx<'_>, deployable: DeployableId) -> Result<Option<Target>, Error> {
     let read = |row: &Row| {
         Ok(Target {
-            device_row: row.int(0)?,
-            device: row.id(1)?,
-            address: row.string(2)?,
-            host: row.string(3)?,
-            driver: row.string(4)?,
-            present: row.bool(5)?,
+            device_row: row.int("device_row")?,
+            device: row.id("device_id")?,
+            address: row.string("address")?,
+            host: row.string("host")?,
+            driver: row.string("driver")?,
+            present: row.bool("present")?,
         })
     };
     tx.row(TARGET, params![deployable])?.as_ref().map(read).transpose()
@@ -276,22 +320,23 @@ pub(crate) fn open_on(
     tx: &mut Tx<'_>,
     device: DeviceId,
 ) -> Result<Option<(OperationId, Option<ImageId>)>, Error> {
-    let read = |row: Row| Ok((row.id(0)?, row.id_opt(1)?));
-    tx.row(IS_PROGRAMMED, params![device])?.map(read).transpose()
+    let read = |row: Row| Ok((row.id("uuid")?, row.id_opt("image_id")?));
+    tx.row(OPEN_ON_DEVICE, params![device])?.map(read).transpose()
 }
 
 /// Number of handles of a device that other consumers hold or that are dirty.
 pub(crate) fn others_on(
     tx: &mut Tx<'_>,
     device_row: i64,
-    consumer: Option<kilonova_ids::ConsumerId>,
+    consumer: Option<ConsumerId>,
 ) -> Result<i64, Error> {
-    tx.row(OTHERS_ON_DEVICE, params![device_row, consumer])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(OTHERS_ON_DEVICE, params![device_row, consumer])?.map_or(Ok(0), |row| row.int("others"))
 }
 
 /// Requests that wait for an order, and whether this process's own compute service created them.
 pub(crate) fn awaiting(tx: &mut Tx<'_>, order: OperationId) -> Result<Vec<(ArqId, bool)>, Error> {
-    tx.rows(AWAITING, params![order])?.iter().map(|row| Ok((row.id(0)?, row.bool(1)?))).collect()
+    let read = |row: &Row| Ok((row.id("uuid")?, row.bool("internal")?));
+    tx.rows(AWAITING, params![order])?.iter().map(read).collect()
 }
 
 /// The providers of a device, with the driver and the function that the host reports.
@@ -299,6 +344,56 @@ pub(crate) fn functions_of(
     tx: &mut Tx<'_>,
     device: DeviceId,
 ) -> Result<Vec<(ProviderId, String, Option<String>)>, Error> {
-    let read = |row: &Row| Ok((row.id(0)?, row.string(1)?, row.string_opt(2)?));
+    let read = |row: &Row| {
+        let function = row.string_opt("reported_function")?;
+        Ok((row.id("provider_id")?, row.string("driver")?, function))
+    };
     tx.rows(FUNCTIONS_OF, params![device])?.iter().map(read).collect()
+}
+
+/// Makes assigning a handle of the device and ordering its programming conflict.
+pub(crate) fn touch_handles(tx: &mut Tx<'_>, device_row: i64) -> Result<(), Error> {
+    tx.execute(TOUCH_HANDLES, params![device_row])?;
+    Ok(())
+}
+
+/// Makes a bound request wait for an order.
+pub(crate) fn await_order(
+    tx: &mut Tx<'_>,
+    arq: ArqId,
+    order: OperationId,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(AWAIT, params![arq, order, now])?;
+    Ok(())
+}
+
+/// Binds a request whose order has succeeded.
+pub(crate) fn bind_waiting(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
+    tx.execute(BIND_WAITING, params![arq, now])?;
+    Ok(())
+}
+
+/// Fails a request whose order has failed. The caller frees its handle.
+pub(crate) fn fail(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
+    tx.execute(FAIL, params![arq, now])?;
+    Ok(())
+}
+
+/// Sets the bitstream of all deployables of a device; `None` if its content is unknown.
+pub(crate) fn set_bitstream(
+    tx: &mut Tx<'_>,
+    device: DeviceId,
+    image: Option<ImageId>,
+    function: Option<&str>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(SET_BITSTREAM, params![device, image, function, now])?;
+    Ok(())
+}
+
+/// Clears the bitstream of a deployable, unless an order programs its device.
+pub(crate) fn clear_bitstream(tx: &mut Tx<'_>, deployable: i64, now: i64) -> Result<(), Error> {
+    tx.execute(CLEAR_BITSTREAM, params![deployable, now])?;
+    Ok(())
 }

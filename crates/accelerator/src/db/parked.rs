@@ -1,6 +1,6 @@
 //! Parked handles: rows of `attach_handles` that wait to be cleaned.
 
-use kilonova_ids::{AttachHandleId, DeployableId, DeviceId, ProviderId};
+use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 statements! {
@@ -18,30 +18,30 @@ statements! {
             WHERE t.deployable_id = attach_handles.deployable_id AND t.name = 'on_release'
               AND t.reported = 1) RETURNING uuid";
     /// Marks handles that a consumer left dirty for cleaning after its host has dropped them.
-    PARK_DIRTY = "UPDATE attach_handles SET parked = 'to be cleaned'
+    MARK_DIRTY = "UPDATE attach_handles SET parked = 'to be cleaned'
         WHERE dirty_of = ?1 AND EXISTS (SELECT 1 FROM attributes t
             WHERE t.deployable_id = attach_handles.deployable_id AND t.name = 'on_release'
               AND t.reported = 1)";
     /// Parks the marked handles after the host has dropped them.
-    DROPPED = "UPDATE attach_handles SET dirty_of = NULL, updated_at = ?2
+    PARK_DROPPED = "UPDATE attach_handles SET dirty_of = NULL, updated_at = ?2
         WHERE dirty_of = ?1 AND parked IS NOT NULL RETURNING uuid";
-    /// A parked handle, and who cleans it.
-    PARKED = "SELECT h.uuid, h.address, p.uuid, p.provider_id, p.resource_class, d.uuid, d.address,
-        d.host, (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
-            AND t.name = 'on_release' AND t.reported = 1)
+    /// A parked handle and its cleaner.
+    PARKED = "SELECT h.uuid, h.address, p.uuid AS deployable_id, p.provider_id, p.resource_class,
+        d.uuid AS device_id, d.address AS device_address, d.host, (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
+            AND t.name = 'on_release' AND t.reported = 1) AS cleaner
         FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
         JOIN devices d ON d.id = p.device_id WHERE h.uuid = ?1 AND h.parked IS NOT NULL";
     /// Parked handles without an open order, with the end of the last attempt.
     IDLE = "SELECT h.uuid, p.provider_id, (SELECT MAX(o.updated_at) FROM device_orders o
-          WHERE o.handle_id = h.uuid),
+          WHERE o.handle_id = h.uuid) AS tried_at,
         (SELECT MIN(t.value) FROM attributes t WHERE t.deployable_id = p.id
-            AND t.name = 'on_release' AND t.reported = 1)
+            AND t.name = 'on_release' AND t.reported = 1) AS cleaner
         FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
         WHERE h.parked IS NOT NULL AND h.dirty_of IS NULL
           AND NOT EXISTS (SELECT 1 FROM device_orders o WHERE o.open_key = h.uuid)
         ORDER BY p.provider_id, h.id";
     /// Deletes a cleaned handle if it is absent.
-    DROP_PARKED = "DELETE FROM attach_handles WHERE uuid = ?1 AND parked IS NOT NULL
+    DELETE_ABSENT = "DELETE FROM attach_handles WHERE uuid = ?1 AND parked IS NOT NULL
         AND dirty_of IS NULL AND present = 0";
     /// Frees a cleaned handle.
     UNPARK = "UPDATE attach_handles SET state = 'free', parked = NULL, updated_at = ?2
@@ -59,7 +59,7 @@ pub(crate) struct Parked {
     pub device_address: String,
     pub host: String,
     /// The cleaner, according to the host's report.
-    pub by: Option<String>,
+    pub cleaner: Option<String>,
 }
 
 /// A parked handle without an open order.
@@ -68,43 +68,80 @@ pub(crate) struct Idle {
     pub provider: ProviderId,
     /// When the last attempt to clean it ended.
     pub tried_at: Option<i64>,
-    pub by: Option<String>,
+    /// The cleaner, according to the host's report.
+    pub cleaner: Option<String>,
 }
 
-/// Runs one of the statements that park handles, and returns those handles.
-pub(crate) fn park(
+fn handles(rows: &[Row]) -> Result<Vec<AttachHandleId>, Error> {
+    rows.iter().map(|row| row.id("uuid")).collect()
+}
+
+/// Parks the handles of a consumer that must be cleaned, and returns them.
+pub(crate) fn park_of_consumer(
     tx: &mut Tx<'_>,
-    sql: &'static str,
-    whose: String,
+    consumer: ConsumerId,
     now: i64,
 ) -> Result<Vec<AttachHandleId>, Error> {
-    tx.rows(sql, params![whose, now])?.iter().map(|row| row.id(0)).collect()
+    handles(&tx.rows(PARK_OF_CONSUMER, params![consumer, now])?)
 }
 
+/// Parks the handle of a request if it must be cleaned, and returns it.
+pub(crate) fn park_of_arq(
+    tx: &mut Tx<'_>,
+    arq: ArqId,
+    now: i64,
+) -> Result<Vec<AttachHandleId>, Error> {
+    handles(&tx.rows(PARK_OF_ARQ, params![arq, now])?)
+}
+
+/// Marks handles that a consumer left dirty for cleaning after its host has dropped them; returns
+/// whether there are any.
+pub(crate) fn mark_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<bool, Error> {
+    Ok(tx.execute(MARK_DIRTY, params![consumer])? > 0)
+}
+
+/// Parks the marked handles of a consumer after its host has dropped them, and returns them.
+pub(crate) fn park_dropped(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    now: i64,
+) -> Result<Vec<AttachHandleId>, Error> {
+    handles(&tx.rows(PARK_DROPPED, params![consumer, now])?)
+}
+
+/// Frees a cleaned handle, or deletes it if it is absent.
+pub(crate) fn unpark(tx: &mut Tx<'_>, handle: AttachHandleId, now: i64) -> Result<(), Error> {
+    tx.execute(DELETE_ABSENT, params![handle])?;
+    tx.execute(UNPARK, params![handle, now])?;
+    Ok(())
+}
+
+/// One parked handle.
 pub(crate) fn parked(tx: &mut Tx<'_>, handle: AttachHandleId) -> Result<Option<Parked>, Error> {
     let read = |row: &Row| {
         Ok(Parked {
-            handle: row.id(0)?,
-            address: row.string(1)?,
-            deployable: row.id(2)?,
-            provider: row.id(3)?,
-            resource_class: row.string(4)?,
-            device: row.id(5)?,
-            device_address: row.string(6)?,
-            host: row.string(7)?,
-            by: row.string_opt(8)?,
+            handle: row.id("uuid")?,
+            address: row.string("address")?,
+            deployable: row.id("deployable_id")?,
+            provider: row.id("provider_id")?,
+            resource_class: row.string("resource_class")?,
+            device: row.id("device_id")?,
+            device_address: row.string("device_address")?,
+            host: row.string("host")?,
+            cleaner: row.string_opt("cleaner")?,
         })
     };
     tx.row(PARKED, params![handle])?.as_ref().map(read).transpose()
 }
 
+/// The parked handles without an open order, by provider.
 pub(crate) fn idle(tx: &mut Tx<'_>) -> Result<Vec<Idle>, Error> {
     let read = |row: &Row| {
         Ok(Idle {
-            handle: row.id(0)?,
-            provider: row.id(1)?,
-            tried_at: row.int_opt(2)?,
-            by: row.string_opt(3)?,
+            handle: row.id("uuid")?,
+            provider: row.id("provider_id")?,
+            tried_at: row.int_opt("tried_at")?,
+            cleaner: row.string_opt("cleaner")?,
         })
     };
     tx.rows(IDLE, params![])?.iter().map(read).collect()

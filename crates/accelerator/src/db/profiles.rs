@@ -19,35 +19,47 @@ pub(crate) struct ProfileRow {
     pub updated_at: Option<i64>,
 }
 
+/// Selects a [`ProfileRow`].
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT uuid, name, description, groups_json, created_at, updated_at
+            FROM device_profiles ",
+            $condition
+        )
+    };
+}
+
 statements! {
     /// All profiles.
-    LIST = "SELECT uuid, name, description, groups_json, created_at, updated_at
-        FROM device_profiles ORDER BY id";
+    LIST = select!("ORDER BY id");
     /// One profile by uuid.
-    BY_UUID = "SELECT uuid, name, description, groups_json, created_at, updated_at
-        FROM device_profiles WHERE uuid = ?1";
+    BY_UUID = select!("WHERE uuid = ?1");
     /// One profile by name.
-    BY_NAME = "SELECT uuid, name, description, groups_json, created_at, updated_at
-        FROM device_profiles WHERE name = ?1";
+    BY_NAME = select!("WHERE name = ?1");
     /// Inserts a profile.
     INSERT = "INSERT INTO device_profiles (uuid, name, description, groups_json, created_at)
         VALUES (?1, ?2, ?3, ?4, ?5)";
     /// Deletes a profile.
     DELETE = "DELETE FROM device_profiles WHERE uuid = ?1";
     /// Number of requests that name a profile.
-    USES = "SELECT COUNT(*) FROM arqs WHERE profile_id = ?1";
+    USES = "SELECT COUNT(*) AS uses FROM arqs WHERE profile_id = ?1";
+}
+
+/// Reads the column `groups_json`.
+pub(super) fn groups(row: &Row) -> Result<Vec<Group>, Error> {
+    serde_json::from_str(row.text("groups_json")?)
+        .map_err(|error| Error::Shape(format!("groups of a device profile: {error}")))
 }
 
 fn read(row: &Row) -> Result<ProfileRow, Error> {
-    let groups = serde_json::from_str(row.text(3)?)
-        .map_err(|error| Error::Shape(format!("groups of a device profile: {error}")))?;
     Ok(ProfileRow {
-        uuid: row.id(0)?,
-        name: row.string(1)?,
-        description: row.string_opt(2)?,
-        groups,
-        created_at: row.int(4)?,
-        updated_at: row.int_opt(5)?,
+        uuid: row.id("uuid")?,
+        name: row.string("name")?,
+        description: row.string_opt("description")?,
+        groups: groups(row)?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int_opt("updated_at")?,
     })
 }
 
@@ -79,6 +91,13 @@ pub(crate) fn insert(tx: &mut Tx<'_>, profile: &ProfileRow) -> Result<(), Error>
     Ok(())
 }
 
+/// Deletes a profile; [`Error::Reference`] if requests name it.
+pub(crate) fn delete(tx: &mut Tx<'_>, uuid: DeviceProfileId) -> Result<(), Error> {
+    tx.execute(DELETE, params![uuid])?;
+    Ok(())
+}
+
+/// Number of requests that name a profile.
 pub(crate) fn uses(tx: &mut Tx<'_>, uuid: DeviceProfileId) -> Result<i64, Error> {
-    tx.row(USES, params![uuid])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(USES, params![uuid])?.map_or(Ok(0), |row| row.int("uses"))
 }

@@ -12,31 +12,17 @@ use std::collections::BTreeSet;
 
 use kilonova_ids::{ArqId, DeviceId, ProviderId};
 use kilonova_placement::{World, ledger as placement};
-use kilonova_store::{Row, Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::exclusions::update_exclusions;
 use super::orders::Nodes;
 use crate::Error;
-use crate::db::handles::{self, Awaiting};
+use crate::db::awaiting::{self, Awaiting, PendingRelease};
+use crate::db::{handles, withheld};
 
 /// Exceeds every generation: acknowledges everything.
 pub const EVERYTHING: i64 = i64::MAX;
-
-/// Handles of a device that wait for their host's acknowledgement.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PendingRelease {
-    /// The host.
-    pub host: String,
-    /// The device's address there.
-    pub address: String,
-    /// The device.
-    pub device: DeviceId,
-    /// Number of handles.
-    pub handles: i64,
-    /// Time of the oldest release (microseconds since 1970).
-    pub since: i64,
-}
 
 /// Releases the handle of a request. It becomes free at once only if its host has no agent.
 pub(crate) fn release_external(
@@ -47,12 +33,12 @@ pub(crate) fn release_external(
     now: i64,
 ) -> Result<(), Error> {
     let Some((provider, host)) = handles::held_by(tx, arq)? else { return Ok(()) };
-    let told = match nodes {
+    let generation = match nodes {
         Some(nodes) => nodes.next(tx, &host)?,
         None => None,
     };
-    let Some(generation) = told else { return Ok(handles::free_of_arq(tx, arq, now)?) };
-    tx.execute(handles::AWAIT_WORD, params![arq, generation, now, host])?;
+    let Some(generation) = generation else { return Ok(handles::free_of_arq(tx, arq, now)?) };
+    awaiting::release_after(tx, arq, &host, generation, now)?;
     withhold(tx, world, provider)
 }
 
@@ -61,7 +47,7 @@ pub(crate) fn release_external(
 /// # Errors
 /// Store errors only; also for all functions below.
 pub fn awaits_acknowledgement(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<bool, Error> {
-    Ok(!handles::awaiting_host(tx, host, generation)?.is_empty())
+    Ok(!awaiting::on_host(tx, host, generation)?.is_empty())
 }
 
 /// Frees the handles that wait for a generation which the host has now acknowledged.
@@ -71,7 +57,7 @@ pub fn acknowledge(
     host: &str,
     generation: i64,
 ) -> Result<(), Error> {
-    let waiting = handles::awaiting_host(tx, host, generation)?;
+    let waiting = awaiting::on_host(tx, host, generation)?;
     free(tx, world, waiting)
 }
 
@@ -81,7 +67,7 @@ pub(crate) fn declare_released(
     world: &World,
     device: DeviceId,
 ) -> Result<(), Error> {
-    let waiting = handles::awaiting_on(tx, device)?;
+    let waiting = awaiting::on_device(tx, device)?;
     free(tx, world, waiting)
 }
 
@@ -89,8 +75,7 @@ fn free(tx: &mut Tx<'_>, world: &World, waiting: Vec<Awaiting>) -> Result<(), Er
     let now = now_micros();
     let (mut providers, mut cards) = (BTreeSet::new(), Vec::new());
     for one in waiting {
-        tx.execute(handles::DROP_ACKNOWLEDGED, params![one.id])?;
-        tx.execute(handles::ACKNOWLEDGED, params![one.id, now])?;
+        awaiting::free(tx, one.id, now)?;
         providers.insert(one.provider);
         cards.extend(one.mixed_card);
     }
@@ -101,21 +86,11 @@ fn free(tx: &mut Tx<'_>, world: &World, waiting: Vec<Awaiting>) -> Result<(), Er
 }
 
 fn withhold(tx: &mut Tx<'_>, world: &World, provider: ProviderId) -> Result<(), Error> {
-    let withheld = handles::withheld_on(tx, provider)?;
+    let withheld = withheld::on_provider(tx, provider)?;
     Ok(placement::reserve(tx, world, provider, withheld)?)
 }
 
 /// The waiting handles, by device.
 pub fn pending_releases(tx: &mut Tx<'_>) -> Result<Vec<PendingRelease>, Error> {
-    let read = |row: &Row| {
-        Ok(PendingRelease {
-            host: row.string(0)?,
-            address: row.string(1)?,
-            device: row.id(2)?,
-            handles: row.int(3)?,
-            since: row.int(4)?,
-        })
-    };
-    let rows = tx.rows(handles::AWAITED, params![])?;
-    Ok(rows.iter().map(read).collect::<Result<_, kilonova_store::Error>>()?)
+    Ok(awaiting::by_device(tx)?)
 }

@@ -9,7 +9,7 @@ use kilonova_ids::{
 };
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
@@ -18,8 +18,10 @@ use super::orders::park_of_consumer;
 use super::tally::{self, BindSource};
 use crate::Error;
 use crate::db::arqs::{self, BindTarget};
+use crate::db::changes::{self, Actor};
+use crate::db::deployables;
 use crate::db::handles::{self, HandleKey, MixedCard};
-use crate::db::{changes, deployables};
+use crate::states::AttachType;
 
 /// Accelerators of one provider that a consumer requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,15 +34,6 @@ pub struct BindRequest {
     pub group: i64,
     /// The profile; `None` for a flavor's own `resources:VGPU`.
     pub profile: Option<DeviceProfileId>,
-}
-
-/// The initiator of a change, for the record. The service's own changes have neither field.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Actor {
-    /// The user's id.
-    pub user_id: Option<String>,
-    /// `req-<uuid>`.
-    pub request_id: Option<String>,
 }
 
 /// One accelerator that was bound to a consumer.
@@ -74,7 +67,7 @@ pub fn bind(
 
 /// Like [`bind`], with the initiator.
 ///
-/// Like [`bind`].
+/// # Errors
 /// Like [`bind`].
 #[allow(clippy::too_many_arguments)]
 pub fn bind_as(
@@ -146,9 +139,8 @@ pub fn release_as(
     let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
     park_of_consumer(tx, world, actor, consumer, now)?;
-    tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
-    tx.execute(handles::FREE_OF_CONSUMER, params![consumer, now])?;
-    tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
+    handles::free_of_consumer(tx, consumer, now)?;
+    arqs::delete_of_consumer(tx, consumer)?;
     update_exclusions(tx, world, cards)
 }
 
@@ -184,9 +176,12 @@ pub(crate) fn assign(
     now: i64,
 ) -> Result<Binding, Error> {
     if let Some(card) = &free.mixed_card {
-        tx.execute(handles::TOUCH_CARD, params![host, card])?;
+        handles::touch_card(tx, host, card)?;
     }
-    let handle = if free.key.attach_type == "MDEV" { ascending() } else { free.uuid };
+    let handle = match free.key.attach_type {
+        AttachType::Mdev => ascending(),
+        AttachType::Pci | AttachType::TestPci | AttachType::Vfio => free.uuid,
+    };
     if !handles::take(tx, free.id, arq, handle, now)? {
         return Err(Error::NoHandle(provider));
     }
@@ -196,14 +191,14 @@ pub(crate) fn assign(
 /// The node's description of a handle.
 pub(super) fn attachment(key: &HandleKey, handle: AttachHandleId) -> Attachment {
     let address = key.address.clone();
-    match key.attach_type.as_str() {
-        "MDEV" => Attachment::Mdev {
+    match key.attach_type {
+        AttachType::Mdev => Attachment::Mdev {
             uuid: handle.into_untyped_uuid(),
             parent: address,
             mdev_type: key.mdev_type.clone(),
         },
-        "PCI" => Attachment::Pci { address },
-        "VFIO" => Attachment::Vfio { address, vgpu_type: key.mdev_type.clone() },
-        _ => Attachment::TestPci { address },
+        AttachType::Pci => Attachment::Pci { address },
+        AttachType::Vfio => Attachment::Vfio { address, vgpu_type: key.mdev_type.clone() },
+        AttachType::TestPci => Attachment::TestPci { address },
     }
 }

@@ -7,13 +7,13 @@
 use std::collections::BTreeSet;
 
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::{Actor, orders};
 use crate::Error;
 use crate::db::handles::MixedCard;
-use crate::db::{arqs, changes, handles};
+use crate::db::{arqs, changes, handles, withheld};
 
 /// Deletes the consumer's ARQs and leaves their handles dirty. Idempotent.
 ///
@@ -27,10 +27,9 @@ pub fn abandon(
     let now = now_micros();
     let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
-    tx.execute(handles::DROP_OF_CONSUMER, params![consumer])?;
-    tx.execute(handles::SOIL_OF_CONSUMER, params![consumer, now])?;
-    orders::park_dirty(tx, consumer)?;
-    tx.execute(arqs::DELETE_OF_CONSUMER, params![consumer])?;
+    handles::leave_dirty(tx, consumer, now)?;
+    orders::mark_dirty(tx, consumer)?;
+    arqs::delete_of_consumer(tx, consumer)?;
     let providers = handles::dirty_providers_of(tx, consumer)?;
     count(tx, providers, cards)
 }
@@ -44,9 +43,8 @@ pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<(ProviderId, i
     let cards = handles::cards_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
         let now = now_micros();
-        orders::dropped(tx, consumer, now)?;
-        tx.execute(handles::DROP_DIRTY, params![consumer])?;
-        tx.execute(handles::CLEAN, params![consumer, now])?;
+        orders::clean_dropped(tx, consumer, now)?;
+        handles::free_dirty(tx, consumer, now)?;
     }
     count(tx, providers, cards)
 }
@@ -60,5 +58,5 @@ fn count(
     for card in &cards {
         all.extend(handles::of_card(tx, card)?);
     }
-    all.into_iter().map(|id| Ok((id, handles::withheld_on(tx, id)?))).collect()
+    all.into_iter().map(|id| Ok((id, withheld::on_provider(tx, id)?))).collect()
 }

@@ -11,6 +11,8 @@ use kilonova_store::Tx;
 
 use crate::Error;
 use crate::db::handles::{self, HandleKey, MixedCard};
+use crate::db::withheld;
+use crate::states::AttachType;
 
 /// Reserves handles of the cards that have become unavailable, and releases those that are
 /// available again.
@@ -22,7 +24,7 @@ pub(crate) fn update_exclusions(
     let cards: BTreeSet<MixedCard> = cards.into_iter().collect();
     for card in cards {
         for provider in handles::of_card(tx, &card)? {
-            let withheld = handles::withheld_on(tx, provider)?;
+            let withheld = withheld::on_provider(tx, provider)?;
             placement::reserve(tx, world, provider, withheld)?;
         }
     }
@@ -34,7 +36,7 @@ pub(super) fn is_mixed<'a>(
     card: &str,
     handles: impl Iterator<Item = &'a HandleKey> + Clone,
 ) -> bool {
-    let mut real = handles.filter(|key| key.attach_type != "TEST_PCI");
+    let mut real = handles.filter(|key| key.attach_type != AttachType::TestPci);
     let own = |key: &HandleKey| key.address == card;
     let (mut on_card, mut on_parts) = (false, false);
     let mut whole: BTreeSet<&str> = BTreeSet::new();
@@ -45,9 +47,9 @@ pub(super) fn is_mixed<'a>(
         } else {
             on_parts = true;
         }
-        let (here, there) = match key.attach_type.as_str() {
-            "MDEV" => (&mut cut, &whole),
-            _ => (&mut whole, &cut),
+        let (here, there) = match key.attach_type {
+            AttachType::Mdev => (&mut cut, &whole),
+            AttachType::Pci | AttachType::TestPci | AttachType::Vfio => (&mut whole, &cut),
         };
         here.insert(&key.address);
         (on_card && on_parts) || there.contains(key.address.as_str())

@@ -2,7 +2,7 @@
 //! server whose guest uses them.
 
 use kilonova_ids::ConsumerId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
@@ -13,6 +13,5 @@ use crate::db::arqs;
 /// # Errors
 /// Store errors only.
 pub fn hand_over(tx: &mut Tx<'_>, from: ConsumerId, to: ConsumerId) -> Result<(), Error> {
-    tx.execute(arqs::HAND_OVER, params![from, to, now_micros()])?;
-    Ok(())
+    Ok(arqs::hand_over(tx, from, to, now_micros())?)
 }

@@ -11,7 +11,6 @@
 //! once.
 
 mod acknowledge;
-mod audit;
 mod bind;
 mod census;
 mod dirty;
@@ -33,29 +32,27 @@ use std::collections::BTreeMap;
 use kilonova_ids::{DeviceProfileId, ProviderId};
 use kilonova_store::Tx;
 
-pub use acknowledge::{
-    EVERYTHING, PendingRelease, acknowledge, awaits_acknowledgement, pending_releases,
-};
+pub use acknowledge::{EVERYTHING, acknowledge, awaits_acknowledgement, pending_releases};
 pub(crate) use acknowledge::{declare_released, release_external};
-pub use audit::AUDIT;
-pub use bind::{Actor, BindRequest, Binding, bind, bind_as, release, release_as};
+pub use bind::{BindRequest, Binding, bind, bind_as, release, release_as};
 pub(crate) use bind::{assign, choose};
-pub(crate) use census::STATEMENTS as CENSUS;
-pub use census::{Census, Devices, Handles, census};
+pub use census::{Census, census};
 pub use dirty::{abandon, clean};
-pub(crate) use excluded::STATEMENTS as EXCLUDED;
 pub use excluded::excluded;
 pub(crate) use exclusions::update_exclusions;
 pub use hand_over::hand_over;
-pub(crate) use health::STATEMENTS as HEALTH;
-pub use health::{CheckedDevice, HealthFilter, health, held_on};
-pub(crate) use history::STATEMENTS as HISTORY;
-pub use history::{
-    Handle, HandleChange, HeldAccelerator, LeftHandle, handle_history, held_for, left_by,
-};
+pub use health::{health, held_on};
+pub use history::{handle_history, held_for, left_by};
 pub use ports::{PortDevice, is_port, of_ports};
 pub use report::report;
 pub use tally::{Binds, binds};
+
+pub use crate::db::AUDIT;
+pub use crate::db::awaiting::PendingRelease;
+pub use crate::db::census::{Devices, Handles};
+pub use crate::db::changes::Actor;
+pub use crate::db::health::{CheckedDevice, HealthFilter};
+pub use crate::db::history::{Handle, HandleChange, HeldAccelerator, LeftHandle};
 
 use crate::{Error, db};
 

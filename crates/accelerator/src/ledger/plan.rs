@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::Error;
 use crate::db::handles::HandleKey;
+use crate::states::AttachType;
 
 /// Maximum number of mediated devices of one deployable; more indicates a broken driver.
 const MAX_SLOTS: i64 = 4096;
@@ -31,12 +32,12 @@ pub(super) struct DeployablePlan<'a> {
 /// A device that should exist.
 pub(super) struct DevicePlan<'a> {
     pub device: &'a Device,
-    pub parts: Vec<DeployablePlan<'a>>,
+    pub deployables: Vec<DeployablePlan<'a>>,
 }
 
 impl DevicePlan<'_> {
-    /// The address of its physical function, or its own address.
-    pub fn address(&self) -> &str {
+    /// The address of its card: of its physical function, or its own.
+    pub fn card(&self) -> &str {
         self.device.card.as_deref().unwrap_or(&self.device.address)
     }
 }
@@ -87,12 +88,12 @@ pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<DevicePl
     }
     let mut addresses = BTreeSet::new();
     let mut names = BTreeSet::new();
-    let mut cards = Vec::new();
+    let mut plans = Vec::new();
     for device in devices {
         if device.address.is_empty() || !addresses.insert(device.address.as_str()) {
             return Err(wrong(format!("two devices have the address {:?}", device.address)));
         }
-        let mut parts = Vec::new();
+        let mut deployables = Vec::new();
         for deployable in &device.deployables {
             if deployable.name.is_empty() || !names.insert(deployable.name.as_str()) {
                 return Err(wrong(format!("two deployables have the name {:?}", deployable.name)));
@@ -111,11 +112,11 @@ pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<DevicePl
             let name = format!("{host}_{}", deployable.name);
             let provider =
                 ProviderId::from_untyped_uuid(Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()));
-            parts.push(DeployablePlan { deployable, name, provider, slots });
+            deployables.push(DeployablePlan { deployable, name, provider, slots });
         }
-        cards.push(DevicePlan { device, parts });
+        plans.push(DevicePlan { device, deployables });
     }
-    Ok(cards)
+    Ok(plans)
 }
 
 fn slots(device: &Device, deployable: &Deployable) -> BTreeMap<HandleKey, i64> {
@@ -123,19 +124,21 @@ fn slots(device: &Device, deployable: &Deployable) -> BTreeMap<HandleKey, i64> {
     for slot in &deployable.slots {
         let (attach_type, address, mdev_type, count) = match slot {
             HandleSlot::Mdev { mdev_type, count } => {
-                ("MDEV", &device.address, mdev_type.as_str(), i64::from(*count))
+                (AttachType::Mdev, &device.address, mdev_type.as_str(), i64::from(*count))
             }
-            HandleSlot::Pci { address } => ("PCI", address, "", 1),
-            HandleSlot::Vfio { address, vgpu_type } => ("VFIO", address, vgpu_type.as_str(), 1),
-            HandleSlot::TestPci { address } => ("TEST_PCI", address, "", 1),
+            HandleSlot::Pci { address } => (AttachType::Pci, address, "", 1),
+            HandleSlot::Vfio { address, vgpu_type } => {
+                (AttachType::Vfio, address, vgpu_type.as_str(), 1)
+            }
+            HandleSlot::TestPci { address } => (AttachType::TestPci, address, "", 1),
         };
-        let key = HandleKey {
-            attach_type: attach_type.to_owned(),
-            address: address.clone(),
-            mdev_type: mdev_type.to_owned(),
-        };
+        let key =
+            HandleKey { attach_type, address: address.clone(), mdev_type: mdev_type.to_owned() };
         let have = slots.entry(key).or_insert(0);
-        *have = if attach_type == "MDEV" { *have + count } else { 1 };
+        *have = match attach_type {
+            AttachType::Mdev => *have + count,
+            AttachType::Pci | AttachType::TestPci | AttachType::Vfio => 1,
+        };
     }
     slots
 }

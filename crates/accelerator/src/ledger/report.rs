@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_node_api::{Device, Health};
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::exclusions::is_mixed;
@@ -16,11 +16,12 @@ use super::orders::function_trait;
 use super::plan::{DeployablePlan, DevicePlan, plan, units};
 use super::unchanged;
 use crate::Error;
-use crate::db::attributes::{self, AttributeRow};
+use crate::db::attributes::{self, AttributeRow, NewAttribute};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
 use crate::db::devices::{self, DesiredDevice, DeviceHealth, DeviceRow};
 use crate::db::handles::{self, HandleKey, HandleRow};
-use crate::db::orders;
+use crate::db::{orders, withheld};
+use crate::states::{HandleState, HealthState};
 
 /// The fact with the loaded function of a deployable.
 const FUNCTION: &str = "function_id";
@@ -34,64 +35,66 @@ const MAX_REASON: usize = 1000;
 /// # Errors
 /// [`Error::Report`] if the devices contradict each other or those of another host.
 pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<ProviderSpec>, Error> {
-    let cards = plan(host, devices)?;
-    if let Some(specs) = unchanged::if_unchanged(tx, host, devices, &cards)? {
+    let plans = plan(host, devices)?;
+    if let Some(specs) = unchanged::if_unchanged(tx, host, devices, &plans)? {
         return Ok(specs);
     }
     let known = Known::read(tx, host)?;
     let now = now_micros();
     let mut seen = Seen::default();
-    let mixed = mixed_cards(&cards, &known);
-    for card in &cards {
-        let device_id = apply_device(tx, host, card, &mixed, &known, now)?;
+    let mixed = mixed_cards(&plans, &known);
+    for device in &plans {
+        let device_id = apply_device(tx, host, device, &mixed, &known, now)?;
         seen.devices.insert(device_id);
-        for part in &card.parts {
-            let id = apply_deployable(tx, host, device_id, part, &known, now)?;
+        for deployable in &device.deployables {
+            let id = apply_deployable(tx, host, device_id, deployable, &known, now)?;
             seen.deployables.insert(id);
-            apply_attributes(tx, id, part, &known, now)?;
-            apply_handles(tx, id, &part.slots, &known, now)?;
+            apply_attributes(tx, id, deployable, &known, now)?;
+            apply_handles(tx, id, &deployable.slots, &known, now)?;
         }
     }
-    let unreadable = unreadable(&cards, &known);
+    let unreadable = unreadable(&plans, &known);
     seen.deployables.extend(unreadable.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
     drop_devices(tx, &seen, &kept, &mixed, &known, now)?;
     unchanged::record(tx, host, devices)?;
-    let some = handles::withheld_of_host(tx, host)?;
-    let withheld = |card: &DevicePlan<'_>, part: &DeployablePlan<'_>| match effective_health(
-        card, &known, now,
-    )
-    .is_failed()
-    {
-        true => handles::ALL,
-        false => some.get(&part.provider).copied().unwrap_or(0),
+    let some = withheld::of_host(tx, host)?;
+    let withheld = |device: &DevicePlan<'_>, deployable: &DeployablePlan<'_>| {
+        let health = effective_health(device, &known, now);
+        match health.state {
+            HealthState::Failed => withheld::ALL,
+            HealthState::Healthy | HealthState::Degraded => {
+                some.get(&deployable.provider).copied().unwrap_or(0)
+            }
+        }
     };
-    let of_card = |card| move |part| (card, part);
-    let parts = cards.iter().flat_map(|card| card.parts.iter().map(of_card(card)));
-    let reported = parts.map(|(card, part)| {
-        let mut spec = part.provider(withheld(card, part));
-        spec.traits.extend(loaded(part, &known));
+    let with_device = |device| move |deployable| (device, deployable);
+    let deployables =
+        plans.iter().flat_map(|device| device.deployables.iter().map(with_device(device)));
+    let reported = deployables.map(|(device, deployable)| {
+        let mut spec = deployable.provider(withheld(device, deployable));
+        spec.traits.extend(loaded(deployable, &known));
         spec
     });
     Ok(reported.chain(unreadable.into_iter().map(|row| as_last_reported(row, &known))).collect())
 }
 
 /// The trait of the function that an order has loaded, if the host does not report it itself.
-fn loaded(part: &DeployablePlan<'_>, known: &Known) -> Option<String> {
-    if part.deployable.facts.contains_key(FUNCTION) {
+fn loaded(plan: &DeployablePlan<'_>, known: &Known) -> Option<String> {
+    if plan.deployable.facts.contains_key(FUNCTION) {
         return None;
     }
-    let row = known.deployable(part.provider)?;
+    let row = known.deployable(plan.provider)?;
     function_trait(&row.driver, row.function.as_deref()?)
 }
 
 /// The deployables of devices that the host sees but cannot read. They keep their rows.
-fn unreadable<'a>(cards: &[DevicePlan<'_>], known: &'a Known) -> Vec<&'a DeployableRow> {
-    let unread = |card: &&DevicePlan<'_>| {
-        card.parts.is_empty() && matches!(card.device.health, Health::Failed { .. })
+fn unreadable<'a>(plans: &[DevicePlan<'_>], known: &'a Known) -> Vec<&'a DeployableRow> {
+    let unread = |plan: &&DevicePlan<'_>| {
+        plan.deployables.is_empty() && matches!(plan.device.health, Health::Failed { .. })
     };
     let addresses: BTreeSet<&str> =
-        cards.iter().filter(unread).map(|card| card.device.address.as_str()).collect();
+        plans.iter().filter(unread).map(|plan| plan.device.address.as_str()).collect();
     let devices: BTreeSet<i64> = known
         .devices
         .iter()
@@ -109,7 +112,7 @@ fn as_last_reported(row: &DeployableRow, known: &Known) -> ProviderSpec {
     ProviderSpec {
         id: row.provider,
         name: row.name.clone(),
-        inventories: units(&row.resource_class, row.handles, handles::ALL),
+        inventories: units(&row.resource_class, row.handles, withheld::ALL),
         traits: traits.map(|one| one.value.clone()).collect(),
     }
 }
@@ -122,17 +125,17 @@ struct Seen {
 }
 
 /// The cards with handles that exclude each other, including owned handles that are absent.
-fn mixed_cards<'a>(cards: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
+fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
     let mut of_card: BTreeMap<&str, Vec<&HandleKey>> = BTreeMap::new();
-    for card in cards {
-        let keys = card.parts.iter().flat_map(|part| part.slots.keys());
-        of_card.entry(card.address()).or_default().extend(keys);
+    for device in plans {
+        let keys = device.deployables.iter().flat_map(|plan| plan.slots.keys());
+        of_card.entry(device.card()).or_default().extend(keys);
     }
     let device_of: BTreeMap<i64, i64> =
         known.deployables.iter().map(|row| (row.id, row.device_id)).collect();
     let card_of: BTreeMap<i64, &str> =
         known.devices.iter().map(|row| (row.id, row.card.as_str())).collect();
-    for handle in known.handles().filter(|handle| handle.state != "free") {
+    for handle in known.handles().filter(|handle| handle.state != HandleState::Free) {
         let device = device_of.get(&handle.deployable_id);
         if let Some(card) = device.and_then(|id| card_of.get(id)) {
             of_card.entry(card).or_default().push(&handle.key);
@@ -143,20 +146,16 @@ fn mixed_cards<'a>(cards: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'
 }
 
 /// The effective health of a device: an acknowledged event does not count.
-fn effective_health(card: &DevicePlan<'_>, known: &Known, now: i64) -> DeviceHealth {
-    let reported = &card.device.health;
-    let row = known.device_at(&card.device.address);
+fn effective_health(plan: &DevicePlan<'_>, known: &Known, now: i64) -> DeviceHealth {
+    let reported = &plan.device.health;
+    let row = known.device_at(&plan.device.address);
     let event = reported.since();
     let acknowledged = event.is_some() && row.and_then(|row| row.acknowledged) >= event;
     if acknowledged || *reported == Health::Healthy {
-        return DeviceHealth {
-            state: devices::HEALTHY.to_owned(),
-            event,
-            ..DeviceHealth::default()
-        };
+        return DeviceHealth { state: HealthState::Healthy, reason: None, since: None, event };
     }
     let fresh = DeviceHealth {
-        state: reported.as_str().to_owned(),
+        state: reported.into(),
         reason: reported.reason().map(|reason| reason.chars().take(MAX_REASON).collect()),
         since: event.or(Some(now)),
         event,
@@ -172,20 +171,20 @@ fn effective_health(card: &DevicePlan<'_>, known: &Known, now: i64) -> DeviceHea
 fn apply_device(
     tx: &mut Tx<'_>,
     host: &str,
-    card: &DevicePlan<'_>,
+    plan: &DevicePlan<'_>,
     mixed: &BTreeSet<&str>,
     known: &Known,
     now: i64,
 ) -> Result<i64, Error> {
-    let device = card.device;
-    let wanted = DesiredDevice {
+    let device = plan.device;
+    let desired = DesiredDevice {
         device,
-        card: card.address(),
-        mixed: mixed.contains(card.address()),
-        health: effective_health(card, known, now),
+        card: plan.card(),
+        mixed: mixed.contains(plan.card()),
+        health: effective_health(plan, known, now),
     };
     let Some(row) = known.device_at(&device.address) else {
-        return Ok(devices::insert(tx, host, &wanted, now)?);
+        return Ok(devices::insert(tx, host, &desired, now)?);
     };
     let same = row.present
         && row.kind == device.kind.as_str()
@@ -193,11 +192,11 @@ fn apply_device(
         && row.product_id == device.product_id
         && row.model == device.model
         && row.numa_node == device.numa_node
-        && row.card == wanted.card
-        && row.mixed == wanted.mixed
-        && row.health == wanted.health;
+        && row.card == desired.card
+        && row.mixed == desired.mixed
+        && row.health == desired.health;
     if !same {
-        devices::update(tx, row.id, &wanted, now)?;
+        devices::update(tx, row.id, &desired, now)?;
     }
     Ok(row.id)
 }
@@ -206,31 +205,31 @@ fn apply_deployable(
     tx: &mut Tx<'_>,
     host: &str,
     device_id: i64,
-    part: &DeployablePlan<'_>,
+    plan: &DeployablePlan<'_>,
     known: &Known,
     now: i64,
 ) -> Result<i64, Error> {
-    let deployable = part.deployable;
+    let deployable = plan.deployable;
     let device = known.device(device_id);
     let maintaining = device.is_some_and(DeviceRow::is_maintaining);
-    let Some(row) = known.deployable(part.provider) else {
-        if let Some(other) = deployables::host_of(tx, part.provider)? {
+    let new = NewDeployable {
+        device_id,
+        provider: plan.provider,
+        name: &plan.name,
+        resource_class: &deployable.resource_class,
+        driver: &deployable.driver,
+    };
+    let Some(row) = known.deployable(plan.provider) else {
+        if let Some(other) = deployables::host_of(tx, plan.provider)? {
             return Err(Error::Report {
                 host: host.to_owned(),
-                reason: format!("host {other} has a deployable of the name {}", part.name),
+                reason: format!("host {other} has a deployable of the name {}", plan.name),
             });
         }
-        let new = NewDeployable {
-            device_id,
-            provider: part.provider,
-            name: &part.name,
-            resource_class: &deployable.resource_class,
-            driver: &deployable.driver,
-        };
         let id = deployables::insert(tx, &new, now)?;
         if device.is_some() {
-            tx.execute(devices::TOUCH, params![device_id, now])?;
-            placement::mark_drained(tx, part.provider, maintaining)?;
+            devices::touch(tx, device_id, now)?;
+            placement::mark_drained(tx, plan.provider, maintaining)?;
         }
         return Ok(id);
     };
@@ -239,14 +238,11 @@ fn apply_deployable(
         && row.resource_class == deployable.resource_class
         && row.driver == deployable.driver;
     if row.device_id != device_id {
-        tx.execute(devices::TOUCH, params![device_id, now])?;
-        placement::mark_drained(tx, part.provider, maintaining)?;
+        devices::touch(tx, device_id, now)?;
+        placement::mark_drained(tx, plan.provider, maintaining)?;
     }
     if !same {
-        tx.execute(
-            deployables::UPDATE,
-            params![row.id, device_id, &deployable.resource_class, &deployable.driver, now],
-        )?;
+        deployables::update(tx, row.id, &new, now)?;
     }
     Ok(row.id)
 }
@@ -254,33 +250,29 @@ fn apply_deployable(
 fn apply_attributes(
     tx: &mut Tx<'_>,
     deployable_id: i64,
-    part: &DeployablePlan<'_>,
+    plan: &DeployablePlan<'_>,
     known: &Known,
     now: i64,
 ) -> Result<(), Error> {
-    let wanted = part.attributes();
+    let wanted = plan.attributes();
     let have = || known.attributes_of(deployable_id).iter().filter(|row| row.reported);
     for row in have().filter(|row| !wanted.iter().any(|(name, _)| *name == row.name)) {
-        tx.execute(attributes::DELETE, params![row.id])?;
+        attributes::delete(tx, row.id)?;
     }
     let function = |name: &str| name == FUNCTION;
     let was = have().find(|row| function(&row.name)).map(|row| &row.value);
     if was != wanted.iter().find(|(name, _)| function(name)).map(|(_, value)| value) {
         // The host reports other content, so the bitstream of the last order is gone.
-        tx.execute(orders::DROP_BITSTREAM, params![deployable_id, now])?;
+        orders::clear_bitstream(tx, deployable_id, now)?;
     }
     for (name, value) in &wanted {
         match have().find(|row| row.name == *name) {
             Some(row) if row.value == *value => {}
-            Some(row) => {
-                tx.execute(attributes::UPDATE, params![row.id, value, now])?;
-            }
+            Some(row) => attributes::update(tx, row.id, value, now)?,
             None => {
-                let uuid = uuid::Uuid::now_v7().to_string();
-                tx.execute(
-                    attributes::INSERT,
-                    params![uuid, deployable_id, name, value, true, now],
-                )?;
+                let uuid = uuid::Uuid::now_v7();
+                let new = NewAttribute { uuid, deployable_id, name, value, reported: true };
+                attributes::insert(tx, &new, now)?;
             }
         }
     }
@@ -306,19 +298,20 @@ fn apply_handles(
     let mut held = 0;
     for (key, mut rows) in have {
         let count = usize::try_from(wanted.get(key).copied().unwrap_or(0)).unwrap_or(0);
-        rows.sort_by_key(|row| (row.state != "owned", row.state == "free", row.slot));
+        rows.sort_by_key(|row| {
+            (row.state != HandleState::Owned, row.state == HandleState::Free, row.slot)
+        });
         let mut taken: BTreeSet<i64> = BTreeSet::new();
         for (at, row) in rows.iter().enumerate() {
-            let is_held = ["owned", "dirty"].contains(&row.state.as_str());
-            held += usize::from(is_held);
+            held += usize::from(row.is_held());
             let wanted = at < count;
-            if !wanted && !is_held {
-                tx.execute(handles::DELETE, params![row.id])?;
+            if !wanted && !row.is_held() {
+                handles::delete(tx, row.id)?;
                 continue;
             }
             taken.insert(row.slot);
             if row.present != wanted {
-                tx.execute(handles::PRESENT, params![row.id, wanted, now])?;
+                handles::set_present(tx, row.id, wanted, now)?;
             }
         }
         let free_slots = (0..).filter(|slot| !taken.contains(slot));
@@ -340,13 +333,13 @@ fn drop_deployables(
     for row in known.deployables.iter().filter(|row| !seen.deployables.contains(&row.id)) {
         let disabled = known.device(row.device_id).is_some_and(DeviceRow::is_maintaining);
         if apply_handles(tx, row.id, &BTreeMap::new(), known, now)? == 0 && !disabled {
-            tx.execute(attributes::DELETE_OF, params![row.id])?;
-            tx.execute(deployables::DELETE, params![row.id])?;
+            attributes::delete_of(tx, row.id)?;
+            deployables::delete(tx, row.id)?;
             continue;
         }
         kept.insert(row.device_id);
         if row.present {
-            tx.execute(deployables::VANISH, params![row.id, now])?;
+            deployables::mark_absent(tx, row.id, now)?;
         }
     }
     Ok(kept)
@@ -362,15 +355,15 @@ fn drop_devices(
 ) -> Result<(), Error> {
     for row in known.devices.iter().filter(|row| !seen.devices.contains(&row.id)) {
         if !kept.contains(&row.id) && !row.is_maintaining() {
-            tx.execute(devices::DELETE, params![row.id])?;
+            devices::delete(tx, row.id)?;
             continue;
         }
         if row.present {
-            tx.execute(devices::VANISH, params![row.id, now])?;
+            devices::mark_absent(tx, row.id, now)?;
         }
         let now_mixed = mixed.contains(row.card.as_str());
         if row.mixed != now_mixed {
-            tx.execute(devices::MIXED, params![row.id, now_mixed, now])?;
+            devices::set_mixed(tx, row.id, now_mixed, now)?;
         }
     }
     Ok(())

@@ -30,14 +30,14 @@ pub(super) fn if_unchanged(
     tx: &mut Tx<'_>,
     host: &str,
     devices: &[Device],
-    cards: &[DevicePlan<'_>],
+    plans: &[DevicePlan<'_>],
 ) -> Result<Option<Vec<ProviderSpec>>, Error> {
     let Some(stored) = rows::fingerprint(tx, host)? else { return Ok(None) };
     if fingerprint(tx, host, devices)?.as_ref() != Some(&stored) {
         return Ok(None);
     }
-    let parts = cards.iter().flat_map(|card| &card.parts);
-    Ok(Some(parts.map(|part| part.provider(0)).collect()))
+    let deployables = plans.iter().flat_map(|plan| &plan.deployables);
+    Ok(Some(deployables.map(|plan| plan.provider(0)).collect()))
 }
 
 /// Stores the fingerprint of the report.

@@ -153,7 +153,7 @@ fn body(events: &[Event]) -> Value {
 /// before the spawn, and 404 for a deleted server.
 fn check_reply(reply: &Answer) -> Result<(), NovaError> {
     let status = reply.status;
-    let said = || format!("Nova answered {status}: {}", shown(&reply.body));
+    let message = || format!("Nova answered {status}: {}", shown(&reply.body));
     match status.as_u16() {
         200 | 404 => Ok(()),
         207 => {
@@ -161,14 +161,14 @@ fn check_reply(reply: &Answer) -> Result<(), NovaError> {
             let codes = body["events"].as_array().into_iter().flatten();
             let mut bad = codes.filter_map(|event| event["code"].as_i64());
             match bad.find(|code| ![200, 404, 422].contains(code)) {
-                Some(code) if code >= 500 => Err(NovaError::Temporary(said())),
-                Some(_) => Err(NovaError::Permanent(said())),
+                Some(code) if code >= 500 => Err(NovaError::Temporary(message())),
+                Some(_) => Err(NovaError::Permanent(message())),
                 None => Ok(()),
             }
         }
-        401 | 403 | 408 | 429 => Err(NovaError::Temporary(said())),
-        code if code >= 500 => Err(NovaError::Temporary(said())),
-        _ => Err(NovaError::Permanent(said())),
+        401 | 403 | 408 | 429 => Err(NovaError::Temporary(message())),
+        code if code >= 500 => Err(NovaError::Temporary(message())),
+        _ => Err(NovaError::Permanent(message())),
     }
 }
 

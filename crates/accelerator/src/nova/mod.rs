@@ -10,6 +10,8 @@ use std::pin::Pin;
 
 use kilonova_ids::{ArqId, ServerId};
 
+use crate::states::EventStatus;
+
 pub use self::address::Address;
 pub use self::http::HttpNova;
 pub use self::token::Credentials;
@@ -21,8 +23,8 @@ pub struct Event {
     pub server: ServerId,
     /// The request.
     pub arq: ArqId,
-    /// `completed` or `failed`.
-    pub status: String,
+    /// The result of the binding.
+    pub status: EventStatus,
 }
 
 /// The reason why Nova did not accept events.

@@ -1,7 +1,7 @@
 //! Empties the outbox: after a bind has committed, Nova is notified when it is reachable. An event
 //! may be delivered twice, and is delivered at least once if Nova is reachable within a day.
 
-use kilonova_store::{Store, params};
+use kilonova_store::Store;
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
@@ -62,8 +62,8 @@ pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error>
         let batch = first.batch.clone();
         store
             .write(move |tx| match again {
-                None => tx.execute(events::DONE, params![&batch]).map_err(Error::from),
-                Some(at) => tx.execute(events::LATER, params![&batch, at]).map_err(Error::from),
+                None => events::delete_batch(tx, &batch).map_err(Error::from),
+                Some(at) => events::delay(tx, &batch, at).map_err(Error::from),
             })
             .await?;
     }
@@ -71,5 +71,5 @@ pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error>
 }
 
 fn event(row: &EventRow) -> Event {
-    Event { server: row.server, arq: row.arq, status: row.status.clone() }
+    Event { server: row.server, arq: row.arq, status: row.status }
 }

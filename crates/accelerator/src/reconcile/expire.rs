@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kilonova_store::{Store, params};
+use kilonova_store::Store;
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
@@ -29,9 +29,8 @@ pub async fn expire(store: &Store, unbound: Duration, noted: Duration) -> Result
     store
         .write(move |tx| {
             Ok(Expired {
-                requests: tx.execute(arqs::EXPIRE, params![unbound])?,
-                changes: tx.execute(changes::FORGET, params![noted])?
-                    + tx.execute(orders::FORGET, params![noted])?,
+                requests: arqs::expire(tx, unbound)?,
+                changes: changes::forget(tx, noted)? + orders::forget(tx, noted)?,
             })
         })
         .await

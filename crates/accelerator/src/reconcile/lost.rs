@@ -1,5 +1,5 @@
 //! Unbinds requests whose instance the external Nova no longer has. Nova reports the end of an
-//! instance from its host; if that host was down, nobody ever reports it. So this loop queries Nova
+//! instance from its host; if that host was down, no report ever comes. So this loop queries Nova
 //! about requests that have long been bound and whose instance has no allocation on the device, and
 //! unbinds them if Nova answers that the instance does not exist.
 //!
@@ -9,7 +9,7 @@
 
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_placement::ledger as placement;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use newtype_uuid::GenericUuid;
 
@@ -17,7 +17,7 @@ use crate::app::arqs::{self as requests, Caller, Scope};
 use crate::db::arqs::{self, ExternalRequest};
 use crate::ledger::Actor;
 use crate::nova::{Nova, NovaError, Presence};
-use crate::{Error, State};
+use crate::{ArqState, Error, State};
 
 const SECOND: i64 = 1_000_000;
 /// Minimum age of a binding before the first query: Nova binds and claims in separate steps.
@@ -61,10 +61,10 @@ pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Er
             break;
         }
         let server = suspect.server;
-        let mine = move |tx: &mut Tx<'_>| {
-            Ok::<_, Error>(tx.execute(arqs::ASK, params![server, now, asked_before])? > 0)
+        let record = move |tx: &mut Tx<'_>| {
+            arqs::record_query(tx, server, now, asked_before).map_err(Error::from)
         };
-        if !state.store.write(mine).await? {
+        if !state.store.write(record).await? {
             continue;
         }
         done.asked += 1;
@@ -120,19 +120,19 @@ async fn unbind(state: &State, server: ServerId, bound_before: i64) -> Result<us
         bitstreams: None,
         nodes: state.nodes.clone(),
     };
-    let told = state.clone();
+    let notifier = state.clone();
     let work = move |tx: &mut Tx<'_>| {
         let mut gone = Vec::new();
         for row in arqs::list(tx, None, Some(server))? {
             let Some(provider) = row.provider else { continue };
             let settled = row.updated_at.is_some_and(|at| at < bound_before);
-            let bound = row.state == "Bound" && !row.internal && settled;
+            let bound = row.state == ArqState::Bound && !row.internal && settled;
             if bound && !placement::has_allocation_on(tx, consumer_of(server), provider)? {
                 gone.push(row.uuid);
             }
         }
         requests::unbind(tx, &caller, &gone)?;
-        told.announce(tx)?;
+        notifier.announce(tx)?;
         Ok::<_, Error>(gone.len())
     };
     let unbound = state.store.write(work).await?;

@@ -108,7 +108,7 @@ async fn ask(router: &Router, exchange: &Exchange, translation: &Translation) ->
 }
 
 #[tokio::test]
-async fn ours_answers_as_cyborg_did_but_for_the_listed_deviations() {
+async fn answers_equal_those_of_cyborg_except_for_listed_deviations() {
     let Some(exchanges) = record::read() else { return };
     assert_eq!(exchanges.len(), 276, "requests in the record");
     let migrations = [kilonova_placement::MIGRATIONS, MIGRATIONS];

@@ -169,7 +169,7 @@ async fn call(
 }
 
 #[tokio::test]
-async fn everybody_reaches_what_is_his_and_nothing_else() {
+async fn each_caller_reaches_only_its_own_resources() {
     for (name, store, _guard) in stores().await {
         let provider = report(&store, vec![fake(4)]).await.unwrap()[0].id;
         let mut things = Things::make(&store, provider).await;
@@ -188,7 +188,7 @@ async fn everybody_reaches_what_is_his_and_nothing_else() {
 }
 
 #[test]
-fn every_operation_has_a_row_and_every_row_an_operation() {
+fn the_table_lists_every_operation_and_no_other() {
     let operations = sources::operations();
     assert!(operations.len() >= 24, "{operations:?}");
     let rows: BTreeSet<(String, String)> =

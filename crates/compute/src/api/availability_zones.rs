@@ -1,18 +1,17 @@
-//! `/os-availability-zone`: a zone is available when a host in it may take servers.
+//! `/os-availability-zone`: a zone is available if it has an enabled host.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
 use kilonova_access::{Routes, get};
+use kilonova_compute_app::services::{self, INTERNAL_ZONE, Service};
+use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, Microversion, time};
+use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Map, Value, json};
 
 use super::input;
-use crate::Compute;
-use crate::app::services::{self, INTERNAL_ZONE, Service};
-use crate::microversions;
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -28,7 +27,7 @@ pub(super) fn routes() -> Routes<Compute> {
 
 type Zones = BTreeMap<String, Vec<Service>>;
 
-async fn zones(compute: &Compute) -> Result<Zones, Fault> {
+async fn zones(compute: &Compute) -> Result<Zones, Refusal> {
     let now = time::now_micros();
     let (mut zones, fleet) = (Zones::new(), compute.fleet.clone());
     for service in compute.store.read(move |tx| services::all(tx, &fleet, now)).await? {
@@ -51,9 +50,9 @@ async fn brief(
     State(compute): State<Compute>,
     version: Microversion,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let shown: Vec<Value> = in_order(zones(&compute).await?)
         .filter(|(zone, _)| zone != INTERNAL_ZONE)
@@ -66,9 +65,9 @@ async fn detail(
     State(compute): State<Compute>,
     version: Microversion,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let shown: Vec<Value> = in_order(zones(&compute).await?)
         .map(|(zone, services)| match is_available(&services) {

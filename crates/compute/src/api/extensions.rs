@@ -1,18 +1,19 @@
-//! `/extensions`: a list that older clients read to learn what they may ask. As upstream's, which
-//! never changes, it names all that there ever was; what is gone or absent says so when asked.
+//! `/extensions`: the list by which older clients discover features.
+//!
+//! Upstream's list never changes and names every extension that ever existed. This one does the
+//! same; requests for removed or missing features are refused by their own routes.
 
 use axum::Json;
 use axum::extract::Path;
 use kilonova_access::{Routes, get};
-use kilonova_wire::Fault;
+use kilonova_compute_app::Compute;
+use kilonova_wire::Refusal;
 use serde_json::{Value, json};
-
-use crate::Compute;
 
 const UPDATED: &str = "2014-12-03T00:00:00Z";
 const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("NMN", "Multinic", "Several networks for a server."),
-    ("OS-DCF", "DiskConfig", "How the disk of a server is cut."),
+    ("OS-DCF", "DiskConfig", "How the disk of a server is partitioned."),
     ("OS-EXT-AZ", "ExtendedAvailabilityZone", "The zone of servers."),
     ("OS-EXT-IMG-SIZE", "ImageSize", "The size of images in lists."),
     ("OS-EXT-IPS", "ExtendedIps", "The type of a server's addresses."),
@@ -21,9 +22,9 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("OS-EXT-STS", "ExtendedStatus", "Task, power and VM state of servers."),
     ("OS-FLV-DISABLED", "FlavorDisabled", "Whether a flavor is disabled."),
     ("OS-FLV-EXT-DATA", "FlavorExtraData", "Ephemeral disk of flavors."),
-    ("OS-SCH-HNT", "SchedulerHints", "What a server asks of the choice of its host."),
-    ("OS-SRV-USG", "ServerUsage", "When servers were started and ended."),
-    ("os-access-ips", "AccessIPs", "Addresses that users note down for a server."),
+    ("OS-SCH-HNT", "SchedulerHints", "Hints of users to the scheduler."),
+    ("OS-SRV-USG", "ServerUsage", "Launch and termination times of servers."),
+    ("os-access-ips", "AccessIPs", "Addresses that users record for a server."),
     ("os-admin-actions", "AdminActions", "Reset of the state of servers."),
     ("os-admin-password", "AdminPassword", "Change of the password in a guest."),
     ("os-agents", "Agents", "Guest agents; gone."),
@@ -33,33 +34,37 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
         "AssistedVolumeSnapshots",
         "Snapshots of volumes with the hypervisor's help.",
     ),
-    ("os-attach-interfaces", "AttachInterfaces", "Interfaces added to servers and taken away."),
+    (
+        "os-attach-interfaces",
+        "AttachInterfaces",
+        "Interfaces attached to and detached from servers.",
+    ),
     ("os-availability-zone", "AvailabilityZone", "Zones and their hosts."),
     ("os-baremetal-ext-status", "BareMetalExtStatus", "More about bare metal nodes."),
     ("os-baremetal-nodes", "BareMetalNodes", "Bare metal nodes."),
-    ("os-block-device-mapping", "BlockDeviceMapping", "Block devices named at the boot."),
+    ("os-block-device-mapping", "BlockDeviceMapping", "Block devices of new servers."),
     (
         "os-block-device-mapping-v2-boot",
         "BlockDeviceMappingV2Boot",
-        "Block devices named at the boot, newer form.",
+        "Block devices of new servers, newer form.",
     ),
-    ("os-cell-capacities", "CellCapacities", "Room in cells; gone."),
+    ("os-cell-capacities", "CellCapacities", "Capacities of cells; gone."),
     ("os-cells", "Cells", "Cells; gone."),
     ("os-certificates", "Certificates", "Certificates; gone."),
     ("os-cloudpipe", "Cloudpipe", "Cloudpipe servers; gone."),
     ("os-cloudpipe-update", "CloudpipeUpdate", "Changes of cloudpipe servers; gone."),
     ("os-config-drive", "ConfigDrive", "A drive that configures the guest."),
     ("os-console-auth-tokens", "ConsoleAuthTokens", "Tokens of consoles."),
-    ("os-console-output", "ConsoleOutput", "What a guest printed."),
+    ("os-console-output", "ConsoleOutput", "Console log of guests."),
     ("os-consoles", "Consoles", "Consoles of servers."),
     ("os-create-backup", "CreateBackup", "Backups of servers, with rotation."),
     ("os-create-server-ext", "Createserverext", "An older form of the boot."),
-    ("os-deferred-delete", "DeferredDelete", "Servers that can be restored for a while."),
+    ("os-deferred-delete", "DeferredDelete", "Deleted servers that can be restored for a while."),
     ("os-evacuate", "Evacuate", "Servers of a host that is down, started on another."),
     (
         "os-extended-evacuate-find-host",
         "ExtendedEvacuateFindHost",
-        "Evacuation to a host that is chosen.",
+        "Evacuation to a host that the scheduler chooses.",
     ),
     (
         "os-extended-floating-ips",
@@ -69,11 +74,7 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-extended-hypervisors", "ExtendedHypervisors", "More about compute hosts."),
     ("os-extended-networks", "ExtendedNetworks", "More about networks."),
     ("os-extended-quotas", "ExtendedQuotas", "Deletion and forced change of quotas."),
-    (
-        "os-extended-rescue-with-image",
-        "ExtendedRescueWithImage",
-        "Rescue from an image that is named.",
-    ),
+    ("os-extended-rescue-with-image", "ExtendedRescueWithImage", "Rescue from a specified image."),
     ("os-extended-services", "ExtendedServices", "Why a service is disabled."),
     ("os-extended-services-delete", "ExtendedServicesDelete", "Deletion of services."),
     ("os-extended-status", "ExtendedStatus", "More of the state of servers."),
@@ -92,59 +93,63 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("os-hide-server-addresses", "HideServerAddresses", "States in which addresses are hidden."),
     ("os-hosts", "Hosts", "Hosts, for administrators."),
     ("os-hypervisor-status", "HypervisorStatus", "Whether compute hosts are up."),
-    ("os-hypervisors", "Hypervisors", "Compute hosts and what is used of them."),
-    ("os-instance-actions", "InstanceActions", "What was done to servers."),
+    ("os-hypervisors", "Hypervisors", "Compute hosts and their usage."),
+    ("os-instance-actions", "InstanceActions", "Actions performed on servers."),
     ("os-instance_usage_audit_log", "OSInstanceUsageAuditLog", "The log of the usage audit."),
     ("os-keypairs", "Keypairs", "Public keys of users."),
-    ("os-lock-server", "LockServer", "Servers that are not to be touched."),
+    ("os-lock-server", "LockServer", "Locking of servers."),
     ("os-migrate-server", "MigrateServer", "Cold and live migration of servers."),
     ("os-migrations", "Migrations", "Moves of servers, past and present."),
     ("os-multiple-create", "MultipleCreate", "Several servers in one request."),
     ("os-networks", "Networks", "Networks, for administrators."),
     ("os-networks-associate", "NetworkAssociationSupport", "Networks of projects; gone."),
-    ("os-pause-server", "PauseServer", "Servers that stand still."),
+    ("os-pause-server", "PauseServer", "Pausing of servers."),
     ("os-personality", "Personality", "Files put into guests."),
     (
         "os-preserve-ephemeral-rebuild",
         "PreserveEphemeralOnRebuild",
         "Ephemeral disks kept by a rebuild.",
     ),
-    ("os-quota-class-sets", "QuotaClasses", "Limits that are everybody's defaults."),
+    ("os-quota-class-sets", "QuotaClasses", "Default limits of all projects."),
     ("os-quota-sets", "Quotas", "Limits of projects and of users in them."),
-    ("os-rescue", "Rescue", "Servers that are started from another disk."),
+    ("os-rescue", "Rescue", "Servers booted from a rescue image."),
     (
         "os-security-group-default-rules",
         "SecurityGroupDefaultRules",
         "Rules of new security groups; gone.",
     ),
     ("os-security-groups", "SecurityGroups", "Security groups of servers."),
-    ("os-server-diagnostics", "ServerDiagnostics", "What a guest uses."),
-    ("os-server-external-events", "ServerExternalEvents", "What other services tell of servers."),
+    ("os-server-diagnostics", "ServerDiagnostics", "Resource usage of a guest."),
+    (
+        "os-server-external-events",
+        "ServerExternalEvents",
+        "Events of servers, sent by other services.",
+    ),
     ("os-server-group-quotas", "ServerGroupQuotas", "Limits of server groups."),
-    ("os-server-groups", "ServerGroups", "Servers to be kept together or apart."),
+    ("os-server-groups", "ServerGroups", "Servers placed together or apart."),
     (
         "os-server-list-multi-status",
         "ServerListMultiStatus",
         "Lists of servers of several statuses.",
     ),
     ("os-server-password", "ServerPassword", "The password that a guest has set."),
-    ("os-server-sort-keys", "ServerSortKeys", "Lists of servers in an order."),
-    ("os-server-start-stop", "ServerStartStop", "Servers switched on and off."),
+    ("os-server-sort-keys", "ServerSortKeys", "Sorted lists of servers."),
+    ("os-server-start-stop", "ServerStartStop", "Starting and stopping of servers."),
     ("os-services", "Services", "Services of the control plane."),
     ("os-shelve", "Shelve", "Servers that leave their host for a while."),
-    ("os-simple-tenant-usage", "SimpleTenantUsage", "What projects used."),
+    ("os-simple-tenant-usage", "SimpleTenantUsage", "Resource usage of projects."),
     ("os-suspend-server", "SuspendServer", "Servers whose memory is on disk."),
     ("os-tenant-networks", "OSTenantNetworks", "Networks of projects."),
-    ("os-used-limits", "UsedLimits", "What a project uses of its limits."),
+    ("os-used-limits", "UsedLimits", "Usage of a project's quotas."),
     (
         "os-used-limits-for-admin",
         "UsedLimitsForAdmin",
-        "The same of other projects, for administrators.",
+        "Usage of other projects' quotas, for administrators.",
     ),
     ("os-user-data", "UserData", "Data that a guest reads at its first boot."),
     ("os-user-quotas", "UserQuotas", "Limits of users."),
     ("os-virtual-interfaces", "VirtualInterfaces", "Interfaces of servers; gone."),
-    ("os-volume-attachment-update", "VolumeAttachmentUpdate", "A volume of a server replaced."),
+    ("os-volume-attachment-update", "VolumeAttachmentUpdate", "Replacement of a server's volume."),
     ("os-volumes", "Volumes", "Volumes of servers."),
 ];
 
@@ -169,9 +174,9 @@ async fn list() -> Json<Value> {
     Json(json!({"extensions": EXTENSIONS.iter().map(shown).collect::<Vec<_>>()}))
 }
 
-async fn show(Path(alias): Path<String>) -> Result<Json<Value>, Fault> {
+async fn show(Path(alias): Path<String>) -> Result<Json<Value>, Refusal> {
     let found = EXTENSIONS.iter().find(|(have, ..)| *have == alias);
-    let extension =
-        found.ok_or_else(|| Fault::not_found(format!("Extension {alias} could not be found.")))?;
+    let extension = found
+        .ok_or_else(|| Refusal::not_found(format!("Extension {alias} could not be found.")))?;
     Ok(Json(json!({"extension": shown(extension)})))
 }

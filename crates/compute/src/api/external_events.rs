@@ -1,6 +1,7 @@
-//! `/os-server-external-events`: what Neutron, Cinder and Cyborg tell Nova. Nothing here waits for
-//! them: devices are bound in the transaction of the boot, and there are no ports and no volumes. So
-//! an event is checked, answered as upstream answers it, and noted in the log.
+//! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
+//!
+//! Nothing here waits for events: devices and ports are bound in the transaction of the boot, and
+//! there are no volumes. An event is validated, answered as upstream answers it, and logged.
 
 use std::sync::LazyLock;
 
@@ -9,16 +10,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Routes, post};
+use kilonova_compute_app::schemas::Schemas;
+use kilonova_compute_app::{Compute, Error, microversions};
+use kilonova_compute_db::servers;
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
-use kilonova_wire::{Fault, JsonBody, Microversion};
+use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
-use crate::db::servers;
-use crate::schemas::Schemas;
-use crate::{Compute, Error, microversions};
-
-/// Events, each with the microversion that brings it.
+/// The events, each with its first microversion.
 const EVENTS: &[(&str, Microversion)] = &[
     ("network-changed", microversions::MIN),
     ("network-vif-plugged", microversions::MIN),
@@ -29,7 +29,7 @@ const EVENTS: &[(&str, Microversion)] = &[
     ("accelerator-request-bound", microversions::ACCELERATOR_EVENT),
     ("volume-reimaged", microversions::VOLUME_REIMAGED_EVENT),
 ];
-/// Events that mean nothing without a tag.
+/// Events that need a tag.
 const TAGGED: &[&str] =
     &["accelerator-request-bound", "power-update", "volume-extended", "volume-reimaged"];
 static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
@@ -68,20 +68,20 @@ async fn create(
     State(compute): State<Compute>,
     version: Microversion,
     JsonBody(body): JsonBody,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     SCHEMAS.check(version, &body)?;
     let events = body["events"].as_array().cloned().unwrap_or_default();
     let answers = compute
         .store
-        .read(move |tx| events.iter().map(|event| judged(tx, event)).collect::<Result<_, Error>>())
+        .read(move |tx| events.iter().map(|event| answer(tx, event)).collect::<Result<_, Error>>())
         .await?;
     let answers: Vec<Value> = answers;
-    let all_taken = answers.iter().all(|answer| answer["code"] == 200);
-    let status = if all_taken { StatusCode::OK } else { StatusCode::MULTI_STATUS };
+    let all_accepted = answers.iter().all(|answer| answer["code"] == 200);
+    let status = if all_accepted { StatusCode::OK } else { StatusCode::MULTI_STATUS };
     Ok((status, Json(json!({"events": answers}))).into_response())
 }
 
-fn judged(tx: &mut Tx<'_>, event: &Value) -> Result<Value, Error> {
+fn answer(tx: &mut Tx<'_>, event: &Value) -> Result<Value, Error> {
     let name = event["name"].as_str().unwrap_or_default();
     let id = event["server_uuid"].as_str().and_then(kilonova_ids::parse_uuid_like::<ServerId>);
     let server = id.map(|id| servers::find(tx, id)).transpose()?.flatten();
@@ -91,7 +91,7 @@ fn judged(tx: &mut Tx<'_>, event: &Value) -> Result<Value, Error> {
         Some(server) if server.host.is_none() => 422,
         Some(_) => 200,
     };
-    tracing::info!(event = name, server = %event["server_uuid"], code, "told of an event");
+    tracing::info!(event = name, server = %event["server_uuid"], code, "external event received");
     let mut answer = event.clone();
     answer["code"] = json!(code);
     if code != 200 {

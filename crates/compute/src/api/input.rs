@@ -1,106 +1,106 @@
-//! What several resources read from requests in the same way.
+//! Checks and conversions of input that several resources share.
 
 use std::sync::LazyLock;
 
+use kilonova_compute_app::microversions::Span;
+use kilonova_compute_app::schemas::{MAX_INT, NO, YES};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, Microversion, text};
+use kilonova_wire::{Microversion, Refusal, text};
 use regex::Regex;
 use serde_json::Value;
 
-use crate::microversions::Span;
-use crate::schemas::{MAX_INT, NO, YES};
-
-/// Refuses a method that a microversion does not have.
+/// Refuses a method that the microversion does not have.
 ///
 /// # Errors
-/// 404 in Nova's words.
-pub fn within(version: Microversion, span: Span) -> Result<(), Fault> {
+/// 404 with Nova's message.
+pub fn check_microversion(version: Microversion, span: Span) -> Result<(), Refusal> {
     if span.has(version) {
         return Ok(());
     }
-    Err(Fault::not_found(format!("API version {version} is not supported on this method.")))
+    Err(Refusal::not_found(format!("API version {version} is not supported on this method.")))
 }
 
-/// Refuses query keys that are not known.
+/// Refuses unknown query keys.
 ///
 /// # Errors
-/// 400 naming the first.
-pub fn only(query: &Query, known: &[&str]) -> Result<(), Fault> {
+/// 400 naming the first unknown key.
+pub fn check_query_keys(query: &Query, known: &[&str]) -> Result<(), Refusal> {
     match query.unknown(known) {
         None => Ok(()),
-        Some(key) => Err(Fault::bad_request(format!(
+        Some(key) => Err(Refusal::bad_request(format!(
             "Additional properties are not allowed ('{key}' was unexpected)"
         ))),
     }
 }
 
-/// 400 for a query value.
-pub fn wrong_query(key: &str, value: &str, why: &str) -> Fault {
-    Fault::bad_request(format!("Invalid input for query parameters {key}. Value: {value}. {why}"))
+/// 400 for an invalid query value.
+pub fn invalid_query(key: &str, value: &str, why: &str) -> Refusal {
+    Refusal::bad_request(format!("Invalid input for query parameters {key}. Value: {value}. {why}"))
 }
 
-/// Refuses a body with a field besides the one that it is about.
+/// Refuses a body with any field other than `key`.
 ///
 /// # Errors
-/// 400 naming that field.
-pub fn alone(body: &Value, key: &str) -> Result<(), Fault> {
+/// 400 naming the other field.
+pub fn check_only_field(body: &Value, key: &str) -> Result<(), Refusal> {
     let fields = body.as_object().into_iter().flat_map(serde_json::Map::keys);
     match fields.into_iter().find(|field| *field != key) {
         None => Ok(()),
-        Some(other) => Err(Fault::bad_request(format!(
+        Some(other) => Err(Refusal::bad_request(format!(
             "Invalid input for body. Additional properties are not allowed ('{}' was unexpected)",
             other.escape_debug()
         ))),
     }
 }
 
-/// A boolean that [`crate::schemas::boolean`] has let through.
+/// The value of a boolean that passed [`kilonova_compute_app::schemas::boolean`].
 pub fn boolean(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| value.as_str().is_some_and(|word| YES.contains(&word)))
 }
 
-/// A boolean in a query.
+/// A boolean in a query; false if the key is missing.
 ///
 /// # Errors
-/// 400 for any other word.
-pub fn query_boolean(query: &Query, key: &str) -> Result<bool, Fault> {
+/// 400 for a value that is not a boolean.
+pub fn query_boolean(query: &Query, key: &str) -> Result<bool, Refusal> {
     match query.get(key) {
         None => Ok(false),
         Some(word) if YES.contains(&word) => Ok(true),
         Some(word) if NO.contains(&word) => Ok(false),
-        Some(word) => Err(wrong_query(key, word, "It is not a boolean.")),
+        Some(word) => Err(invalid_query(key, word, "It is not a boolean.")),
     }
 }
 
-/// What cannot be shown: control and formatting characters, and those that mean nothing.
-static UNSHOWABLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\p{C}").ok());
+/// Unprintable characters: control, formatting and unassigned ones.
+static UNPRINTABLE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\p{C}").ok());
 
-/// An integer that [`crate::schemas::integer`] has let through; as a text it may still be out of bounds.
+/// The value of an integer that passed [`kilonova_compute_app::schemas::integer`]. The schema does
+/// not check the bounds of an integer that is sent as a string.
 ///
 /// # Errors
 /// 400 naming the field.
-pub fn integer(field: &str, value: &Value, least: i64) -> Result<i64, Fault> {
+pub fn integer(field: &str, value: &Value, min: i64) -> Result<i64, Refusal> {
     let number = match value {
         Value::String(text) => text.parse().ok(),
         other => other.as_i64().or_else(|| other.as_f64().map(|number| number as i64)),
     };
-    number.filter(|number| (least..=MAX_INT).contains(number)).ok_or_else(|| {
-        Fault::bad_request(format!(
-            "Invalid input for field/attribute {field}. Value: {value}. It must be between {least} \
+    number.filter(|number| (min..=MAX_INT).contains(number)).ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "Invalid input for field/attribute {field}. Value: {value}. It must be between {min} \
              and {MAX_INT}."
         ))
     })
 }
 
-/// Refuses names that Nova's `name` format refuses: blank, too long, unprintable, or with a blank
-/// at either end.
+/// Refuses names that Nova's `name` format refuses: blank, too long, with unprintable characters, or
+/// with leading or trailing whitespace.
 ///
 /// # Errors
 /// 400 naming the field.
-pub fn name(field: &str, name: &str) -> Result<(), Fault> {
+pub fn check_name(field: &str, name: &str) -> Result<(), Refusal> {
     text::check_name(field, name, 255)?;
-    if UNSHOWABLE.as_ref().is_some_and(|unshowable| unshowable.is_match(name)) {
-        return Err(Fault::bad_request(format!(
+    if UNPRINTABLE.as_ref().is_some_and(|unprintable| unprintable.is_match(name)) {
+        return Err(Refusal::bad_request(format!(
             "Invalid input for field/attribute {field}. Value: {}. It holds characters that cannot be \
              printed.",
             name.escape_debug()
@@ -109,19 +109,19 @@ pub fn name(field: &str, name: &str) -> Result<(), Fault> {
     if name.trim() == name {
         return Ok(());
     }
-    Err(Fault::bad_request(format!(
+    Err(Refusal::bad_request(format!(
         "Invalid input for field/attribute {field}. Value: {name}. It can not start or end with \
          whitespace."
     )))
 }
 
-/// A text in a JSON object, as far as a schema has let it through.
+/// A string in a JSON object; `None` if it is missing or not a string.
 pub fn text_of(object: &Value, key: &str) -> Option<String> {
     object.get(key).and_then(Value::as_str).map(str::to_owned)
 }
 
-/// An address in its usual spelling: `2001:DB8:0::1` is `2001:db8::1`.
-pub fn address(text: String) -> String {
+/// An IP address in canonical form: `2001:DB8:0::1` becomes `2001:db8::1`.
+pub fn canonical_address(text: String) -> String {
     text.parse::<std::net::IpAddr>().map_or(text, |address| address.to_string())
 }
 
@@ -130,10 +130,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::microversions::{FLAVOR_DESCRIPTION, HYPERVISOR_UPTIME, before, since};
+    use kilonova_compute_app::microversions::{
+        FLAVOR_DESCRIPTION, HYPERVISOR_UPTIME, before, since,
+    };
 
     #[test]
-    fn integers_may_be_texts_but_not_too_large() {
+    fn integers_may_be_strings_within_the_bounds() {
         assert_eq!(integer("ram", &json!("64"), 1).ok(), Some(64));
         assert_eq!(integer("ram", &json!(64), 1).ok(), Some(64));
         assert_eq!(integer("ram", &json!(64.0), 1).ok(), Some(64));
@@ -143,9 +145,9 @@ mod tests {
     }
 
     #[test]
-    fn versions_bound_methods() {
-        assert!(within(Microversion(2, 55), since(FLAVOR_DESCRIPTION)).is_ok());
-        assert!(within(Microversion(2, 54), since(FLAVOR_DESCRIPTION)).is_err());
-        assert!(within(Microversion(2, 88), before(HYPERVISOR_UPTIME)).is_err());
+    fn a_method_exists_in_its_span_of_microversions() {
+        assert!(check_microversion(Microversion(2, 55), since(FLAVOR_DESCRIPTION)).is_ok());
+        assert!(check_microversion(Microversion(2, 54), since(FLAVOR_DESCRIPTION)).is_err());
+        assert!(check_microversion(Microversion(2, 88), before(HYPERVISOR_UPTIME)).is_err());
     }
 }

@@ -1,20 +1,19 @@
-//! `/limits`: what the caller's project may, and uses.
+//! `/limits`: the limits of the caller's project and its usage.
 
 use axum::Json;
 use axum::extract::State;
 use kilonova_access::{Caller, Routes, get};
+use kilonova_compute_app::microversions::{
+    ALWAYS, FILES_GONE, IMAGE_METADATA_GONE, NETWORK_PROXIES_GONE, STRICT_REQUESTS, Span, before,
+};
+use kilonova_compute_app::{Compute, Error, quotas};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, Microversion};
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::input;
-use crate::app::quotas;
-use crate::microversions::{
-    ALWAYS, FILES_GONE, IMAGE_METADATA_GONE, NETWORK_PROXIES_GONE, STRICT_REQUESTS, Span, before,
-};
-use crate::{Compute, Error};
 
-/// Names in the answer, the resource each is about, and the microversions that show it.
+/// The keys of the answer, each with its resource and the microversions that show it.
 const LIMITS: &[(&str, &str, Span)] = &[
     ("maxTotalCores", "cores", ALWAYS),
     ("maxPersonality", "injected_files", before(FILES_GONE)),
@@ -48,9 +47,9 @@ async fn show(
     caller: Caller,
     version: Microversion,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= STRICT_REQUESTS {
-        input::only(&query, &["tenant_id"])?;
+        input::check_query_keys(&query, &["tenant_id"])?;
     }
     let project_id = match query.get("tenant_id") {
         Some(project) if project != caller.project_id => {

@@ -1,10 +1,10 @@
-//! Links in answers: to a thing itself, and to the next page of a listing.
+//! Links in answers: to a resource and to the next page of a list.
 
 use kilonova_wire::Base;
 use kilonova_wire::query::Query;
 use serde_json::{Value, json};
 
-/// `self` and `bookmark` of a thing in a collection.
+/// The links `self` and `bookmark` of a resource in a collection.
 pub fn of(base: &Base, collection: &str, id: &str) -> Value {
     json!([
         {"rel": "self", "href": format!("{}/v2.1/{collection}/{id}", base.0)},
@@ -12,7 +12,7 @@ pub fn of(base: &Base, collection: &str, id: &str) -> Value {
     ])
 }
 
-/// The link to the page after the one that ends with `last`.
+/// The link to the page that begins after `last`.
 pub fn next(base: &Base, path: &str, query: &Query, last: &str) -> Value {
     let query = query.with(&[("marker", last)]);
     json!([{"rel": "next", "href": format!("{}/v2.1/{path}?{query}", base.0)}])

@@ -1,4 +1,4 @@
-//! The HTTP face: one module per resource, merged here.
+//! The HTTP API: one module per resource, merged here.
 
 mod aggregates;
 mod availability_zones;
@@ -13,7 +13,6 @@ mod limits;
 mod links;
 mod migrations;
 mod negotiation;
-pub mod nodes;
 mod operators;
 mod quota_classes;
 mod quota_limits;
@@ -29,11 +28,8 @@ use std::sync::Arc;
 
 use axum::Router;
 use kilonova_access::{Operation, Routes};
+use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::{Dialect, Microversion, Service};
-
-use crate::{Compute, microversions};
-
-pub use crate::app::rules::RULES;
 
 /// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {
@@ -47,12 +43,12 @@ pub fn routes(state: Compute) -> Router {
     versions::legacy(current.clone()).merge(current)
 }
 
-/// All that can be asked, and what decides over it.
+/// All operations of the API, each with its policy rule.
 pub fn operations() -> Vec<Operation> {
     table().operations()
 }
 
-/// The operations of the proxy of the image service, whose rules decide over them.
+/// The operations of the image proxy, guarded by the image service's policy.
 pub fn image_operations() -> Vec<Operation> {
     images::routes().operations()
 }
@@ -79,17 +75,30 @@ fn table() -> Routes<Compute> {
         .merge(servers::routes())
 }
 
-/// What the layers around the routes need to know.
+/// The description of the service for the middleware around the routes.
 pub fn service() -> Service {
     service_up_to(microversions::MAX)
 }
 
-/// [`service`] with another newest microversion, which [`crate::Options::newest_microversion`] names too.
+/// [`service`] with another newest microversion. Callers set
+/// [`kilonova_compute_app::Options::newest_microversion`] to the same value.
 pub fn service_up_to(newest: Microversion) -> Service {
     Service {
         name: "compute",
         dialect: Dialect::Compute,
         versions: Some(Arc::new(negotiation::Negotiation { newest })),
         public: versions::is_public,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kilonova_compute_app::RULES;
+
+    use super::operations;
+
+    #[test]
+    fn every_operation_has_a_known_rule() {
+        assert_eq!(kilonova_access::undefined(&operations(), RULES), [""; 0]);
     }
 }

@@ -1,7 +1,7 @@
-//! Microversions, by either of the two headers that clients send.
+//! Negotiation of microversions by either of Nova's two headers.
 
-use crate::microversions::MIN;
 use axum::http::{HeaderMap, HeaderValue, header};
+use kilonova_compute_app::microversions::MIN;
 use kilonova_wire::microversion::requested;
 use kilonova_wire::{Fault, Microversion, Negotiate};
 
@@ -12,7 +12,7 @@ const VARY: &str = "OpenStack-API-Version, X-OpenStack-Nova-API-Version";
 /// Nova's negotiation.
 #[derive(Debug, Clone, Copy)]
 pub struct Negotiation {
-    /// The newest microversion that is served.
+    /// The newest microversion served.
     pub newest: Microversion,
 }
 
@@ -55,7 +55,7 @@ impl Negotiate for Negotiation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::microversions::MAX;
+    use kilonova_compute_app::microversions::MAX;
 
     fn negotiate(pairs: &[(&'static str, &'static str)]) -> Result<Microversion, u16> {
         let mut headers = HeaderMap::new();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn either_header_names_the_version_and_the_new_one_wins() {
+    fn the_new_header_has_precedence_over_the_old_one() {
         assert_eq!(negotiate(&[]), Ok(MIN));
         assert_eq!(negotiate(&[(NEW_HEADER, "compute latest")]), Ok(MAX));
         assert_eq!(negotiate(&[(NEW_HEADER, "placement 1.39")]), Ok(MIN));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_and_what_is_no_version_are_told_apart() {
+    fn versions_out_of_range_give_406_and_malformed_ones_400() {
         assert_eq!(negotiate(&[(NEW_HEADER, "compute 2.999")]), Err(406));
         assert_eq!(negotiate(&[(NEW_HEADER, "compute 2.0")]), Err(406));
         assert_eq!(negotiate(&[(NEW_HEADER, "compute 3.1")]), Err(406));

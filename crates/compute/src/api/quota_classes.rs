@@ -1,16 +1,15 @@
-//! `/os-quota-class-sets`: the limits of a class; those of `default` are everybody's defaults.
+//! `/os-quota-class-sets`: the limits of a quota class. Class `default` sets the defaults of all projects.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, get, put};
+use kilonova_compute_app::{Compute, microversions, quotas as app};
+use kilonova_compute_db::quotas::Limits;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, JsonBody, Microversion};
+use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::{input, quota_limits};
-use crate::app::quotas as app;
-use crate::db::quotas::Limits;
-use crate::{Compute, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new().route(
@@ -41,9 +40,9 @@ async fn show(
     version: Microversion,
     query: Query,
     Path(class): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let name = class.clone();
     let limits = compute.store.read(move |tx| app::of_class(tx, &class)).await?;
@@ -55,18 +54,18 @@ async fn update(
     version: Microversion,
     Path(class): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if class.chars().count() > 255 {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "Invalid input received: quota_class_name has more than 255 characters.",
         ));
     }
-    let wanted = quota_limits::read_class(&body, version)?;
+    let changes = quota_limits::read_class(&body, version)?;
     let limits = compute
         .store
         .write(move |tx| {
-            for (resource, limit) in &wanted {
-                db::quotas::put_class(tx, &class, resource, *limit)?;
+            for (resource, limit) in &changes {
+                kilonova_compute_db::quotas::put_class(tx, &class, resource, *limit)?;
             }
             app::of_class(tx, &class)
         })

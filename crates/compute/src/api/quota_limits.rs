@@ -1,20 +1,20 @@
-//! Bodies that set limits, and which limits each microversion knows.
+//! Request bodies that set limits, and the limits of each microversion.
 
 use std::sync::LazyLock;
 
-use kilonova_wire::{Fault, Microversion};
+use kilonova_compute_app::microversions::{FILES_GONE, NETWORK_PROXIES_GONE, QUOTA_CLASS_GROUPS};
+use kilonova_compute_app::quotas::RESOURCES;
+use kilonova_compute_app::schemas::{self, Schemas};
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::input;
-use crate::app::quotas::RESOURCES;
-use crate::microversions::{FILES_GONE, NETWORK_PROXIES_GONE, QUOTA_CLASS_GROUPS};
-use crate::schemas::{self, Schemas};
 
 const NETWORK: &[&str] = &["fixed_ips", "floating_ips", "security_group_rules", "security_groups"];
 const FILES: &[&str] =
     &["injected_files", "injected_file_content_bytes", "injected_file_path_bytes"];
 
-/// The resources that a microversion shows. Those of the network end with `network_gone`.
+/// The resources that a microversion shows. Network resources are hidden from `network_gone` on.
 pub(super) fn visible(
     version: Microversion,
     network_gone: Microversion,
@@ -52,7 +52,7 @@ static CLASS: LazyLock<Schemas> = LazyLock::new(|| {
     Schemas::new(|version| schema("quota_class_set", version, QUOTA_CLASS_GROUPS, &none))
 });
 
-fn read(set: &Value) -> Result<Vec<(String, i64)>, Fault> {
+fn read(set: &Value) -> Result<Vec<(String, i64)>, Refusal> {
     let none = Map::new();
     set.as_object()
         .unwrap_or(&none)
@@ -62,14 +62,14 @@ fn read(set: &Value) -> Result<Vec<(String, i64)>, Fault> {
         .collect()
 }
 
-/// The limits in a `quota_set`, and whether they are to hold whatever is used.
+/// The limits in a `quota_set`, and the value of `force`, which permits limits below the usage.
 ///
 /// # Errors
 /// 400 naming the field.
 pub(super) fn read_set(
     body: &Value,
     version: Microversion,
-) -> Result<(Vec<(String, i64)>, bool), Fault> {
+) -> Result<(Vec<(String, i64)>, bool), Refusal> {
     SET.check(version, body)?;
     let set = &body["quota_set"];
     Ok((read(set)?, set.get("force").is_some_and(input::boolean)))
@@ -79,7 +79,10 @@ pub(super) fn read_set(
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn read_class(body: &Value, version: Microversion) -> Result<Vec<(String, i64)>, Fault> {
+pub(super) fn read_class(
+    body: &Value,
+    version: Microversion,
+) -> Result<Vec<(String, i64)>, Refusal> {
     CLASS.check(version, body)?;
     read(&body["quota_class_set"])
 }

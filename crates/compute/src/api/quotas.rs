@@ -4,14 +4,13 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::{Caller, Routes, get, put};
+use kilonova_compute_app::{Compute, Error, microversions, quotas as app};
+use kilonova_compute_db::quotas::Limits;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, JsonBody, Microversion};
+use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::{input, quota_limits};
-use crate::app::quotas as app;
-use crate::db::quotas::Limits;
-use crate::{Compute, Error, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -33,9 +32,9 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-fn user(query: &Query, version: Microversion) -> Result<Option<String>, Fault> {
+fn user_of(query: &Query, version: Microversion) -> Result<Option<String>, Refusal> {
     if version >= microversions::STRICT_REQUESTS {
-        input::only(query, &["user_id"])?;
+        input::check_query_keys(query, &["user_id"])?;
     }
     Ok(query.get("user_id").filter(|user| !user.is_empty()).map(str::to_owned))
 }
@@ -55,7 +54,7 @@ fn shown(
     Json(json!({"quota_set": set}))
 }
 
-fn plain(limits: &Limits) -> impl Fn(&str) -> Value {
+fn limit_of(limits: &Limits) -> impl Fn(&str) -> Value {
     |resource| json!(limits.get(resource))
 }
 
@@ -65,11 +64,11 @@ async fn show(
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     caller.may_on(&[("project_id", &project)])?;
-    let (user, id) = (user(&query, version)?, project.clone());
+    let (user, id) = (user_of(&query, version)?, project.clone());
     let limits = compute.store.read(move |tx| app::limits(tx, &project, user.as_deref())).await?;
-    Ok(shown(Some(&id), version, plain(&limits)))
+    Ok(shown(Some(&id), version, limit_of(&limits)))
 }
 
 async fn detail(
@@ -78,9 +77,9 @@ async fn detail(
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     caller.may_on(&[("project_id", &project)])?;
-    let (user, id) = (user(&query, version)?, project.clone());
+    let (user, id) = (user_of(&query, version)?, project.clone());
     let (limits, used) = compute
         .store
         .read(move |tx| {
@@ -101,12 +100,12 @@ async fn defaults(
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let limits = compute.store.read(|tx| app::of_class(tx, app::DEFAULT_CLASS)).await?;
-    Ok(shown(Some(&project), version, plain(&limits)))
+    Ok(shown(Some(&project), version, limit_of(&limits)))
 }
 
 async fn update(
@@ -116,15 +115,15 @@ async fn update(
     query: Query,
     Path(project): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     caller.may_on(&[("project_id", &project)])?;
-    let user = user(&query, version)?;
-    let (wanted, force) = quota_limits::read_set(&body, version)?;
+    let user = user_of(&query, version)?;
+    let (changes, force) = quota_limits::read_set(&body, version)?;
     let limits = compute
         .store
-        .write(move |tx| app::update(tx, &project, user.as_deref(), &wanted, force))
+        .write(move |tx| app::update(tx, &project, user.as_deref(), &changes, force))
         .await?;
-    Ok(shown(None, version, plain(&limits)))
+    Ok(shown(None, version, limit_of(&limits)))
 }
 
 async fn delete(
@@ -133,9 +132,12 @@ async fn delete(
     version: Microversion,
     query: Query,
     Path(project): Path<String>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     caller.may_on(&[("project_id", &project)])?;
-    let user = user(&query, version)?;
-    compute.store.write(move |tx| db::quotas::reset(tx, &project, user.as_deref())).await?;
+    let user = user_of(&query, version)?;
+    compute
+        .store
+        .write(move |tx| kilonova_compute_db::quotas::reset(tx, &project, user.as_deref()))
+        .await?;
     Ok(StatusCode::ACCEPTED)
 }

@@ -1,12 +1,11 @@
-//! What Nova had once: it says 410 for good, whatever the microversion.
+//! Removed resources of Nova: 410 at every microversion.
 
 use axum::http::{Method, StatusCode};
 use kilonova_access::{Guard, Routes, any, get, on};
+use kilonova_compute_app::Compute;
 use kilonova_wire::{Context, Fault};
 
-use crate::Compute;
-
-/// Paths of which nothing is left.
+/// Paths that give 410 for every method.
 const PATHS: &[&str] = &[
     "/os-agents",
     "/os-agents/{id}",
@@ -32,7 +31,7 @@ const PATHS: &[&str] = &[
     "/servers/{id}/consoles/{console}",
 ];
 
-/// Paths that only a proxy of Neutron answers, which is not here, and whose changes are gone.
+/// Paths of Nova's proxy of Neutron, which does not exist here: changes give 410, reads 404.
 const UNCHANGEABLE: &[&str] = &[
     "/os-networks",
     "/os-networks/{id}",

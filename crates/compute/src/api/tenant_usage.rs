@@ -1,20 +1,20 @@
-//! `/os-simple-tenant-usage`: hours of servers, processors, memory and disk, by project. Hours that
-//! have not passed yet are not counted.
+//! `/os-simple-tenant-usage`: hours of servers, vCPUs, memory and disk per project. Future hours are
+//! not counted.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Routes, get};
+use kilonova_compute_app::{Compute, Error, microversions};
+use kilonova_compute_db::tenant_usage::{self as db, Ran};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, Microversion, time};
+use kilonova_wire::{Base, Microversion, Refusal, time};
 use serde_json::{Map, Value, json};
 
 use super::{input, links};
-use crate::db::tenant_usage::{self as db, Ran};
-use crate::{Compute, Error, microversions};
 
 const PATH: &str = "os-simple-tenant-usage";
 
@@ -30,25 +30,25 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// What is asked for.
-struct Asked {
+/// The period and the page of a request.
+struct UsageRequest {
     start: i64,
     stop: i64,
     detailed: bool,
     page: Page,
 }
 
-impl Asked {
-    fn read(query: &Query, version: Microversion) -> Result<Self, Fault> {
+impl UsageRequest {
+    fn read(query: &Query, version: Microversion) -> Result<Self, Refusal> {
         let paged = version >= microversions::USAGE_PAGES;
         if version >= microversions::STRICT_REQUESTS {
-            input::only(query, &["start", "end", "detailed", "limit", "marker"])?;
+            input::check_query_keys(query, &["start", "end", "detailed", "limit", "marker"])?;
         }
-        let at = |key: &str| -> Result<Option<i64>, Fault> {
+        let at = |key: &str| -> Result<Option<i64>, Refusal> {
             let text = query.get(key).filter(|text| !text.is_empty());
             let read = |text| {
                 time::parse(text).ok_or_else(|| {
-                    Fault::bad_request(format!("Datetime is in invalid format: {key}"))
+                    Refusal::bad_request(format!("Datetime is in invalid format: {key}"))
                 })
             };
             text.map(read).transpose()
@@ -56,7 +56,7 @@ impl Asked {
         let stop = at("end")?.unwrap_or_else(time::now_micros);
         let start = at("start")?.unwrap_or(stop - 1);
         if start >= stop {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "Invalid start time. The start time cannot occur after the end time.",
             ));
         }
@@ -66,9 +66,9 @@ impl Asked {
     }
 }
 
-/// What a project used.
+/// The usage of one project.
 #[derive(Default)]
-struct Sum {
+struct UsageTotal {
     hours: f64,
     vcpus: f64,
     memory_mb: f64,
@@ -76,15 +76,15 @@ struct Sum {
     servers: Vec<Value>,
 }
 
-impl Sum {
-    fn add(&mut self, ran: &Ran, asked: &Asked, now: i64) {
-        let end = ran.deleted_at.unwrap_or(now).min(asked.stop).min(now);
-        let hours = micros_as_hours(end - ran.launched_at.max(asked.start));
+impl UsageTotal {
+    fn add(&mut self, ran: &Ran, request: &UsageRequest, now: i64) {
+        let end = ran.deleted_at.unwrap_or(now).min(request.stop).min(now);
+        let hours = micros_as_hours(end - ran.launched_at.max(request.start));
         self.hours += hours;
         self.vcpus += hours * ran.vcpus as f64;
         self.memory_mb += hours * ran.memory_mb as f64;
         self.disk_gb += hours * ran.disk_gb as f64;
-        let state = if ran.deleted_at.is_some() { "terminated" } else { &ran.state };
+        let state = if ran.deleted_at.is_some() { "terminated" } else { ran.state.as_str() };
         self.servers.push(json!({
             "instance_id": ran.id,
             "name": ran.name,
@@ -101,11 +101,11 @@ impl Sum {
         }));
     }
 
-    fn shown(self, project: &str, asked: &Asked, detailed: bool) -> Value {
+    fn shown(self, project: &str, request: &UsageRequest, detailed: bool) -> Value {
         let mut shown = json!({
             "tenant_id": project,
-            "start": time::naive_micros(asked.start),
-            "stop": time::naive_micros(asked.stop),
+            "start": time::naive_micros(request.start),
+            "stop": time::naive_micros(request.stop),
             "total_hours": self.hours,
             "total_vcpus_usage": self.vcpus,
             "total_memory_mb_usage": self.memory_mb,
@@ -122,14 +122,14 @@ fn micros_as_hours(micros: i64) -> f64 {
     micros.max(0) as f64 / 3_600_000_000.0
 }
 
-/// What each project used, and the last server counted when more follow.
-async fn sums(
+/// The usage of each project, and the last server counted if more follow.
+async fn totals(
     compute: &Compute,
-    asked: &Asked,
+    request: &UsageRequest,
     project: Option<String>,
-) -> Result<(BTreeMap<String, Sum>, Option<String>), Fault> {
-    let (span, marker) = ((asked.start, asked.stop), asked.page.marker.clone());
-    let limit = asked.page.limit;
+) -> Result<(BTreeMap<String, UsageTotal>, Option<String>), Refusal> {
+    let (span, marker) = ((request.start, request.stop), request.page.marker.clone());
+    let limit = request.page.limit;
     let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut ran = compute
         .store
@@ -140,22 +140,25 @@ async fn sums(
                     let id = parse_uuid_like::<ServerId>(marker);
                     let number = id.map(|id| db::number(tx, id)).transpose()?.flatten();
                     number.ok_or_else(|| {
-                        Fault::bad_request(format!("marker [{}] not found", marker.escape_debug()))
+                        Refusal::bad_request(format!(
+                            "marker [{}] not found",
+                            marker.escape_debug()
+                        ))
                     })?
                 }
             };
-            db::between(tx, span, project.as_deref(), after, most)
+            db::between(tx, span, project.as_deref(), after, most).map_err(Error::from)
         })
         .await
-        .map_err(|error: Error| Fault::from(error))?;
+        .map_err(|error: Error| Refusal::from(error))?;
     let more = ran.len() > limit;
     ran.truncate(limit);
     let now = time::now_micros();
-    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
-    for one in &ran {
-        sums.entry(one.project_id.clone()).or_default().add(one, asked, now);
+    let mut totals: BTreeMap<String, UsageTotal> = BTreeMap::new();
+    for server in &ran {
+        totals.entry(server.project_id.clone()).or_default().add(server, request, now);
     }
-    Ok((sums, ran.last().filter(|_| more).map(|last| last.id.clone())))
+    Ok((totals, ran.last().filter(|_| more).map(|last| last.id.clone())))
 }
 
 async fn list(
@@ -163,12 +166,12 @@ async fn list(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
-    let asked = Asked::read(&query, version)?;
-    let (sums, last) = sums(&compute, &asked, None).await?;
-    let usages: Vec<Value> = sums
+) -> Result<Json<Value>, Refusal> {
+    let request = UsageRequest::read(&query, version)?;
+    let (totals, last) = totals(&compute, &request, None).await?;
+    let usages: Vec<Value> = totals
         .into_iter()
-        .map(|(project, sum)| sum.shown(&project, &asked, asked.detailed))
+        .map(|(project, total)| total.shown(&project, &request, request.detailed))
         .collect();
     let mut shown = Map::from_iter([("tenant_usages".to_owned(), usages.into())]);
     if let Some(last) = last {
@@ -184,11 +187,11 @@ async fn show(
     base: Base,
     query: Query,
     Path(project): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     caller.may_on(&[("project_id", &project)])?;
-    let asked = Asked::read(&query, version)?;
-    let (mut sums, last) = sums(&compute, &asked, Some(project.clone())).await?;
-    let usage = sums.remove(&project).map(|sum| sum.shown(&project, &asked, true));
+    let request = UsageRequest::read(&query, version)?;
+    let (mut totals, last) = totals(&compute, &request, Some(project.clone())).await?;
+    let usage = totals.remove(&project).map(|total| total.shown(&project, &request, true));
     let usage = usage.unwrap_or_else(|| json!({}));
     let mut shown = Map::from_iter([("tenant_usage".to_owned(), usage)]);
     if let Some(last) = last {

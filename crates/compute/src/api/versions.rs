@@ -1,15 +1,14 @@
-//! `GET /` and `GET /v2.1`: what clients read before they have a token.
+//! `GET /` and `GET /v2.1`: the version documents, which clients read before they have a token.
 
 use axum::extract::{Path, Request, State};
 use axum::response::IntoResponse;
 use axum::{Json, Router};
 use kilonova_access::{Guard, Routes, get};
-use kilonova_wire::{Base, Fault};
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::microversions::MIN;
+use kilonova_wire::{Base, Refusal};
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
-
-use crate::Compute;
-use crate::microversions::MIN;
 
 /// Paths that need no token.
 pub fn is_public(path: &str) -> bool {
@@ -25,11 +24,11 @@ pub(super) fn routes() -> Routes<Compute> {
         .route(OLD, [get(Guard::Open, show_old)])
 }
 
-/// Where the document of the old version is, for [`legacy`].
+/// The path of the document of v2.0, for [`legacy`].
 const OLD: &str = "/versions/v2.0";
 
-/// `/v2/…`: the same as `/v2.1/…` at its oldest microversion, whatever the headers ask for, behind the
-/// same rules.
+/// `/v2/…`: the same as `/v2.1/…`, with the same policy, at the oldest microversion whatever the
+/// headers request.
 pub(super) fn legacy(current: Router) -> Router {
     let old = service_fn(move |mut request: Request| {
         let current = current.clone();
@@ -41,7 +40,7 @@ pub(super) fn legacy(current: Router) -> Router {
             };
             match path.parse() {
                 Ok(uri) => *request.uri_mut() = uri,
-                Err(error) => return Ok(Fault::internal(error).into_response()),
+                Err(error) => return Ok(Refusal::internal(error).into_response()),
             }
             request.extensions_mut().insert(MIN);
             current.oneshot(request).await
@@ -50,7 +49,7 @@ pub(super) fn legacy(current: Router) -> Router {
     Router::new().nest_service("/v2", old)
 }
 
-/// The version without microversions, for clients that know no other.
+/// The version document of v2.0, for clients that know only that one.
 fn old(base: &Base) -> Value {
     json!({
         "id": "v2.0",
@@ -90,14 +89,14 @@ async fn by_id(
     compute: State<Compute>,
     base: Base,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if id == "v2.1" {
         return Ok(show(compute, base).await);
     }
     if id == "v2.0" {
         return Ok(show_old(base).await);
     }
-    Err(Fault::not_found("The resource could not be found."))
+    Err(Refusal::not_found("The resource could not be found."))
 }
 
 async fn show(State(compute): State<Compute>, base: Base) -> Json<Value> {

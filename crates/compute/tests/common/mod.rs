@@ -37,7 +37,7 @@ impl Client {
 
     /// [`Client::call`] with any bytes as the body.
     pub async fn raw(&self, token: &str, version: &str, what: &str, body: Body) -> Answer {
-        let (method, path) = what.split_once(' ').expect("a method and a path");
+        let (method, path) = what.split_once(' ').expect("the call is a method and a path");
         let request = Request::builder()
             .method(method)
             .uri(format!("/v2.1{path}"))
@@ -45,7 +45,7 @@ impl Client {
             .header("x-auth-token", token)
             .header("openstack-api-version", format!("compute {version}"))
             .body(body)
-            .expect("a request");
+            .expect("the request is valid");
         self.send(request).await
     }
 
@@ -57,7 +57,7 @@ impl Client {
         self.call(ADMIN, version, what, Some(body)).await
     }
 
-    /// A small flavor; `more` adds to the request or replaces what is in it.
+    /// A small flavor; `more` adds or replaces keys of the request.
     pub async fn flavor(&self, id: &str, more: Value) -> Value {
         let mut flavor =
             serde_json::json!({"id": id, "name": id, "ram": 64, "vcpus": 1, "disk": 1});

@@ -10,7 +10,7 @@ const NOW: i64 = 4_000_000_000_000_000;
 async fn add(api: &Api, name: &str, zone: Value) -> i64 {
     let body = json!({"aggregate": {"name": name, "availability_zone": zone}});
     let made = api.admin(MV, "POST /os-aggregates", body).await.expect(200);
-    made["aggregate"]["id"].as_i64().expect("an id")
+    made["aggregate"]["id"].as_i64().expect("the answer has an id")
 }
 
 async fn act(api: &Api, id: i64, action: Value) -> crate::resources::kit::Answer {
@@ -19,12 +19,12 @@ async fn act(api: &Api, id: i64, action: Value) -> crate::resources::kit::Answer
 
 async fn zones(api: &Api) -> Vec<String> {
     let list = api.get(ADMIN, "2.1", "/os-availability-zone").await.expect(200);
-    let names = list["availabilityZoneInfo"].as_array().expect("a list").iter();
-    names.map(|zone| zone["zoneName"].as_str().expect("a name").to_owned()).collect()
+    let names = list["availabilityZoneInfo"].as_array().expect("the answer has a list").iter();
+    names.map(|zone| zone["zoneName"].as_str().expect("the value has a name").to_owned()).collect()
 }
 
 #[tokio::test]
-async fn an_aggregate_lives_through_all_its_verbs() {
+async fn aggregate_lifecycle() {
     for api in apis().await {
         api.host("h1", NOW).await;
         let body = json!({"aggregate": {"name": "fast", "availability_zone": "east"}});
@@ -33,7 +33,7 @@ async fn an_aggregate_lives_through_all_its_verbs() {
         assert_eq!((&made["name"], &made["availability_zone"]), (&json!("fast"), &json!("east")));
         assert!(made.get("hosts").is_none() && made.get("metadata").is_none(), "{made}");
         assert!(made["uuid"].is_string() && made["updated_at"].is_null());
-        let id = made["id"].as_i64().expect("an id");
+        let id = made["id"].as_i64().expect("the answer has an id");
         let path = format!("/os-aggregates/{id}");
 
         act(&api, id, json!({"set_metadata": {"metadata": {"ssd": "yes", "old": "1"}}}))
@@ -95,7 +95,7 @@ async fn a_host_is_in_one_zone_and_once_in_an_aggregate() {
 }
 
 #[tokio::test]
-async fn bad_requests_are_named() {
+async fn invalid_requests_are_refused() {
     for api in apis().await {
         let id = add(&api, "a", Value::Null).await;
         let post = async |body: Value| api.admin(MV, "POST /os-aggregates", body).await;

@@ -1,11 +1,11 @@
-//! Flavors: life, views of each microversion, access and extra specs.
+//! Flavors: lifecycle, views of each microversion, access and extra specs.
 
 use serde_json::{Value, json};
 
 use crate::resources::kit::{ADMIN, ANN, Api, BOB, apis};
 
 fn ids(list: &Value) -> Vec<&str> {
-    let list = list["flavors"].as_array().expect("a list");
+    let list = list["flavors"].as_array().expect("the answer has a list");
     list.iter().filter_map(|flavor| flavor["id"].as_str()).collect()
 }
 
@@ -14,14 +14,14 @@ async fn detail(api: &Api, version: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_flavor_is_made_as_the_client_asks_and_shown_as_nova_shows_it() {
+async fn create_show_and_delete_a_flavor() {
     for api in apis().await {
         let body = json!({"flavor": {
             "vcpus": 2, "os-flavor-access:is_public": true, "name": "w1", "swap": 0, "ram": 128,
             "id": null, "disk": 1, "OS-FLV-EXT-DATA:ephemeral": 0,
         }});
         let made = api.admin("2.61", "POST /flavors", body).await.expect(200);
-        let id = made["flavor"]["id"].as_str().expect("an id").to_owned();
+        let id = made["flavor"]["id"].as_str().expect("the answer has an id").to_owned();
         assert_eq!(
             made,
             json!({"flavor": {
@@ -47,7 +47,7 @@ async fn a_flavor_is_made_as_the_client_asks_and_shown_as_nova_shows_it() {
 }
 
 #[tokio::test]
-async fn each_microversion_shows_what_it_knows() {
+async fn each_microversion_shows_its_keys() {
     for api in apis().await {
         api.flavor("w", json!({"description": "d"})).await;
         let first = detail(&api, "2.54").await;
@@ -60,7 +60,8 @@ async fn each_microversion_shows_what_it_knows() {
         assert!(last.get("rxtx_factor").is_none());
         assert!(last.get("OS-FLV-DISABLED:disabled").is_none());
         let brief = api.get(ANN, "2.55", "/flavors").await.expect(200);
-        let mut keys: Vec<_> = brief["flavors"][0].as_object().expect("an object").keys().collect();
+        let mut keys: Vec<_> =
+            brief["flavors"][0].as_object().expect("the value is an object").keys().collect();
         keys.sort();
         assert_eq!(keys, ["description", "id", "links", "name"]);
     }
@@ -115,7 +116,7 @@ async fn the_description_may_change_from_2_55_on() {
 }
 
 #[tokio::test]
-async fn private_flavors_are_for_those_who_were_given_them() {
+async fn private_flavors_are_visible_to_projects_with_access() {
     for api in apis().await {
         api.flavor("w", json!({"os-flavor-access:is_public": false})).await;
         let grant = json!({"addTenantAccess": {"tenant": "red"}});
@@ -159,7 +160,7 @@ async fn public_flavors_have_no_access_list() {
 }
 
 #[tokio::test]
-async fn extra_specs_come_and_go() {
+async fn create_update_and_delete_extra_specs() {
     for api in apis().await {
         api.flavor("w", json!({})).await;
         let path = "/flavors/w/os-extra_specs";

@@ -1,4 +1,4 @@
-//! Wrong input for flavors, each kind once.
+//! Invalid input for flavors, each kind once.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn with(more: Value) -> Value {
 }
 
 #[tokio::test]
-async fn bodies() {
+async fn invalid_bodies_are_refused() {
     for api in apis().await {
         for (more, field) in [
             (json!({"ram": 0}), "ram"),
@@ -61,7 +61,7 @@ async fn bodies() {
 }
 
 #[tokio::test]
-async fn taken_names_and_ids() {
+async fn names_and_ids_in_use_are_refused() {
     for api in apis().await {
         api.flavor("x", json!({})).await;
         let same_id = with(json!({"name": "y"}));
@@ -74,7 +74,7 @@ async fn taken_names_and_ids() {
 }
 
 #[tokio::test]
-async fn queries() {
+async fn invalid_queries_are_refused() {
     for api in apis().await {
         for (query, part) in [
             ("is_public=maybe", "Invalid is_public filter [maybe]"),
@@ -102,7 +102,7 @@ async fn queries() {
 }
 
 #[tokio::test]
-async fn extra_specs() {
+async fn invalid_extra_specs_are_refused() {
     for api in apis().await {
         api.flavor("x", json!({})).await;
         for specs in [

@@ -14,7 +14,7 @@ async fn two_hosts(api: &Api) {
 
 async fn compute_services(api: &Api, version: &str) -> Vec<Value> {
     let list = api.get(ADMIN, version, "/os-services?binary=nova-compute").await.expect(200);
-    list["services"].as_array().expect("a list").clone()
+    list["services"].as_array().expect("the answer has a list").clone()
 }
 
 #[tokio::test]
@@ -34,7 +34,7 @@ async fn services_are_listed_with_their_state() {
         let list = api.get(ADMIN, "2.69", "/os-services").await.expect(200);
         let binaries: Vec<_> = list["services"]
             .as_array()
-            .expect("a list")
+            .expect("the answer has a list")
             .iter()
             .filter_map(|service| service["binary"].as_str())
             .collect();
@@ -57,16 +57,19 @@ async fn services_are_listed_with_their_state() {
 }
 
 #[tokio::test]
-async fn an_operators_word_reaches_the_row_and_the_scheduler() {
+async fn service_updates_reach_the_row_and_the_scheduler() {
     for api in apis().await {
         two_hosts(&api).await;
-        let id = compute_services(&api, "2.69").await[0]["id"].as_str().expect("an id").to_owned();
+        let id = compute_services(&api, "2.69").await[0]["id"]
+            .as_str()
+            .expect("the answer has an id")
+            .to_owned();
         let path = format!("PUT /os-services/{id}");
         let body = json!({"status": "disabled", "disabled_reason": "test"});
         let put = api.admin("2.69", &path, body.clone()).await.expect(200);
         assert_eq!(put["service"]["status"], "disabled");
         assert_eq!(put["service"]["disabled_reason"], "test");
-        let host = api.compute.fleet.by_name("h1").expect("in the fleet");
+        let host = api.compute.fleet.by_name("h1").expect("the host is known");
         assert!(host.is_up(now_micros()) && !host.takes_servers(now_micros()));
         let put = api.admin("2.69", &path, json!({"forced_down": true})).await.expect(200);
         assert_eq!(
@@ -85,10 +88,13 @@ async fn an_operators_word_reaches_the_row_and_the_scheduler() {
 }
 
 #[tokio::test]
-async fn wrong_changes_of_services_are_refused() {
+async fn invalid_service_updates_are_refused() {
     for api in apis().await {
         two_hosts(&api).await;
-        let id = compute_services(&api, "2.69").await[0]["id"].as_str().expect("an id").to_owned();
+        let id = compute_services(&api, "2.69").await[0]["id"]
+            .as_str()
+            .expect("the answer has an id")
+            .to_owned();
         let path = format!("PUT /os-services/{id}");
         for (body, part) in [
             (json!({}), "No updates were requested"),
@@ -110,7 +116,7 @@ async fn wrong_changes_of_services_are_refused() {
             .await
             .refused(404, &format!("Service {nobody} could not be found."));
         let all = api.get(ADMIN, "2.53", "/os-services?binary=nova-scheduler").await.expect(200);
-        let id = all["services"][0]["id"].as_str().expect("an id");
+        let id = all["services"][0]["id"].as_str().expect("the answer has an id");
         api.admin("2.53", &format!("PUT /os-services/{id}"), body)
             .await
             .refused(400, "Updating a nova-scheduler service is not supported");
@@ -174,7 +180,8 @@ async fn hypervisors_are_listed_and_shown() {
                 "uptime": null,
             })
         );
-        let path = format!("/os-hypervisors/{}", first["id"].as_str().expect("an id"));
+        let path =
+            format!("/os-hypervisors/{}", first["id"].as_str().expect("the answer has an id"));
         let one = api.get(ADMIN, "2.88", &format!("{path}?with_servers=true")).await.expect(200);
         assert_eq!(one["hypervisor"]["servers"][0]["name"], "s");
         let old = api.get(ADMIN, "2.87", &path).await.expect(200)["hypervisor"].clone();
@@ -198,7 +205,7 @@ async fn hypervisors_are_paged_and_matched() {
     for api in apis().await {
         two_hosts(&api).await;
         let page = api.get(ADMIN, "2.53", "/os-hypervisors?limit=1").await.expect(200);
-        let id = page["hypervisors"][0]["id"].as_str().expect("an id").to_owned();
+        let id = page["hypervisors"][0]["id"].as_str().expect("the answer has an id").to_owned();
         assert!(
             page["hypervisors_links"][0]["href"].as_str().is_some_and(|href| href.contains(&id))
         );
@@ -244,7 +251,8 @@ async fn zones_are_available_while_a_host_in_them_is_enabled() {
             ]})
         );
         let detail = api.get(ADMIN, "2.1", "/os-availability-zone/detail").await.expect(200);
-        let zones = detail["availabilityZoneInfo"].as_array().expect("a list").clone();
+        let zones =
+            detail["availabilityZoneInfo"].as_array().expect("the answer has a list").clone();
         assert_eq!(
             (&zones[0]["zoneName"], &zones[1]["zoneName"]),
             (&json!("internal"), &json!("nova"))

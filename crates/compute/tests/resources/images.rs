@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::resources::kit::{ANN, Api, BOB, apis};
 
-/// An image of the project `red`, changed by `with`.
+/// An image of the project `red`, modified by `with`.
 async fn image(api: &Api, name: &str, with: impl FnOnce(&mut ImageRecord)) -> String {
     let mut image = ImageRecord::new(ImageId::new_v4(), "red".into(), now_micros());
     image.name = Some(name.into());
@@ -19,12 +19,12 @@ async fn image(api: &Api, name: &str, with: impl FnOnce(&mut ImageRecord)) -> St
 }
 
 fn names(body: &serde_json::Value) -> Vec<&str> {
-    let images = body["images"].as_array().expect("a list");
-    images.iter().map(|image| image["name"].as_str().expect("a name")).collect()
+    let images = body["images"].as_array().expect("the answer has a list");
+    images.iter().map(|image| image["name"].as_str().expect("the value has a name")).collect()
 }
 
 #[tokio::test]
-async fn images_are_listed_as_nova_lists_them() {
+async fn images_are_listed_like_nova() {
     for api in apis().await {
         let old = image(&api, "old", |image| image.visibility = Visibility::Public).await;
         let snapshot = image(&api, "snapshot", |image| {
@@ -44,9 +44,9 @@ async fn images_are_listed_as_nova_lists_them() {
         let brief = &list["images"][1];
         let links: Vec<&str> = brief["links"]
             .as_array()
-            .expect("links")
+            .expect("the image has links")
             .iter()
-            .map(|link| link["href"].as_str().expect("an address"))
+            .map(|link| link["href"].as_str().expect("the value has an address"))
             .collect();
         assert_eq!(
             links,
@@ -72,11 +72,13 @@ async fn images_are_listed_as_nova_lists_them() {
         }
         assert_eq!(shown["metadata"]["image_type"], "snapshot");
         assert_eq!(shown["server"]["id"], "7f0c8c4b-5a3e-4b77-9a3e-5b5c1d2e3f40");
-        let next = list["images_links"][0]["href"].as_str().expect("a next page");
-        let next = next.strip_prefix("http://cloud:1234/compute/v2.1").expect("of this service");
+        let next = list["images_links"][0]["href"].as_str().expect("the answer has a next page");
+        let next = next
+            .strip_prefix("http://cloud:1234/compute/v2.1")
+            .expect("the link belongs to this service");
         let list = api.get(ANN, "2.35", next).await.expect(200);
         assert_eq!((names(&list), &list["images"][0]["status"]), (vec!["old"], &json!("SAVING")));
-        assert_eq!(list["images_links"], json!(null), "nothing follows");
+        assert_eq!(list["images_links"], json!(null), "the last page has no next link");
         for (query, found) in [
             ("name=old", vec!["old"]),
             ("status=ACTIVE", vec!["snapshot"]),

@@ -1,8 +1,11 @@
-//! The service over each store, with hosts and servers as bare rows.
+//! The service on each store, with hosts and servers as plain rows.
 
-use kilonova_compute::app::usage::ProjectUsage;
-use kilonova_compute::db::counted;
-use kilonova_compute::{Compute, Error};
+use std::ops::Deref;
+use std::sync::Arc;
+
+use kilonova_compute_app::usage::ProjectUsage;
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::counted;
 use kilonova_ids::{HostId, ProviderId};
 use kilonova_image::Images;
 use kilonova_placement::World;
@@ -10,8 +13,6 @@ use kilonova_store::{Store, Tx, params};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::json;
-use std::ops::Deref;
-use std::sync::Arc;
 
 use crate::common::Client;
 pub use crate::common::{ADMIN, ANN, Answer, BOB};
@@ -35,7 +36,7 @@ impl Deref for Api {
 /// The service on each store.
 pub async fn apis() -> Vec<Api> {
     let mut apis = Vec::new();
-    let mut migrations = kilonova_compute::MIGRATIONS.to_vec();
+    let mut migrations = kilonova_compute_db::MIGRATIONS.to_vec();
     migrations.extend([
         kilonova_accelerator::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
@@ -44,9 +45,9 @@ pub async fn apis() -> Vec<Api> {
         kilonova_placement::MIGRATIONS,
     ]);
     for (_, store, guard) in kilonova_testkit::stores(&migrations).await {
-        let folder = tempfile::tempdir().expect("a folder");
-        let images = Images::open(store.clone(), folder.path()).await.expect("opens");
-        let compute = Compute::open(store.clone(), World::new()).await.expect("opens");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let images = Images::open(store.clone(), folder.path()).await.expect("the service opens");
+        let compute = Compute::open(store.clone(), World::new()).await.expect("the service opens");
         let compute = compute.with_images(images);
         let routes = kilonova_compute::routes(compute.clone());
         let router =
@@ -58,9 +59,9 @@ pub async fn apis() -> Vec<Api> {
 }
 
 impl Api {
-    /// A registered host, heard of at `seen`.
+    /// A registered host, last seen at `seen`.
     pub async fn host(&self, name: &str, seen: i64) -> i64 {
-        let new = kilonova_compute::db::hosts::NewHost {
+        let new = kilonova_compute_db::hosts::NewHost {
             id: HostId::new_v4(),
             host: name.into(),
             root_provider: ProviderId::new_v4(),
@@ -72,12 +73,12 @@ impl Api {
             disk_gb: 100,
         };
         self.store
-            .write(move |tx| kilonova_compute::db::hosts::register(tx, &new, seen))
+            .write(move |tx| kilonova_compute_db::hosts::register(tx, &new, seen))
             .await
-            .expect("registers")
+            .expect("the host registers")
     }
 
-    /// A server's row, as far as sums over servers look at it.
+    /// A server's row with the columns that quotas and usage read.
     pub async fn server(&self, project: &str, user: &str, host: &str, vcpus: i64, memory_mb: i64) {
         let (project, user, host) = (project.to_owned(), user.to_owned(), host.to_owned());
         self.store
@@ -87,11 +88,11 @@ impl Api {
                 insert_on(tx, &project, &user, Some(&host), vcpus, memory_mb)
             })
             .await
-            .expect("inserts");
+            .expect("the row is inserted");
     }
 }
 
-/// A server's row on no host, which somebody has counted.
+/// A server's row without a host, counted in the quota.
 pub fn insert(
     tx: &mut Tx<'_>,
     project: &str,

@@ -1,6 +1,6 @@
-//! Lists of servers: filters, order, pages, and those that are no more.
+//! Lists of servers: filters, sorting, paging and deleted servers.
 
-use kilonova_compute::db::servers;
+use kilonova_compute_db::servers;
 use kilonova_ids::ServerId;
 use kilonova_store::params;
 use serde_json::{Value, json};
@@ -60,14 +60,14 @@ async fn fill(api: &Api) {
                 )
             })
             .await
-            .expect("inserts");
+            .expect("the row is inserted");
     }
 }
 
 async fn names(api: &Api, token: &str, query: &str) -> Vec<String> {
     let list = api.get(token, "2.100", &format!("/servers{query}")).await.expect(200);
-    let name = |server: &Value| server["name"].as_str().expect("a name").to_owned();
-    list["servers"].as_array().expect("a list").iter().map(name).collect()
+    let name = |server: &Value| server["name"].as_str().expect("the value has a name").to_owned();
+    list["servers"].as_array().expect("the answer has a list").iter().map(name).collect()
 }
 
 async fn remove(api: &Api, name: &str) {
@@ -75,14 +75,14 @@ async fn remove(api: &Api, name: &str) {
     api.store
         .write(move |tx| {
             let row = tx.row("SELECT id FROM servers WHERE name = ?1", params![name.as_str()])?;
-            servers::delete(tx, row.expect("a server").id(0)?)
+            servers::delete(tx, row.expect("the server exists").id(0)?)
         })
         .await
-        .expect("deletes");
+        .expect("the row is deleted");
 }
 
 #[tokio::test]
-async fn each_filter_keeps_what_it_should() {
+async fn each_filter_selects_its_servers() {
     for api in apis().await {
         fill(&api).await;
         for (query, want) in [
@@ -121,7 +121,7 @@ async fn each_filter_keeps_what_it_should() {
 }
 
 #[tokio::test]
-async fn pages_follow_each_other_in_every_order() {
+async fn paging_in_every_order() {
     for api in apis().await {
         fill(&api).await;
         for (sort, want) in [
@@ -143,7 +143,11 @@ async fn pages_follow_each_other_in_every_order() {
                 let Some(server) = page["servers"][0]["name"].as_str() else { break };
                 seen.push(server.to_owned());
                 let Some(next) = page["servers_links"][0]["href"].as_str() else { break };
-                path = next.split_once("/v2.1").expect("a link").1.to_owned();
+                path = next
+                    .split_once("/v2.1")
+                    .expect("the answer has a link to the next page")
+                    .1
+                    .to_owned();
             }
             assert_eq!(seen, want, "{sort}");
         }
@@ -151,7 +155,7 @@ async fn pages_follow_each_other_in_every_order() {
 }
 
 #[tokio::test]
-async fn what_means_nothing_is_refused_by_name() {
+async fn unknown_values_are_refused() {
     for api in apis().await {
         for (query, part) in [
             ("?sort_key=colour", "sort_key"),
@@ -176,7 +180,7 @@ async fn what_means_nothing_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn deleted_servers_are_shown_to_who_asks_for_them() {
+async fn deleted_servers_are_listed_for_admins_on_request() {
     for api in apis().await {
         fill(&api).await;
         remove(&api, "web-2").await;
@@ -184,7 +188,11 @@ async fn deleted_servers_are_shown_to_who_asks_for_them() {
         let gone = "?all_tenants=1&deleted=True";
         assert_eq!(names(&api, ADMIN, gone).await, ["web-2"]);
         assert_eq!(names(&api, ADMIN, "?all_tenants=1&status=DELETED").await, ["web-2"]);
-        assert_eq!(names(&api, ANN, "?deleted=True").await.len(), 3, "not for users");
+        assert_eq!(
+            names(&api, ANN, "?deleted=True").await.len(),
+            3,
+            "users do not see deleted servers"
+        );
         let since = "?changes-since=2020-01-01T00:00:00Z";
         assert_eq!(names(&api, ANN, since).await, ["web-2"]);
         assert!(

@@ -9,6 +9,7 @@ mod keypairs;
 mod kit;
 mod lists;
 mod quotas;
+mod rows;
 mod server_groups;
 mod usage;
 mod versions;

@@ -1,9 +1,9 @@
 //! Limits and quotas.
 
-use kilonova_compute::Error;
-use kilonova_compute::app::usage::{self, ProjectUsage};
-use kilonova_compute::db::servers::{self, VmState};
-use kilonova_compute::db::{self, counted};
+use kilonova_compute_app::Error;
+use kilonova_compute_app::usage::{self, ProjectUsage};
+use kilonova_compute_db::counted;
+use kilonova_compute_db::servers::{self, PowerState, VmState};
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
 use kilonova_wire::Fault;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::resources::kit::{ADMIN, ANN, Api, apis, insert};
 
 #[tokio::test]
-async fn defaults_are_novas() {
+async fn defaults_match_nova() {
     for api in apis().await {
         let set = api.get(ANN, "2.57", "/os-quota-sets/red").await.expect(200);
         assert_eq!(
@@ -67,7 +67,7 @@ async fn limits_of_projects_and_users_override_each_other() {
 }
 
 #[tokio::test]
-async fn a_limit_below_what_is_used_has_to_be_forced() {
+async fn a_limit_below_the_usage_must_be_forced() {
     for api in apis().await {
         api.server("red", "ann", "h", 4, 512).await;
         let put = json!({"quota_set": {"cores": 3}});
@@ -86,7 +86,7 @@ async fn a_limit_below_what_is_used_has_to_be_forced() {
 }
 
 #[tokio::test]
-async fn wrong_limits_are_refused() {
+async fn invalid_limits_are_refused() {
     for api in apis().await {
         for (set, part) in [
             (json!({"cores": -2}), "cores"),
@@ -110,7 +110,7 @@ async fn wrong_limits_are_refused() {
 }
 
 #[tokio::test]
-async fn the_default_class_moves_everybody() {
+async fn the_default_class_applies_to_every_project() {
     for api in apis().await {
         let put = json!({"quota_class_set": {"cores": 7}});
         let path = "/os-quota-class-sets/default";
@@ -133,7 +133,7 @@ async fn the_default_class_moves_everybody() {
 }
 
 #[tokio::test]
-async fn limits_say_what_may_be_and_what_is_used() {
+async fn limits_show_maxima_and_usage() {
     for api in apis().await {
         api.server("red", "ann", "h", 4, 512).await;
         let limits = api.get(ANN, "2.57", "/limits?reserved=False").await.expect(200);
@@ -163,7 +163,7 @@ async fn check(api: &Api, instances: i64, cores: i64) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn boots_over_a_limit_are_refused_with_all_of_them() {
+async fn boots_over_several_limits_name_all_of_them() {
     for api in apis().await {
         api.server("red", "ann", "h", 18, 512).await;
         assert_eq!(check(&api, 1, 2).await, Ok(()));
@@ -177,17 +177,17 @@ async fn boots_over_a_limit_are_refused_with_all_of_them() {
              instances, cores"
         );
         api.store
-            .write(|tx| db::quotas::put(tx, "red", Some("ann"), "instances", 1))
+            .write(|tx| kilonova_compute_db::quotas::put(tx, "red", Some("ann"), "instances", 1))
             .await
-            .expect("sets");
+            .expect("the quota is set");
         assert!(check(&api, 1, 1).await.is_err_and(|why| why.contains("instances")));
     }
 }
 
-/// Whatever is done to servers, and whatever of it is undone, the count of a project is what its
-/// servers use.
+/// After any change of servers, committed or rolled back, the usage of a project equals that of its
+/// servers.
 #[tokio::test]
-async fn what_is_counted_is_what_servers_use() {
+async fn the_counted_usage_matches_the_servers() {
     for api in apis().await {
         for size in 1..=6 {
             api.server("red", "ann", "h", size, 64 * size).await;
@@ -201,7 +201,7 @@ async fn what_is_counted_is_what_servers_use() {
             }
             let (rule, sql) = counted::AUDIT;
             let wrong = api.store.read(move |tx| tx.rows(sql, params![])).await;
-            let wrong: Vec<_> = wrong.expect("a query");
+            let wrong: Vec<_> = wrong.expect("the query succeeds");
             assert!(wrong.is_empty(), "after step {step} it is not so that {rule}: {wrong:?}");
         }
         let uses = |sql: &'static str| api.store.read(move |tx| tx.row(sql, params![]));
@@ -209,58 +209,68 @@ async fn what_is_counted_is_what_servers_use() {
             "SELECT CAST(SUM(vcpus) AS BIGINT) FROM servers WHERE project_id = 'red' AND vm_state
              <> 'soft-delete'",
         );
-        let real = rows.await.expect("a query").and_then(|row| row.int_opt(0).expect("a number"));
+        let real = rows
+            .await
+            .expect("the query succeeds")
+            .and_then(|row| row.int_opt(0).expect("the value is a number"));
         let limits = api.get(ANN, "2.57", "/limits").await.expect(200);
         assert_eq!(limits["limits"]["absolute"]["totalCoresUsed"], real.unwrap_or(0));
     }
 }
 
-/// Something is done to one of the servers; every fifth time it comes to nothing.
+/// Changes one of the servers; every fifth change is rolled back.
 fn change(tx: &mut Tx<'_>, step: usize) -> Result<(), Error> {
     let ids = tx.rows("SELECT id FROM servers ORDER BY seq", params![])?;
     let Some(row) = ids.get((step * 7) % ids.len().max(1)) else { return Err(Error::Aged) };
-    let server = servers::find(tx, row.id(0)?)?.expect("it is there");
+    let server = servers::find(tx, row.id(0)?)?.expect("the server exists");
     let (id, now) = (server.id, 1);
     match (step * 13) % 8 {
-        0 | 1 => servers::set_state(tx, id, VmState::SoftDeleted, None, 4, now)?,
-        2 => servers::set_state(tx, id, VmState::Active, None, 1, now)?,
+        0 | 1 => servers::set_state(tx, id, VmState::SoftDeleted, None, PowerState::Shutdown, now)?,
+        2 => servers::set_state(tx, id, VmState::Active, None, PowerState::Running, now)?,
         3 => {
-            let fault =
-                db::servers::Fault { code: 500, message: "no".into(), created: now, details: None };
+            let fault = kilonova_compute_db::servers::Fault {
+                code: 500,
+                message: "no".into(),
+                created: now,
+                details: None,
+            };
             servers::set_error(tx, id, &fault, now)?;
         }
         4 | 5 => {
             let more = (step % 9) as i64;
-            let flavor =
-                db::servers::FlavorOf { vcpus: more, ram: 10 * more, ..server.spec.flavor.clone() };
+            let flavor = kilonova_compute_db::servers::FlavorOf {
+                vcpus: more,
+                ram: 10 * more,
+                ..server.spec.flavor.clone()
+            };
             servers::set_flavor(tx, &server, &flavor, now)?;
         }
         6 => usage::check(tx, "red", "ann", ProjectUsage::default())?,
         _ if ids.len() > 4 => {
             servers::delete(tx, id)?;
         }
-        _ => servers::set_built(tx, id, 1, now)?,
+        _ => servers::set_built(tx, id, PowerState::Running, now)?,
     }
     if step % 5 == 4 { Err(Error::Aged) } else { Ok(()) }
 }
 
-/// Many who take at once, and others who go meanwhile: never more than the limit, and no room lost.
+/// Concurrent boots and deletes never exceed the limit, and lose no room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn at_once_no_more_is_taken_than_there_is() {
+async fn concurrent_requests_never_exceed_the_limit() {
     for api in apis().await {
         for _ in 0..6 {
             api.server("red", "ann", "h", 1, 1).await;
         }
         let ids = api.store.read(|tx| tx.rows("SELECT id FROM servers ORDER BY seq", params![]));
-        let ids = ids.await.expect("a query");
+        let ids = ids.await.expect("the query succeeds");
         let mut tasks = Vec::new();
         for task in 0..12 {
             let store = api.store.clone();
-            let id: ServerId = ids[task / 3].id(0).expect("an id");
+            let id: ServerId = ids[task / 3].id(0).expect("the answer has an id");
             tasks.push(tokio::spawn(async move {
                 if task % 3 == 0 {
                     let gone = store.write(move |tx| servers::delete(tx, id));
-                    gone.await.expect("it goes");
+                    gone.await.expect("the server is deleted");
                     return 0;
                 }
                 let wanted = ProjectUsage { instances: 1, cores: 1, ram: 1 };
@@ -273,13 +283,18 @@ async fn at_once_no_more_is_taken_than_there_is() {
         }
         let mut taken = 0;
         for task in tasks {
-            taken += task.await.expect("ends");
+            taken += task.await.expect("the task does not panic");
         }
-        let used = api.store.read(|tx| counted::of_project(tx, "red")).await.expect("counted");
+        let used = api
+            .store
+            .read(|tx| counted::of_project(tx, "red"))
+            .await
+            .expect("the usage is counted");
         assert!((4..=8).contains(&taken), "{taken} were let in");
         assert_eq!(used.instances, 6 - 4 + taken);
         let (_, sql) = counted::AUDIT;
-        let wrong = api.store.read(move |tx| tx.rows(sql, params![])).await.expect("a query");
+        let wrong =
+            api.store.read(move |tx| tx.rows(sql, params![])).await.expect("the query succeeds");
         assert!(wrong.is_empty(), "{wrong:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! Server groups: what each microversion says, who sees which, and how many there may be.
+//! Server groups: the form of each microversion, visibility and quotas.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use kilonova_compute::app::server_groups::join;
+use kilonova_compute_app::server_groups::join;
 use kilonova_ids::ServerId;
 use kilonova_store::params;
 use serde_json::{Value, json};
@@ -16,17 +16,17 @@ async fn make(api: &Api, token: &str, name: &str, policy: &str) -> Answer {
 
 async fn made(api: &Api, token: &str, name: &str, policy: &str) -> String {
     let group = make(api, token, name, policy).await.expect(200);
-    group["server_group"]["id"].as_str().expect("an id").to_owned()
+    group["server_group"]["id"].as_str().expect("the answer has an id").to_owned()
 }
 
 async fn names(api: &Api, token: &str, query: &str) -> Vec<String> {
     let list = api.get(token, "2.64", &format!("/os-server-groups{query}")).await.expect(200);
-    let name = |group: &Value| group["name"].as_str().expect("a name").to_owned();
-    list["server_groups"].as_array().expect("a list").iter().map(name).collect()
+    let name = |group: &Value| group["name"].as_str().expect("the value has a name").to_owned();
+    list["server_groups"].as_array().expect("the answer has a list").iter().map(name).collect()
 }
 
 #[tokio::test]
-async fn each_version_shows_a_group_its_own_way() {
+async fn each_microversion_shows_its_form_of_a_group() {
     for api in apis().await {
         let id = made(&api, ANN, "g", "affinity").await;
         let at = async |version: &str| {
@@ -48,7 +48,7 @@ async fn each_version_shows_a_group_its_own_way() {
 }
 
 #[tokio::test]
-async fn a_group_is_its_projects_and_the_admins() {
+async fn a_group_is_visible_to_its_project_and_to_admins() {
     for api in apis().await {
         let id = made(&api, ANN, "g", "affinity").await;
         made(&api, BOB, "h", "anti-affinity").await;
@@ -76,14 +76,14 @@ async fn a_group_needs_a_project() {
             .header("x-auth-token", ADMIN)
             .header("openstack-system-scope", "all")
             .body(Body::from(body.to_string()))
-            .expect("a request");
+            .expect("the request is valid");
         let denied = "Policy doesn't allow os_compute_api:os-server-groups:create to be performed.";
         api.send(request).await.refused(403, denied);
     }
 }
 
 #[tokio::test]
-async fn there_are_as_many_groups_and_members_as_the_quota_says() {
+async fn the_quota_limits_groups_and_members() {
     for api in apis().await {
         let quota = json!({"quota_set": {"server_groups": 1, "server_group_members": 1}});
         api.admin("2.56", "PUT /os-quota-sets/red", quota).await.expect(200);
@@ -96,13 +96,14 @@ async fn there_are_as_many_groups_and_members_as_the_quota_says() {
         api.host("h1", 1).await;
         api.server("red", "ann", "h1", 1, 64).await;
         api.server("red", "ann", "h1", 1, 64).await;
-        let group = id.parse().expect("a uuid");
+        let group = id.parse().expect("the value is a UUID");
         let ids = api
             .store
             .read(|tx| tx.rows("SELECT id FROM servers ORDER BY seq", params![]))
             .await
-            .expect("reads");
-        let ids: Vec<ServerId> = ids.iter().map(|row| row.id(0).expect("an id")).collect();
+            .expect("the row is read");
+        let ids: Vec<ServerId> =
+            ids.iter().map(|row| row.id(0).expect("the answer has an id")).collect();
         for (server, fits) in [(ids[0], true), (ids[1], false)] {
             let joined = api.store.write(move |tx| join(tx, group, server, "red", "ann")).await;
             assert_eq!(joined.is_ok(), fits, "{joined:?}");
@@ -113,7 +114,7 @@ async fn there_are_as_many_groups_and_members_as_the_quota_says() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_in_a_request_is_named() {
+async fn invalid_requests_are_refused() {
     for api in apis().await {
         let post = async |version: &str, group: Value| {
             let body = json!({"server_group": group});

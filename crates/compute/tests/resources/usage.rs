@@ -1,6 +1,6 @@
-//! Accounts of what servers used, hosts that go, and what others tell Nova.
+//! Tenant usage, deletion of services, and external events.
 
-use kilonova_compute::db::servers;
+use kilonova_compute_db::servers;
 use kilonova_store::{Store, params};
 use serde_json::{Value, json};
 
@@ -9,15 +9,15 @@ use crate::resources::kit::{ADMIN, ANN, Api, BOB, apis};
 const HOUR: i64 = 3_600_000_000;
 const PATH: &str = "/os-simple-tenant-usage";
 
-/// A server of so many processors that ran from one hour after 1970 on, to another or still.
-async fn ran(api: &Api, project: &str, from: i64, to: Option<i64>) {
+/// A server that ran from an hour after 1970 until another, or still runs.
+async fn add_server_that_ran(api: &Api, project: &str, from: i64, to: Option<i64>) {
     api.server(project, "u", "h1", 2, 512).await;
     let spec =
         json!({"flavor": {"name": "small", "disk": 5, "ephemeral": 1, "swap": 1}}).to_string();
     api.store
         .write(move |tx| {
             let row = tx.row("SELECT id FROM servers ORDER BY seq DESC LIMIT 1", params![])?;
-            let id = row.expect("a server").id(0)?;
+            let id = row.expect("the server exists").id(0)?;
             tx.execute(
                 "UPDATE servers SET launched_at = ?2, spec = ?3 WHERE id = ?1",
                 params![id, from * HOUR, &spec],
@@ -28,34 +28,35 @@ async fn ran(api: &Api, project: &str, from: i64, to: Option<i64>) {
                 "UPDATE deleted_servers SET deleted_at = ?2 WHERE id = ?1",
                 params![id, to * HOUR],
             )?;
-            Ok::<_, kilonova_compute::Error>(())
+            Ok::<_, kilonova_compute_app::Error>(())
         })
         .await
-        .expect("is there");
+        .expect("the server exists");
 }
 
 async fn count(store: &Store, sql: &'static str) -> i64 {
-    let row = store.read(move |tx| tx.row(sql, params![])).await.expect("reads");
-    row.expect("a row").int(0).expect("a number")
+    let row = store.read(move |tx| tx.row(sql, params![])).await.expect("the row is read");
+    row.expect("the row exists").int(0).expect("the value is a number")
 }
 
 #[tokio::test]
-async fn hours_count_within_the_span_and_only_those_that_passed() {
+async fn usage_counts_elapsed_hours_within_the_span() {
     for api in apis().await {
         api.host("h1", 1).await;
-        ran(&api, "red", 1, Some(3)).await;
-        ran(&api, "red", 2, None).await;
-        ran(&api, "blue", 30, None).await;
+        add_server_that_ran(&api, "red", 1, Some(3)).await;
+        add_server_that_ran(&api, "red", 2, None).await;
+        add_server_that_ran(&api, "blue", 30, None).await;
         let span = "start=1970-01-01T00:00:00&end=1970-01-01T05:00:00.000000";
         let all = api.get(ADMIN, "2.39", &format!("{PATH}?{span}")).await.expect(200);
-        let usages = all["tenant_usages"].as_array().expect("a list");
+        let usages = all["tenant_usages"].as_array().expect("the answer has a list");
         assert_eq!(usages.len(), 1, "{all}");
         assert_eq!(usages[0]["total_hours"], 5.0);
         assert_eq!(usages[0]["total_vcpus_usage"], 10.0);
         assert_eq!(usages[0]["total_memory_mb_usage"], 5.0 * 512.0);
         assert_eq!(usages[0]["total_local_gb_usage"], 30.0);
         let one = api.get(ANN, "2.39", &format!("{PATH}/red?{span}")).await.expect(200);
-        let servers = one["tenant_usage"]["server_usages"].as_array().expect("a list").clone();
+        let servers =
+            one["tenant_usage"]["server_usages"].as_array().expect("the answer has a list").clone();
         let states: Vec<&Value> = servers.iter().map(|server| &server["state"]).collect();
         assert_eq!(states, ["terminated", "active"]);
         let none =
@@ -63,27 +64,36 @@ async fn hours_count_within_the_span_and_only_those_that_passed() {
         assert_eq!(none.expect(200), json!({"tenant_usage": {}}));
         let future = "start=2100-01-01T00:00:00&end=2100-01-02T00:00:00";
         let future = api.get(ADMIN, "2.39", &format!("{PATH}?{future}")).await.expect(200);
-        for usage in future["tenant_usages"].as_array().expect("a list") {
+        for usage in future["tenant_usages"].as_array().expect("the answer has a list") {
             assert_eq!(usage["total_hours"], 0.0, "{usage}");
         }
     }
 }
 
 #[tokio::test]
-async fn accounts_come_in_pages_and_to_those_who_may_see_them() {
+async fn usage_is_paged_and_restricted_by_policy() {
     for api in apis().await {
         api.host("h1", 1).await;
         for from in 1..4 {
-            ran(&api, "red", from, Some(from + 1)).await;
+            add_server_that_ran(&api, "red", from, Some(from + 1)).await;
         }
         let span = "start=1970-01-01T00:00:00&end=1970-01-02T00:00:00";
         let mut path = format!("{PATH}/red?{span}&limit=2");
         let mut sizes = Vec::new();
         loop {
             let page = api.get(ADMIN, "2.40", &path).await.expect(200);
-            sizes.push(page["tenant_usage"]["server_usages"].as_array().expect("a list").len());
+            sizes.push(
+                page["tenant_usage"]["server_usages"]
+                    .as_array()
+                    .expect("the answer has a list")
+                    .len(),
+            );
             let Some(next) = page["tenant_usage_links"][0]["href"].as_str() else { break };
-            path = next.split_once("/v2.1").expect("a link").1.to_owned();
+            path = next
+                .split_once("/v2.1")
+                .expect("the answer has a link to the next page")
+                .1
+                .to_owned();
         }
         assert_eq!(sizes, [2, 1]);
         api.get(ANN, "2.40", PATH).await.refused(403, "os-simple-tenant-usage:list");
@@ -95,30 +105,37 @@ async fn accounts_come_in_pages_and_to_those_who_may_see_them() {
 }
 
 #[tokio::test]
-async fn a_service_goes_with_its_host_when_nothing_is_on_it() {
+async fn deleting_a_service_removes_a_host_without_servers() {
     for api in apis().await {
         api.host("h1", 1).await;
         api.server("red", "u", "h1", 1, 64).await;
         let list = api.get(ADMIN, "2.53", "/os-services?host=h1").await.expect(200);
-        let delete =
-            format!("DELETE /os-services/{}", list["services"][0]["id"].as_str().expect("an id"));
+        let delete = format!(
+            "DELETE /os-services/{}",
+            list["services"][0]["id"].as_str().expect("the answer has an id")
+        );
         api.call(ANN, "2.53", &delete, None).await.refused(403, "os-services:delete");
         api.call(ADMIN, "2.53", &delete, None).await.refused(409, "hosting instances");
-        api.store.write(|tx| tx.execute("DELETE FROM servers", params![])).await.expect("deletes");
+        api.store
+            .write(|tx| tx.execute("DELETE FROM servers", params![]))
+            .await
+            .expect("the row is deleted");
         let gone = api.call(ADMIN, "2.53", &delete, None).await;
         assert_eq!(gone.status.as_u16(), 204, "{}", gone.body);
         assert_eq!(count(&api.store, "SELECT COUNT(*) FROM hosts").await, 0);
         api.call(ADMIN, "2.53", &delete, None).await.refused(404, "not found");
         let own = api.get(ADMIN, "2.53", "/os-services?binary=nova-conductor").await.expect(200);
-        let own =
-            format!("DELETE /os-services/{}", own["services"][0]["id"].as_str().expect("an id"));
+        let own = format!(
+            "DELETE /os-services/{}",
+            own["services"][0]["id"].as_str().expect("the answer has an id")
+        );
         api.call(ADMIN, "2.53", &own, None).await.refused(400, "nova-conductor");
         api.call(ADMIN, "2.53", "DELETE /os-services/x", None).await.refused(400, "x");
     }
 }
 
 #[tokio::test]
-async fn a_service_whose_node_lives_stays() {
+async fn a_service_with_a_live_agent_is_not_deleted() {
     for api in apis().await {
         api.host("h1", kilonova_wire::time::now_micros()).await;
         let list = api.get(ADMIN, "2.1", "/os-services?host=h1").await.expect(200);
@@ -128,14 +145,18 @@ async fn a_service_whose_node_lives_stays() {
 }
 
 #[tokio::test]
-async fn each_event_is_answered_by_itself() {
+async fn each_external_event_has_its_own_result() {
     for api in apis().await {
         api.host("h1", 1).await;
         api.server("red", "u", "h1", 1, 64).await;
         let list = api.get(ADMIN, "2.1", "/os-services").await.expect(200);
         assert!(list["services"].is_array());
         let row = api.store.read(|tx| tx.row("SELECT id FROM servers", params![])).await;
-        let id = row.expect("reads").expect("a row").string(0).expect("an id");
+        let id = row
+            .expect("the row is read")
+            .expect("the row exists")
+            .string(0)
+            .expect("the answer has an id");
         let unknown = "5ee90d0c-2b5e-4a3f-a1cc-9fb7e6a0d75b";
         let bound = "accelerator-request-bound";
         let events = json!({"events": [
@@ -148,7 +169,7 @@ async fn each_event_is_answered_by_itself() {
         let answer = api.call(ADMIN, "2.82", post, Some(events)).await.expect(207);
         let codes: Vec<&Value> = answer["events"]
             .as_array()
-            .expect("a list")
+            .expect("the answer has a list")
             .iter()
             .map(|event| &event["code"])
             .collect();

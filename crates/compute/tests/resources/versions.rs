@@ -1,4 +1,4 @@
-//! Version documents, negotiation, and what the layers put around every answer.
+//! Version documents, microversion negotiation, and the headers of every answer.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -10,7 +10,10 @@ use crate::resources::kit::{ADMIN, ANN, apis};
 async fn version_documents_need_no_token() {
     for api in apis().await {
         let request = |path: &str| {
-            Request::get(path).header("host", "cloud:1234").body(Body::empty()).expect("a request")
+            Request::get(path)
+                .header("host", "cloud:1234")
+                .body(Body::empty())
+                .expect("the request is valid")
         };
         let root = api.send(request("/")).await.expect(200);
         let both = [&root["versions"][0]["id"], &root["versions"][1]["id"]];
@@ -38,7 +41,7 @@ async fn version_documents_need_no_token() {
 }
 
 #[tokio::test]
-async fn the_old_path_answers_as_the_oldest_microversion() {
+async fn the_v2_path_answers_as_microversion_2_1() {
     for api in apis().await {
         let request = |token: Option<&str>, version: &str| {
             let request = Request::get("/v2/flavors/x?a=b").header("host", "cloud:1234");
@@ -47,7 +50,7 @@ async fn the_old_path_answers_as_the_oldest_microversion() {
                 Some(token) => request.header("x-auth-token", token),
                 None => request,
             };
-            request.body(Body::empty()).expect("a request")
+            request.body(Body::empty()).expect("the request is valid")
         };
         api.flavor("x", json!({})).await;
         let shown = api.send(request(Some(ANN), "2.61")).await.expect(200);
@@ -58,7 +61,7 @@ async fn the_old_path_answers_as_the_oldest_microversion() {
 }
 
 #[tokio::test]
-async fn answers_name_their_version_and_refusals_say_why() {
+async fn answers_name_their_microversion_and_refusals_their_reason() {
     for api in apis().await {
         let answer = api.get(ANN, "2.61", "/flavors").await;
         assert_eq!(answer.headers["openstack-api-version"], "compute 2.61");
@@ -81,7 +84,7 @@ async fn answers_name_their_version_and_refusals_say_why() {
 #[tokio::test]
 async fn statements_are_understood_by_both_databases() {
     for api in apis().await {
-        for list in kilonova_compute::statements() {
+        for list in kilonova_compute_db::statements() {
             assert_eq!(api.store.refused(list).await, Vec::<String>::new());
         }
     }
@@ -91,7 +94,7 @@ async fn statements_are_understood_by_both_databases() {
 async fn extensions_are_listed_and_shown() {
     for api in apis().await {
         let list = api.get(ANN, "2.1", "/extensions").await.expect(200);
-        let list = list["extensions"].as_array().expect("a list");
+        let list = list["extensions"].as_array().expect("the answer has a list");
         let named = |alias: &str| list.iter().filter(|one| one["alias"] == alias).count();
         assert_eq!(
             [named("os-server-groups"), named("os-migrations"), named("os-cells")],

@@ -1,4 +1,4 @@
-//! Boots that find a place: plain ones, and by both roads to an accelerator.
+//! Boots that succeed: without devices, and with accelerators by flavor resources and by profile.
 
 use serde_json::{Value, json};
 
@@ -6,141 +6,150 @@ use crate::kit::{Cloud, FPGA, GPU, GPUS, hosts};
 
 #[tokio::test]
 async fn a_server_gets_its_vgpu_and_gives_it_back() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("gpu1", &[GPU]), ("plain1", &[])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("plain1", &[])])).await {
         let id = up.boot(&cloud, "one", "vgpu").await;
-        let server = up.becomes(&id, "ACTIVE").await;
+        let server = up.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "gpu1");
         assert_eq!(server["OS-EXT-STS:power_state"], 1);
         assert!(server["OS-SRV-USG:launched_at"].is_string(), "{server}");
         assert_eq!((cloud.used("VGPU").await, cloud.used("VCPU").await), (1, 1));
         assert_eq!(cloud.files("gpu1", "mdevs").len(), 1);
-        cloud.sound(&up, "after the boot").await;
+        cloud.assert_consistent(&up, "after the boot").await;
         up.delete(&id).await;
-        up.goes(&id).await;
-        cloud.empty(&up, "after the delete").await;
+        up.wait_until_gone(&id).await;
+        cloud.assert_empty(&up, "after the delete").await;
     }
 }
 
 #[tokio::test]
 async fn a_plain_server_needs_no_device() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("plain1", &[])])).await {
-        let id = up.active(&cloud, "one", "plain").await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("plain1", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
         assert_eq!(cloud.column("SELECT uuid FROM arqs").await, Vec::<String>::new());
-        cloud.sound(&up, "plain").await;
+        cloud.assert_consistent(&up, "plain").await;
         up.delete(&id).await;
-        up.goes(&id).await;
-        cloud.empty(&up, "after the delete").await;
+        up.wait_until_gone(&id).await;
+        cloud.assert_empty(&up, "after the delete").await;
     }
 }
 
-/// What the domain of a server says.
-fn xml(cloud: &Cloud, host: &str, id: &str) -> String {
+/// The domain XML of a server.
+fn domain_xml(cloud: &Cloud, host: &str, id: &str) -> String {
     let path = cloud.nodes().join(host).join("domains").join(format!("{id}.xml"));
-    std::fs::read_to_string(path).expect("a domain")
+    std::fs::read_to_string(path).expect("the domain XML exists")
 }
 
 #[tokio::test]
 async fn a_profile_gives_an_fpga() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
         let id = up.boot(&cloud, "one", "fpga").await;
-        assert_eq!(up.becomes(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "fpga1");
+        assert_eq!(up.wait_for_status(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "fpga1");
         assert_eq!(cloud.used("FPGA").await, 1);
         let address = "SELECT h.address FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id
             WHERE a.profile_id IS NOT NULL";
         let address = cloud.column(address).await;
         assert_eq!(address.len(), 1);
-        assert!(xml(&cloud, "fpga1", &id).contains(&address[0]), "the guest has another device");
-        cloud.sound(&up, "fpga").await;
-        cloud.sweep(&up, "fpga").await;
+        assert!(
+            domain_xml(&cloud, "fpga1", &id).contains(&address[0]),
+            "the guest has another device"
+        );
+        cloud.assert_consistent(&up, "fpga").await;
+        cloud.teardown(&up, "fpga").await;
     }
 }
 
 #[tokio::test]
 async fn a_profile_gives_a_vgpu() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
         let id = up.boot(&cloud, "one", "profile").await;
-        assert_eq!(up.becomes(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "gpu1");
+        assert_eq!(up.wait_for_status(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "gpu1");
         let mdevs = cloud.files("gpu1", "mdevs");
         assert_eq!(mdevs.len(), 1);
-        assert!(xml(&cloud, "gpu1", &id).contains(&mdevs[0]), "the guest has another device");
-        cloud.sound(&up, "vgpu profile").await;
-        cloud.sweep(&up, "vgpu profile").await;
+        assert!(
+            domain_xml(&cloud, "gpu1", &id).contains(&mdevs[0]),
+            "the guest has another device"
+        );
+        cloud.assert_consistent(&up, "vgpu profile").await;
+        cloud.teardown(&up, "vgpu profile").await;
     }
 }
 
 #[tokio::test]
 async fn isolated_groups_get_two_gpus() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("gpu1", &[GPU])])).await {
-        up.active(&cloud, "one", "vgpu-pair").await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
+        up.active_server(&cloud, "one", "vgpu-pair").await;
         let used = "SELECT CAST(used AS TEXT) FROM inventories WHERE class = 'VGPU'";
         assert_eq!(cloud.column(used).await, ["1", "1"]);
-        cloud.sound(&up, "a pair").await;
-        cloud.sweep(&up, "a pair").await;
+        cloud.assert_consistent(&up, "a pair").await;
+        cloud.teardown(&up, "a pair").await;
     }
 }
 
 #[tokio::test]
 async fn one_group_of_four_fills_one_gpu() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("gpu1", &[GPU])])).await {
-        up.active(&cloud, "one", "vgpu4").await;
-        up.active(&cloud, "two", "vgpu4").await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
+        up.active_server(&cloud, "one", "vgpu4").await;
+        up.active_server(&cloud, "two", "vgpu4").await;
         let used = "SELECT CAST(used AS TEXT) FROM inventories WHERE class = 'VGPU'";
         assert_eq!(cloud.column(used).await, ["4", "4"]);
         assert_eq!(cloud.files("gpu1", "mdevs").len(), 8);
-        cloud.sound(&up, "full").await;
-        cloud.sweep(&up, "full").await;
+        cloud.assert_consistent(&up, "full").await;
+        cloud.teardown(&up, "full").await;
     }
 }
 
 #[tokio::test]
-async fn both_roads_meet() {
+async fn flavor_resources_and_profiles_give_devices() {
     let topology = hosts(&[("gpu1", &[GPU]), ("both1", &[GPU, FPGA]), ("fpga1", &[FPGA])]);
-    for (cloud, up) in Cloud::all_up(topology).await {
+    for (cloud, up) in Cloud::all_running(topology).await {
         let both = up.boot(&cloud, "both", "both").await;
-        assert_eq!(up.becomes(&both, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "both1");
-        let xml = xml(&cloud, "both1", &both);
-        assert!(xml.contains(&cloud.files("both1", "mdevs")[0]), "{xml}");
+        assert_eq!(up.wait_for_status(&both, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "both1");
+        let domain_xml = domain_xml(&cloud, "both1", &both);
+        assert!(domain_xml.contains(&cloud.files("both1", "mdevs")[0]), "{domain_xml}");
         for (name, flavor) in [("a", "vgpu"), ("b", "profile"), ("c", "fpga"), ("d", "plain")] {
-            up.active(&cloud, name, flavor).await;
+            up.active_server(&cloud, name, flavor).await;
         }
         assert_eq!((cloud.used("VGPU").await, cloud.used("FPGA").await), (3, 2));
-        cloud.sound(&up, "both roads").await;
-        cloud.sweep(&up, "both roads").await;
+        cloud.assert_consistent(&up, "flavor resources and profiles").await;
+        cloud.teardown(&up, "flavor resources and profiles").await;
     }
 }
 
 #[tokio::test]
 async fn a_profile_beside_the_same_class_in_the_flavor_gives_two() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("gpu1", &[GPU])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
         up.flavor("twice", json!({})).await;
         let specs = json!({"extra_specs": {
             "resources:VGPU": "1", "accel:device_profile": "vgpu",
         }});
         up.admin("2.61", "POST /flavors/twice/os-extra_specs", specs).await.expect(200);
         for n in 0..GPUS / 2 {
-            up.active(&cloud, &format!("n{n}"), "twice").await;
+            up.active_server(&cloud, &format!("n{n}"), "twice").await;
         }
         assert_eq!(cloud.used("VGPU").await, GPUS);
         let listed = "SELECT uuid FROM arqs WHERE profile_id IS NOT NULL";
         assert_eq!(cloud.column(listed).await.len() as i64, GPUS / 2);
-        cloud.sound(&up, "twice").await;
-        cloud.sweep(&up, "twice").await;
+        cloud.assert_consistent(&up, "deleted twice").await;
+        cloud.teardown(&up, "deleted twice").await;
     }
 }
 
 #[tokio::test]
-async fn a_restart_forgets_nothing() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
-        let ids = [up.active(&cloud, "one", "vgpu").await, up.active(&cloud, "two", "fpga").await];
+async fn servers_survive_a_restart() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
+        let ids = [
+            up.active_server(&cloud, "one", "vgpu").await,
+            up.active_server(&cloud, "two", "fpga").await,
+        ];
         let mdevs = cloud.files("gpu1", "mdevs");
         up.kill().await;
         let up = cloud.start().await;
-        up.hosts_are_there().await;
-        let servers: Vec<Value> = up.settle().await;
+        up.wait_for_hosts().await;
+        let servers: Vec<Value> = up.wait_all_idle().await;
         assert_eq!(servers.len(), ids.len());
         assert!(servers.iter().all(|server| server["status"] == "ACTIVE"));
         assert_eq!(cloud.files("gpu1", "mdevs"), mdevs);
-        cloud.sound(&up, "after the restart").await;
-        cloud.sweep(&up, "after the restart").await;
+        cloud.assert_consistent(&up, "after the restart").await;
+        cloud.teardown(&up, "after the restart").await;
     }
 }

@@ -1,4 +1,4 @@
-//! Epochs: who has been replaced must not change anything any more.
+//! Epochs fence agents: a replaced agent cannot change anything.
 
 use kilonova_ids::ServerId;
 use kilonova_node_api::{ControlPlane, Observation, Outcome, Refusal};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::kit::{Cloud, GPU, Up, hosts};
 
-/// Everything a node's report could change.
+/// All rows that an agent's report could change.
 async fn rows(cloud: &Cloud) -> Vec<String> {
     let mut all = Vec::new();
     for sql in [
@@ -25,23 +25,24 @@ async fn rows(cloud: &Cloud) -> Vec<String> {
 
 async fn generation(cloud: &Cloud, server: ServerId) -> i64 {
     let sql = "SELECT generation FROM documents WHERE server_id = ?1";
-    let row = cloud.store.read(move |tx| tx.row(sql, params![server])).await.expect("a query");
-    row.expect("a document").int(0).expect("a number")
+    let row =
+        cloud.store.read(move |tx| tx.row(sql, params![server])).await.expect("the query succeeds");
+    row.expect("the document exists").int(0).expect("the value is a number")
 }
 
 fn epoch(up: &Up, host: &str) -> i64 {
-    up.compute.fleet.by_name(host).expect("a host").epoch()
+    up.compute.fleet.by_name(host).expect("the host is known").epoch()
 }
 
 #[tokio::test]
 async fn a_report_of_an_old_session_changes_nothing() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let link = kilonova_compute::Link(up.compute.clone());
-        let id = up.active(&cloud, "one", "vgpu").await;
-        let server: ServerId = id.parse().expect("an id");
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let link = kilonova_compute_nodes::Link(up.compute.clone());
+        let id = up.active_server(&cloud, "one", "vgpu").await;
+        let server: ServerId = id.parse().expect("the id is a UUID");
         let old = epoch(&up, "a");
         up.restart_nodes(&cloud, async |_| ()).await;
-        up.hosts_are_there().await;
+        up.wait_for_hosts().await;
         assert!(epoch(&up, "a") > old);
         up.nodes.kill("a").await;
         for action in [json!({"os-stop": null}), json!({"forceDelete": null})] {
@@ -57,17 +58,17 @@ async fn a_report_of_an_old_session_changes_nothing() {
             assert_eq!(rows(&cloud).await, before);
         }
         up.start_node(&cloud, "a").await;
-        up.goes(&id).await;
-        cloud.empty(&up, "after the fence").await;
+        up.wait_until_gone(&id).await;
+        cloud.assert_empty(&up, "after the fence").await;
     }
 }
 
 #[tokio::test]
 async fn a_report_on_an_older_document_changes_nothing() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let link = kilonova_compute::Link(up.compute.clone());
-        let id = up.active(&cloud, "one", "vgpu").await;
-        let server: ServerId = id.parse().expect("an id");
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let link = kilonova_compute_nodes::Link(up.compute.clone());
+        let id = up.active_server(&cloud, "one", "vgpu").await;
+        let server: ServerId = id.parse().expect("the id is a UUID");
         let old = generation(&cloud, server).await;
         up.nodes.kill("a").await;
         up.delete(&id).await;
@@ -78,17 +79,17 @@ async fn a_report_on_an_older_document_changes_nothing() {
         }
         assert_eq!(rows(&cloud).await, before);
         up.start_node(&cloud, "a").await;
-        up.goes(&id).await;
-        cloud.empty(&up, "after the old report").await;
+        up.wait_until_gone(&id).await;
+        cloud.assert_empty(&up, "after the old report").await;
     }
 }
 
 #[tokio::test]
 async fn reports_on_what_is_unknown_change_nothing() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let link = kilonova_compute::Link(up.compute.clone());
-        let id = up.active(&cloud, "one", "vgpu").await;
-        let server: ServerId = id.parse().expect("an id");
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let link = kilonova_compute_nodes::Link(up.compute.clone());
+        let id = up.active_server(&cloud, "one", "vgpu").await;
+        let server: ServerId = id.parse().expect("the id is a UUID");
         let generation = generation(&cloud, server).await;
         let on = up.server(&id).await["OS-EXT-SRV-ATTR:host"].clone();
         let other = if on == "a" { "b" } else { "a" };
@@ -101,43 +102,43 @@ async fn reports_on_what_is_unknown_change_nothing() {
         let stranger = link.observed("stranger", 1, Vec::new()).await;
         assert_eq!(stranger, Err(Refusal::Fenced));
         assert_eq!(rows(&cloud).await, before);
-        cloud.sweep(&up, "the unknown").await;
+        cloud.teardown(&up, "unknown server").await;
     }
 }
 
 #[tokio::test]
 async fn a_second_process_for_a_host_stops_the_first() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let id = up.active(&cloud, "one", "vgpu").await;
-        let second = up.nodes.beside();
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = up.active_server(&cloud, "one", "vgpu").await;
+        let second = up.nodes.for_same_hosts();
         let mut first = std::mem::replace(&mut up.nodes, second);
         up.start_node(&cloud, "a").await;
         up.act(&id, json!({"os-stop": null})).await;
-        up.becomes(&id, "SHUTOFF").await;
-        let end = first.end_of("a").await;
+        up.wait_for_status(&id, "SHUTOFF").await;
+        let end = first.outcome_of("a").await;
         assert!(matches!(end, kilonova_node::Error::Fenced { .. }), "{end}");
-        cloud.sound(&up, "after the second").await;
-        cloud.sweep(&up, "after the second").await;
+        cloud.assert_consistent(&up, "second agent").await;
+        cloud.teardown(&up, "second agent").await;
     }
 }
 
 #[tokio::test]
 async fn a_node_that_was_away_catches_up() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let stays = up.active(&cloud, "stays", "vgpu").await;
-        let stops = up.active(&cloud, "stops", "vgpu").await;
-        let goes = up.active(&cloud, "goes", "vgpu").await;
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let stays = up.active_server(&cloud, "stays", "vgpu").await;
+        let stops = up.active_server(&cloud, "stops", "vgpu").await;
+        let goes = up.active_server(&cloud, "goes", "vgpu").await;
         up.nodes.kill("a").await;
         up.act(&stops, json!({"os-stop": null})).await;
         up.delete(&goes).await;
         let comes = up.boot(&cloud, "comes", "vgpu").await;
-        cloud.audit("away").await;
+        cloud.audit("the host is down").await;
         up.start_node(&cloud, "a").await;
-        up.goes(&goes).await;
-        up.becomes(&stops, "SHUTOFF").await;
-        up.becomes(&comes, "ACTIVE").await;
-        up.becomes(&stays, "ACTIVE").await;
-        cloud.sound(&up, "back").await;
-        cloud.sweep(&up, "back").await;
+        up.wait_until_gone(&goes).await;
+        up.wait_for_status(&stops, "SHUTOFF").await;
+        up.wait_for_status(&comes, "ACTIVE").await;
+        up.wait_for_status(&stays, "ACTIVE").await;
+        cloud.assert_consistent(&up, "the host is back").await;
+        cloud.teardown(&up, "the host is back").await;
     }
 }

@@ -1,15 +1,15 @@
-//! Rows of the journal as the flows wrote them before operations were typed: each is read and written
-//! back unchanged, on both stores. A row that no operation writes is refused.
+//! Journal rows as written before operations were typed: each is read and written back unchanged, on
+//! both stores. A row that no operation writes is an error.
 
-use kilonova_compute::attention::{self, Bounds};
-use kilonova_compute::flows::journal;
-use kilonova_compute::flows::operation::{Action, Operation, Step, Unreadable};
+use kilonova_compute_app::attention::{self, Bounds};
+use kilonova_compute_app::flows::journal;
+use kilonova_compute_app::flows::operation::{Action, Operation, Step, Unreadable};
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Error, Store, params};
 use regex::Regex;
 use serde_json::{Value, json};
 
-use super::moving::admin;
+use super::resize::admin;
 use crate::kit::{Cloud, GPU, hosts};
 
 /// `[kind, step, data]`, one row per line, recorded from the flows with simulated hosts.
@@ -18,8 +18,10 @@ const ROWS: &str = include_str!("golden/rows.jsonl");
 type Columns = (String, String, String);
 
 fn rows() -> Vec<Columns> {
-    let rows: Vec<Columns> =
-        ROWS.lines().map(|line| serde_json::from_str(line).expect("three columns")).collect();
+    let rows: Vec<Columns> = ROWS
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a row has three columns"))
+        .collect();
     assert!(rows.len() > 100, "{} rows", rows.len());
     rows
 }
@@ -60,7 +62,7 @@ async fn every_stored_row_is_read_and_written_back_unchanged() {
                     journal::advance(tx, &open, &open.state, 2)
                 })
                 .await
-                .unwrap_or_else(|error: kilonova_compute::Error| panic!("{row:?}: {error}"));
+                .unwrap_or_else(|error: kilonova_compute_app::Error| panic!("{row:?}: {error}"));
             assert_eq!(columns(&store, server).await, row, "{name}");
         }
     }
@@ -85,7 +87,7 @@ async fn a_row_that_no_operation_writes_is_an_error() {
     let data = |kind: &str, step: &str| {
         let row = rows().into_iter().find(|row| row.0 == kind && row.1 == step);
         let (_, _, data) = row.expect("the step is recorded");
-        serde_json::from_str::<Value>(&data).expect("JSON")
+        serde_json::from_str::<Value>(&data).expect("the text is JSON")
     };
     let with = |mut data: Value, field: &str, value: Value| {
         data[field] = value;
@@ -144,13 +146,14 @@ async fn the_error_names_the_operation_and_its_server() {
     }
 }
 
-/// A misspelt word in a statement would find nothing, and nobody would notice.
+/// A misspelt kind or step in a statement would match no row.
 #[test]
 fn statements_name_only_kinds_and_steps_that_exist() {
-    let step = Regex::new(r"\bstep (?:= |IN \()('[^)]*?')(?:\)| |$)").expect("a pattern");
-    let kind = Regex::new(r"\bo?\.?kind = '([^']*)'").expect("a pattern");
+    let step =
+        Regex::new(r"\bstep (?:= |IN \()('[^)]*?')(?:\)| |$)").expect("the pattern is valid");
+    let kind = Regex::new(r"\bo?\.?kind = '([^']*)'").expect("the pattern is valid");
     let (mut steps, mut kinds) = (0, 0);
-    for (name, sql) in kilonova_compute::statements().into_iter().flatten() {
+    for (name, sql) in kilonova_compute_db::statements().into_iter().flatten() {
         if !sql.contains("operations") {
             continue;
         }
@@ -171,18 +174,18 @@ fn statements_name_only_kinds_and_steps_that_exist() {
 
 #[tokio::test]
 async fn an_unreadable_operation_leaves_other_servers_alone() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let id = up.active(&cloud, "one", "plain").await;
-        let other = up.active(&cloud, "other", "plain").await;
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
+        let other = up.active_server(&cloud, "other", "plain").await;
         up.nodes.kill("a").await;
         admin(&up, "2.90", &id, json!({"pause": null})).await.expect(202);
         admin(&up, "2.90", &other, json!({"os-stop": null})).await.expect(202);
         cloud.execute("UPDATE operations SET step = 'sleep' WHERE kind = 'pause'").await;
         up.start_node(&cloud, "a").await;
-        up.becomes(&other, "SHUTOFF").await;
+        up.wait_for_status(&other, "SHUTOFF").await;
         assert_eq!(up.server(&id).await["status"], "ACTIVE", "its operation cannot be read");
         let bounds = Bounds { stuck: 0, ..Bounds::default() };
-        let notices = attention::look(&cloud.store, &bounds).await.expect("the notices");
+        let notices = attention::look(&cloud.store, &bounds).await.expect("the notices are read");
         let unreadable =
             |notice: &&attention::Notice| notice.what.contains("unknown step \"sleep\"");
         let notice = notices.iter().find(unreadable);
@@ -191,7 +194,7 @@ async fn an_unreadable_operation_leaves_other_servers_alone() {
         cloud.execute("UPDATE operations SET step = 'settle' WHERE kind = 'pause'").await;
         up.nodes.kill("a").await;
         up.start_node(&cloud, "a").await;
-        up.becomes(&id, "PAUSED").await;
-        cloud.sweep(&up, "readable again").await;
+        up.wait_for_status(&id, "PAUSED").await;
+        cloud.teardown(&up, "readable again").await;
     }
 }

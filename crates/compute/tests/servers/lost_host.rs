@@ -1,7 +1,7 @@
-//! Deletes of servers whose host is down: the server goes at once, and what it held there is given to
-//! nobody before the host is back and has dropped it.
+//! Deletes of servers whose host is down: the server is gone at once, and its devices are not claimed
+//! again before the host is back and has dropped the guest.
 
-use kilonova_compute::reconcile::nudge;
+use kilonova_compute_app::reconcile::nudge;
 use kilonova_node_api::Outcome;
 use kilonova_store::testing::CrashPlan;
 use kilonova_store::{Error, params};
@@ -18,16 +18,16 @@ async fn dirty(cloud: &Cloud) -> usize {
     cloud.column("SELECT uuid FROM attach_handles WHERE state = 'dirty'").await.len()
 }
 
-/// Units that devices cannot give out.
+/// Reserved units of the devices.
 async fn reserved(cloud: &Cloud) -> Vec<String> {
     let sql = "SELECT CAST(i.reserved AS TEXT) FROM inventories i
         JOIN deployables d ON d.provider_id = i.provider_id WHERE i.reserved > 0";
     cloud.column(sql).await
 }
 
-/// The server is gone, its room is free, and its devices are dirty.
-async fn is_gone(cloud: &Cloud, up: &Up, id: &str, devices: usize) {
-    assert!(up.server(id).await.is_null(), "the delete waits");
+/// Checks that the server is gone, its allocations are released, and its devices are dirty.
+async fn assert_deleted(cloud: &Cloud, up: &Up, id: &str, devices: usize) {
+    assert!(up.server(id).await.is_null(), "the delete does not wait for the host");
     for class in ["VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "FPGA"] {
         assert_eq!(cloud.used(class).await, 0, "{class}");
     }
@@ -37,37 +37,41 @@ async fn is_gone(cloud: &Cloud, up: &Up, id: &str, devices: usize) {
 }
 
 #[tokio::test]
-async fn the_server_goes_and_its_devices_follow_when_the_host_is_back() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU, FPGA])])).await {
+async fn a_delete_frees_the_devices_when_the_host_returns() {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU, FPGA])])).await {
         for (flavor, devices) in [
             ("vgpu", vec!["1"]),
             ("vgpu-pair", vec!["1", "1"]),
             ("both", vec!["1", "1"]),
             ("plain", vec![]),
         ] {
-            let id = up.active(&cloud, "one", flavor).await;
+            let id = up.active_server(&cloud, "one", flavor).await;
             up.nodes.kill("a").await;
             up.force_down("a", true).await;
             up.delete(&id).await;
-            is_gone(&cloud, &up, &id, devices.len()).await;
+            assert_deleted(&cloud, &up, &id, devices.len()).await;
             assert_eq!(reserved(&cloud).await, devices, "{flavor}");
-            assert_eq!(cloud.files("a", "running"), [id.as_str()], "nobody has told the host");
+            assert_eq!(
+                cloud.files("a", "running"),
+                [id.as_str()],
+                "the host has no new document yet"
+            );
             up.start_node(&cloud, "a").await;
-            up.hosts_have_dropped(&cloud).await;
-            cloud.empty(&up, flavor).await;
+            up.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&up, flavor).await;
             up.force_down("a", false).await;
         }
         for n in 0..GPUS {
-            up.active(&cloud, &format!("n{n}"), "vgpu").await;
+            up.active_server(&cloud, &format!("n{n}"), "vgpu").await;
         }
-        cloud.sound(&up, "all in use").await;
-        cloud.sweep(&up, "all in use").await;
+        cloud.assert_consistent(&up, "all in use").await;
+        cloud.teardown(&up, "all in use").await;
     }
 }
 
 #[tokio::test]
-async fn in_every_state() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+async fn delete_in_every_state() {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         for state in ["SHUTOFF", "BUILD", "stopping", "clearing"] {
             if matches!(state, "BUILD" | "clearing") {
                 up.nodes.kill("a").await;
@@ -75,12 +79,12 @@ async fn in_every_state() {
             let id = up.boot(&cloud, "one", "vgpu").await;
             match state {
                 "SHUTOFF" => {
-                    up.becomes(&id, "ACTIVE").await;
+                    up.wait_for_status(&id, "ACTIVE").await;
                     up.act(&id, json!({"os-stop": null})).await;
-                    up.becomes(&id, "SHUTOFF").await;
+                    up.wait_for_status(&id, "SHUTOFF").await;
                 }
                 "stopping" => {
-                    up.becomes(&id, "ACTIVE").await;
+                    up.wait_for_status(&id, "ACTIVE").await;
                     up.nodes.kill("a").await;
                     up.act(&id, json!({"os-stop": null})).await;
                 }
@@ -95,10 +99,10 @@ async fn in_every_state() {
             up.nodes.kill("a").await;
             up.force_down("a", true).await;
             up.delete(&id).await;
-            is_gone(&cloud, &up, &id, 1).await;
+            assert_deleted(&cloud, &up, &id, 1).await;
             up.start_node(&cloud, "a").await;
-            up.hosts_have_dropped(&cloud).await;
-            cloud.empty(&up, state).await;
+            up.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&up, state).await;
             up.force_down("a", false).await;
         }
     }
@@ -106,24 +110,24 @@ async fn in_every_state() {
 
 #[tokio::test]
 async fn a_host_that_is_silent_for_long_is_lost() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let id = up.active(&cloud, "one", "vgpu").await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = up.active_server(&cloud, "one", "vgpu").await;
         up.kill().await;
         execute(&cloud, "UPDATE hosts SET last_seen = last_seen - 61000000").await;
         let mut up = Up::new(&cloud, CrashPlan::default()).await;
         up.delete(&id).await;
-        is_gone(&cloud, &up, &id, 1).await;
+        assert_deleted(&cloud, &up, &id, 1).await;
         up.start_node(&cloud, "a").await;
-        up.hosts_have_dropped(&cloud).await;
-        cloud.empty(&up, "back").await;
+        up.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_empty(&up, "the host is back").await;
     }
 }
 
-/// The database is told of what was heard of a host only now and then.
+/// The time at which a host was last seen is written to the database only now and then.
 #[tokio::test]
-async fn lists_and_evacuations_agree_on_who_is_up() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_on(&cloud, "a", "vgpu").await;
+async fn lists_and_evacuations_agree_on_which_hosts_are_up() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active_server_on(&cloud, "a", "vgpu").await;
         execute(&cloud, "UPDATE hosts SET last_seen = last_seen - 61000000").await;
         for (path, list) in [
             ("GET /os-services?binary=nova-compute", "services"),
@@ -138,40 +142,40 @@ async fn lists_and_evacuations_agree_on_who_is_up() {
         let path = format!("POST /servers/{id}/action");
         let answer = up.call("admin", "2.90", &path, body).await;
         answer.refused(400, "Compute service of a is still in use.");
-        cloud.sweep(&up, "both are up").await;
+        cloud.teardown(&up, "both are up").await;
     }
 }
 
 #[tokio::test]
-async fn a_delete_that_waits_ends_when_the_host_is_lost() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
+async fn a_pending_delete_ends_when_the_host_is_lost() {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         for by_itself in [false, true] {
-            let id = up.active(&cloud, "one", "vgpu").await;
+            let id = up.active_server(&cloud, "one", "vgpu").await;
             up.nodes.kill("a").await;
             up.delete(&id).await;
-            nudge::run(up.compute.clone()).await.expect("runs");
+            nudge::run(up.compute.clone()).await.expect("the periodic task succeeds");
             assert_eq!(up.server(&id).await["OS-EXT-STS:task_state"], "deleting");
             up.force_down("a", true).await;
             if by_itself {
                 execute(&cloud, "UPDATE operations SET updated_at = 0").await;
-                nudge::run(up.compute.clone()).await.expect("runs");
+                nudge::run(up.compute.clone()).await.expect("the periodic task succeeds");
             } else {
                 up.delete(&id).await;
             }
-            is_gone(&cloud, &up, &id, 1).await;
+            assert_deleted(&cloud, &up, &id, 1).await;
             up.start_node(&cloud, "a").await;
-            up.hosts_have_dropped(&cloud).await;
-            cloud.empty(&up, "dropped").await;
+            up.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&up, "dropped").await;
             up.force_down("a", false).await;
         }
     }
 }
 
-/// The host is back and takes servers, but cannot drop the guest that was deleted without it.
+/// The host is back and accepts servers, but fails to drop the guest deleted in its absence.
 #[tokio::test]
-async fn what_is_dirty_is_given_to_nobody() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let id = up.active(&cloud, "stuck", "vgpu").await;
+async fn dirty_devices_are_not_claimed() {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = up.active_server(&cloud, "stuck", "vgpu").await;
         let mdev = cloud.files("a", "mdevs");
         up.force_down("a", true).await;
         up.nodes.kill("a").await;
@@ -179,28 +183,28 @@ async fn what_is_dirty_is_given_to_nobody() {
         up.restart_failing(&cloud, "a", &[("destroy", None)]).await;
         up.force_down("a", false).await;
         for n in 0..GPUS - 1 {
-            up.active(&cloud, &format!("n{n}"), "vgpu").await;
+            up.active_server(&cloud, &format!("n{n}"), "vgpu").await;
         }
         let more = up.boot(&cloud, "one too many", "vgpu").await;
-        let server = up.becomes(&more, "ERROR").await;
+        let server = up.wait_for_status(&more, "ERROR").await;
         assert!(fault(&server).starts_with("No valid host was found."), "{server}");
         assert_eq!((dirty(&cloud).await, reserved(&cloud).await), (1, vec!["1".to_owned()]));
-        assert!(cloud.files("a", "mdevs").contains(&mdev[0]), "the old guest still has its own");
-        cloud.audit("one is dirty").await;
+        assert!(cloud.files("a", "mdevs").contains(&mdev[0]), "the old guest still has its mdev");
+        cloud.audit("one handle is dirty").await;
         up.nodes.kill("a").await;
         up.start_node(&cloud, "a").await;
-        up.hosts_have_dropped(&cloud).await;
-        up.active(&cloud, "in its place", "vgpu").await;
+        up.wait_for_host_cleanup(&cloud).await;
+        up.active_server(&cloud, "in its place", "vgpu").await;
         assert_eq!(dirty(&cloud).await, 0);
-        cloud.sound(&up, "dropped").await;
-        cloud.sweep(&up, "dropped").await;
+        cloud.assert_consistent(&up, "dropped").await;
+        cloud.teardown(&up, "dropped").await;
     }
 }
 
 #[tokio::test]
-async fn the_action_says_how_it_went() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[GPU])])).await {
-        let id = up.active(&cloud, "one", "vgpu").await;
+async fn the_delete_action_records_its_result() {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = up.active_server(&cloud, "one", "vgpu").await;
         up.nodes.kill("a").await;
         up.force_down("a", true).await;
         up.delete(&id).await;

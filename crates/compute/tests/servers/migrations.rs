@@ -1,37 +1,37 @@
-//! The list of migrations: what it holds, at which version, and how it is narrowed.
+//! The list of migrations: its keys by microversion, its filters and its pages.
 
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Cloud, GPU, Up, hosts};
-use crate::servers::moving::{admin, confirmed};
+use crate::servers::resize::{admin, confirm_resize};
 
 async fn list(up: &Up, version: &str, query: &str) -> Vec<Value> {
     let answer = up.get(ADMIN, version, &format!("/os-migrations{query}")).await.expect(200);
-    answer["migrations"].as_array().expect("a list").clone()
+    answer["migrations"].as_array().expect("the answer has a list").clone()
 }
 
 #[tokio::test]
-async fn of_every_kind() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_on(&cloud, "a", "vgpu").await;
+async fn every_kind_of_migration_is_listed() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active_server_on(&cloud, "a", "vgpu").await;
         admin(&up, "2.90", &id, json!({"migrate": null})).await.expect(202);
-        up.becomes(&id, "VERIFY_RESIZE").await;
+        up.wait_for_status(&id, "VERIFY_RESIZE").await;
         admin(&up, "2.90", &id, json!({"revertResize": null})).await.expect(202);
-        up.becomes(&id, "ACTIVE").await;
+        up.wait_for_status(&id, "ACTIVE").await;
         let live = json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}});
         admin(&up, "2.90", &id, live).await.expect(202);
-        up.becomes(&id, "ACTIVE").await;
-        up.hosts_have_dropped(&cloud).await;
+        up.wait_for_status(&id, "ACTIVE").await;
+        up.wait_for_host_cleanup(&cloud).await;
         admin(&up, "2.90", &id, json!({"resize": {"flavorRef": "vgpu4"}})).await.expect(202);
-        up.becomes(&id, "VERIFY_RESIZE").await;
+        up.wait_for_status(&id, "VERIFY_RESIZE").await;
         admin(&up, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
-        up.becomes(&id, "ACTIVE").await;
-        up.hosts_have_dropped(&cloud).await;
+        up.wait_for_status(&id, "ACTIVE").await;
+        up.wait_for_host_cleanup(&cloud).await;
         let all = list(&up, "2.80", "").await;
         let said: Vec<_> = all
             .iter()
             .map(|one| {
-                let text = |key: &str| one[key].as_str().expect("a text").to_owned();
+                let text = |key: &str| one[key].as_str().expect("the value is a string").to_owned();
                 [
                     text("migration_type"),
                     text("status"),
@@ -50,7 +50,7 @@ async fn of_every_kind() {
         );
         assert_ne!(all[0]["old_instance_type_id"], all[0]["new_instance_type_id"]);
         assert_eq!(all[1]["old_instance_type_id"], all[1]["new_instance_type_id"]);
-        let keys = |one: &Value| one.as_object().expect("an object").len();
+        let keys = |one: &Value| one.as_object().expect("the value is an object").len();
         assert_eq!(keys(&list(&up, "2.1", "").await[0]), 12);
         assert_eq!(list(&up, "2.58", "").await[0]["migration_type"], "migration", "oldest first");
         assert_eq!(keys(&list(&up, "2.23", "").await[0]), 13);
@@ -71,8 +71,10 @@ async fn of_every_kind() {
             assert_eq!(list(&up, "2.80", &query).await.len(), count, "{query}");
         }
         let page = up.get(ADMIN, "2.80", "/os-migrations?limit=2").await.expect(200);
-        let next = page["migrations_links"][0]["href"].as_str().expect("a link");
-        let (_, query) = next.split_once("/os-migrations").expect("a query");
+        let next = page["migrations_links"][0]["href"]
+            .as_str()
+            .expect("the answer has a link to the next page");
+        let (_, query) = next.split_once("/os-migrations").expect("the query succeeds");
         let last = list(&up, "2.80", query).await;
         assert_eq!((last.len(), &last[0]["status"]), (1, &json!("reverted")));
         for (version, query) in [
@@ -92,30 +94,30 @@ async fn of_every_kind() {
         up.get(ADMIN, "2.80", &one).await.refused(404, "is not live-migration.");
         let none = format!("/servers/{id}/migrations/999");
         up.get(ADMIN, "2.80", &none).await.refused(404, "is not found for server");
-        cloud.sweep(&up, "moved about").await;
-        assert_eq!(list(&up, "2.80", "").await.len(), 3, "they outlive their server");
+        cloud.teardown(&up, "migrated").await;
+        assert_eq!(list(&up, "2.80", "").await.len(), 3, "migrations outlive their server");
     }
 }
 
 #[tokio::test]
-async fn a_confirmed_one_can_move_again_at_once() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_on(&cloud, "a", "vgpu").await;
+async fn a_confirmed_server_can_migrate_again_at_once() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = up.active_server_on(&cloud, "a", "vgpu").await;
         for _ in 0..2 {
             admin(&up, "2.90", &id, json!({"migrate": null})).await.expect(202);
-            up.becomes(&id, "VERIFY_RESIZE").await;
+            up.wait_for_status(&id, "VERIFY_RESIZE").await;
             let done = admin(&up, "2.90", &id, json!({"confirmResize": null})).await;
             done.expect(204);
-            up.hosts_have_dropped(&cloud).await;
+            up.wait_for_host_cleanup(&cloud).await;
         }
-        let server = up.becomes(&id, "ACTIVE").await;
+        let server = up.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
-        cloud.sound(&up, "there and back").await;
-        cloud.sweep(&up, "there and back").await;
-        let mine = up.active(&cloud, "mine", "vgpu").await;
+        cloud.assert_consistent(&up, "migrated twice").await;
+        cloud.teardown(&up, "migrated twice").await;
+        let mine = up.active_server(&cloud, "mine", "vgpu").await;
         admin(&up, "2.90", &mine, json!({"migrate": null})).await.expect(202);
-        up.becomes(&mine, "VERIFY_RESIZE").await;
-        confirmed(&up, &cloud, &mine).await;
-        cloud.sweep(&up, "mine").await;
+        up.wait_for_status(&mine, "VERIFY_RESIZE").await;
+        confirm_resize(&up, &cloud, &mine).await;
+        cloud.teardown(&up, "own").await;
     }
 }

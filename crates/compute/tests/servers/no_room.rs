@@ -1,8 +1,8 @@
-//! Boots that find no room in a large cloud: what their diagnosis costs, and that nobody waits for it.
+//! Boots without room in a large cloud: the cost of the diagnosis is bounded, and it blocks nobody.
 
 use std::time::{Duration, Instant};
 
-use kilonova_compute::Compute;
+use kilonova_compute_app::Compute;
 use kilonova_store::Store;
 use kilonova_store::testing::Meter;
 use serde_json::json;
@@ -17,19 +17,19 @@ card = [{ card = "m10x16", addresses = ["0000:04:00.0", "0000:05:00.0", "0000:06
 devices = { enabled_mdev_types = ["nvidia-35"] }
 "#;
 /// Hosts with an agent.
-const REAL: usize = 4;
+const HOSTS_WITH_AGENT: usize = 4;
 /// Copies of them in the device ledger.
 const COPIES: i64 = 74;
 /// Servers that take a card each.
 const SERVERS: usize = 30;
 
-/// SQLite's instructions that the diagnosis may take in a read. Joining the handles in use with the
-/// free ones takes two hundred million.
-const MOST_READ: u64 = 500_000;
-/// Those that a boot which finds no room may take in write transactions.
-const MOST_WRITE: u64 = 20_000;
+/// The SQLite steps that the diagnosis may take in a read. Joining the handles in use with the free
+/// ones takes two hundred million.
+const MAX_READ_STEPS: u64 = 500_000;
+/// The SQLite steps that a boot without room may take in write transactions.
+const MAX_WRITE_STEPS: u64 = 20_000;
 
-/// More hosts of the same kind, known to the device ledger only.
+/// Further hosts of the same kind, known to the device ledger only.
 async fn copy_hosts(store: &Store) {
     let numbers = format!(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {COPIES})"
@@ -61,35 +61,38 @@ async fn copy_hosts(store: &Store) {
     ];
     for sql in statements {
         let sql: &'static str = sql.leak();
-        store.write(move |tx| tx.execute(sql, &[])).await.expect("copied");
+        store.write(move |tx| tx.execute(sql, &[])).await.expect("the hosts are copied");
     }
 }
 
-/// The flavor's boot fails, within the limits, and says so.
-async fn refused(cloud: &Cloud, up: &Up, meter: &Meter, what: &str) -> String {
+/// Checks that a boot of the flavor fails within the limits; returns its fault.
+async fn assert_refused_within_limits(cloud: &Cloud, up: &Up, meter: &Meter, what: &str) -> String {
     let counted =
         Compute { store: up.compute.store.with_meter(meter.clone()), ..up.compute.clone() };
     let counted = client(counted);
     meter.take_work();
-    let wish = up.wish(cloud, "17", "vgpu17x");
-    let made = counted.call(crate::kit::ANN, "2.90", "POST /servers", Some(wish)).await.expect(202);
+    let boot_request = up.boot_request(cloud, "17", "vgpu17x");
+    let made = counted
+        .call(crate::kit::ANN, "2.90", "POST /servers", Some(boot_request))
+        .await
+        .expect(202);
     let (read, written) = meter.take_work();
-    assert!(read < MOST_READ, "{what}: {read} instructions in reads");
-    assert!(written < MOST_WRITE, "{what}: {written} instructions in writes");
-    let id = made["server"]["id"].as_str().expect("an id");
-    let server = up.becomes(id, "ERROR").await;
-    let said = fault(&server).to_owned();
-    assert!(said.starts_with("No valid host was found. "), "{what}: {said}");
-    said
+    assert!(read < MAX_READ_STEPS, "{what}: {read} instructions in reads");
+    assert!(written < MAX_WRITE_STEPS, "{what}: {written} instructions in writes");
+    let id = made["server"]["id"].as_str().expect("the answer has an id");
+    let server = up.wait_for_status(id, "ERROR").await;
+    let message = fault(&server).to_owned();
+    assert!(message.starts_with("No valid host was found. "), "{what}: {message}");
+    message
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_boot_that_finds_no_room_holds_up_nobody() {
-    let names: Vec<String> = (0..REAL).map(|n| format!("h{n}")).collect();
+async fn diagnosing_a_boot_without_room_is_cheap() {
+    let names: Vec<String> = (0..HOSTS_WITH_AGENT).map(|n| format!("h{n}")).collect();
     let entries: Vec<(&str, &[&str])> =
         names.iter().map(|name| (name.as_str(), [EIGHT_CARDS].as_slice())).collect();
-    for (cloud, up) in Cloud::all_up(hosts(&entries)).await {
-        up.lift_quota().await;
+    for (cloud, up) in Cloud::all_running(hosts(&entries)).await {
+        up.remove_quota_limits().await;
         for count in [1, 16, 17] {
             up.flavor(&format!("vgpu{count}x"), json!({})).await;
             let specs = json!({"extra_specs": {"resources:VGPU": count.to_string()}});
@@ -97,28 +100,32 @@ async fn a_boot_that_finds_no_room_holds_up_nobody() {
             up.admin("2.61", &path, specs).await.expect(200);
         }
         for n in 0..SERVERS {
-            up.active(&cloud, &format!("n{n}"), "vgpu16x").await;
+            up.active_server(&cloud, &format!("n{n}"), "vgpu16x").await;
         }
-        cloud.sound(&up, "30 servers").await;
+        cloud.assert_consistent(&up, "30 servers").await;
         copy_hosts(&cloud.store).await;
         let meter = Meter::counting();
-        refused(&cloud, &up, &meter, "cards of one kind of handle").await;
+        assert_refused_within_limits(&cloud, &up, &meter, "cards of one kind of handle").await;
 
-        // Every card becomes one whose handles exclude each other, and one of its handles is taken.
+        // Every card becomes a mixed card with one handle in use.
         let mixed = "UPDATE devices SET mixed = 1";
-        cloud.store.write(move |tx| tx.execute(mixed, &[])).await.expect("mixed");
+        cloud
+            .store
+            .write(move |tx| tx.execute(mixed, &[]))
+            .await
+            .expect("the handles become mixed");
         let whole = "UPDATE attach_handles SET state = 'failed', attach_type = 'PCI' WHERE id IN
             (SELECT MIN(id) FROM attach_handles WHERE state = 'free' GROUP BY deployable_id)";
-        cloud.store.write(move |tx| tx.execute(whole, &[])).await.expect("taken");
-        let said = refused(&cloud, &up, &meter, "mixed cards").await;
-        assert!(said.ends_with(" The same goes for more cards."), "{said}");
+        cloud.store.write(move |tx| tx.execute(whole, &[])).await.expect("the handles are claimed");
+        let message = assert_refused_within_limits(&cloud, &up, &meter, "mixed cards").await;
+        assert!(message.ends_with(" The same goes for more cards."), "{message}");
 
         let begun = Instant::now();
-        let wish = |flavor: &str| up.wish(&cloud, "one", flavor);
+        let boot_request = |flavor: &str| up.boot_request(&cloud, "one", flavor);
         let (none, one) = tokio::join!(
-            up.call(crate::kit::ANN, "2.90", "POST /servers", Some(wish("vgpu17x"))),
+            up.call(crate::kit::ANN, "2.90", "POST /servers", Some(boot_request("vgpu17x"))),
             async {
-                let made = up.call(BOB, "2.90", "POST /servers", Some(wish("plain"))).await;
+                let made = up.call(BOB, "2.90", "POST /servers", Some(boot_request("plain"))).await;
                 (made, begun.elapsed())
             }
         );

@@ -1,4 +1,4 @@
-//! An operator's own rules, where a rule decides over a part of a request or of an answer.
+//! Policy rules that decide over a part of a request or of an answer.
 
 use kilonova_access::Enforcer;
 use kilonova_policy::{Defaults, Policy, Rule};
@@ -10,28 +10,28 @@ use crate::kit::{ANN, Client, Cloud, Up, client, hosts};
 
 /// A service's table of rules with these lines of a policy file.
 fn enforcer(rules: &'static [Rule], dialect: Dialect, text: &str) -> Enforcer {
-    let own = kilonova_policy::read(text).expect("rules");
-    let policy = Policy::build(rules, &own, Defaults::default()).expect("a policy");
+    let own = kilonova_policy::read(text).expect("the policy file is valid");
+    let policy = Policy::build(rules, &own, Defaults::default()).expect("the policy is valid");
     Enforcer::new(policy.into(), dialect)
 }
 
-/// The same services with rules of the operator's over compute.
-fn ruled(up: &Up, text: &str) -> Client {
-    let rules = enforcer(kilonova_compute::RULES, Dialect::Compute, text);
+/// The same services with these policy rules for compute.
+fn with_policy(up: &Up, text: &str) -> Client {
+    let rules = enforcer(kilonova_compute_app::RULES, Dialect::Compute, text);
     client(up.compute.clone().with_policy(rules))
 }
 
-fn on(cloud: &Cloud, up: &Up, flavor: &str, networks: Value) -> Value {
-    let mut wish = up.wish(cloud, "one", flavor);
-    wish["server"]["networks"] = networks;
-    wish
+fn request_on_networks(cloud: &Cloud, up: &Up, flavor: &str, networks: Value) -> Value {
+    let mut boot_request = up.boot_request(cloud, "one", flavor);
+    boot_request["server"]["networks"] = networks;
+    boot_request
 }
 
-/// A network that leads outside; shared with all projects or not.
+/// An external network, shared with all projects or not.
 async fn external(up: &Up, name: &str, shared: bool, cidr: &str) -> String {
     let body = json!({"network": {"name": name, "router:external": true, "shared": shared}});
     let net = up.neutron("admin", "POST /networks", Some(body)).await.expect(201);
-    let id = net["network"]["id"].as_str().expect("an id").to_owned();
+    let id = net["network"]["id"].as_str().expect("the answer has an id").to_owned();
     let body = json!({"subnet": {"network_id": id, "cidr": cidr, "ip_version": 4}});
     up.neutron("admin", "POST /subnets", Some(body)).await.expect(201);
     id
@@ -39,53 +39,53 @@ async fn external(up: &Up, name: &str, shared: bool, cidr: &str) -> String {
 
 #[tokio::test]
 async fn a_rule_lets_servers_onto_external_networks() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let net = external(&up, "outside", false, "192.0.2.0/24").await;
-        let wish = on(&cloud, &up, "plain", json!([{"uuid": net}]));
+        let boot_request = request_on_networks(&cloud, &up, "plain", json!([{"uuid": net}]));
         let words = "It is not allowed to create an interface on external network";
         let boot = "POST /servers";
-        up.call(ANN, "2.90", boot, Some(wish.clone())).await.refused(403, words);
-        let id = up.active(&cloud, "two", "plain").await;
+        up.call(ANN, "2.90", boot, Some(boot_request.clone())).await.refused(403, words);
+        let id = up.active_server(&cloud, "two", "plain").await;
         let attach = format!("POST /servers/{id}/os-interface");
         let line = json!({"interfaceAttachment": {"net_id": net}});
         up.call(ANN, "2.90", &attach, Some(line.clone())).await.refused(403, words);
 
-        let members = ruled(&up, "network:attach_external_network: role:member\n");
-        members.call(ANN, "2.90", boot, Some(wish.clone())).await.expect(202);
+        let members = with_policy(&up, "network:attach_external_network: role:member\n");
+        members.call(ANN, "2.90", boot, Some(boot_request.clone())).await.expect(202);
         members.call(ANN, "2.90", &attach, Some(line)).await.expect(200);
-        let nobody = ruled(&up, "network:attach_external_network: \"!\"\n");
-        nobody.call("admin", "2.90", boot, Some(wish)).await.refused(403, words);
+        let nobody = with_policy(&up, "network:attach_external_network: \"!\"\n");
+        nobody.call("admin", "2.90", boot, Some(boot_request)).await.refused(403, words);
 
         let shared = external(&up, "shared", true, "198.51.100.0/24").await;
-        let wish = on(&cloud, &up, "plain", json!([{"uuid": shared}]));
-        nobody.call(ANN, "2.90", boot, Some(wish)).await.expect(202);
+        let boot_request = request_on_networks(&cloud, &up, "plain", json!([{"uuid": shared}]));
+        nobody.call(ANN, "2.90", boot, Some(boot_request)).await.expect(202);
     }
 }
 
 #[tokio::test]
 async fn a_rule_lets_members_boot_flavors_without_a_disk() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
         up.flavor("none", json!({"disk": 0})).await;
-        let wish = up.wish(&cloud, "one", "none");
+        let boot_request = up.boot_request(&cloud, "one", "none");
         let words = "Only volume-backed servers are allowed for flavors with zero disk.";
-        up.call(ANN, "2.90", "POST /servers", Some(wish.clone())).await.refused(403, words);
+        up.call(ANN, "2.90", "POST /servers", Some(boot_request.clone())).await.refused(403, words);
         let rule = "os_compute_api:servers:create:zero_disk_flavor";
-        let members = ruled(&up, &format!("{rule}: role:member\n"));
-        members.call(ANN, "2.90", "POST /servers", Some(wish.clone())).await.expect(202);
-        let nobody = ruled(&up, &format!("{rule}: \"!\"\n"));
-        nobody.call("admin", "2.90", "POST /servers", Some(wish)).await.refused(403, words);
+        let members = with_policy(&up, &format!("{rule}: role:member\n"));
+        members.call(ANN, "2.90", "POST /servers", Some(boot_request.clone())).await.expect(202);
+        let nobody = with_policy(&up, &format!("{rule}: \"!\"\n"));
+        nobody.call("admin", "2.90", "POST /servers", Some(boot_request)).await.refused(403, words);
     }
 }
 
 #[tokio::test]
 async fn a_rule_decides_over_the_certificates_of_a_rebuild() {
     const RULE: &str = "os_compute_api:servers:rebuild:trusted_certs";
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
-        let id = up.active(&cloud, "one", "plain").await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
         let rebuild = json!({"rebuild": {
             "imageRef": cloud.image, "trusted_image_certificates": ["a"]}});
         up.try_act(&id, rebuild.clone()).await.refused(400, "Signatures of images");
-        let nobody = ruled(&up, &format!("{RULE}: \"!\"\n"));
+        let nobody = with_policy(&up, &format!("{RULE}: \"!\"\n"));
         let path = format!("POST /servers/{id}/action");
         nobody.call(ANN, "2.90", &path, Some(rebuild)).await.refused(403, RULE);
         let rebuild = json!({"rebuild": {"imageRef": cloud.image}});
@@ -96,10 +96,10 @@ async fn a_rule_decides_over_the_certificates_of_a_rebuild() {
 #[tokio::test]
 async fn a_rule_shows_users_that_the_state_of_a_host_is_unknown() {
     const RULE: &str = "os_compute_api:servers:show:host_status:unknown-only";
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[])])).await {
-        let id = up.active(&cloud, "one", "plain").await;
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
         let path = format!("/servers/{id}");
-        let users = ruled(&up, &format!("{RULE}: role:reader\n"));
+        let users = with_policy(&up, &format!("{RULE}: role:reader\n"));
         let seen = async |client: &Client, who: &str| {
             let shown = client.get(who, "2.90", &path).await.expect(200);
             shown["server"]["host_status"].as_str().map(str::to_owned)
@@ -108,7 +108,8 @@ async fn a_rule_shows_users_that_the_state_of_a_host_is_unknown() {
         assert_eq!(seen(&users, "admin").await.as_deref(), Some("UP"));
         let services =
             up.get("admin", "2.53", "/os-services?binary=nova-compute").await.expect(200);
-        let service = services["services"][0]["id"].as_str().expect("an id").to_owned();
+        let service =
+            services["services"][0]["id"].as_str().expect("the answer has an id").to_owned();
         let update = format!("PUT /os-services/{service}");
         for (body, state) in [
             (json!({"status": "disabled"}), "MAINTENANCE"),
@@ -121,8 +122,8 @@ async fn a_rule_shows_users_that_the_state_of_a_host_is_unknown() {
         }
         up.nodes.kill_all().await;
         cloud.execute("UPDATE hosts SET last_seen = last_seen - 61000000").await;
-        up.succeed(&cloud, CrashPlan::default()).await;
-        let users = ruled(&up, &format!("{RULE}: role:reader\n"));
+        up.replace_services(&cloud, CrashPlan::default()).await;
+        let users = with_policy(&up, &format!("{RULE}: role:reader\n"));
         assert_eq!(seen(&users, "admin").await.as_deref(), Some("UNKNOWN"));
         assert_eq!(seen(&users, ANN).await.as_deref(), Some("UNKNOWN"));
         assert_eq!(seen(&up, ANN).await, None, "upstream's default shows it to administrators");
@@ -131,9 +132,9 @@ async fn a_rule_shows_users_that_the_state_of_a_host_is_unknown() {
 
 #[tokio::test]
 async fn a_topology_says_nothing_of_the_host_to_anybody() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
-        let id = up.active(&cloud, "one", "plain").await;
-        let nobody = ruled(&up, "compute:server:topology:host:index: \"!\"\n");
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
+        let nobody = with_policy(&up, "compute:server:topology:host:index: \"!\"\n");
         for who in [ANN, "admin"] {
             let shown = nobody.get(who, "2.90", &format!("/servers/{id}/topology")).await;
             assert_eq!(shown.expect(200), json!({"nodes": [], "pagesize_kb": null}), "{who}");
@@ -143,13 +144,14 @@ async fn a_topology_says_nothing_of_the_host_to_anybody() {
 
 #[tokio::test]
 async fn an_image_that_its_service_does_not_show_is_not_booted() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
-        let id = up.active(&cloud, "one", "plain").await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
         let rules = enforcer(kilonova_image::RULES, Dialect::Image, "get_image: role:librarian\n");
-        let images = up.compute.images.clone().expect("images").with_policy(rules);
+        let images =
+            up.compute.images.clone().expect("the image service is configured").with_policy(rules);
         let hidden = client(up.compute.clone().with_images(images));
-        let wish = up.wish(&cloud, "two", "plain");
-        let refused = hidden.call(ANN, "2.90", "POST /servers", Some(wish)).await;
+        let boot_request = up.boot_request(&cloud, "two", "plain");
+        let refused = hidden.call(ANN, "2.90", "POST /servers", Some(boot_request)).await;
         refused.refused(400, "could not be found");
         let path = format!("POST /servers/{id}/action");
         for (action, words) in [

@@ -1,23 +1,27 @@
-//! Pinning, NUMA nodes, page sizes and the like are refused at the flavor, the image and the boot:
-//! no guest runs without what its tenant pays for.
+//! CPU pinning, NUMA nodes, page sizes and other unsupported specs are refused at the flavor, the
+//! image and the boot, so that no guest runs without them.
 
 use kilonova_store::params;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, Cloud, Up, hosts};
 
-/// A flavor from before the refusal: the extra specs come into the database behind the API.
+/// A flavor from before the check: the extra specs are written to the database directly.
 async fn old_flavor(cloud: &Cloud, up: &Up, name: &str, specs: Value) {
     let flavor = json!({"flavor": {"id": name, "name": name, "ram": 512, "vcpus": 4, "disk": 1}});
     up.call(ADMIN, "2.90", "POST /flavors", Some(flavor)).await.expect(200);
     let (name, specs) = (name.to_owned(), specs.to_string());
     let sql = "UPDATE flavors SET extra_specs = ?2 WHERE id = ?1";
-    cloud.store.write(move |tx| tx.execute(sql, params![&name, &specs])).await.expect("written");
+    cloud
+        .store
+        .write(move |tx| tx.execute(sql, params![&name, &specs]))
+        .await
+        .expect("the row is written");
 }
 
 #[tokio::test]
-async fn a_flavor_with_what_no_guest_gets_is_refused_when_it_is_made_and_when_it_is_booted() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[]), ("b", &[])])).await {
+async fn an_unsupported_flavor_is_refused_at_creation_and_boot() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
         let set = "POST /flavors/plain/os-extra_specs";
         for version in ["2.1", "2.86", "2.104"] {
             let pinned = json!({"extra_specs": {"x": "y", "hw:cpu_policy": "dedicated"}});
@@ -28,11 +32,11 @@ async fn a_flavor_with_what_no_guest_gets_is_refused_when_it_is_made_and_when_it
             );
         }
         let shown = up.get(ADMIN, "2.61", "/flavors/plain/os-extra_specs").await.expect(200);
-        assert_eq!(shown["extra_specs"], json!({}), "all or nothing");
+        assert_eq!(shown["extra_specs"], json!({}), "no extra spec is stored");
 
         old_flavor(&cloud, &up, "pinned", json!({"hw:cpu_policy": "dedicated"})).await;
         old_flavor(&cloud, &up, "odd", json!({"hw:numa_nodes": "3"})).await;
-        let id = up.active(&cloud, "one", "plain").await;
+        let id = up.active_server(&cloud, "one", "plain").await;
         for (flavor, words) in [
             ("pinned", "Flavor pinned asks for hw:cpu_policy=dedicated, and guests share the"),
             (
@@ -40,64 +44,71 @@ async fn a_flavor_with_what_no_guest_gets_is_refused_when_it_is_made_and_when_it
                 "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA",
             ),
         ] {
-            let wish = up.wish(&cloud, "two", flavor);
-            up.call(ANN, "2.1", "POST /servers", Some(wish)).await.refused(400, words);
+            let boot_request = up.boot_request(&cloud, "two", flavor);
+            up.call(ANN, "2.1", "POST /servers", Some(boot_request)).await.refused(400, words);
             let resize = json!({"resize": {"flavorRef": flavor}});
             up.try_act(&id, resize).await.refused(400, words);
         }
         assert_eq!(up.servers().await.len(), 1);
 
         let sql = "UPDATE flavors SET extra_specs = '{}' WHERE id = 'pinned'";
-        cloud.store.write(move |tx| tx.execute(sql, params![])).await.expect("written");
-        let old = up.active(&cloud, "old", "pinned").await;
+        cloud.store.write(move |tx| tx.execute(sql, params![])).await.expect("the row is written");
+        let old = up.active_server(&cloud, "old", "pinned").await;
         old_spec(&cloud, &old).await;
         let rebuild = json!({"rebuild": {"imageRef": cloud.image}});
         up.act(&old, rebuild).await;
-        up.becomes(&old, "ACTIVE").await;
+        up.wait_for_status(&old, "ACTIVE").await;
     }
 }
 
-/// A server that was made before the refusal.
+/// A server that was created before the check.
 async fn old_spec(cloud: &Cloud, id: &str) {
-    let id: kilonova_ids::ServerId = id.parse().expect("an id");
+    let id: kilonova_ids::ServerId = id.parse().expect("the id is a UUID");
     let read = "SELECT spec FROM servers WHERE id = ?1";
-    let row = cloud.store.read(move |tx| tx.row(read, params![id])).await.expect("a query");
-    let mut spec: Value =
-        serde_json::from_str(row.expect("a server").text(0).expect("text")).expect("JSON");
+    let row =
+        cloud.store.read(move |tx| tx.row(read, params![id])).await.expect("the query succeeds");
+    let mut spec: Value = serde_json::from_str(
+        row.expect("the server exists").text(0).expect("the value is a string"),
+    )
+    .expect("the text is JSON");
     spec["flavor"]["extra_specs"] = json!({"hw:cpu_policy": "dedicated"});
     let (write, spec) = ("UPDATE servers SET spec = ?2 WHERE id = ?1", spec.to_string());
-    cloud.store.write(move |tx| tx.execute(write, params![id, &spec])).await.expect("written");
+    cloud
+        .store
+        .write(move |tx| tx.execute(write, params![id, &spec]))
+        .await
+        .expect("the row is written");
 }
 
 #[tokio::test]
-async fn an_image_with_what_no_guest_gets_is_refused_at_boot_rebuild_and_rescue() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
-        let id = up.active(&cloud, "one", "plain").await;
+async fn an_unsupported_image_is_refused_at_boot_rebuild_and_rescue() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
         for (property, value, words) in [
             ("hw_tpm_model", "tpm-crb", "asks for hw_tpm_model=tpm-crb, and guests have no TPM."),
             ("hw_cpu_policy", "dedicated", "asks for hw_cpu_policy=dedicated, and guests share"),
         ] {
             let image = cloud.image_with("odd", &[(property, value)], b"disk".to_vec()).await;
-            let mut wish = up.wish(&cloud, "two", "plain");
-            wish["server"]["imageRef"] = json!(image);
-            up.call(ANN, "2.90", "POST /servers", Some(wish)).await.refused(400, words);
+            let mut boot_request = up.boot_request(&cloud, "two", "plain");
+            boot_request["server"]["imageRef"] = json!(image);
+            up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.refused(400, words);
             let rebuild = json!({"rebuild": {"imageRef": image}});
             up.try_act(&id, rebuild).await.refused(400, words);
             let rescue = json!({"rescue": {"rescue_image_ref": image}});
             up.try_act(&id, rescue).await.refused(400, words);
         }
         assert_eq!(up.servers().await.len(), 1);
-        up.becomes(&id, "ACTIVE").await;
+        up.wait_for_status(&id, "ACTIVE").await;
     }
 }
 
 #[tokio::test]
-async fn a_trait_that_the_image_requires_is_asked_of_the_host() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("a", &[])])).await {
+async fn a_trait_that_the_image_requires_restricts_the_hosts() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let required = [("trait:CUSTOM_QUIET", "required")];
         let image = cloud.image_with("quiet", &required, b"disk".to_vec()).await;
         let id = up.boot_with(&cloud, "one", "plain", json!({"imageRef": image})).await;
-        let fault = up.becomes(&id, "ERROR").await["fault"].clone();
+        let fault = up.wait_for_status(&id, "ERROR").await["fault"].clone();
         assert!(fault["message"].as_str().is_some_and(|m| m.contains("CUSTOM_QUIET")), "{fault}");
     }
 }

@@ -53,7 +53,8 @@ fn several_may_come_in_a_list() {
     let all = PciAlias::parse(
         "[{\"name\": \"a\", \"resource_class\": \"A\"},\n {\"name\": \"b\", \"resource_class\": \"B\"}]",
     );
-    let names: Vec<_> = all.expect("fine").into_iter().map(|alias| alias.name).collect();
+    let names: Vec<_> =
+        all.expect("the aliases are valid").into_iter().map(|alias| alias.name).collect();
     assert_eq!(names, ["a", "b"]);
 }
 

@@ -49,7 +49,7 @@ pub struct DeviceSpec {
     pub managed: bool,
     /// True if guests with it can be live-migrated, if stated.
     pub live_migratable: Option<bool>,
-    /// True if it becomes dirty after its first guest until somebody cleans it.
+    /// True if it becomes dirty after its first guest until it is cleaned.
     pub one_time_use: Option<bool>,
     /// The network that a network function is connected to.
     pub physical_network: Option<String>,

@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn invalid_entries_are_refused_with_the_reason() {
         let all = NvmeSpec::parse(r#"[{"vendor_id": "144d", "clear_action": "auto"}]"#);
-        assert_eq!(all.expect("fine").len(), 1);
+        assert_eq!(all.expect("the option is valid").len(), 1);
         for (text, part) in [
             ("{", "it is not JSON"),
             ("7", "7 is not a JSON object"),

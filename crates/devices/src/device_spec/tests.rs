@@ -14,7 +14,7 @@ fn refusal(text: &str) -> String {
 }
 
 fn pci(text: &str) -> PciAddress {
-    PciAddress::parse(text).expect("an address")
+    PciAddress::parse(text).expect("the address is valid")
 }
 
 /// Matches an X710: the card, or a virtual function of the card at `physical`.
@@ -88,7 +88,7 @@ fn one_value_may_hold_several_entries_on_several_lines() {
     let all = DeviceSpec::parse(
         "[{\"vendor_id\": \"1b36\",\n  \"product_id\": \"0010\"},\n {\"vendor_id\": \"10de\"}]\n",
     );
-    assert_eq!(all.expect("two entries").len(), 2);
+    assert_eq!(all.expect("both entries are valid").len(), 2);
 }
 
 #[test]

@@ -13,7 +13,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("kmsg");
         let log = KernelLog::new(&path);
         let mut new = Self { _folder: folder, path, log, cursor: None };
@@ -23,12 +23,12 @@ impl Fixture {
 
     fn write(&self, bytes: &[u8]) {
         let mut file =
-            OpenOptions::new().create(true).append(true).open(&self.path).expect("opened");
-        file.write_all(bytes).expect("written");
+            OpenOptions::new().create(true).append(true).open(&self.path).expect("the log opens");
+        file.write_all(bytes).expect("the file is written");
     }
 
     fn look(&mut self) -> Vec<String> {
-        let (lines, _) = self.log.read(&mut self.cursor).expect("readable");
+        let (lines, _) = self.log.read(&mut self.cursor).expect("the log is readable");
         lines.into_iter().map(|line| line.text).collect()
     }
 }
@@ -43,13 +43,13 @@ fn lines_come_once_and_whole() {
     assert_eq!(log.look(), ["two", "three"]);
     let (lines, _) = {
         log.write(b"6,11,7000000,-;four\n");
-        log.log.read(&mut log.cursor).expect("readable")
+        log.log.read(&mut log.cursor).expect("the log is readable")
     };
     assert_eq!(lines, [Line { text: "four".into(), uptime: Some(7_000_000) }]);
 }
 
 #[test]
-fn a_log_that_was_there_before_is_read_from_its_end() {
+fn an_existing_log_is_read_from_its_end() {
     let mut log = Fixture::new();
     log.write(b"old\n");
     log.cursor = None;
@@ -63,13 +63,13 @@ fn truncated_and_replaced_logs_are_followed() {
     let mut log = Fixture::new();
     log.write(b"one\ntwo\n");
     assert_eq!(log.look().len(), 2);
-    std::fs::write(&log.path, "cut\n").expect("written");
+    std::fs::write(&log.path, "cut\n").expect("the file is written");
     assert_eq!(log.look(), ["cut"]);
     log.write(b"late\n");
-    std::fs::rename(&log.path, log.path.with_extension("1")).expect("renamed");
+    std::fs::rename(&log.path, log.path.with_extension("1")).expect("the log is renamed");
     log.write(b"fresh\n");
     assert_eq!(log.look(), ["late", "fresh"]);
-    std::fs::remove_file(&log.path).expect("removed");
+    std::fs::remove_file(&log.path).expect("the log is removed");
     assert_eq!(log.look(), Vec::<String>::new());
     log.write(b"again\n");
     assert_eq!(log.look(), ["again"]);
@@ -100,9 +100,9 @@ fn a_flood_is_read_in_parts_or_skipped() {
         assert!(looks < 10, "the reads end");
     }
     assert!(looks >= 2, "the log is read in parts");
-    let file = OpenOptions::new().write(true).open(&log.path).expect("opened");
-    file.set_len(MOST_BACKLOG * 3).expect("grown");
-    let (_, skipped) = log.log.read(&mut log.cursor).expect("readable");
+    let file = OpenOptions::new().write(true).open(&log.path).expect("the log opens");
+    file.set_len(MOST_BACKLOG * 3).expect("the log grows");
+    let (_, skipped) = log.log.read(&mut log.cursor).expect("the log is readable");
     assert!(skipped > MOST_BACKLOG, "{skipped}");
     for _ in 0..3 {
         log.look();

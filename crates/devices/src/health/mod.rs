@@ -1,6 +1,6 @@
 //! The health of devices: what sysfs reports now, and past events.
 //!
-//! Owns the memory of events: a small file that survives restarts of the agent and becomes void
+//! Owns the memory of events: a small file that survives restarts of the agent and is discarded
 //! when the host reboots. An unreadable attribute does not count against a device: few drivers and
 //! no simulation provide all of them.
 
@@ -80,7 +80,7 @@ pub struct Watch {
 
 impl Watch {
     /// Loads the file, unless the host has rebooted since: `boot` is the current boot id. Without a
-    /// file, the memory ends with the value.
+    /// file, the memory ends with this watch.
     pub fn open(options: &HealthOptions, file: Option<PathBuf>, boot: &str) -> Self {
         let kept = file.as_deref().map(read).unwrap_or_default();
         let mut memory = if kept.boot == boot { kept.clone() } else { Memory::default() };

@@ -1,4 +1,4 @@
-//! Events of devices are kept until somebody handles them or the host reboots.
+//! Events of devices are kept until an operator handles them or the host reboots.
 
 use super::*;
 use crate::testing::Fixture;
@@ -7,7 +7,7 @@ const GPU: &str = "0000:84:00.0";
 const FOLDER: &str = "devices/pci0000:84/0000:84:00.0";
 
 fn listen(watch: &Watch) -> bool {
-    watch.listen().expect("readable");
+    watch.listen().expect("the log is readable");
     watch.take_unreported_events()
 }
 
@@ -20,7 +20,7 @@ impl TestHost {
     fn new() -> Self {
         let sysfs = Fixture::new();
         sysfs.function(GPU, ("10de", "1eb8", "030200"), 0, "nvidia");
-        Self { sysfs, kept: tempfile::tempdir().expect("a folder") }
+        Self { sysfs, kept: tempfile::tempdir().expect("a temporary directory is created") }
     }
 
     fn log(&self) -> PathBuf {
@@ -30,7 +30,7 @@ impl TestHost {
     fn start(&self, boot: &str, policy: &str) -> Watch {
         let options = HealthOptions {
             kernel_log: Some(self.log()),
-            xid_policy: XidPolicy::parse(policy).expect("a policy"),
+            xid_policy: XidPolicy::parse(policy).expect("the policy is valid"),
         };
         let watch = Watch::open(&options, Some(self.kept.path().join("health")), boot);
         listen(&watch);
@@ -39,9 +39,12 @@ impl TestHost {
 
     fn say(&self, line: &str) {
         use std::io::Write;
-        let mut file =
-            std::fs::OpenOptions::new().create(true).append(true).open(self.log()).expect("opened");
-        writeln!(file, "{line}").expect("written");
+        let mut file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.log())
+            .expect("the log opens");
+        writeln!(file, "{line}").expect("the file is written");
     }
 
     fn health(&self, watch: &Watch) -> Health {
@@ -115,7 +118,7 @@ fn a_device_off_the_bus_or_without_a_link_fails_while_it_lasts() {
     let watch = host.start("a", "");
     let gone = vec![0xff; 64];
     let config = host.sysfs.root().join(FOLDER).join("config");
-    std::fs::write(&config, &gone).expect("written");
+    std::fs::write(&config, &gone).expect("the file is written");
     let health = host.health(&watch);
     assert_eq!((health.as_str(), health.since()), ("failed", None));
     let mut there = gone;
@@ -125,8 +128,8 @@ fn a_device_off_the_bus_or_without_a_link_fails_while_it_lasts() {
     host.sysfs.write(&format!("{FOLDER}/max_link_width"), "16\n");
     host.sysfs.write(&format!("{FOLDER}/current_link_width"), "0\n");
     assert_eq!(host.health(&watch).reason(), Some("its PCIe link is down"));
-    std::fs::remove_file(&config).expect("removed");
-    std::fs::create_dir(&config).expect("unreadable now");
+    std::fs::remove_file(&config).expect("the file is removed");
+    std::fs::create_dir(&config).expect("the directory is created");
     assert!(host.health(&watch).reason().is_some_and(|why| why.contains("could not read")));
 }
 
@@ -165,14 +168,14 @@ fn a_host_without_events_gets_no_directory() {
     host.say("NVRM: Xid (PCI:0000:84:00): 79, GPU has fallen off the bus.");
     assert!(listen(&watch));
     assert!(matches!(host.health(&watch), Health::Failed { .. }));
-    std::fs::remove_file(host.log()).expect("removed");
+    std::fs::remove_file(host.log()).expect("the file is removed");
     assert!(matches!(host.health(&start()), Health::Failed { .. }), "the event is recorded");
 }
 
 #[test]
 fn an_invalid_record_is_ignored() {
     let host = TestHost::new();
-    std::fs::write(host.kept.path().join("health"), "{\"boot\": 7").expect("written");
+    std::fs::write(host.kept.path().join("health"), "{\"boot\": 7").expect("the file is written");
     assert_eq!(host.health(&host.start("a", "")), Health::Healthy);
 }
 

@@ -14,7 +14,7 @@ pub(crate) enum Action {
     Ignore,
     /// The GPU is degraded, but still offered.
     Report,
-    /// The GPU has failed and is not offered until somebody handles it.
+    /// The GPU has failed and is not offered until an operator repairs it.
     Quarantine,
 }
 
@@ -171,7 +171,8 @@ mod tests {
             [13, 63, 79, 9999].map(|n| policy.action(n)),
             [Ignore, Report, Quarantine, Report]
         );
-        let policy = XidPolicy::parse("13: quarantine,79:ignore\n default:ignore,").expect("fine");
+        let policy = XidPolicy::parse("13: quarantine,79:ignore\n default:ignore,")
+            .expect("the policy is valid");
         assert_eq!(
             [13, 63, 79, 9999].map(|n| policy.action(n)),
             [Quarantine, Report, Ignore, Ignore]

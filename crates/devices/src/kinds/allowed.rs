@@ -9,7 +9,7 @@ use kilonova_node_api::{Deployable, HandleSlot};
 
 use super::{KindInput, OWNER_NOVA};
 use crate::bus::OnBus;
-use crate::collector::{Collector, DeviceProblem, Named, Offer};
+use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::health::is_vfio;
 use crate::traits::{LIVE_MIGRATABLE, MANAGED, PciType, of_ids};
 use crate::{DeviceSpec, MatchOf};
@@ -53,13 +53,13 @@ pub(crate) fn find(specs: &[DeviceSpec], host: KindInput<'_>, collector: &mut Co
         }
         let offer = offer(spec, on_bus, type_of(host, on_bus));
         let same = |other: &&mut Offer| {
-            other.named == Named::ByCard
+            other.naming == Naming::ByCard
                 && other.device == offer.device
                 && other.part.resource_class == offer.part.resource_class
                 && other.part.traits == offer.part.traits
                 && other.part.facts == offer.part.facts
         };
-        match groups.iter_mut().find(same).filter(|_| offer.named == Named::ByCard) {
+        match groups.iter_mut().find(same).filter(|_| offer.naming == Naming::ByCard) {
             Some(group) => group.part.slots.extend(offer.part.slots),
             None => groups.push(offer),
         }
@@ -97,9 +97,9 @@ fn offer(spec: &DeviceSpec, on_bus: &OnBus, pci_type: PciType) -> Offer {
     Offer {
         device: on_bus.card().to_string(),
         kind: function.kind(),
-        named: match pci_type {
-            PciType::Virtual => Named::ByCard,
-            PciType::Plain | PciType::Physical => Named::So(address.clone()),
+        naming: match pci_type {
+            PciType::Virtual => Naming::ByCard,
+            PciType::Plain | PciType::Physical => Naming::Fixed(address.clone()),
         },
         part: Deployable {
             name: String::new(),

@@ -11,7 +11,7 @@ use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 use super::{KindInput, OWNER_CYBORG, parts_of, whole};
 use crate::Sysfs;
 use crate::bus::OnBus;
-use crate::collector::{Collector, Named, Offer};
+use crate::collector::{Collector, Naming, Offer};
 use crate::device_spec::custom;
 
 /// Intel cards: Arria 10, N3000, D5005.
@@ -51,7 +51,7 @@ pub(crate) fn intel(host: KindInput<'_>, collector: &mut Collector) {
                 None => groups.push(Offer {
                     device: card.address.clone(),
                     kind: DeviceKind::Fpga,
-                    named: Named::ByCard,
+                    naming: Naming::ByCard,
                     part: Deployable {
                         name: String::new(),
                         resource_class: "FPGA".to_owned(),

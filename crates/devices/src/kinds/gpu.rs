@@ -6,6 +6,7 @@
 use kilonova_node_api::DeviceKind;
 
 use super::{KindInput, whole};
+use crate::PciFunction;
 use crate::collector::Collector;
 use crate::device_spec::custom;
 
@@ -23,6 +24,11 @@ pub(crate) fn find(host: KindInput<'_>, collector: &mut Collector) {
             collector.offers.push(whole(on_bus, DeviceKind::Gpu, "PGPU", traits, "nvidia"));
         }
     }
+}
+
+/// A plain display controller is not an accelerator; 3D controllers and known vendors are.
+pub(crate) fn is_accelerator(function: &PciFunction) -> bool {
+    function.class_code() == "0302" || matches!(&*function.vendor_id, "10de" | "1002")
 }
 
 /// True if the GPU has mediated devices.

@@ -9,14 +9,14 @@ use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 use uuid::Uuid;
 
 use super::KindInput;
-use crate::collector::{Collector, DeviceProblem, Named, Offer};
+use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::mdev::{mdevs_and_problems, parents_and_problems};
 use crate::traits::of_type;
 use crate::{Error, Mdev, MdevConfig, Parent, PciAddress, device_name};
 
 const OPTION: &str = "[devices] enabled_mdev_types";
 
-struct Found {
+struct UsableParent {
     parent: Parent,
     mdev_type: String,
     ours: u32,
@@ -51,7 +51,7 @@ pub(crate) fn find(
             }
         };
         let ours = count_ours(&existing, &parent.address, &mdev_type, is_ours);
-        found.push(Found { parent, mdev_type, ours, available });
+        found.push(UsableParent { parent, mdev_type, ours, available });
     }
     cap(config, &mut found);
     for one in found.iter().filter(|one| one.ours + one.available > 0) {
@@ -64,7 +64,7 @@ pub(crate) fn find(
 
 /// Lowers the capacity of types with `max_instances` until the sum fits, in address order. Existing
 /// devices are in use and never removed from the count.
-fn cap(config: &MdevConfig, found: &mut [Found]) {
+fn cap(config: &MdevConfig, found: &mut [UsableParent]) {
     let mut left: BTreeMap<String, u32> = BTreeMap::new();
     for one in found.iter() {
         if let Some(most) = config.max_instances(&one.mdev_type) {
@@ -80,8 +80,8 @@ fn cap(config: &MdevConfig, found: &mut [Found]) {
     }
 }
 
-fn offer(config: &MdevConfig, host: KindInput<'_>, found: &Found) -> Offer {
-    let Found { parent, mdev_type, ours, available } = found;
+fn offer(config: &MdevConfig, host: KindInput<'_>, found: &UsableParent) -> Offer {
+    let UsableParent { parent, mdev_type, ours, available } = found;
     let on_bus = PciAddress::parse(&parent.address).and_then(|place| host.bus.get(place));
     let function = on_bus.map(|one| &one.function);
     let type_name = parent.attribute(host.sysfs, mdev_type, "name").unwrap_or_default();
@@ -93,7 +93,7 @@ fn offer(config: &MdevConfig, host: KindInput<'_>, found: &Found) -> Offer {
             Some(DeviceKind::Gpu) => DeviceKind::Gpu,
             _ => DeviceKind::Mdev,
         },
-        named: Named::So(device_name(&parent.address)),
+        naming: Naming::Fixed(device_name(&parent.address)),
         part: Deployable {
             name: String::new(),
             resource_class: config.class_of(mdev_type).to_owned(),

@@ -12,7 +12,7 @@ use crate::testing::Fixture;
 use crate::{DeviceSpec, Discovery, Driver, Found, MdevConfig, MdevGroup, MdevOptions, NicOptions};
 
 fn look(fixture: &Fixture, discovery: &Discovery) -> Found {
-    discovery.scan(&fixture.sysfs(), &|_| false).expect("a bus")
+    discovery.scan(&fixture.sysfs(), &|_| false).expect("the bus is readable")
 }
 
 fn allowed(specs: &[&str]) -> Discovery {
@@ -35,7 +35,7 @@ fn cut_into(fixture: &Fixture, types: &[(&str, &[&str], Option<u32>)]) -> Discov
         };
         options.groups.insert((*name).to_owned(), group);
     }
-    let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("options");
+    let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid");
     Discovery { mdev, ..Discovery::default() }
 }
 

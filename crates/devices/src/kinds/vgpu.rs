@@ -11,7 +11,7 @@ use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use super::KindInput;
 use crate::bus::OnBus;
-use crate::collector::{Collector, DeviceProblem, Named, Offer};
+use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::traits::of_type;
 use crate::{MdevConfig, VgpuState, vgpu_state};
 
@@ -103,7 +103,7 @@ fn empty(config: &MdevConfig, card: String, one: &Candidate<'_>) -> Offer {
     Offer {
         device: card,
         kind,
-        named: Named::ByCard,
+        naming: Naming::ByCard,
         part: Deployable {
             name: String::new(),
             resource_class: config.class_of(&one.vgpu_type).to_owned(),

@@ -60,12 +60,12 @@ fn definition() -> Definition {
         power: Power::On,
         verb: None,
         devices: Vec::new(),
-        interfaces: serde_json::from_value(interfaces).expect("interfaces"),
+        interfaces: serde_json::from_value(interfaces).expect("the text is JSON"),
         from: None,
         outgoing_migration: None,
         rescue: None,
     };
-    let server = "11111111-1111-4111-8111-111111111111".parse().expect("a uuid");
+    let server = "11111111-1111-4111-8111-111111111111".parse().expect("the value is a UUID");
     Definition::of(server, &domain)
 }
 
@@ -89,8 +89,8 @@ fn the_latest_files_match_the_golden_file() {
         .map(|name| (name.clone(), read(&files, name)))
         .collect::<serde_json::Map<_, _>>()
         .into();
-    let golden: Value =
-        serde_json::from_str(include_str!("../../tests/golden/config-drive.json")).expect("JSON");
+    let golden: Value = serde_json::from_str(include_str!("../../tests/golden/config-drive.json"))
+        .expect("the text is JSON");
     assert_eq!(newest, golden, "{newest:#}");
     assert_eq!(files["openstack/latest/user_data"], b"#cloud-config\n");
     assert_eq!(files["ec2/latest/user-data"], b"#cloud-config\n");

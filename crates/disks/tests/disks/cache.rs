@@ -43,7 +43,7 @@ async fn old_unused_images_are_removed() {
         let old = std::time::SystemTime::now() - 2 * age;
         file.set_modified(old).expect("the time is set");
     }
-    std::fs::write(host.base().join("of-somebody-else"), "").expect("written");
+    std::fs::write(host.base().join("of-somebody-else"), "").expect("the file is written");
     assert_eq!(host.disks.clean().expect("the cache is cleaned"), 1);
     assert_eq!(host.cached(), [format!("{two}.raw"), "of-somebody-else".into()]);
     host.disks.remove(want.server).expect("the disks are removed");
@@ -55,15 +55,16 @@ async fn old_unused_images_are_removed() {
 async fn opening_removes_incomplete_files() {
     let host = Host::new();
     let want = guest(kilonova_ids::ImageId::new_v4());
-    std::fs::write(host.base().join(".new-x.part"), "half").expect("written");
-    std::fs::create_dir(host.disks.folder().join(format!(".new-{}", want.server))).expect("made");
-    std::fs::create_dir(host.disks.folder().join(".snapshot")).expect("made");
+    std::fs::write(host.base().join(".new-x.part"), "half").expect("the file is written");
+    std::fs::create_dir(host.disks.folder().join(format!(".new-{}", want.server)))
+        .expect("the directory is created");
+    std::fs::create_dir(host.disks.folder().join(".snapshot")).expect("the directory is created");
     let images = std::sync::Arc::clone(&host.table);
-    kilonova_disks::Disks::open(host.disks.config().clone(), images).expect("opened");
+    kilonova_disks::Disks::open(host.disks.config().clone(), images).expect("the disks open");
     assert_eq!(super::host::names(&host.disks.folder()), [".snapshot", "_base"]);
     assert_eq!(host.cached(), [] as [&str; 0]);
     let path = host.folder.path().join("file");
-    std::fs::write(&path, "").expect("written");
+    std::fs::write(&path, "").expect("the file is written");
     let config = kilonova_disks::DisksConfig { instances_path: path, ..Default::default() };
     let images = std::sync::Arc::clone(&host.table);
     let wrong = kilonova_disks::Disks::open(config, images).expect_err("a file is in the way");

@@ -51,9 +51,9 @@ impl Images for Table {
                 self.begun.fetch_add(1, Ordering::Relaxed);
             }
             tokio::task::yield_now().await;
-            let images = self.images.lock().expect("whole");
+            let images = self.images.lock().expect("the lock is not poisoned");
             let stored = images.get(&image).ok_or("the image service does not know it")?;
-            let rest = stored.bytes.iter().skip(usize::try_from(offset).expect("small"));
+            let rest = stored.bytes.iter().skip(usize::try_from(offset).expect("the size fits"));
             Ok(Chunk {
                 size: stored.bytes.len() as u64,
                 format: stored.format.map(str::to_owned),
@@ -76,7 +76,7 @@ impl Host {
     }
 
     pub fn with(choose: impl FnOnce(&mut DisksConfig)) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let mut config = DisksConfig {
             instances_path: folder.path().join("instances"),
             force_config_drive: false,
@@ -84,7 +84,8 @@ impl Host {
         };
         choose(&mut config);
         let table = Arc::new(Table::default());
-        let disks = Disks::open(config, Arc::clone(&table) as Arc<dyn Images>).expect("a folder");
+        let disks =
+            Disks::open(config, Arc::clone(&table) as Arc<dyn Images>).expect("the disks open");
         Self { folder, table, disks }
     }
 
@@ -96,7 +97,7 @@ impl Host {
 
     pub fn store(&self, stored: Stored) -> ImageId {
         let id = ImageId::new_v4();
-        self.table.images.lock().expect("whole").insert(id, stored);
+        self.table.images.lock().expect("the lock is not poisoned").insert(id, stored);
         id
     }
 
@@ -107,12 +108,12 @@ impl Host {
 
     pub fn as_qcow2(&self, bytes: &[u8], arguments: &[&str]) -> Vec<u8> {
         let (raw, made) = (self.folder.path().join("raw"), self.folder.path().join("qcow2"));
-        std::fs::write(&raw, bytes).expect("written");
+        std::fs::write(&raw, bytes).expect("the file is written");
         let mut convert = Command::new("qemu-img");
         convert.args(["convert", "-f", "raw", "-O", "qcow2"]).args(arguments);
-        let done = convert.arg(&raw).arg(&made).output().expect("qemu-img");
+        let done = convert.arg(&raw).arg(&made).output().expect("the program runs");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        std::fs::read(made).expect("made")
+        std::fs::read(made).expect("the file is read")
     }
 
     pub fn base(&self) -> PathBuf {
@@ -126,9 +127,9 @@ impl Host {
 }
 
 pub fn names(folder: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(folder).expect("a folder");
+    let entries = std::fs::read_dir(folder).expect("the directory is read");
     let name = |entry: std::io::Result<std::fs::DirEntry>| {
-        entry.expect("an entry").file_name().to_string_lossy().into_owned()
+        entry.expect("the entry exists").file_name().to_string_lossy().into_owned()
     };
     let mut names: Vec<String> = entries.map(name).collect();
     names.sort();
@@ -165,7 +166,7 @@ pub fn rebuilt(of: &Definition, image: ImageId) -> Definition {
 
 pub fn info(path: &Path) -> Value {
     let run = Command::new("qemu-img").args(["info", "--output=json", "-U"]).arg(path).output();
-    serde_json::from_slice(&run.expect("qemu-img").stdout).expect("JSON")
+    serde_json::from_slice(&run.expect("qemu-img runs").stdout).expect("the text is JSON")
 }
 
 /// The first bytes of a disk, as its guest sees it.
@@ -176,10 +177,10 @@ pub fn seen(path: &Path, bytes: usize) -> Vec<u8> {
         .arg(format!("if={}", path.display()))
         .arg(format!("of={}", raw.display()))
         .output()
-        .expect("qemu-img");
+        .expect("the program runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    let mut seen = std::fs::read(&raw).expect("made");
-    std::fs::remove_file(raw).expect("removed");
+    let mut seen = std::fs::read(&raw).expect("the file is read");
+    std::fs::remove_file(raw).expect("the file is removed");
     seen.truncate(bytes);
     seen
 }
@@ -188,6 +189,6 @@ pub fn seen(path: &Path, bytes: usize) -> Vec<u8> {
 pub fn write(path: &Path, at: u64, byte: u8) {
     let command = format!("write -P {byte} {at} 512");
     let run = Command::new("qemu-io").args(["-f", "qcow2", "-c", &command]).arg(path).output();
-    let run = run.expect("qemu-io");
+    let run = run.expect("qemu-io runs");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
 }

@@ -31,12 +31,16 @@ async fn a_root_disk_is_an_overlay_of_the_image() {
         assert_eq!(about["virtual-size"], GIB);
         assert_eq!(about["backing-filename-format"], "raw");
         let base = host.base().join(format!("{id}.raw"));
-        assert_eq!(about["full-backing-filename"], base.to_str().expect("text"));
+        assert_eq!(about["full-backing-filename"], base.to_str().expect("the text is UTF-8"));
         assert_eq!(seen(&root.path, 300_000), image());
         write(&root.path, 0, 7);
         host.disks.prepare(&want).await.expect("preparing again succeeds");
         assert_eq!(seen(&root.path, 1), [7], "the guest's data stays");
-        assert_eq!(std::fs::read(&base).expect("a base")[0], 0, "and the image is unchanged");
+        assert_eq!(
+            std::fs::read(&base).expect("the file is read")[0],
+            0,
+            "and the image is unchanged"
+        );
         assert!(volumes.ephemeral.is_none() && volumes.swap.is_none() && volumes.config.is_none());
         host.disks.remove(want.server).expect("the disks are removed");
         assert!(!volumes.folder.exists());
@@ -69,13 +73,14 @@ async fn ephemeral_and_swap_disks_are_formatted() {
     (want.boot.ephemeral_gb, want.boot.swap_mb) = (1, 64);
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
-    let (ephemeral, swap) = (volumes.ephemeral.expect("one"), volumes.swap.expect("one"));
+    let (ephemeral, swap) =
+        (volumes.ephemeral.expect("the disks exist"), volumes.swap.expect("the disks exist"));
     let head = seen(&ephemeral.path, 4096);
     assert_eq!(head[0x438..0x43a], [0x53, 0xef], "ext4");
     assert_eq!(&head[0x478..0x482], b"ephemeral0");
     assert_eq!(&seen(&swap.path, 4096)[4086..], b"SWAPSPACE2");
     assert_eq!(info(&swap.path)["virtual-size"], 64 << 20);
-    let before = std::fs::read(&ephemeral.path).expect("it");
+    let before = std::fs::read(&ephemeral.path).expect("the file is read");
 
     (want.boot.root_gb, want.boot.ephemeral_gb, want.boot.swap_mb) = (3, 2, 32);
     host.disks.prepare(&want).await.expect("the disks grow");
@@ -102,7 +107,7 @@ async fn a_rebuild_replaces_the_disks_once() {
     let first = guest(host.image(image(), "raw"));
     host.disks.prepare(&first).await.expect("the disks are created");
     let volumes = host.disks.volumes(first.server);
-    std::fs::write(&volumes.console, "it has spoken").expect("written");
+    std::fs::write(&volumes.console, "it has spoken").expect("the file is written");
     let root = volumes.root.expect("a root disk").path;
     write(&root, 0, 7);
     let anew = rebuilt(&first, host.image(vec![9; 300_000], "raw"));
@@ -124,9 +129,9 @@ async fn incomplete_disks_are_recreated() {
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     let root = volumes.root.expect("a root disk").path;
-    std::fs::remove_file(volumes.folder.join("kilonova.json")).expect("removed");
-    std::fs::write(&root, "half").expect("written");
-    std::fs::write(volumes.folder.join(".new-disk"), "less").expect("written");
+    std::fs::remove_file(volumes.folder.join("kilonova.json")).expect("the file is removed");
+    std::fs::write(&root, "half").expect("the file is written");
+    std::fs::write(volumes.folder.join(".new-disk"), "less").expect("the file is written");
     host.disks.prepare(&want).await.expect("the disks are created");
     assert_eq!(seen(&root, 300_000), image());
     assert_eq!(names(&volumes.folder), ["disk", "kilonova.json"]);
@@ -146,8 +151,14 @@ async fn kernel_and_ramdisk_are_files_beside_the_disk() {
     };
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
-    assert_eq!(std::fs::read(volumes.kernel.expect("one")).expect("it"), b"kernel".repeat(1000));
-    assert_eq!(std::fs::read(volumes.ramdisk.expect("one")).expect("it"), b"ramdisk");
+    assert_eq!(
+        std::fs::read(volumes.kernel.expect("the disks exist")).expect("the file is read"),
+        b"kernel".repeat(1000)
+    );
+    assert_eq!(
+        std::fs::read(volumes.ramdisk.expect("the disks exist")).expect("the file is read"),
+        b"ramdisk"
+    );
 }
 
 #[tokio::test]
@@ -158,7 +169,7 @@ async fn a_guest_is_rescued_from_another_disk() {
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
     host.disks.prepare(&want).await.expect("the disks are created");
-    let root = host.disks.volumes(want.server).root.expect("one");
+    let root = host.disks.volumes(want.server).root.expect("the disks exist");
     write(&root.path, 0, 7);
     let kernel: ImageId = host.image(b"mends".to_vec(), "aki");
     want.rescue = Some(Rescue {
@@ -168,12 +179,15 @@ async fn a_guest_is_rescued_from_another_disk() {
     });
     for _ in 0..2 {
         host.disks.prepare_rescue_disk(&want).await.expect("the disks are created");
-        let rescue = host.disks.volumes(want.server).rescue.expect("one");
+        let rescue = host.disks.volumes(want.server).rescue.expect("the disks exist");
         assert_eq!(seen(&rescue.root.path, 2), [5, 5], "it is created anew each time");
         write(&rescue.root.path, 0, 6);
-        assert_eq!(std::fs::read(rescue.kernel.expect("one")).expect("it"), b"mends");
+        assert_eq!(
+            std::fs::read(rescue.kernel.expect("the disks exist")).expect("the file is read"),
+            b"mends"
+        );
     }
-    let mut bare = guest(want.boot.image.expect("one"));
+    let mut bare = guest(want.boot.image.expect("the disks exist"));
     bare.rescue.clone_from(&want.rescue);
     let bare = host.disks.prepare_rescue_disk(&bare).await.expect_err("the server has no disk");
     assert!(bare.to_string().contains("has no disk on this host"), "{bare}");
@@ -193,16 +207,19 @@ async fn a_snapshot_is_the_whole_disk() {
     let host = Host::new();
     let want = guest(host.image(image(), "raw"));
     host.disks.prepare(&want).await.expect("the disks are created");
-    let root = host.disks.volumes(want.server).root.expect("one");
+    let root = host.disks.volumes(want.server).root.expect("the disks exist");
     write(&root.path, 512, 7);
     let file = host.folder.path().join("copies/one");
     for _ in 0..2 {
         let format = host.disks.snapshot(want.server, Some(Format::Raw), &file).await;
         assert_eq!(format.expect("the snapshot is written"), Format::Raw);
     }
-    assert_eq!(std::fs::metadata(&file).expect("it").len(), GIB);
+    assert_eq!(std::fs::metadata(&file).expect("the file exists").len(), GIB);
     let mut copy = [0; 4096];
-    std::fs::File::open(&file).expect("it").read_exact(&mut copy).expect("read");
+    std::fs::File::open(&file)
+        .expect("the file opens")
+        .read_exact(&mut copy)
+        .expect("the file is read");
     assert_eq!((copy[511], copy[512], copy[1023]), (image()[511], 7, 7));
     let nobody = guest(ImageId::new_v4()).server;
     let absent =
@@ -221,7 +238,7 @@ async fn a_snapshot_is_sparse_and_bootable() {
     let mut want = guest(host.image(image(), "raw"));
     want.boot.root_gb = 40;
     host.disks.prepare(&want).await.expect("the disks are created");
-    write(&host.disks.volumes(want.server).root.expect("one").path, 512, 7);
+    write(&host.disks.volumes(want.server).root.expect("the disks exist").path, 512, 7);
     let file = host.folder.path().join("copies/one");
     let format =
         host.disks.snapshot(want.server, None, &file).await.expect("the snapshot is written");
@@ -229,12 +246,12 @@ async fn a_snapshot_is_sparse_and_bootable() {
     let about = info(&file);
     assert_eq!((&about["format"], &about["virtual-size"]), (&"qcow2".into(), &(40 * GIB).into()));
     assert!(about["backing-filename"].is_null(), "{about}");
-    let bytes = std::fs::read(&file).expect("it");
+    let bytes = std::fs::read(&file).expect("the file is read");
     assert!(bytes.len() < 2 << 20, "{} bytes of 300000", bytes.len());
     let mut another = guest(host.image(bytes, format.as_str()));
     another.boot.root_gb = 40;
     host.disks.prepare(&another).await.expect("a snapshot is a valid image");
-    let is = seen(&host.disks.volumes(another.server).root.expect("one").path, 300_000);
+    let is = seen(&host.disks.volumes(another.server).root.expect("the disks exist").path, 300_000);
     assert_eq!((is[511], is[512], is[1023]), (image()[511], 7, 7));
     assert_eq!(is[1024..], image()[1024..]);
 }
@@ -254,17 +271,17 @@ async fn a_config_drive_is_a_readable_iso_image() {
     assert_eq!(disc.format, Format::Raw);
     let isoinfo = |arguments: &[&str]| {
         let run = Command::new("isoinfo").args(["-i"]).arg(&disc.path).args(arguments).output();
-        String::from_utf8(run.expect("isoinfo").stdout).expect("text")
+        String::from_utf8(run.expect("isoinfo runs").stdout).expect("the text is UTF-8")
     };
     assert!(isoinfo(&["-d"]).contains("Volume id: config-2"));
     let told = isoinfo(&["-R", "-x", "/openstack/latest/meta_data.json"]);
-    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    let told: serde_json::Value = serde_json::from_str(&told).expect("the text is JSON");
     assert_eq!(told["uuid"], want.server.to_string());
     assert_eq!(told["hostname"], "one.novalocal");
     assert_eq!(isoinfo(&["-J", "-x", "/openstack/2018-08-27/user_data"]), "hello\n");
     assert_eq!(isoinfo(&["-R", "-x", "/ec2/latest/user-data"]), "hello\n");
-    let before = std::fs::read(&disc.path).expect("it");
+    let before = std::fs::read(&disc.path).expect("the file is read");
     host.disks.prepare(&want).await.expect("preparing again succeeds");
-    assert!(std::fs::read(&disc.path).expect("it") == before, "it is created once");
+    assert!(std::fs::read(&disc.path).expect("the file is read") == before, "it is created once");
     assert_eq!(names(&volumes.folder), ["disk", "disk.config", "kilonova.json"]);
 }

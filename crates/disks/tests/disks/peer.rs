@@ -17,9 +17,10 @@ fn shell(folder: &Path) -> Vec<String> {
     let script = folder.join("shell");
     let said = folder.join("said");
     let text = format!("#!/bin/sh\necho \"$1\" >> {}\nshift\nexec sh -c \"$*\"\n", said.display());
-    std::fs::write(&script, text).expect("written");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("set");
-    vec![script.to_str().expect("text").to_owned()]
+    std::fs::write(&script, text).expect("the file is written");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
+        .expect("the file attributes are set");
+    vec![script.to_str().expect("the text is UTF-8").to_owned()]
 }
 
 /// A host that fetches from `other`.
@@ -44,14 +45,14 @@ async fn on(host: &Host) -> Definition {
     want.boot.swap_mb = 8;
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
-    write(&volumes.root.expect("one").path, 512, 7);
-    std::fs::write(&volumes.console, "it has spoken").expect("written");
+    write(&volumes.root.expect("the disks exist").path, 512, 7);
+    std::fs::write(&volumes.console, "it has spoken").expect("the file is written");
     want
 }
 
 fn give(from: &Host, to: &Host) {
-    let images = from.table.images.lock().expect("whole").clone();
-    to.table.images.lock().expect("whole").extend(images);
+    let images = from.table.images.lock().expect("the lock is not poisoned").clone();
+    to.table.images.lock().expect("the lock is not poisoned").extend(images);
 }
 
 #[tokio::test]
@@ -67,20 +68,23 @@ async fn a_fetched_disk_keeps_its_content_and_grows() {
     for _ in 0..2 {
         new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
         let volumes = new.disks.volumes(want.server);
-        let root = volumes.root.expect("one").path;
+        let root = volumes.root.expect("the disks exist").path;
         let about = info(&root);
         assert_eq!(about["virtual-size"], 2_u64 << 30);
-        let base = new.base().join(format!("{}.raw", want.boot.image.expect("one")));
-        assert_eq!(about["full-backing-filename"], base.to_str().expect("text"));
+        let base = new.base().join(format!("{}.raw", want.boot.image.expect("the disks exist")));
+        assert_eq!(about["full-backing-filename"], base.to_str().expect("the text is UTF-8"));
         let is = seen(&root, 300_000);
         assert_eq!((is[511], is[512], is[1023], is[1024]), (image()[511], 7, 7, image()[1024]));
-        assert_eq!(std::fs::read(volumes.kernel.expect("one")).expect("it"), b"kernel");
+        assert_eq!(
+            std::fs::read(volumes.kernel.expect("the disks exist")).expect("the file is read"),
+            b"kernel"
+        );
         assert!(volumes.swap.is_some() && !volumes.console.exists());
         write(&root, 0, 9);
     }
     let left = names(&new.disks.folder());
     assert!(left.len() == 2 && left.contains(&want.server.to_string()), "{left:?}");
-    let said = std::fs::read_to_string(old.folder.path().join("said")).expect("it");
+    let said = std::fs::read_to_string(old.folder.path().join("said")).expect("the file is read");
     assert_eq!(said, "127.0.0.1\n127.0.0.1\n", "the image is downloaded from the image service");
     let there = old.disks.volumes(want.server).root.expect("the source keeps its disk");
     assert_eq!(seen(&there.path, 1), image()[..1]);
@@ -100,16 +104,16 @@ async fn a_read_only_key_suffices() {
          exec rrsync -ro {}\n",
         may.display()
     );
-    std::fs::write(&guarded, text).expect("written");
-    let mode = std::fs::metadata(&shell[0]).expect("it").permissions();
-    std::fs::set_permissions(&guarded, mode).expect("set");
+    std::fs::write(&guarded, text).expect("the file is written");
+    let mode = std::fs::metadata(&shell[0]).expect("the file exists").permissions();
+    std::fs::set_permissions(&guarded, mode).expect("the file attributes are set");
     let new = Host::with(|config| {
-        config.remote_shell = vec![guarded.to_str().expect("text").to_owned()];
+        config.remote_shell = vec![guarded.to_str().expect("the text is UTF-8").to_owned()];
         config.remote_instances_path = Some("/".into());
     });
     let want = on(&old).await;
     new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
-    let root = new.disks.volumes(want.server).root.expect("one").path;
+    let root = new.disks.volumes(want.server).root.expect("the disks exist").path;
     assert_eq!(seen(&root, 300_000)[1024..], image()[1024..]);
 }
 
@@ -123,9 +127,9 @@ async fn a_deleted_image_is_fetched_from_the_other_host() {
     let mut want = on(&old).await;
     want.machine = Machine::default();
     new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
-    let root = new.disks.volumes(want.server).root.expect("one").path;
+    let root = new.disks.volumes(want.server).root.expect("the disks exist").path;
     assert_eq!(seen(&root, 300_000)[1024..], image()[1024..]);
-    assert_eq!(new.cached(), [format!("{}.raw", want.boot.image.expect("one"))]);
+    assert_eq!(new.cached(), [format!("{}.raw", want.boot.image.expect("the disks exist"))]);
 }
 
 #[tokio::test]
@@ -143,32 +147,32 @@ async fn holes_are_neither_sent_nor_stored() {
         shell[0],
         sent.display()
     );
-    std::fs::write(&counted, text).expect("written");
-    let mode = std::fs::metadata(&shell[0]).expect("it").permissions();
-    std::fs::set_permissions(&counted, mode).expect("set");
+    std::fs::write(&counted, text).expect("the file is written");
+    let mode = std::fs::metadata(&shell[0]).expect("the file exists").permissions();
+    std::fs::set_permissions(&counted, mode).expect("the file attributes are set");
     let there = old.disks.folder();
     let new = Host::with(|config| {
-        config.remote_shell = vec![counted.to_str().expect("text").to_owned()];
+        config.remote_shell = vec![counted.to_str().expect("the text is UTF-8").to_owned()];
         config.remote_instances_path = Some(there);
     });
     let want = guest(kilonova_ids::ImageId::new_v4());
-    let name = format!("{}.raw", want.boot.image.expect("one"));
-    let large = std::fs::File::create(old.base().join(&name)).expect("made");
-    large.set_len(GIB).expect("set");
-    large.write_all_at(&image(), GIB / 2).expect("written");
+    let name = format!("{}.raw", want.boot.image.expect("the disks exist"));
+    let large = std::fs::File::create(old.base().join(&name)).expect("the file is written");
+    large.set_len(GIB).expect("the file is written");
+    large.write_all_at(&image(), GIB / 2).expect("the file is written");
     old.disks.prepare(&want).await.expect("the disks are created");
-    write(&old.disks.volumes(want.server).root.expect("one").path, 512, 7);
+    write(&old.disks.volumes(want.server).root.expect("the disks exist").path, 512, 7);
 
     new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
-    let came = std::fs::File::open(new.base().join(&name)).expect("it");
-    let about = came.metadata().expect("known");
+    let came = std::fs::File::open(new.base().join(&name)).expect("the file opens");
+    let about = came.metadata().expect("the file exists");
     assert_eq!(about.len(), GIB);
     assert!(about.blocks() * 512 < 4 << 20, "{} blocks of 512 bytes", about.blocks());
     let mut bytes = vec![0; image().len()];
-    came.read_exact_at(&mut bytes, GIB / 2).expect("read");
+    came.read_exact_at(&mut bytes, GIB / 2).expect("the file is read");
     assert_eq!(bytes, image());
-    let sent = std::fs::read_to_string(sent).expect("it");
-    let sent: u64 = sent.trim().trim_start_matches("wchar: ").parse().expect("a number");
+    let sent = std::fs::read_to_string(sent).expect("the file is read");
+    let sent: u64 = sent.trim().trim_start_matches("wchar: ").parse().expect("the value is valid");
     assert!((300_000 / 4..16 << 20).contains(&sent), "{sent} bytes for 300000");
 }
 
@@ -185,9 +189,13 @@ async fn an_incoming_guest_gets_empty_disks_and_its_config_drive() {
     give(&old, &new);
     new.disks.prepare_incoming(&want, &peer()).await.expect("the target disks are created");
     let (here, there) = (new.disks.volumes(want.server), old.disks.volumes(want.server));
-    let read = |volume: &kilonova_disks::Volume| std::fs::read(&volume.path).expect("it");
-    assert!(read(&here.config.expect("one")) == read(&there.config.expect("one")));
-    let root = here.root.expect("one").path;
+    let read =
+        |volume: &kilonova_disks::Volume| std::fs::read(&volume.path).expect("the file is read");
+    assert!(
+        read(&here.config.expect("the disks exist"))
+            == read(&there.config.expect("the disks exist"))
+    );
+    let root = here.root.expect("the disks exist").path;
     assert_eq!(seen(&root, 300_000), image(), "the migration stream carries the guest's data");
     assert_eq!(info(&root)["virtual-size"], 1_u64 << 30);
     assert!(here.swap.is_some() && here.kernel.is_some());
@@ -252,15 +260,16 @@ async fn a_failed_fetch_leaves_nothing() {
         assert!(new.disks.volumes(want.server).root.is_none());
         error
     };
-    let nobody = refusal(&guest(want.boot.image.expect("one")), &peer()).await;
+    let nobody = refusal(&guest(want.boot.image.expect("the disks exist")), &peer()).await;
     assert!(nobody.contains("from other: rsync: failed"), "{nobody}");
-    let another = refusal(&rebuilt(&want, want.boot.image.expect("one")), &peer()).await;
+    let another =
+        refusal(&rebuilt(&want, want.boot.image.expect("the disks exist")), &peer()).await;
     assert!(another.ends_with("its files belong to another rebuild"), "{another}");
     let sly = Peer { address: "-oProxyCommand=touch".into(), ..peer() };
     let sly = refusal(&want, &sly).await;
     assert!(sly.contains("is not a valid host address"), "{sly}");
     let half = old.disks.volumes(want.server).folder.join("kilonova.json");
-    std::fs::remove_file(half).expect("removed");
+    std::fs::remove_file(half).expect("the file is removed");
     let half = refusal(&want, &peer()).await;
     assert!(half.ends_with("it has no complete disks of the server"), "{half}");
 }
@@ -273,8 +282,8 @@ async fn disks_that_refer_to_other_files_are_refused() {
     }
     let old = Host::new();
     let secret = old.folder.path().join("secret");
-    std::fs::write(&secret, vec![1; 1 << 20]).expect("written");
-    let secret = secret.to_str().expect("text").to_owned();
+    std::fs::write(&secret, vec![1; 1 << 20]).expect("the file is written");
+    let secret = secret.to_str().expect("the text is UTF-8").to_owned();
     let data = format!("data_file={},data_file_raw=on", old.folder.path().join("data").display());
     for (disk, arguments, words) in [
         ("disk", vec!["-o", &data], "stores its data in another file"),
@@ -288,7 +297,7 @@ async fn disks_that_refer_to_other_files_are_refused() {
         let path = old.disks.volumes(want.server).folder.join(disk);
         let mut make = std::process::Command::new("qemu-img");
         let make = make.args(["create", "-q", "-f", "qcow2"]).args(arguments).arg(&path).arg("1M");
-        assert!(make.status().expect("qemu-img").success());
+        assert!(make.status().expect("the program runs").success());
         let error =
             new.disks.fetch(&want, &peer()).await.expect_err("the disk is refused").to_string();
         assert!(error.contains(words), "{disk}: {error}");

@@ -24,15 +24,15 @@ async fn images_that_point_at_files_of_the_host() {
     let host = Host::new();
     let (path, data) = (host.folder.path().join("sly"), host.folder.path().join("data"));
     let secret = host.folder.path().join("secret");
-    std::fs::write(&secret, vec![1; 1 << 20]).expect("written");
+    std::fs::write(&secret, vec![1; 1 << 20]).expect("the file is written");
     let make = |arguments: &[&str]| {
         let mut run = Command::new("qemu-img");
         let run = run.args(["create", "-q", "-f", "qcow2"]).args(arguments).arg(&path).arg("1M");
-        let done = run.output().expect("qemu-img");
+        let done = run.output().expect("the program runs");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        plain(std::fs::read(&path).expect("made"), "qcow2")
+        plain(std::fs::read(&path).expect("the file is read"), "qcow2")
     };
-    let secret = secret.to_str().expect("text");
+    let secret = secret.to_str().expect("the text is UTF-8");
     let backed = refusal(&host, make(&["-F", "raw", "-b", secret])).await;
     assert!(backed.contains("it has a backing file"), "{backed}");
     let option = format!("data_file={},data_file_raw=on", data.display());
@@ -67,8 +67,8 @@ async fn an_image_that_is_larger_than_the_flavors_disk() {
     let large = host.folder.path().join("large");
     let mut run = Command::new("qemu-img");
     let done = run.args(["create", "-q", "-f", "qcow2"]).arg(&large).arg("2G").status();
-    assert!(done.expect("qemu-img").success());
-    let id = host.image(std::fs::read(&large).expect("made"), "qcow2");
+    assert!(done.expect("qemu-img runs").success());
+    let id = host.image(std::fs::read(&large).expect("the file is read"), "qcow2");
     let mut want = guest(id);
     let error = host.disks.prepare(&want).await.expect_err("the image is too large").to_string();
     let words = format!(
@@ -110,8 +110,8 @@ async fn a_too_large_image_is_not_converted() {
     let large = host.folder.path().join("large");
     let mut run = Command::new("qemu-img");
     let done = run.args(["create", "-q", "-f", "qcow2"]).arg(&large).arg("2G").status();
-    assert!(done.expect("qemu-img").success());
-    let id = host.image(std::fs::read(&large).expect("made"), "qcow2");
+    assert!(done.expect("qemu-img runs").success());
+    let id = host.image(std::fs::read(&large).expect("the file is read"), "qcow2");
     let error =
         host.disks.prepare(&guest(id)).await.expect_err("the image is too large").to_string();
     assert!(error.starts_with("Flavor's disk is too small for requested image."), "{error}");

@@ -1,5 +1,12 @@
 //! Compares the engine with a naive reference on random forests, and covers particular cases.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod build;
 mod explain;
 mod joint;

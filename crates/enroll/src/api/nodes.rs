@@ -16,7 +16,7 @@ use kilonova_wire::{Body, Fault, Speaker};
 use serde::de::DeserializeOwned;
 
 use crate::Enrollment;
-use crate::app::{give, revocations};
+use crate::app::{issue, revocations};
 
 /// The routes for hosts with a certificate, and for hosts that join.
 pub fn node_routes(enrollment: Enrollment) -> Router {
@@ -33,7 +33,7 @@ async fn join(
     Body(bytes): Body,
 ) -> Result<Json<Credential>, Fault> {
     let join: Join = message(&bytes)?;
-    Ok(Json(give::first(&enrollment, join).await?))
+    Ok(Json(issue::join(&enrollment, join).await?))
 }
 
 async fn revocations(
@@ -57,7 +57,7 @@ async fn renew(
     };
     speaker.check(&host)?;
     let renewal: Renewal = message(&bytes)?;
-    Ok(Json(give::next(&enrollment, &host, &renewal).await?))
+    Ok(Json(issue::renew(&enrollment, &host, &renewal).await?))
 }
 
 fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::Enrollment;
 use crate::app::{revoke, tokens};
-use crate::db::certificates::Given;
+use crate::db::certificates::IssuedCertificate;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +39,7 @@ struct TokenRequest {
 /// The routes, checked by the compute service's policy. Without a listener for hosts they return an
 /// error that says so.
 pub fn operator_routes(enrollment: Option<Enrollment>, policy: &Enforcer) -> Router {
-    table().behind(policy).with_state(Door(enrollment))
+    table().behind(policy).with_state(Service(enrollment))
 }
 
 /// All operations with their policy rules.
@@ -47,7 +47,7 @@ pub fn operations() -> Vec<Operation> {
     table().operations()
 }
 
-fn table() -> Routes<Door> {
+fn table() -> Routes<Service> {
     Routes::new()
         .route(
             "/v2.1/kilonova/enrollments",
@@ -59,11 +59,12 @@ fn table() -> Routes<Door> {
         )
 }
 
+/// The enrollment service; `None` without a listener for hosts.
 #[derive(Clone)]
-struct Door(Option<Enrollment>);
+struct Service(Option<Enrollment>);
 
-impl Door {
-    fn open(&self) -> Result<&Enrollment, Fault> {
+impl Service {
+    fn enrollment(&self) -> Result<&Enrollment, Fault> {
         self.0.as_ref().ok_or_else(|| {
             Fault::conflict(
                 "This control plane does not listen for hosts: set [node] listen, or \
@@ -74,10 +75,10 @@ impl Door {
 }
 
 async fn make(
-    State(door): State<Door>,
+    State(service): State<Service>,
     JsonBody(body): JsonBody,
 ) -> Result<(StatusCode, Json<Value>), Fault> {
-    let enrollment = door.open()?;
+    let enrollment = service.enrollment()?;
     let TokenRequestBody { enrollment: request } =
         serde_json::from_value(body).map_err(|error| Fault::bad_request(error.to_string()))?;
     let made = tokens::make(enrollment, request.host, request.valid, request.replace).await?;
@@ -91,20 +92,20 @@ async fn make(
     Ok((StatusCode::CREATED, Json(json!({"enrollment": shown}))))
 }
 
-async fn list(State(door): State<Door>) -> Result<Json<Value>, Fault> {
-    let enrollment = door.open()?;
+async fn list(State(service): State<Service>) -> Result<Json<Value>, Fault> {
+    let enrollment = service.enrollment()?;
     let listing = tokens::list(enrollment).await?;
-    let open =
+    let token_view =
         |(host, until): &(Option<String>, i64)| json!({"host": host, "expires_at": zulu(*until)});
     Ok(Json(json!({
         "authority": enrollment.authority().fingerprint().to_string(),
         "url": enrollment.options.url,
-        "certificates": listing.given.iter().map(given).collect::<Vec<_>>(),
-        "tokens": listing.open.iter().map(open).collect::<Vec<_>>(),
+        "certificates": listing.certificates.iter().map(certificate_view).collect::<Vec<_>>(),
+        "tokens": listing.tokens.iter().map(token_view).collect::<Vec<_>>(),
     })))
 }
 
-fn given(one: &Given) -> Value {
+fn certificate_view(one: &IssuedCertificate) -> Value {
     let addresses: Vec<&str> = one.addresses.split_whitespace().collect();
     let state = match one.revoked_at {
         Some(_) => "revoked",
@@ -123,10 +124,10 @@ fn given(one: &Given) -> Value {
 }
 
 async fn revoke_host(
-    State(door): State<Door>,
+    State(service): State<Service>,
     Path(host): Path<String>,
 ) -> Result<Json<Value>, Fault> {
-    let count = revoke::revoke(door.open()?, &host).await?;
+    let count = revoke::revoke(service.enrollment()?, &host).await?;
     if count == 0 {
         return Err(Fault::not_found(format!(
             "Host {} has no valid certificate.",

@@ -1,7 +1,7 @@
-//! The operations of joining.
+//! The operations of enrollment.
 
 pub(crate) mod authority;
-pub(crate) mod give;
+pub(crate) mod issue;
 pub(crate) mod names;
 pub(crate) mod revocations;
 pub(crate) mod revoke;

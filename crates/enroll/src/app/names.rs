@@ -1,9 +1,8 @@
-//! Which name a new host may take.
+//! The names that a new host may take.
 //!
 //! Host names are case-insensitive. The name of an existing host stands for its guests and devices,
 //! so a machine gets it only with an operator's consent: a token for that host if the host had a
 //! certificate before, and a token that replaces the host if it never had one.
-//! had a certificate before, and one that says that it replaces the host when it never had one.
 
 use kilonova_pki::check_new_host;
 use kilonova_store::Tx;
@@ -11,7 +10,7 @@ use kilonova_store::Tx;
 use crate::db::certificates;
 use crate::{Error, Existing};
 
-/// Checks that a machine may take the name. The inner error is the reason why not.
+/// Checks that a machine may take the name. The inner error is the reason for a refusal.
 pub(crate) fn free(
     tx: &mut Tx<'_>,
     existing: &Existing,
@@ -19,16 +18,16 @@ pub(crate) fn free(
     replaces: bool,
 ) -> Result<Result<(), String>, Error> {
     let certified = certificates::spellings(tx, host)?;
-    let there = existing(tx, host)?;
-    if let Some(other) = certified.iter().chain(&there).find(|other| *other != host) {
+    let existing = existing(tx, host)?;
+    if let Some(other) = certified.iter().chain(&existing).find(|other| *other != host) {
         return Ok(Err(format!(
             "Host {other} exists, and {host} is the same name; give this machine another one."
         )));
     }
-    if there.is_empty() && certified.is_empty() {
+    if existing.is_empty() && certified.is_empty() {
         check_new_host(host)?;
     }
-    if !there.is_empty() && certified.is_empty() && !replaces {
+    if !existing.is_empty() && certified.is_empty() && !replaces {
         return Ok(Err(format!(
             "Host {host} exists without a certificate. If this machine is that host, or takes \
              its place and its guests, have a token made by `kilonova node enroll --host {host} \

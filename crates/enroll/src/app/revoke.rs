@@ -12,7 +12,7 @@ pub(crate) async fn revoke(enrollment: &Enrollment, host: &str) -> Result<usize,
     let count = enrollment
         .store
         .write(move |tx| {
-            tokens::end(tx, &name)?;
+            tokens::delete_unused(tx, &name)?;
             let serials = certificates::revoke(tx, &name, now)?;
             let (revoked, count) = (revoked.clone(), serials.len());
             tx.on_commit(move || revoked.add(serials));
@@ -23,6 +23,7 @@ pub(crate) async fn revoke(enrollment: &Enrollment, host: &str) -> Result<usize,
     Ok(count)
 }
 
+/// Reads the revoked certificates from the database.
 pub(crate) async fn refresh(enrollment: &Enrollment) -> Result<(), Error> {
     let now = now_micros();
     let serials = enrollment.store.read(move |tx| certificates::revoked(tx, now)).await?;

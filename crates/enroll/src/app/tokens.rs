@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use kilonova_pki::{Secret, Token, check_host};
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::time::now_micros;
 
 use crate::app::names;
-use crate::db::certificates::{self, Given};
+use crate::db::certificates::{self, IssuedCertificate};
 use crate::db::tokens;
 use crate::{Enrollment, Error};
 use kilonova_store::Tx;
@@ -16,25 +16,26 @@ const SECOND: i64 = 1_000_000;
 const DAY: i64 = 24 * 3600 * SECOND;
 /// Maximum validity of a token.
 const LONGEST: i64 = 30 * DAY;
-/// How long expired rows are kept, to explain refusals.
-const KEPT: i64 = 30 * DAY;
+/// Retention of expired rows, which explain refusals.
+const RETENTION: i64 = 30 * DAY;
 
 /// A new token.
-pub(crate) struct Made {
+pub(crate) struct NewToken {
     pub token: Token,
     pub host: Option<String>,
     pub expires_at: i64,
 }
 
+/// Creates a join token, for one host or for any new host.
 pub(crate) async fn make(
     enrollment: &Enrollment,
     host: Option<String>,
     seconds: i64,
     replaces: bool,
-) -> Result<Made, Error> {
+) -> Result<NewToken, Error> {
     if replaces && host.is_none() {
         let why = "To replace a host, the token must name it.";
-        return Err(Error::Refused(StatusCode::BAD_REQUEST, why.to_owned()));
+        return Err(Error::Refused(Kind::BadRequest, why.to_owned()));
     }
     if let Some(host) = host.clone() {
         check_host(&host)?;
@@ -42,13 +43,13 @@ pub(crate) async fn make(
         let name = host.clone();
         let free = move |tx: &mut Tx<'_>| names::free(tx, &*existing, &name, replaces);
         if let Err(why) = enrollment.store.read(free).await? {
-            return Err(Error::Refused(StatusCode::CONFLICT, why));
+            return Err(Error::Refused(Kind::Conflict, why));
         }
     }
     let valid = seconds.saturating_mul(SECOND);
     if !(1..=LONGEST).contains(&valid) {
         return Err(Error::Refused(
-            StatusCode::BAD_REQUEST,
+            Kind::BadRequest,
             format!("A token may be valid for 1 to {} seconds.", LONGEST / SECOND),
         ));
     }
@@ -58,8 +59,8 @@ pub(crate) async fn make(
     enrollment
         .store
         .write(move |tx| {
-            tokens::forget(tx, now - KEPT)?;
-            certificates::forget(tx, now - KEPT)?;
+            tokens::delete_expired(tx, now - RETENTION)?;
+            certificates::delete_expired(tx, now - RETENTION)?;
             tokens::add(tx, &hash, bound.as_deref(), now, expires_at, replaces)
         })
         .await?;
@@ -69,23 +70,27 @@ pub(crate) async fn make(
         "created a join token"
     );
     let token = Token { secret, authority: enrollment.authority.fingerprint() };
-    Ok(Made { token, host, expires_at })
+    Ok(NewToken { token, host, expires_at })
 }
 
 /// The tokens and certificates in use.
 pub(crate) struct Listing {
     /// Certificates that have not expired.
-    pub given: Vec<Given>,
+    pub certificates: Vec<IssuedCertificate>,
     /// Host and expiry of each usable token.
-    pub open: Vec<(Option<String>, i64)>,
+    pub tokens: Vec<(Option<String>, i64)>,
 }
 
+/// Lists the usable tokens and the certificates.
 pub(crate) async fn list(enrollment: &Enrollment) -> Result<Listing, Error> {
     let now = now_micros();
     enrollment
         .store
         .read(move |tx| {
-            Ok(Listing { given: certificates::live(tx, now)?, open: tokens::open(tx, now)? })
+            Ok(Listing {
+                certificates: certificates::live(tx, now)?,
+                tokens: tokens::usable(tx, now)?,
+            })
         })
         .await
 }

@@ -1,21 +1,23 @@
-//! The row of `enroll_authority`: the cloud's authority.
+//! The row of `enroll_authority`: the fingerprint of the cloud's authority.
 
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
-    /// Reads it.
+    /// The fingerprint.
     READ = "SELECT fingerprint FROM enroll_authority WHERE one = 1";
-    /// Sets it, unless it is set.
+    /// Sets the fingerprint, unless it is set.
     SET = "INSERT INTO enroll_authority (one, fingerprint) VALUES (1, ?1)
         ON CONFLICT (one) DO NOTHING";
     /// Serializes transactions that issue certificates.
     TOUCH = "UPDATE enroll_authority SET fingerprint = fingerprint WHERE one = 1";
 }
 
+/// The fingerprint of the cloud's authority, if it has one.
 pub(crate) fn read(tx: &mut Tx<'_>) -> Result<Option<String>, Error> {
-    tx.row(READ, params![])?.map(|row| row.string(0)).transpose()
+    tx.row(READ, params![])?.map(|row| row.string("fingerprint")).transpose()
 }
 
+/// Sets the fingerprint, unless it is set.
 pub(crate) fn set(tx: &mut Tx<'_>, fingerprint: &str) -> Result<(), Error> {
     tx.execute(SET, params![fingerprint]).map(|_| ())
 }

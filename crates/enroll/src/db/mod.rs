@@ -1,4 +1,4 @@
-//! The SQL of joining.
+//! The SQL of enrollment.
 
 pub(crate) mod authority;
 pub(crate) mod certificates;

@@ -3,25 +3,25 @@
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
-    /// Reads one by its hash.
+    /// One token by its hash.
     READ = "SELECT host, expires_at, used_at, used_by, replaces FROM enroll_tokens
         WHERE hash = ?1";
-    /// Adds one.
+    /// Adds a token.
     ADD = "INSERT INTO enroll_tokens (hash, host, made_at, expires_at, replaces)
         VALUES (?1, ?2, ?3, ?4, ?5)";
-    /// Marks one as used.
+    /// Marks a token as used.
     USE = "UPDATE enroll_tokens SET used_at = ?2, used_by = ?3 WHERE hash = ?1 AND used_at IS NULL";
-    /// Usable ones.
-    OPEN = "SELECT host, expires_at FROM enroll_tokens
+    /// The usable tokens.
+    USABLE = "SELECT host, expires_at FROM enroll_tokens
         WHERE used_at IS NULL AND expires_at > ?1 ORDER BY expires_at, hash";
-    /// Deletes the unused ones for a host.
-    END = "DELETE FROM enroll_tokens WHERE host = ?1 AND used_at IS NULL";
-    /// Deletes those that expired long ago.
-    FORGET = "DELETE FROM enroll_tokens WHERE expires_at < ?1";
+    /// Deletes the unused tokens for a host.
+    DELETE_UNUSED = "DELETE FROM enroll_tokens WHERE host = ?1 AND used_at IS NULL";
+    /// Deletes the tokens that expired before a time.
+    DELETE_EXPIRED = "DELETE FROM enroll_tokens WHERE expires_at < ?1";
 }
 
 /// A stored token.
-pub(crate) struct Kept {
+pub(crate) struct StoredToken {
     /// The only host that may use it.
     pub host: Option<String>,
     pub expires_at: i64,
@@ -31,20 +31,22 @@ pub(crate) struct Kept {
     pub replaces: bool,
 }
 
-pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Kept>, Error> {
+/// One token by its hash.
+pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<StoredToken>, Error> {
     let row = tx.row(READ, params![hash])?;
-    let kept = |row: kilonova_store::Row| {
-        Ok(Kept {
-            host: row.string_opt(0)?,
-            expires_at: row.int(1)?,
-            used_at: row.int_opt(2)?,
-            used_by: row.string_opt(3)?,
-            replaces: row.int(4)? != 0,
+    let stored = |row: kilonova_store::Row| {
+        Ok(StoredToken {
+            host: row.string_opt("host")?,
+            expires_at: row.int("expires_at")?,
+            used_at: row.int_opt("used_at")?,
+            used_by: row.string_opt("used_by")?,
+            replaces: row.bool("replaces")?,
         })
     };
-    row.map(kept).transpose()
+    row.map(stored).transpose()
 }
 
+/// Adds a token.
 pub(crate) fn add(
     tx: &mut Tx<'_>,
     hash: &str,
@@ -63,15 +65,17 @@ pub(crate) fn use_up(tx: &mut Tx<'_>, hash: &str, now: i64, host: &str) -> Resul
 }
 
 /// Host and expiry of each usable token.
-pub(crate) fn open(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Option<String>, i64)>, Error> {
-    let rows = tx.rows(OPEN, params![now])?;
-    rows.iter().map(|row| Ok((row.string_opt(0)?, row.int(1)?))).collect()
+pub(crate) fn usable(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Option<String>, i64)>, Error> {
+    let rows = tx.rows(USABLE, params![now])?;
+    rows.iter().map(|row| Ok((row.string_opt("host")?, row.int("expires_at")?))).collect()
 }
 
-pub(crate) fn end(tx: &mut Tx<'_>, host: &str) -> Result<(), Error> {
-    tx.execute(END, params![host]).map(|_| ())
+/// Deletes the unused tokens for a host.
+pub(crate) fn delete_unused(tx: &mut Tx<'_>, host: &str) -> Result<(), Error> {
+    tx.execute(DELETE_UNUSED, params![host]).map(|_| ())
 }
 
-pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {
-    tx.execute(FORGET, params![before]).map(|_| ())
+/// Deletes the tokens that expired before a time.
+pub(crate) fn delete_expired(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {
+    tx.execute(DELETE_EXPIRED, params![before]).map(|_| ())
 }

@@ -8,7 +8,7 @@ use crate::nets::Nets;
 use crate::testing::{config, interface, network, wanted};
 
 fn links(json: &str) -> Links {
-    parse(json.as_bytes()).expect("links")
+    parse(json.as_bytes()).expect("the links are listed")
 }
 
 /// The planned steps, one line each; nothing is applied.

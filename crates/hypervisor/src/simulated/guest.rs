@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Attachment, DiskUsage, Usage};
+use kilonova_node_api::{Attachment, DiskUsage, GuestVerb, Usage};
 
 use super::{Simulated, failed, unknown};
 use crate::{Definition, DomainState, Error, Step, write_atomically};
@@ -52,15 +52,22 @@ impl Simulated {
         self.files.append_console(server, &console_output).map_err(failed(step))
     }
 
-    pub(super) async fn inject_nmi(&self, server: ServerId) -> Result<(), Error> {
-        let step = Step::CrashDump;
+    pub(super) async fn carry_out_verb(
+        &self,
+        server: ServerId,
+        verb: GuestVerb,
+    ) -> Result<(), Error> {
+        let step = Step::Verb(verb);
         let Some((name, state)) = self.guest(server) else { return Err(unknown(step, server)) };
         if !state.is_up() {
             return Err(Error::new(step, format!("{name} is {}", words(state))));
         }
         self.plan.step(step, &name).await?;
+        let console_output = match verb {
+            GuestVerb::CrashDump => "NMI received, crash dump written",
+        };
         self.files
-            .append_console(server, "[kilonova] NMI received, crash dump written\n")
+            .append_console(server, &format!("[kilonova] {console_output}\n"))
             .map_err(failed(step))
     }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{DiskFormat, OutgoingMigration, Peer, Usage};
+use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
 
 pub use plan::{Failure, Fate, Plan};
 
@@ -197,8 +197,8 @@ impl Hypervisor for Simulated {
         Box::pin(async { Ok(()) })
     }
 
-    fn crash_dump(&self, server: ServerId) -> DriverFuture<'_, ()> {
-        Box::pin(self.inject_nmi(server))
+    fn carry_out(&self, server: ServerId, verb: GuestVerb) -> DriverFuture<'_, ()> {
+        Box::pin(self.carry_out_verb(server, verb))
     }
 
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat> {

@@ -32,7 +32,7 @@ fn open(folder: &Path) -> Simulated {
 
 #[tokio::test]
 async fn domains_and_their_states_survive_a_restart() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (on, off) = (definition("on"), definition("off"));
     let first = open(folder.path());
     for one in [&on, &off] {
@@ -65,7 +65,7 @@ async fn domains_and_their_states_survive_a_restart() {
 
 #[tokio::test]
 async fn a_file_without_a_domain_is_left_alone() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let file = folder.path().join("host/domains").join(format!("{}.xml", ServerId::new_v4()));
     crate::write_atomically(&file, b"<domain").expect("the file is written");
     assert!(open(folder.path()).servers().await.expect("the domains are listed").is_empty());
@@ -74,7 +74,7 @@ async fn a_file_without_a_domain_is_left_alone() {
 
 #[tokio::test]
 async fn failures_come_at_the_named_step_for_the_named_servers_and_then_stop() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (step, fate) = (Step::Start, Fate::Stays);
     let failure = Failure { step, server_name: "bad*".into(), times: Some(1), fate };
     let plan = Plan::new(BTreeMap::new(), vec![failure]);
@@ -97,7 +97,7 @@ async fn failures_come_at_the_named_step_for_the_named_servers_and_then_stop() {
 /// Runs each step twice, and compares the state after a restart.
 #[tokio::test]
 async fn states_survive_a_restart() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let one = definition("one");
     open(folder.path()).define(&one).await.expect("the domain is defined");
     type Do = fn(&Simulated, ServerId) -> crate::DriverFuture<'_, ()>;
@@ -142,7 +142,7 @@ async fn states_survive_a_restart() {
 
 #[tokio::test]
 async fn a_crash_during_suspend_leaves_the_guest_in_memory() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let one = definition("one");
     let hypervisor = open(folder.path());
     hypervisor.define(&one).await.expect("the domain is defined");
@@ -160,23 +160,23 @@ async fn a_crash_during_suspend_leaves_the_guest_in_memory() {
 
 #[tokio::test]
 async fn a_snapshot_names_the_disk_it_is_of() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let one = definition("one");
     let hypervisor = open(folder.path());
     hypervisor.define(&one).await.expect("the domain is defined");
     let file = folder.path().join("snapshots/disk");
     hypervisor.snapshot(one.server, file.clone()).await.expect("the snapshot is written");
-    let disk = std::fs::read_to_string(file).expect("readable");
+    let disk = std::fs::read_to_string(file).expect("the file is read");
     assert!(disk.contains(&format!("server={}\nimage=none", one.server)), "{disk}");
 }
 
 #[tokio::test]
-async fn a_migration_that_fails_after_arrival_leaves_the_guest_there() {
+async fn a_migration_that_fails_after_arrival_keeps_the_guest_on_the_destination() {
     for (fate, left) in
         [(Fate::Arrives, DomainState::Shutoff), (Fate::ArrivesLeavingPaused, DomainState::Paused)]
     {
         for was in [DomainState::Running, DomainState::Paused] {
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = tempfile::tempdir().expect("a temporary directory is created");
             let (step, times) = (Step::Migrate, None);
             let failure = Failure { step, server_name: "*".into(), times, fate };
             let plan = Plan::new(BTreeMap::new(), vec![failure]);

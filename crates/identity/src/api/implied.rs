@@ -1,4 +1,4 @@
-//! Which role implies which: `/v3/roles/{id}/implies` and `/v3/role_inferences`.
+//! Implications between roles: `/v3/roles/{id}/implies` and `/v3/role_inferences`.
 
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, head, put};

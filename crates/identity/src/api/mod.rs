@@ -1,9 +1,10 @@
 //! HTTP handlers: one file per resource, with its routes, requests and views.
 //!
-//! Upstream's rule table ([`RULES`]) decides over access. All resources belong to the one domain, so
+//! Upstream's rule table ([`RULES`]) controls access. All resources belong to the one domain, so
 //! the domain attributes of policy targets are constant.
 
 mod auth_request;
+mod authenticator;
 mod catalog;
 mod credentials;
 mod domains;
@@ -112,7 +113,7 @@ const DOMAIN_ATTRIBUTES: [(&str, &str); 6] = [
 /// the target exists.
 fn may(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Fault> {
     let target: Vec<(&str, &str)> = DOMAIN_ATTRIBUTES.iter().chain(target).copied().collect();
-    caller.may(rule, &target)
+    Ok(caller.may(rule, &target)?)
 }
 
 /// The object under `key` in a body.

@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody};
+use kilonova_wire::{Base, Fault, JsonBody};
 use serde_json::{Value, json};
 
 use super::{
@@ -111,11 +111,48 @@ async fn show(
     caller: Caller,
     base: Base,
     Path(id): Path<String>,
+    query: Query,
 ) -> Answer {
     may(&caller, "identity:get_project", &[("target.project.id", &id)])?;
     id_of("project", &id)?;
     let project = identity.project(&id).await?;
-    ok(json!({"project": view(&project, &base)}))
+    let mut view = view(&project, &base);
+    // Each project is directly below the domain and has none below it. Keystone's lists have only the
+    // projects on which the caller has a role, so the domain is in none of them.
+    if let Some(form) = relatives(&query, "parents")? {
+        view["parents"] = match form {
+            Form::List => json!([]),
+            Form::Ids => json!({DOMAIN_ID: null}),
+        };
+    }
+    if let Some(form) = relatives(&query, "subtree")? {
+        view["subtree"] = match form {
+            Form::List => json!([]),
+            Form::Ids => Value::Null,
+        };
+    }
+    ok(json!({"project": view}))
+}
+
+/// How an answer shows the projects above or below one.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    List,
+    Ids,
+}
+
+/// The form that `KIND_as_list` or `KIND_as_ids` requests. A parameter counts without a value too, but not with `0`.
+fn relatives(query: &Query, kind: &str) -> Result<Option<Form>, Fault> {
+    let asked =
+        |form: &str| query.get(&format!("{kind}_as_{form}")).is_some_and(|flag| flag != "0");
+    match (asked("list"), asked("ids")) {
+        (true, true) => Err(Fault::bad_request(format!(
+            "Cannot use {kind}_as_list and {kind}_as_ids query params at the same time."
+        ))),
+        (true, false) => Ok(Some(Form::List)),
+        (false, true) => Ok(Some(Form::Ids)),
+        (false, false) => Ok(None),
+    }
 }
 
 async fn create(

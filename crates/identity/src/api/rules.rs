@@ -1,6 +1,6 @@
-//! Keystone's policy rules, with the defaults of Keystone 30: what an operator's `policy.yaml` may
-//! override. Rules of operations that are not offered here are kept, so that such a file carries
-//! over whole.
+//! Keystone's policy rules with the defaults of Keystone 30, which an operator's `policy.yaml` may
+//! override. The table includes rules of operations that are not offered here, so that such a file
+//! carries over unchanged.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};

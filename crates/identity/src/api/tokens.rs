@@ -10,8 +10,8 @@ use kilonova_wire::{Authenticator as _, Base, Context, Fault, PeerAddress, Small
 
 use super::token_view::{self, Entries};
 use super::{Answer, auth_request, may, no_content};
+use crate::api::authenticator::bearer;
 use crate::app::session::Session;
-use crate::authenticator::bearer;
 use crate::{Error, Identity, catalog};
 
 /// The path of this resource.

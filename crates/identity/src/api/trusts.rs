@@ -74,8 +74,8 @@ fn view((trust, roles): &WithRoles, base: &Base) -> Value {
     view
 }
 
-/// A trust, if the rule allows the caller to use it. A missing trust is a 404 for everybody, as
-/// upstream.
+/// A trust, if the rule allows the caller to use it. A missing trust is a 404 for every caller, as
+/// in Keystone.
 async fn found(
     identity: &Identity,
     caller: &Caller,

@@ -53,7 +53,7 @@ impl Identity {
                 chain.extend(roles::by_name(tx, name)?.map(|role| (role.id, new)));
             }
             roles::insert_missing(tx, &new_id(), SERVICE_ROLE)?;
-            // An implication that an administrator took away stays away.
+            // An implication that an administrator deleted is not restored.
             for pair in chain.windows(2) {
                 if let [(prior, before), (implied, after)] = pair
                     && (*before || *after)

@@ -1,18 +1,18 @@
-//! Which role implies which. Tokens hold the implied roles too, from the next validation on.
+//! Implications between roles. A change affects tokens from their next validation on.
 
 use kilonova_store::Tx;
 
 use crate::db::roles::{self, Role};
 use crate::{Error, Identity};
 
-/// Nothing implies it, as with Keystone's `[assignment] prohibited_implied_role`.
+/// The role that no role may imply, as with Keystone's `[assignment] prohibited_implied_role`.
 const PROHIBITED: &str = "admin";
 
 fn role(tx: &mut Tx<'_>, id: &str) -> Result<Role, Error> {
     roles::by_id(tx, id)?.ok_or_else(|| Error::NotFound("role", id.to_owned()))
 }
 
-/// Both roles of an implication that there is.
+/// Both roles of an existing implication.
 fn implication(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<(Role, Role), Error> {
     let both = (role(tx, prior)?, role(tx, implied)?);
     match roles::implies(tx, prior, implied)? {
@@ -22,7 +22,7 @@ fn implication(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<(Role, Rol
 }
 
 impl Identity {
-    /// Every role that implies others, with the roles that it implies by itself.
+    /// Every role that implies others, with the roles that it implies directly.
     pub(crate) async fn inferences(&self) -> Result<Vec<(Role, Vec<Role>)>, Error> {
         self.read(|tx| {
             let mut all = Vec::new();
@@ -37,13 +37,13 @@ impl Identity {
         .await
     }
 
-    /// A role, and the roles that it implies by itself.
+    /// A role, and the roles that it implies directly.
     pub(crate) async fn implied_by(&self, prior: &str) -> Result<(Role, Vec<Role>), Error> {
         let prior = prior.to_owned();
         self.read(move |tx| Ok((role(tx, &prior)?, roles::implied_by(tx, &prior)?))).await
     }
 
-    /// Both roles of an implication that there is.
+    /// Both roles of an existing implication.
     pub(crate) async fn implication(
         &self,
         prior: &str,

@@ -18,7 +18,7 @@ const IGNORED_FOR: &str = "ignore_lockout_failure_attempts";
 pub struct Lockout {
     /// Consecutive failures that lock an account.
     pub attempts: u32,
-    /// How long it stays locked after the last failure.
+    /// Duration of the lock after the last failure.
     pub duration: Duration,
 }
 

@@ -71,7 +71,7 @@ fn text(id: Uuid) -> String {
 }
 
 impl Session {
-    /// Resolves a token. This is the only scope that decides whether a token is valid.
+    /// Resolves a token. Only this function decides whether a token is valid.
     pub(crate) fn resolve(tx: &mut Tx<'_>, token: &Token, now: i64) -> Result<Self, Error> {
         if token.expires <= now {
             return refuse("the token has expired");

@@ -40,7 +40,7 @@ fn is_usable(trust: &Trust, now: i64) -> bool {
 }
 
 impl Identity {
-    /// A usable trust. An expired or used-up trust does not exist for clients, as upstream.
+    /// A usable trust. For clients an expired or used-up trust does not exist, as in Keystone.
     pub(crate) async fn trust(&self, id: &str) -> Result<WithRoles, Error> {
         let id = id.to_owned();
         self.read(move |tx| {

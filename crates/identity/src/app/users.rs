@@ -159,7 +159,7 @@ const OPTIONS: [&str; 5] = [
     "lock_password",
 ];
 
-fn apply_options(kept: &mut Fields, options: &Fields) -> Result<(), Error> {
+fn apply_options(stored: &mut Fields, options: &Fields) -> Result<(), Error> {
     for (key, value) in options {
         if !OPTIONS.contains(&key.as_str()) {
             return Err(Error::Invalid(format!(
@@ -168,8 +168,8 @@ fn apply_options(kept: &mut Fields, options: &Fields) -> Result<(), Error> {
             )));
         }
         match value {
-            Value::Null => drop(kept.remove(key)),
-            Value::Bool(_) => drop(kept.insert(key.clone(), value.clone())),
+            Value::Null => drop(stored.remove(key)),
+            Value::Bool(_) => drop(stored.insert(key.clone(), value.clone())),
             _ => return Err(Error::Invalid(format!("{key} must be true or false."))),
         }
     }

@@ -81,7 +81,8 @@ statements! {
     /// The roles granted to a group.
     ROLES_GROUP = "SELECT role_id FROM identity_group_grants WHERE group_id = ?1 AND target = ?2";
     /// Grants of users on projects, optionally by user, project and role.
-    LIST = "SELECT a.user_id, u.name, a.project_id, p.name, a.role_id, r.name
+    LIST = "SELECT a.user_id AS actor_id, u.name AS actor_name, a.project_id AS target,
+          p.name AS project_name, a.role_id, r.name AS role_name
         FROM identity_assignments a
         JOIN identity_users u ON u.id = a.user_id
         JOIN identity_projects p ON p.id = a.project_id
@@ -91,7 +92,8 @@ statements! {
           AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
         ORDER BY u.name, p.name, r.name";
     /// Grants of users on the domain and the system, optionally by user, target and role.
-    LIST_USERS = "SELECT a.user_id, u.name, a.target, '', a.role_id, r.name
+    LIST_USERS = "SELECT a.user_id AS actor_id, u.name AS actor_name, a.target,
+          '' AS project_name, a.role_id, r.name AS role_name
         FROM identity_user_grants a
         JOIN identity_users u ON u.id = a.user_id
         JOIN identity_roles r ON r.id = a.role_id
@@ -100,7 +102,8 @@ statements! {
           AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
         ORDER BY u.name, a.target, r.name";
     /// Grants of groups, optionally by group, target and role.
-    LIST_GROUPS = "SELECT a.group_id, g.name, a.target, COALESCE(p.name, ''), a.role_id, r.name
+    LIST_GROUPS = "SELECT a.group_id AS actor_id, g.name AS actor_name, a.target,
+          COALESCE(p.name, '') AS project_name, a.role_id, r.name AS role_name
         FROM identity_group_grants a
         JOIN identity_groups g ON g.id = a.group_id
         JOIN identity_roles r ON r.id = a.role_id
@@ -110,8 +113,8 @@ statements! {
           AND (CAST(?3 AS TEXT) IS NULL OR a.role_id = ?3)
         ORDER BY g.name, a.target, r.name";
     /// Roles that users have through groups, optionally by user, target and role.
-    LIST_MEMBERS = "SELECT m.user_id, u.name, a.target, COALESCE(p.name, ''), a.role_id, r.name,
-          a.group_id
+    LIST_MEMBERS = "SELECT m.user_id AS actor_id, u.name AS actor_name, a.target,
+          COALESCE(p.name, '') AS project_name, a.role_id, r.name AS role_name, a.group_id
         FROM identity_memberships m
         JOIN identity_group_grants a ON a.group_id = m.group_id
         JOIN identity_users u ON u.id = m.user_id
@@ -125,12 +128,12 @@ statements! {
 
 fn read(row: &Row, actor: fn(String) -> Actor) -> Result<Assignment, Error> {
     Ok(Assignment {
-        actor: actor(row.string(0)?),
-        actor_name: row.string(1)?,
-        target: Target::read(row.string(2)?),
-        project_name: row.string(3)?,
-        role_id: row.string(4)?,
-        role_name: row.string(5)?,
+        actor: actor(row.string("actor_id")?),
+        actor_name: row.string("actor_name")?,
+        target: Target::read(row.string("target")?),
+        project_name: row.string("project_name")?,
+        role_id: row.string("role_id")?,
+        role_name: row.string("role_name")?,
         group: None,
     })
 }
@@ -191,7 +194,7 @@ pub(crate) fn roles(tx: &mut Tx<'_>, actor: &Actor, target: &Target) -> Result<V
         }
         (Actor::Group(group), _) => tx.rows(ROLES_GROUP, params![group, column])?,
     };
-    rows.iter().map(|row| row.string(0)).collect()
+    rows.iter().map(|row| row.string("role_id")).collect()
 }
 
 /// Conditions of an assignment list; all must hold.
@@ -245,7 +248,7 @@ pub(crate) fn of_users(
     let target = filter.target.as_ref().map(Target::column);
     let values = params![filter.user.as_deref(), target, filter.role.as_deref()];
     for row in tx.rows(LIST_MEMBERS, values)? {
-        all.push(Assignment { group: Some(row.string(6)?), ..read(&row, Actor::User)? });
+        all.push(Assignment { group: Some(row.string("group_id")?), ..read(&row, Actor::User)? });
     }
     Ok(all)
 }

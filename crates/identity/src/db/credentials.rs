@@ -14,6 +14,14 @@ pub(crate) struct Credential {
     pub unrestricted: bool,
 }
 
+/// Selects [`Credential`]s.
+macro_rules! select {
+    () => {
+        "SELECT id, name, user_id, project_id, description, expires_at, unrestricted FROM \
+         identity_credentials"
+    };
+}
+
 statements! {
     /// Adds a credential.
     INSERT = "INSERT INTO identity_credentials
@@ -23,14 +31,12 @@ statements! {
     INSERT_ROLE = "INSERT INTO identity_credential_roles (credential_id, role_id) VALUES (?1, ?2)
         ON CONFLICT (credential_id, role_id) DO NOTHING";
     /// One credential by id.
-    BY_ID = "SELECT id, name, user_id, project_id, description, expires_at, unrestricted
-        FROM identity_credentials WHERE id = ?1";
+    BY_ID = concat!(select!(), " WHERE id = ?1");
     /// The credentials of a user, optionally by name.
-    LIST = "SELECT id, name, user_id, project_id, description, expires_at, unrestricted
-        FROM identity_credentials
-        WHERE user_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2) ORDER BY name";
+    LIST = concat!(select!(), "
+        WHERE user_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR name = ?2) ORDER BY name");
     /// The number of a user's credentials.
-    COUNT = "SELECT COUNT(*) FROM identity_credentials WHERE user_id = ?1";
+    COUNT = "SELECT COUNT(*) AS count FROM identity_credentials WHERE user_id = ?1";
     /// The hash of the secret.
     SECRET_HASH = "SELECT secret_hash FROM identity_credentials WHERE id = ?1";
     /// The credential's roles, without implied ones.
@@ -42,16 +48,17 @@ statements! {
 
 fn read(row: &Row) -> Result<Credential, Error> {
     Ok(Credential {
-        id: row.string(0)?,
-        name: row.string(1)?,
-        user_id: row.string(2)?,
-        project_id: row.string(3)?,
-        description: row.string_opt(4)?,
-        expires_at: row.int_opt(5)?,
-        unrestricted: row.bool(6)?,
+        id: row.string("id")?,
+        name: row.string("name")?,
+        user_id: row.string("user_id")?,
+        project_id: row.string("project_id")?,
+        description: row.string_opt("description")?,
+        expires_at: row.int_opt("expires_at")?,
+        unrestricted: row.bool("unrestricted")?,
     })
 }
 
+/// Adds a credential with its roles and the hash of its secret.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     credential: &Credential,
@@ -77,10 +84,12 @@ pub(crate) fn insert(
     Ok(())
 }
 
+/// One credential by id.
 pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Credential>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
 }
 
+/// The credentials of a user, optionally by name.
 pub(crate) fn list(
     tx: &mut Tx<'_>,
     user: &str,
@@ -89,19 +98,25 @@ pub(crate) fn list(
     tx.rows(LIST, params![user, name])?.iter().map(read).collect()
 }
 
+/// The number of a user's credentials.
 pub(crate) fn count(tx: &mut Tx<'_>, user: &str) -> Result<i64, Error> {
-    tx.row(COUNT, params![user])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(COUNT, params![user])?.map_or(Ok(0), |row| row.int("count"))
 }
 
+/// The hash of the secret.
 pub(crate) fn secret_hash(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, Error> {
-    tx.row(SECRET_HASH, params![id])?.map(|row| row.string(0)).transpose()
+    tx.row(SECRET_HASH, params![id])?.map(|row| row.string("secret_hash")).transpose()
 }
 
 /// Ids and names of the credential's roles.
 pub(crate) fn roles(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String)>, Error> {
-    tx.rows(ROLES, params![id])?.iter().map(|row| Ok((row.string(0)?, row.string(1)?))).collect()
+    tx.rows(ROLES, params![id])?
+        .iter()
+        .map(|row| Ok((row.string("id")?, row.string("name")?)))
+        .collect()
 }
 
+/// Deletes a credential of a user; returns false if it does not exist.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: &str, user: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id, user])? > 0)
 }

@@ -30,9 +30,11 @@ pub(crate) fn record_failure(
 
 /// The failures since the last successful login, and the time of the last one.
 pub(crate) fn of_user(tx: &mut Tx<'_>, user: &str) -> Result<(i64, i64), Error> {
-    tx.row(OF_USER, params![user])?.map_or(Ok((0, 0)), |row| Ok((row.int(0)?, row.int(1)?)))
+    tx.row(OF_USER, params![user])?
+        .map_or(Ok((0, 0)), |row| Ok((row.int("failures")?, row.int("last_at")?)))
 }
 
+/// Resets the count of failures.
 pub(crate) fn clear(tx: &mut Tx<'_>, user: &str) -> Result<(), Error> {
     tx.execute(CLEAR, params![user]).map(|_| ())
 }

@@ -12,11 +12,13 @@ statements! {
     PRUNE = "DELETE FROM identity_revoked_tokens WHERE expires_at < ?1";
 }
 
+/// Revokes a token, and deletes expired revocations.
 pub(crate) fn insert(tx: &mut Tx<'_>, audit: &str, expires: i64, now: i64) -> Result<(), Error> {
     tx.execute(PRUNE, params![now])?;
     tx.execute(INSERT, params![audit, expires]).map(|_| ())
 }
 
+/// True if the token is revoked.
 pub(crate) fn exists(tx: &mut Tx<'_>, audit: &str) -> Result<bool, Error> {
     Ok(tx.row(EXISTS, params![audit])?.is_some())
 }

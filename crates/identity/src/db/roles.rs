@@ -1,4 +1,4 @@
-//! Roles, and which roles imply which.
+//! Roles, and the implications between them.
 
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -12,6 +12,13 @@ pub(crate) struct Role {
     pub immutable: bool,
 }
 
+/// The columns of a [`Role`]; the table has the alias `r`.
+macro_rules! columns {
+    () => {
+        "r.id, r.name, r.description, r.immutable"
+    };
+}
+
 statements! {
     /// Adds a role.
     INSERT = "INSERT INTO identity_roles (id, name, description, immutable, name_key)
@@ -23,12 +30,12 @@ statements! {
     UPDATE = "UPDATE identity_roles SET name = ?2, description = ?3, immutable = ?4, name_key = ?5
         WHERE id = ?1";
     /// One role by id.
-    BY_ID = "SELECT id, name, description, immutable FROM identity_roles WHERE id = ?1";
+    BY_ID = concat!("SELECT ", columns!(), " FROM identity_roles r WHERE r.id = ?1");
     /// One role by name.
-    BY_NAME = "SELECT id, name, description, immutable FROM identity_roles WHERE name = ?1";
+    BY_NAME = concat!("SELECT ", columns!(), " FROM identity_roles r WHERE r.name = ?1");
     /// Roles, optionally by name.
-    LIST = "SELECT id, name, description, immutable FROM identity_roles
-        WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1) ORDER BY name";
+    LIST = concat!("SELECT ", columns!(), " FROM identity_roles r
+        WHERE (CAST(?1 AS TEXT) IS NULL OR r.name = ?1) ORDER BY r.name");
     /// Deletes a role.
     DELETE = "DELETE FROM identity_roles WHERE id = ?1";
     /// Makes the first role imply the second.
@@ -39,10 +46,10 @@ statements! {
     /// The direct implication of two roles, if it exists.
     IMPLIES = "SELECT 1 FROM identity_implied_roles WHERE prior_id = ?1 AND implied_id = ?2";
     /// The roles that a role implies directly.
-    IMPLIED_BY = "SELECT r.id, r.name, r.description, r.immutable FROM identity_implied_roles i
-        JOIN identity_roles r ON r.id = i.implied_id WHERE i.prior_id = ?1 ORDER BY r.name";
+    IMPLIED_BY = concat!("SELECT ", columns!(), " FROM identity_implied_roles i
+        JOIN identity_roles r ON r.id = i.implied_id WHERE i.prior_id = ?1 ORDER BY r.name");
     /// The roles of a user on a target, direct and through groups, with implied ones.
-    EFFECTIVE = "WITH RECURSIVE held (id) AS (
+    EFFECTIVE = concat!("WITH RECURSIVE held (id) AS (
           SELECT role_id FROM (
             SELECT role_id FROM identity_assignments WHERE user_id = ?1 AND project_id = ?2
             UNION ALL
@@ -53,40 +60,40 @@ statements! {
               WHERE m.user_id = ?1 AND g.target = ?2) AS given
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
-        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
-        JOIN held h ON h.id = r.id ORDER BY r.name";
+        SELECT ", columns!(), " FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name");
     /// The roles of an application credential, with implied ones.
-    OF_CREDENTIAL = "WITH RECURSIVE held (id) AS (
+    OF_CREDENTIAL = concat!("WITH RECURSIVE held (id) AS (
           SELECT role_id FROM identity_credential_roles WHERE credential_id = ?1
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
-        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
-        JOIN held h ON h.id = r.id ORDER BY r.name";
+        SELECT ", columns!(), " FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name");
     /// The roles of a trust, without implied ones.
-    OF_TRUST = "SELECT r.id, r.name, r.description, r.immutable FROM identity_trust_roles t
-        JOIN identity_roles r ON r.id = t.role_id WHERE t.trust_id = ?1 ORDER BY r.name";
+    OF_TRUST = concat!("SELECT ", columns!(), " FROM identity_trust_roles t
+        JOIN identity_roles r ON r.id = t.role_id WHERE t.trust_id = ?1 ORDER BY r.name");
     /// The roles of a trust, with implied ones.
-    EFFECTIVE_OF_TRUST = "WITH RECURSIVE held (id) AS (
+    EFFECTIVE_OF_TRUST = concat!("WITH RECURSIVE held (id) AS (
           SELECT role_id FROM identity_trust_roles WHERE trust_id = ?1
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
-        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
-        JOIN held h ON h.id = r.id ORDER BY r.name";
+        SELECT ", columns!(), " FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name");
     /// A role and the roles that it implies.
-    WITH_IMPLIED = "WITH RECURSIVE held (id) AS (
+    WITH_IMPLIED = concat!("WITH RECURSIVE held (id) AS (
           SELECT id FROM identity_roles WHERE id = ?1
           UNION
           SELECT i.implied_id FROM identity_implied_roles i JOIN held h ON i.prior_id = h.id)
-        SELECT r.id, r.name, r.description, r.immutable FROM identity_roles r
-        JOIN held h ON h.id = r.id ORDER BY r.name";
+        SELECT ", columns!(), " FROM identity_roles r
+        JOIN held h ON h.id = r.id ORDER BY r.name");
 }
 
 fn read(row: &Row) -> Result<Role, Error> {
     Ok(Role {
-        id: row.string(0)?,
-        name: row.string(1)?,
-        description: row.string_opt(2)?,
-        immutable: row.bool(3)?,
+        id: row.string("id")?,
+        name: row.string("name")?,
+        description: row.string_opt("description")?,
+        immutable: row.bool("immutable")?,
     })
 }
 
@@ -101,6 +108,7 @@ fn values(role: &Role) -> Vec<kilonova_store::Value> {
     .to_vec()
 }
 
+/// Adds a role.
 pub(crate) fn insert(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
     tx.execute(INSERT, &values(role)).map(|_| ())
 }
@@ -110,22 +118,27 @@ pub(crate) fn insert_missing(tx: &mut Tx<'_>, id: &str, name: &str) -> Result<bo
     Ok(tx.execute(INSERT_MISSING, params![id, name])? > 0)
 }
 
+/// Updates a role.
 pub(crate) fn update(tx: &mut Tx<'_>, role: &Role) -> Result<(), Error> {
     tx.execute(UPDATE, &values(role)).map(|_| ())
 }
 
+/// One role by id.
 pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Role>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
 }
 
+/// One role by name.
 pub(crate) fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Role>, Error> {
     tx.row(BY_NAME, params![name])?.as_ref().map(read).transpose()
 }
 
+/// Roles, optionally by name.
 pub(crate) fn list(tx: &mut Tx<'_>, name: Option<&str>) -> Result<Vec<Role>, Error> {
     tx.rows(LIST, params![name])?.iter().map(read).collect()
 }
 
+/// Deletes a role; returns false if it does not exist.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? > 0)
 }
@@ -135,15 +148,17 @@ pub(crate) fn imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<bool,
     Ok(tx.execute(IMPLY, params![prior, implied])? > 0)
 }
 
-/// Takes an implication away.
+/// Deletes an implication.
 pub(crate) fn no_longer_imply(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<(), Error> {
     tx.execute(NO_LONGER_IMPLY, params![prior, implied]).map(|_| ())
 }
 
+/// True if the first role implies the second directly.
 pub(crate) fn implies(tx: &mut Tx<'_>, prior: &str, implied: &str) -> Result<bool, Error> {
     Ok(tx.row(IMPLIES, params![prior, implied])?.is_some())
 }
 
+/// The roles that a role implies directly.
 pub(crate) fn implied_by(tx: &mut Tx<'_>, prior: &str) -> Result<Vec<Role>, Error> {
     tx.rows(IMPLIED_BY, params![prior])?.iter().map(read).collect()
 }
@@ -153,18 +168,22 @@ pub(crate) fn effective(tx: &mut Tx<'_>, user: &str, target: &str) -> Result<Vec
     tx.rows(EFFECTIVE, params![user, target])?.iter().map(read).collect()
 }
 
+/// The roles of an application credential, with implied ones.
 pub(crate) fn of_credential(tx: &mut Tx<'_>, credential: &str) -> Result<Vec<Role>, Error> {
     tx.rows(OF_CREDENTIAL, params![credential])?.iter().map(read).collect()
 }
 
+/// The roles of a trust, without implied ones.
 pub(crate) fn of_trust(tx: &mut Tx<'_>, trust: &str) -> Result<Vec<Role>, Error> {
     tx.rows(OF_TRUST, params![trust])?.iter().map(read).collect()
 }
 
+/// The roles of a trust, with implied ones.
 pub(crate) fn effective_of_trust(tx: &mut Tx<'_>, trust: &str) -> Result<Vec<Role>, Error> {
     tx.rows(EFFECTIVE_OF_TRUST, params![trust])?.iter().map(read).collect()
 }
 
+/// A role and the roles that it implies.
 pub(crate) fn with_implied(tx: &mut Tx<'_>, role: &str) -> Result<Vec<Role>, Error> {
     tx.rows(WITH_IMPLIED, params![role])?.iter().map(read).collect()
 }

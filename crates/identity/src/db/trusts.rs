@@ -21,6 +21,14 @@ pub(crate) struct Trust {
     pub extra: Map<String, Value>,
 }
 
+/// Selects [`Trust`]s.
+macro_rules! select {
+    () => {
+        "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation, \
+         remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts"
+    };
+}
+
 statements! {
     /// Adds a trust.
     INSERT = "INSERT INTO identity_trusts (id, trustor_id, trustee_id, project_id, parent_id,
@@ -30,19 +38,13 @@ statements! {
     INSERT_ROLE = "INSERT INTO identity_trust_roles (trust_id, role_id) VALUES (?1, ?2)
         ON CONFLICT (trust_id, role_id) DO NOTHING";
     /// One trust by id.
-    BY_ID = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
-        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts WHERE id = ?1";
+    BY_ID = concat!(select!(), " WHERE id = ?1");
     /// All trusts.
-    ALL = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
-        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts ORDER BY id";
+    ALL = concat!(select!(), " ORDER BY id");
     /// The trusts that a user gave.
-    OF_TRUSTOR = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
-        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts
-        WHERE trustor_id = ?1 ORDER BY id";
+    OF_TRUSTOR = concat!(select!(), " WHERE trustor_id = ?1 ORDER BY id");
     /// The trusts that a user received.
-    OF_TRUSTEE = "SELECT id, trustor_id, trustee_id, project_id, parent_id, impersonation,
-        remaining_uses, expires_at, redelegation_count, extra FROM identity_trusts
-        WHERE trustee_id = ?1 ORDER BY id";
+    OF_TRUSTEE = concat!(select!(), " WHERE trustee_id = ?1 ORDER BY id");
     /// Decrements the remaining uses, if any are left.
     CONSUME = "UPDATE identity_trusts SET remaining_uses = remaining_uses - 1
         WHERE id = ?1 AND remaining_uses > 0";
@@ -52,19 +54,20 @@ statements! {
 
 fn read(row: &Row) -> Result<Trust, Error> {
     Ok(Trust {
-        id: row.string(0)?,
-        trustor: row.string(1)?,
-        trustee: row.string(2)?,
-        project: row.string_opt(3)?,
-        parent: row.string_opt(4)?,
-        impersonation: row.bool(5)?,
-        remaining_uses: row.int_opt(6)?,
-        expires_at: row.int_opt(7)?,
-        redelegation_count: row.int(8)?,
-        extra: object(row.text(9)?)?,
+        id: row.string("id")?,
+        trustor: row.string("trustor_id")?,
+        trustee: row.string("trustee_id")?,
+        project: row.string_opt("project_id")?,
+        parent: row.string_opt("parent_id")?,
+        impersonation: row.bool("impersonation")?,
+        remaining_uses: row.int_opt("remaining_uses")?,
+        expires_at: row.int_opt("expires_at")?,
+        redelegation_count: row.int("redelegation_count")?,
+        extra: object(row.text("extra")?)?,
     })
 }
 
+/// Adds a trust with its roles.
 pub(crate) fn insert(tx: &mut Tx<'_>, trust: &Trust, roles: &[String]) -> Result<(), Error> {
     tx.execute(
         INSERT,
@@ -87,26 +90,32 @@ pub(crate) fn insert(tx: &mut Tx<'_>, trust: &Trust, roles: &[String]) -> Result
     Ok(())
 }
 
+/// One trust by id.
 pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Trust>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
 }
 
+/// All trusts.
 pub(crate) fn all(tx: &mut Tx<'_>) -> Result<Vec<Trust>, Error> {
     tx.rows(ALL, params![])?.iter().map(read).collect()
 }
 
+/// The trusts that a user gave.
 pub(crate) fn of_trustor(tx: &mut Tx<'_>, user: &str) -> Result<Vec<Trust>, Error> {
     tx.rows(OF_TRUSTOR, params![user])?.iter().map(read).collect()
 }
 
+/// The trusts that a user received.
 pub(crate) fn of_trustee(tx: &mut Tx<'_>, user: &str) -> Result<Vec<Trust>, Error> {
     tx.rows(OF_TRUSTEE, params![user])?.iter().map(read).collect()
 }
 
+/// Decrements the remaining uses; returns false if none are left or the uses are not limited.
 pub(crate) fn consume(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     Ok(tx.execute(CONSUME, params![id])? > 0)
 }
 
+/// Deletes a trust and its redelegations; returns false if it does not exist.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? > 0)
 }

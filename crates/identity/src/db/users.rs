@@ -19,6 +19,13 @@ pub(crate) struct User {
     pub options: Map<String, Value>,
 }
 
+/// Selects [`User`]s from the tables that follow. No joined table has a column of the same name.
+macro_rules! select_from {
+    () => {
+        "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options FROM"
+    };
+}
+
 statements! {
     /// Adds a user.
     INSERT = "INSERT INTO identity_users
@@ -31,22 +38,17 @@ statements! {
     SET_PASSWORD = "UPDATE identity_users SET password_hash = ?2, tokens_valid_from = ?3
         WHERE id = ?1";
     /// One user by id.
-    BY_ID = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
-        FROM identity_users WHERE id = ?1";
+    BY_ID = concat!(select_from!(), " identity_users WHERE id = ?1");
     /// One user by name.
-    BY_NAME = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
-        FROM identity_users WHERE name = ?1";
+    BY_NAME = concat!(select_from!(), " identity_users WHERE name = ?1");
     /// Users, optionally by name and by state.
-    LIST = "SELECT id, name, enabled, default_project_id, tokens_valid_from, extra, options
-        FROM identity_users
+    LIST = concat!(select_from!(), " identity_users
         WHERE (CAST(?1 AS TEXT) IS NULL OR name = ?1)
           AND (CAST(?2 AS BIGINT) IS NULL OR enabled = ?2)
-        ORDER BY name";
+        ORDER BY name");
     /// The members of a group, optionally by name.
-    OF_GROUP = "SELECT u.id, u.name, u.enabled, u.default_project_id, u.tokens_valid_from, u.extra,
-          u.options
-        FROM identity_memberships m JOIN identity_users u ON u.id = m.user_id
-        WHERE m.group_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR u.name = ?2) ORDER BY u.name";
+    OF_GROUP = concat!(select_from!(), " identity_memberships m JOIN identity_users u ON u.id = m.user_id
+        WHERE m.group_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR u.name = ?2) ORDER BY u.name");
     /// The password hash.
     PASSWORD_HASH = "SELECT password_hash FROM identity_users WHERE id = ?1";
     /// Deletes a user.
@@ -55,13 +57,13 @@ statements! {
 
 fn read(row: &Row) -> Result<User, Error> {
     Ok(User {
-        id: row.string(0)?,
-        name: row.string(1)?,
-        enabled: row.bool(2)?,
-        default_project_id: row.string_opt(3)?,
-        tokens_valid_from: row.int(4)?,
-        extra: object(row.text(5)?)?,
-        options: object(row.text(6)?)?,
+        id: row.string("id")?,
+        name: row.string("name")?,
+        enabled: row.bool("enabled")?,
+        default_project_id: row.string_opt("default_project_id")?,
+        tokens_valid_from: row.int("tokens_valid_from")?,
+        extra: object(row.text("extra")?)?,
+        options: object(row.text("options")?)?,
     })
 }
 
@@ -78,16 +80,19 @@ fn values(user: &User) -> Vec<kilonova_store::Value> {
     .to_vec()
 }
 
+/// Adds a user with its password hash, if it has one.
 pub(crate) fn insert(tx: &mut Tx<'_>, user: &User, hash: Option<&str>) -> Result<(), Error> {
     let mut values = values(user);
     values.push(hash.into());
     tx.execute(INSERT, &values).map(|_| ())
 }
 
+/// Updates everything but the password.
 pub(crate) fn update(tx: &mut Tx<'_>, user: &User) -> Result<(), Error> {
     tx.execute(UPDATE, &values(user)).map(|_| ())
 }
 
+/// Sets the password, and invalidates tokens issued before a time.
 pub(crate) fn set_password(
     tx: &mut Tx<'_>,
     id: &str,
@@ -97,14 +102,17 @@ pub(crate) fn set_password(
     tx.execute(SET_PASSWORD, params![id, hash, tokens_valid_from]).map(|_| ())
 }
 
+/// One user by id.
 pub(crate) fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<User>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
 }
 
+/// One user by name.
 pub(crate) fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<User>, Error> {
     tx.row(BY_NAME, params![name])?.as_ref().map(read).transpose()
 }
 
+/// Users, optionally by name and by state.
 pub(crate) fn list(
     tx: &mut Tx<'_>,
     name: Option<&str>,
@@ -113,6 +121,7 @@ pub(crate) fn list(
     tx.rows(LIST, params![name, enabled])?.iter().map(read).collect()
 }
 
+/// The members of a group, optionally by name.
 pub(crate) fn of_group(
     tx: &mut Tx<'_>,
     group: &str,
@@ -121,10 +130,12 @@ pub(crate) fn of_group(
     tx.rows(OF_GROUP, params![group, name])?.iter().map(read).collect()
 }
 
+/// The password hash; `None` if the user has no password.
 pub(crate) fn password_hash(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, Error> {
-    tx.row(PASSWORD_HASH, params![id])?.map_or(Ok(None), |row| row.string_opt(0))
+    tx.row(PASSWORD_HASH, params![id])?.map_or(Ok(None), |row| row.string_opt("password_hash"))
 }
 
+/// Deletes a user; returns false if it does not exist.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? > 0)
 }

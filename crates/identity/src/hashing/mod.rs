@@ -4,10 +4,10 @@
 //!   known wrong? ─► refused        likely right? ─► first in line      queue ─► threads
 //! ```
 //!
-//! Passwords must never reach a log, an error text or a `Debug` output. The values that this process remembers
-//! of them is keyed by a random number: of a wrong one its fingerprint, of a correct one a single
-//! byte, too little to recover it. This memory only orders the queue and saves repeated hashes; it
-//! never makes a secret accepted.
+//! Passwords must never reach a log, an error text or a `Debug` output. In memory, a wrong password
+//! leaves a fingerprint keyed by a random number, and a correct one a single byte of it, too little
+//! to recover the password. The memory only orders the queue and saves repeated hashes; it never
+//! makes a secret accepted.
 
 mod memory;
 mod pool;
@@ -62,7 +62,7 @@ impl Hasher {
         }
     }
 
-    /// Verifies a secret. One that is known to be wrong costs no hash.
+    /// Verifies a secret. A secret that is known to be wrong costs no hash.
     pub(crate) async fn verify(
         &self,
         party: Party,

@@ -1,5 +1,4 @@
-//! The threads that compute hashes. Nothing else runs on them, and they run nothing else's work, so
-//! logins never occupy database threads.
+//! The threads that compute hashes, and nothing else. Logins never occupy database threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -107,13 +106,13 @@ impl Pool {
         }
     }
 
-    /// How long the current queue will take.
+    /// The estimated duration of the current queue.
     fn backlog(&self) -> Duration {
         let waiting = self.shared.lock().queue.len() / self.threads;
         self.typical().saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
-    /// How long a hash takes on average.
+    /// The average duration of a hash.
     pub(super) fn typical(&self) -> Duration {
         Duration::from_micros(self.shared.micros.load(Ordering::Relaxed))
     }

@@ -1,9 +1,9 @@
 //! The order in which secrets are checked.
 //!
 //! Hashes cost tens of milliseconds by design, so a client that sends many logins delays the others.
-//! The queue serves parties in turn: on every other turn the address that has waited longest goes
-//! first, in between the user that has. A login therefore waits for at most twice as many others as
-//! there are addresses, or as there are users, whichever is fewer.
+//! The queue serves parties in turn: alternately the address and the user that has waited longest. A
+//! login therefore waits for at most twice as many others as there are addresses or users, whichever
+//! is fewer.
 //!
 //! Logins that are likely right go first, except on every fourth turn. This affects nothing but the
 //! order. The queue is pure: it has no threads, clock or secrets.
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 /// The most served parties to remember.
 const REMEMBERED: usize = 8192;
-/// One turn in this many goes to logins that are not likely right.
+/// One turn out of this many goes to logins that are not likely right.
 const SHARE: u64 = 4;
 
 /// The party on whose behalf a secret is checked.
@@ -32,12 +32,12 @@ struct Waiting<T> {
     work: T,
 }
 
-/// Why work was evicted from a full queue.
+/// The reason for an eviction from a full queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eviction {
     /// Its own party has too much waiting.
     OwnParty,
-    /// All parties together have.
+    /// All parties together have too much waiting.
     AllParties,
 }
 
@@ -70,7 +70,7 @@ impl<T> Queue<T> {
         self.waiting.len()
     }
 
-    /// Removes work that nobody waits for, so that it uses up no turn and no room.
+    /// Removes work whose caller has left, so that it uses up neither a turn nor a place.
     pub(crate) fn sweep(&mut self, is_awaited: impl Fn(&T) -> bool) {
         self.waiting.retain(|one| is_awaited(&one.work));
     }

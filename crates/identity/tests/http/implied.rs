@@ -9,8 +9,11 @@ async fn roles(cloud: &Cloud) -> Vec<String> {
     let token = cloud.token("demo", "demo", "demo").await;
     let headers = [("x-auth-token", token.as_str()), ("x-subject-token", token.as_str())];
     let shown = cloud.call("GET", "/v3/auth/tokens", &headers, Value::Null).await;
-    let roles = shown.body["token"]["roles"].as_array().expect("roles").clone();
-    roles.iter().map(|role| role["name"].as_str().expect("a name").to_owned()).collect()
+    let roles = shown.body["token"]["roles"].as_array().expect("the token has roles").clone();
+    roles
+        .iter()
+        .map(|role| role["name"].as_str().expect("the role has a name").to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -21,13 +24,20 @@ async fn the_default_roles_imply_each_other() {
         assert_eq!(all.status, 200, "{}", all.body);
         let pairs: Vec<(&str, &str)> = all.body["role_inferences"]
             .as_array()
-            .expect("a list")
+            .expect("the answer has a list")
             .iter()
             .map(|one| {
-                assert_eq!(one["implies"].as_array().expect("a list").len(), 1, "{one}");
+                assert_eq!(
+                    one["implies"].as_array().expect("the answer has a list").len(),
+                    1,
+                    "{one}"
+                );
                 let name = |role: &'_ Value| role["name"].as_str().map(str::to_owned);
                 let (prior, implied) = (name(&one["prior_role"]), name(&one["implies"][0]));
-                (prior.expect("a name").leak() as &str, implied.expect("a name").leak() as &str)
+                (
+                    prior.expect("the role has a name").leak() as &str,
+                    implied.expect("the role has a name").leak() as &str,
+                )
             })
             .collect();
         let chain = [("admin", "manager"), ("manager", "member"), ("member", "reader")];
@@ -63,7 +73,7 @@ async fn the_default_roles_imply_each_other() {
 }
 
 #[tokio::test]
-async fn an_implication_is_in_tokens_from_its_making_to_its_end() {
+async fn an_implication_is_in_tokens_while_it_exists() {
     for cloud in clouds().await {
         cloud.demo().await;
         let admin = cloud.admin().await;
@@ -127,7 +137,7 @@ async fn nothing_implies_admin_and_only_admins_change_implications() {
 }
 
 #[tokio::test]
-async fn an_implication_that_was_taken_away_stays_away() {
+async fn a_deleted_default_implication_is_not_restored() {
     for cloud in clouds().await {
         cloud.demo().await;
         let admin = cloud.admin().await;
@@ -135,7 +145,8 @@ async fn an_implication_that_was_taken_away_stays_away() {
         let reader = cloud.find(&admin, "role", "reader").await;
         let path = format!("/v3/roles/{member}/implies/{reader}");
         assert_eq!(cloud.as_user(&admin, "DELETE", &path, Value::Null).await.status, 204);
-        let again = cloud.identity.bootstrap(crate::cloud::PASSWORD).await.expect("a bootstrap");
+        let again =
+            cloud.identity.bootstrap(crate::cloud::PASSWORD).await.expect("the bootstrap succeeds");
         assert!(!again, "there is an admin already");
         drop(mounted(&cloud.identity));
         assert_eq!(roles(&cloud).await, ["member"]);

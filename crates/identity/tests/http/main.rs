@@ -1,5 +1,12 @@
 //! The identity service over HTTP, in process, on every available database.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod cloud;
 mod credentials;
 mod groups;

@@ -266,6 +266,40 @@ async fn default_roles_are_immutable_and_role_names_are_unique_ignoring_case() {
 }
 
 #[tokio::test]
+async fn a_project_shows_what_is_above_and_below_it() {
+    for cloud in clouds().await {
+        let (project, _, _) = cloud.demo().await;
+        let admin = cloud.admin().await;
+        let show = async |query: &str| {
+            let path = format!("/v3/projects/{project}?{query}");
+            cloud.as_user(&admin, "GET", &path, Value::Null).await
+        };
+        for (query, parents, subtree) in [
+            ("", None, None),
+            ("parents_as_ids=0&subtree_as_list=0", None, None),
+            ("parents_as_ids&subtree_as_ids", Some(json!({"default": null})), Some(Value::Null)),
+            ("parents_as_list=True&subtree_as_list", Some(json!([])), Some(json!([]))),
+        ] {
+            let shown = show(query).await;
+            assert_eq!(shown.status, 200, "{query}");
+            let shown = &shown.body["project"];
+            assert_eq!(shown.get("parents"), parents.as_ref(), "{query}");
+            assert_eq!(shown.get("subtree"), subtree.as_ref(), "{query}");
+        }
+        for kind in ["parents", "subtree"] {
+            let both = show(&format!("{kind}_as_list&{kind}_as_ids")).await;
+            assert_eq!(both.status, 400);
+            assert_eq!(
+                both.body["error"]["message"],
+                format!(
+                    "Cannot use {kind}_as_list and {kind}_as_ids query params at the same time."
+                )
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn projects_have_tags_and_are_filtered_by_them() {
     for cloud in clouds().await {
         let (project, _, _) = cloud.demo().await;

@@ -24,7 +24,8 @@ const PROJECTS: [(&str, &str); 2] =
 
 fn hash(secret: &str) -> String {
     let argon2 = Argon2::new(Algorithm::Argon2id, Version::V0x13, options().hash_cost);
-    let hash: PasswordHash = argon2.hash_password(secret.as_bytes()).expect("a hash");
+    let hash: PasswordHash =
+        argon2.hash_password(secret.as_bytes()).expect("the password is hashed");
     hash.to_string()
 }
 
@@ -93,7 +94,7 @@ impl Upgraded {
             .header("host", "cloud.example:8000")
             .header("x-auth-token", token)
             .body(axum::body::Body::from(body.to_string()));
-        let reply = send(&self.router, request.expect("a request")).await;
+        let reply = send(&self.router, request.expect("the request is valid")).await;
         (reply.status.as_u16(), reply.body)
     }
 
@@ -102,10 +103,12 @@ impl Upgraded {
         let request = axum::http::Request::post("/identity/v3/auth/tokens")
             .header("host", "cloud.example:8000")
             .body(axum::body::Body::from(body.to_string()));
-        let reply = send(&self.router, request.expect("a request")).await;
+        let reply = send(&self.router, request.expect("the request is valid")).await;
         assert_eq!(reply.status, 201, "{}", reply.body);
-        let roles = reply.body["token"]["roles"].as_array().expect("roles").iter();
-        let names = roles.map(|role| role["name"].as_str().expect("a name").to_owned()).collect();
+        let roles = reply.body["token"]["roles"].as_array().expect("the token has roles").iter();
+        let names = roles
+            .map(|role| role["name"].as_str().expect("the role has a name").to_owned())
+            .collect();
         (token_of(&reply), names)
     }
 }
@@ -118,8 +121,9 @@ async fn users_of_the_older_version_log_in_with_their_roles() {
         store.migrate(MIGRATIONS).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let directory = TemporaryDirectory::new();
         let keys = directory.0.join("keys");
-        let identity = Identity::open(store.clone(), &keys, options()).await.expect("opens");
-        let new = identity.bootstrap("another password").await.expect("a bootstrap");
+        let identity =
+            Identity::open(store.clone(), &keys, options()).await.expect("the service opens");
+        let new = identity.bootstrap("another password").await.expect("the bootstrap succeeds");
         assert!(!new, "{name}: the admin is there and keeps the password");
         let cloud = Upgraded { router: mounted(&identity) };
 
@@ -152,7 +156,7 @@ async fn users_of_the_older_version_log_in_with_their_roles() {
         let group = json!({"group": {"name": "g"}});
         let (status, made) = cloud.ask(&admin, "POST", "/v3/groups", group).await;
         assert_eq!(status, 201, "{name}: {made}");
-        let group = made["group"]["id"].as_str().expect("an id");
+        let group = made["group"]["id"].as_str().expect("the group has an id");
         for path in [
             format!("/v3/groups/{group}/users/{ANN}"),
             format!("/v3/projects/{}/groups/{group}/roles/{}", PROJECTS[0].0, ROLES[2].0),

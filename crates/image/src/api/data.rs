@@ -1,14 +1,19 @@
-//! Upload and download of image data.
+//! Upload and download of image data, and its conversion from and to bodies.
 
-use axum::body::Body;
+use std::io;
+use std::pin::Pin;
+use std::task::{self, Poll};
+
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
+use futures_core::Stream;
 use kilonova_access::{Guard, Routes, get, put};
 use kilonova_wire::{Context, Fault};
 
 use super::{Answer, id_of, no_content};
-use crate::{Error, ImageRecord, Images};
+use crate::{Error, ImageData, ImageRecord, Images};
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -37,7 +42,7 @@ async fn upload(
     }
     let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
     let announced = number(&header::CONTENT_LENGTH).max(number(&IMAGE_SIZE));
-    images.upload_for(&context, id, announced, body).await?;
+    images.upload_for(&context, id, announced, body.into()).await?;
     no_content()
 }
 
@@ -47,13 +52,13 @@ async fn download(
     Path(id): Path<String>,
 ) -> Answer {
     match images.download_for(&context, id_of(&id)?).await? {
-        (image, Some(bytes)) => stream(&image, bytes),
+        (image, Some(data)) => respond(&image, data),
         (_, None) => no_content(),
     }
 }
 
-fn stream(image: &ImageRecord, bytes: Body) -> Result<Response, Fault> {
-    let mut response = bytes.into_response();
+fn respond(image: &ImageRecord, data: ImageData) -> Answer {
+    let mut response = Body::from(data).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, OCTETS);
     headers.insert(header::CONTENT_LENGTH, image.size.unwrap_or_default().into());
@@ -62,4 +67,31 @@ fn stream(image: &ImageRecord, bytes: Body) -> Result<Response, Fault> {
         headers.insert(CONTENT_MD5, value);
     }
     Ok(response)
+}
+
+/// The data of a body, without its trailers.
+struct BodyData(BodyDataStream);
+
+impl Stream for BodyData {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut task::Context<'_>,
+    ) -> Poll<Option<io::Result<Bytes>>> {
+        let next = Pin::new(&mut self.0).poll_next(context);
+        next.map(|chunk| chunk.map(|chunk| chunk.map_err(io::Error::other)))
+    }
+}
+
+impl From<Body> for ImageData {
+    fn from(body: Body) -> Self {
+        Self::new(BodyData(body.into_data_stream()))
+    }
+}
+
+impl From<ImageData> for Body {
+    fn from(data: ImageData) -> Self {
+        Self::from_stream(data)
+    }
 }

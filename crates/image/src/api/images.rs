@@ -57,7 +57,7 @@ pub(super) async fn create(
     };
     let mut image = ImageRecord::new(id, context.project_id.clone(), now_micros());
     for (key, value) in fields.iter().filter(|(key, _)| *key != "id") {
-        // Policy decides over the owner once all attributes are known.
+        // Policy is checked against the owner once all attributes are known.
         if key == "owner"
             && let Some(owner) = value.as_str()
         {

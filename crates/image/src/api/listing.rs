@@ -19,7 +19,7 @@ pub(super) fn routes() -> Routes<Images> {
     )
 }
 
-/// Keys that filter nothing: they choose the page and its order.
+/// Keys that are not filters: they select the page and its order.
 const PAGING: [&str; 5] = ["limit", "marker", "sort", "sort_key", "sort_dir"];
 
 async fn list(State(images): State<Images>, context: Context, query: Query) -> Answer {
@@ -112,8 +112,9 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
     Ok(Some(filters))
 }
 
-/// The order, in either of Glance's notations: `sort=name:asc,size` or `sort_key=name&sort_dir=asc`. One `sort_dir` is
-/// for every key, and without one the order is descending.
+/// The order, in either of Glance's notations: `sort=name:asc,size` or
+/// `sort_key=name&sort_dir=asc`. A single `sort_dir` applies to every key; without one the order is
+/// descending.
 fn sort(query: &Query) -> Result<Sort, Fault> {
     let list: Vec<&str> = query.all("sort").collect();
     let keys: Vec<&str> = query.all("sort_key").collect();

@@ -121,7 +121,7 @@ impl Images {
     /// Updates the properties of an image, and no other attribute.
     ///
     /// # Errors
-    /// What `change` returns; [`Error::Forbidden`] when policy refuses the change, or for a name that no
+    /// The error of `change`; [`Error::Forbidden`] when policy refuses the change, or for a name that no
     /// property may have; [`Error::TooLarge`] when the image grows beyond its quota.
     pub async fn change_properties<F>(
         &self,

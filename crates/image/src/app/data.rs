@@ -3,15 +3,13 @@
 //! ```text
 //!            begin                finish
 //!   queued ─────────► saving ─────────────► active
-//!      ▲                 │ give up, or a crash
+//!      ▲                 │ reset after a failure or a crash
 //!      └─────────────────┘
 //! ```
 
 use std::collections::HashSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
 
-use axum::body::Body;
-use http_body_util::BodyExt as _;
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
@@ -19,8 +17,8 @@ use kilonova_wire::time::now_micros;
 use tokio::time::Instant;
 
 use super::allowed;
-use crate::db::images::{self, Arrived};
-use crate::files::{Directory, Pace, Pass, TooSlow, Writer, body_of, format};
+use crate::db::images::{self, ReceivedData};
+use crate::files::{Directory, ImageData, Pace, Pass, TooSlow, Writer, data_of, format};
 use crate::{Error, ImageOptions, ImageRecord, Images, Status};
 
 /// A range of an image's data, with facts about the whole image.
@@ -58,7 +56,7 @@ impl Images {
         context: &Context,
         id: ImageId,
         announced: Option<u64>,
-        body: Body,
+        data: ImageData,
     ) -> Result<(), Error> {
         let (caller, project) = (self.requester(context), context.project_id.clone());
         let (image, remaining) = self
@@ -81,47 +79,46 @@ impl Images {
             return Err(over_quota(size, left));
         }
         let pass = self.uploads.enter(&project)?;
-        self.spawn(id, None, body, pass).await
+        self.spawn(id, None, data, pass).await
     }
 
     /// Receives the data of a snapshot from a host. The data must be of `format`, which becomes the
-    /// image's format. `body` is called only if the image is queued and the host has a free transfer
-    /// slot.
+    /// image's format. `data` is called only if the host has a free transfer slot.
     ///
     /// # Errors
     /// [`Error::Conflict`] if the image has data or an upload in progress, [`Error::Busy`],
     /// [`Error::TooSlow`], [`Error::Unsupported`] if the data is of another format,
     /// [`Error::TooLarge`], [`Error::Gone`].
-    pub async fn keep(
+    pub async fn keep<D: Into<ImageData>>(
         &self,
         id: ImageId,
         format: &str,
         host: &str,
-        body: impl FnOnce() -> Body,
+        data: impl FnOnce() -> D,
     ) -> Result<(), Error> {
         let pass = self.snapshots.enter(host)?;
-        self.spawn(id, Some(format.to_owned()), body(), pass).await
+        self.spawn(id, Some(format.to_owned()), data().into(), pass).await
     }
 
-    /// A file of this machine as a body.
+    /// A file of this machine as the data of an image.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be opened.
-    pub async fn file(&self, path: std::path::PathBuf) -> Result<Body, Error> {
+    pub async fn file(&self, path: std::path::PathBuf) -> Result<ImageData, Error> {
         let file = self.blocking(move || std::fs::File::open(path)).await??;
-        Ok(body_of(self.threads.clone(), file, None))
+        Ok(data_of(self.threads.clone(), file, None))
     }
 
     async fn spawn(
         &self,
         id: ImageId,
         format: Option<String>,
-        body: Body,
+        data: ImageData,
         pass: Pass,
     ) -> Result<(), Error> {
         let images = self.clone();
         tokio::spawn(async move {
-            let received = images.receive(id, format, body).await;
+            let received = images.receive(id, format, data).await;
             drop(pass);
             received
         })
@@ -129,21 +126,26 @@ impl Images {
         .map_err(|e| Error::Io(std::io::Error::other(e)))?
     }
 
-    async fn receive(&self, id: ImageId, format: Option<String>, body: Body) -> Result<(), Error> {
+    async fn receive(
+        &self,
+        id: ImageId,
+        format: Option<String>,
+        data: ImageData,
+    ) -> Result<(), Error> {
         let name = Directory::name(id);
         let (directory, own) = (self.directory.clone(), name.clone());
         let file = self.blocking(move || directory.create(&own)).await??;
         let received = match self.begin(id, &name).await {
             Ok(image) => {
                 let format = format.or_else(|| image.disk_format.clone());
-                self.fill(&image, format, &name, file, body).await
+                self.fill(&image, format, &name, file, data).await
             }
             Err(error) => Err(error),
         };
         if received.is_err() {
             let own = name.clone();
             let reset: Result<(), Error> =
-                self.store.write(move |tx| Ok(images::give_up(tx, id, &own)?)).await;
+                self.store.write(move |tx| Ok(images::reset_upload(tx, id, &own)?)).await;
             if let Err(error) = reset {
                 tracing::error!(image = %id, %error, "failed upload: cannot reset the image to queued; the next start does");
             }
@@ -177,7 +179,7 @@ impl Images {
         format: Option<String>,
         name: &str,
         file: std::fs::File,
-        mut body: Body,
+        mut data: ImageData,
     ) -> Result<(), Error> {
         let mut writer = Writer::start(self.threads.clone(), file);
         let mut pace = Pace::new(self.options.rate);
@@ -186,13 +188,12 @@ impl Images {
         let remaining = self.store.read(move |tx| remaining(tx, &owner, &options)).await?;
         loop {
             let slow = |slow: TooSlow| Error::TooSlow(format!("The upload was aborted: {slow}."));
-            let Ok(next) = tokio::time::timeout_at(pace.end(), body.frame()).await else {
+            let Ok(next) = tokio::time::timeout_at(pace.end(), data.next()).await else {
                 pace.advance(0, Instant::now()).map_err(slow)?;
                 continue;
             };
-            let Some(frame) = next else { break };
-            let frame = frame.map_err(|e| Error::BrokenOff(e.to_string()))?;
-            let Ok(chunk) = frame.into_data() else { continue };
+            let Some(chunk) = next else { break };
+            let chunk = chunk.map_err(|e| Error::BrokenOff(e.to_string()))?;
             size += chunk.len() as u64;
             if size > self.options.size_cap {
                 return Err(self.too_large());
@@ -205,34 +206,39 @@ impl Images {
             writer.push(&chunk).await?;
             pace.extend(begun.elapsed());
         }
-        let (file, mut arrived) = writer.end().await?;
+        let (file, mut received) = writer.end().await?;
         let directory = self.directory.clone();
-        let (file, arrived) = self
+        let (file, received) = self
             .blocking(move || {
-                arrived.virtual_size =
-                    format::inspect(&file, format.as_deref().unwrap_or_default(), arrived.size)?;
-                arrived.format = format;
+                received.virtual_size =
+                    format::inspect(&file, format.as_deref().unwrap_or_default(), received.size)?;
+                received.format = format;
                 directory.sync()?;
-                Ok::<_, Error>((file, arrived))
+                Ok::<_, Error>((file, received))
             })
             .await??;
-        let finished = self.finish(image, name, arrived).await;
+        let finished = self.finish(image, name, received).await;
         drop(file);
         finished
     }
 
     /// Checks the quota again, because concurrent uploads of the project may have finished.
-    async fn finish(&self, image: &ImageRecord, name: &str, arrived: Arrived) -> Result<(), Error> {
+    async fn finish(
+        &self,
+        image: &ImageRecord,
+        name: &str,
+        received: ReceivedData,
+    ) -> Result<(), Error> {
         let (name, id, owner) = (name.to_owned(), image.id, image.owner.clone());
         let options = self.options.clone();
         self.store
             .write(move |tx| {
-                let size = u64::try_from(arrived.size).unwrap_or_default();
+                let size = u64::try_from(received.size).unwrap_or_default();
                 images::lock_owner(tx, &owner)?;
                 if let Some(left) = remaining(tx, &owner, &options)?.filter(|left| size > *left) {
                     return Err(over_quota(size, left));
                 }
-                if images::finish(tx, id, &name, &arrived, now_micros())? {
+                if images::finish(tx, id, &name, &received, now_micros())? {
                     Ok(())
                 } else {
                     Err(Error::Gone(id.to_string()))
@@ -250,7 +256,7 @@ impl Images {
         &self,
         context: &Context,
         id: ImageId,
-    ) -> Result<(ImageRecord, Option<Body>), Error> {
+    ) -> Result<(ImageRecord, Option<ImageData>), Error> {
         let (caller, project) = (self.requester(context), context.project_id.clone());
         let image = self.store.read(move |tx| allowed(tx, &caller, id, "download_image")).await?;
         if image.status == Status::Deactivated && !context.is_admin() {
@@ -263,7 +269,7 @@ impl Images {
         let pass = self.downloads.enter(&project)?;
         let file = self.blocking(move || std::fs::File::open(path)).await??;
         let client = (Pace::new(self.options.rate), pass);
-        Ok((image, Some(body_of(self.threads.clone(), file, Some(client)))))
+        Ok((image, Some(data_of(self.threads.clone(), file, Some(client)))))
     }
 
     /// The path of an image's data, if it has any.
@@ -314,7 +320,9 @@ impl Images {
             .await??;
         for (id, name) in stale {
             tracing::warn!(image = %id, "an upload was interrupted; the image is queued again");
-            self.store.write(move |tx| Ok::<_, Error>(images::give_up(tx, id, &name)?)).await?;
+            self.store
+                .write(move |tx| Ok::<_, Error>(images::reset_upload(tx, id, &name)?))
+                .await?;
         }
         self.sweep().await
     }

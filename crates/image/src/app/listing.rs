@@ -12,9 +12,9 @@ use crate::db::images::{self, ImageQuery};
 use crate::db::members;
 use crate::{Acceptance, Error, ImageRecord, Images, Visibility};
 
-/// Rows per database query.
+/// The most rows per database query.
 const BATCH: i64 = 100;
-/// The approximate bytes at which a page ends early; the next page continues.
+/// The approximate bytes at which a page, and a database query, ends early; the next one continues.
 const HEAVIEST: usize = 1024 * 1024;
 
 /// The filters of a list. A filter that is not set admits every image.
@@ -168,6 +168,7 @@ impl Page {
     }
 }
 
+/// The images of a list by id that follow `after`.
 fn named(
     tx: &mut Tx<'_>,
     caller: &Requester,
@@ -177,8 +178,7 @@ fn named(
     after: Option<&ImageRecord>,
     page: &mut Page,
 ) -> Result<(), Error> {
-    let after = after.map(|image| sort.place(image));
-    let mut found = Vec::new();
+    let mut first = First::new(sort, after, page.limit);
     for id in ids {
         let Some(VisibleImage { image, member }) = visible(tx, &caller.context, *id)? else {
             continue;
@@ -190,19 +190,11 @@ fn named(
             }
             _ => true,
         };
-        let follows = after.as_ref().is_none_or(|after| sort.place(&image) > *after);
-        if decided && follows && filters.fits(&image, caller) {
-            found.push(image);
+        if decided && filters.fits(&image, caller) {
+            first.add(&image);
         }
     }
-    found.sort_by_cached_key(|image| sort.place(image));
-    found.dedup_by_key(|image| image.id);
-    for image in found {
-        if !page.take(image) {
-            break;
-        }
-    }
-    Ok(())
+    first.fill(tx, page)
 }
 
 /// The images that the newest-first order lists after `after`.
@@ -217,8 +209,7 @@ fn all(
     each(tx, caller, filters, after, |image| page.take(image))
 }
 
-/// The images that another order lists after `after`. It looks at every image that the caller may see, and
-/// keeps the places of one page: a caller with many images costs time and no memory.
+/// The images that another order lists after `after`. Examines every image that the caller may see.
 fn sorted(
     tx: &mut Tx<'_>,
     caller: &Requester,
@@ -227,25 +218,51 @@ fn sorted(
     after: Option<&ImageRecord>,
     page: &mut Page,
 ) -> Result<(), Error> {
-    let after = after.map(|image| sort.place(image));
-    let mut first: BTreeMap<Place, ImageId> = BTreeMap::new();
+    let mut first = First::new(sort, after, page.limit);
     each(tx, caller, filters, None, |image| {
-        let place = sort.place(&image);
-        if after.as_ref().is_none_or(|after| place > *after) {
-            first.insert(place, image.id);
-            if first.len() > page.limit + 1 {
-                first.pop_last();
-            }
-        }
+        first.add(&image);
         true
     })?;
-    for id in first.into_values() {
-        let image = images::by_id(tx, id)?;
-        if image.is_some_and(|image| !page.take(image)) {
-            break;
+    first.fill(tx, page)
+}
+
+/// The places of the first images of a page. Keeps no image, so that a caller with many images costs time
+/// but no memory.
+struct First<'a> {
+    sort: &'a Sort,
+    after: Option<Place>,
+    /// One more than the page holds, so that the page knows whether more follow.
+    most: usize,
+    places: BTreeMap<Place, ImageId>,
+}
+
+impl<'a> First<'a> {
+    fn new(sort: &'a Sort, after: Option<&ImageRecord>, limit: usize) -> Self {
+        let after = after.map(|image| sort.place(image));
+        Self { sort, after, most: limit + 1, places: BTreeMap::new() }
+    }
+
+    /// Adds an image if it follows the marker and is among the first.
+    fn add(&mut self, image: &ImageRecord) {
+        let place = self.sort.place(image);
+        if self.after.as_ref().is_none_or(|after| place > *after) {
+            self.places.insert(place, image.id);
+            if self.places.len() > self.most {
+                self.places.pop_last();
+            }
         }
     }
-    Ok(())
+
+    /// Reads the images into the page.
+    fn fill(self, tx: &mut Tx<'_>, page: &mut Page) -> Result<(), Error> {
+        for id in self.places.into_values() {
+            let image = images::by_id(tx, id)?;
+            if image.is_some_and(|image| !page.take(image)) {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Calls `take` with the matching images, newest first, until it returns `false`.
@@ -269,15 +286,14 @@ fn each(
         limit: BATCH,
     };
     loop {
-        let batch = images::list(tx, &query)?;
-        let last = batch.len() < BATCH as usize;
+        let (batch, more) = images::list(tx, &query, HEAVIEST as i64)?;
         query.after = batch.last().map(|image| (image.created_at, image.id));
         for image in batch {
             if filters.fits(&image, caller) && !take(image) {
                 return Ok(());
             }
         }
-        if last {
+        if !more {
             return Ok(());
         }
     }

@@ -24,7 +24,8 @@ fn shared(
     Err(Error::Forbidden(format!("{otherwise} {id}: Only shared images have members.")))
 }
 
-/// A member that the caller may see: any for those caller see the whole list, else the caller's own.
+/// A member that the caller may see: every member if the caller sees the whole list, otherwise only
+/// the caller's own project.
 fn member(
     tx: &mut Tx<'_>,
     caller: &Requester,

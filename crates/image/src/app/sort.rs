@@ -1,4 +1,4 @@
-//! The order of a listing, by Glance's keys and directions. It knows no request and no database.
+//! The order of a listing, by Glance's keys and directions; pure.
 
 use std::cmp::Reverse;
 
@@ -92,7 +92,7 @@ impl Sort {
         *self == Self::default()
     }
 
-    /// Where an image stands: images are listed by ascending places.
+    /// An image's place in the order. Images are listed by ascending places.
     pub fn place(&self, image: &ImageRecord) -> Place {
         let part = |(key, direction): &(SortKey, Direction)| match direction {
             Direction::Ascending => Step::Up(key.of(image)),
@@ -112,7 +112,7 @@ enum Step {
     Down(Reverse<Part>),
 }
 
-/// An attribute's value. One that is absent is below all others, as in Glance.
+/// An attribute's value. An absent value is below all others, as in Glance.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Text(Option<String>),

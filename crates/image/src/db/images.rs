@@ -5,6 +5,30 @@ use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
 use crate::record::{ImageRecord, Status, Visibility};
 
+/// Selects [`ImageRecord`]s.
+macro_rules! select {
+    () => {
+        "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram, \
+         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, \
+         properties, created_at, updated_at FROM images"
+    };
+}
+
+/// The images of a list, in its order. [`ImageQuery`] has the parameters.
+macro_rules! listed {
+    () => {
+        "
+        WHERE (CAST(?1 AS TEXT) IS NULL OR owner = ?1 OR visibility IN ('public', 'community')
+            OR (visibility = 'shared' AND EXISTS (SELECT 1 FROM image_members m
+                WHERE m.image_id = images.id AND m.member = ?1
+                  AND (CAST(?7 AS TEXT) IS NULL OR m.status = ?7))))
+          AND (CAST(?2 AS TEXT) IS NULL OR name = ?2)
+          AND (CAST(?3 AS TEXT) IS NULL OR owner = ?3)
+          AND (CAST(?4 AS BIGINT) IS NULL OR created_at < ?4 OR (created_at = ?4 AND id < ?5))
+        ORDER BY created_at DESC, id DESC LIMIT ?6"
+    };
+}
+
 statements! {
     /// Adds an image.
     INSERT = "INSERT INTO images (id, name, owner, status, visibility, disk_format,
@@ -16,25 +40,16 @@ statements! {
         container_format = ?6, min_ram = ?7, min_disk = ?8, protected = ?9, hidden = ?10,
         tags = ?11, properties = ?12, updated_at = ?13 WHERE id = ?1";
     /// One image by id.
-    BY_ID = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
-        min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
-        created_at, updated_at FROM images WHERE id = ?1";
+    BY_ID = concat!(select!(), " WHERE id = ?1");
     /// The public images.
-    PUBLIC = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
-        min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
-        created_at, updated_at FROM images WHERE visibility = 'public' ORDER BY id";
+    PUBLIC = concat!(select!(), " WHERE visibility = 'public' ORDER BY id");
     /// Images visible to a project (all without one), newest first, after a marker.
-    LIST = "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram,
-        min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, properties,
-        created_at, updated_at FROM images
-        WHERE (CAST(?1 AS TEXT) IS NULL OR owner = ?1 OR visibility IN ('public', 'community')
-            OR (visibility = 'shared' AND EXISTS (SELECT 1 FROM image_members m
-                WHERE m.image_id = images.id AND m.member = ?1
-                  AND (CAST(?7 AS TEXT) IS NULL OR m.status = ?7))))
-          AND (CAST(?2 AS TEXT) IS NULL OR name = ?2)
-          AND (CAST(?3 AS TEXT) IS NULL OR owner = ?3)
-          AND (CAST(?4 AS BIGINT) IS NULL OR created_at < ?4 OR (created_at = ?4 AND id < ?5))
-        ORDER BY created_at DESC, id DESC LIMIT ?6";
+    LIST = concat!(select!(), listed!());
+    /// The bytes of metadata of the images that `LIST` returns, in its order.
+    WEIGHTS = concat!(
+        "SELECT OCTET_LENGTH(tags) + OCTET_LENGTH(properties) AS bytes FROM images",
+        listed!()
+    );
     /// Begins an upload; only one uploader succeeds.
     BEGIN = "UPDATE images SET status = 'saving', data = ?2, updated_at = ?3
         WHERE id = ?1 AND status = 'queued'";
@@ -42,17 +57,17 @@ statements! {
     FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
         hash = ?6, disk_format = ?7, updated_at = ?8 WHERE id = ?1 AND status = 'saving' AND data = ?2";
     /// Resets an image after a failed upload.
-    GIVE_UP = "UPDATE images SET status = 'queued', data = NULL
+    RESET_UPLOAD = "UPDATE images SET status = 'queued', data = NULL
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
-        /// Changes the status if it is as expected.
-        SET_STATUS = "UPDATE images SET status = ?3, updated_at = ?4 WHERE id = ?1 AND status = ?2";
-        /// Writes an owner's row, which serializes transactions that check the owner's quota.
-        LOCK_OWNER = "INSERT INTO image_owners (owner, changes) VALUES (?1, 1)
+    /// Changes the status if it is as expected.
+    SET_STATUS = "UPDATE images SET status = ?3, updated_at = ?4 WHERE id = ?1 AND status = ?2";
+    /// Writes an owner's row, which serializes transactions that check the owner's quota.
+    LOCK_OWNER = "INSERT INTO image_owners (owner, changes) VALUES (?1, 1)
         ON CONFLICT (owner) DO UPDATE SET changes = image_owners.changes + 1";
     /// The number of a project's images.
-    NUMBER = "SELECT COUNT(*) FROM images WHERE owner = ?1";
+    NUMBER = "SELECT COUNT(*) AS count FROM images WHERE owner = ?1";
     /// The bytes of a project's images.
-    BYTES = "SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) FROM images WHERE owner = ?1";
+    BYTES = "SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM images WHERE owner = ?1";
     /// The data files in use.
     FILES = "SELECT id, data, status FROM images WHERE data IS NOT NULL";
     /// Deletes an image.
@@ -65,29 +80,32 @@ fn shape(what: &str) -> Error {
 
 fn read(row: &Row) -> Result<ImageRecord, Error> {
     Ok(ImageRecord {
-        id: row.id(0)?,
-        name: row.string_opt(1)?,
-        owner: row.string(2)?,
-        status: Status::parse(row.text(3)?).ok_or_else(|| shape("status"))?,
-        visibility: Visibility::parse(row.text(4)?).ok_or_else(|| shape("visibility"))?,
-        disk_format: row.string_opt(5)?,
-        container_format: row.string_opt(6)?,
-        min_ram: row.int(7)?,
-        min_disk: row.int(8)?,
-        protected: row.bool(9)?,
-        hidden: row.bool(10)?,
-        size: row.int_opt(11)?,
-        virtual_size: row.int_opt(12)?,
-        checksum: row.string_opt(13)?,
-        hash: row.string_opt(14)?,
-        data: row.string_opt(15)?,
-        tags: serde_json::from_str(row.text(16)?).map_err(|_| shape("tags"))?,
-        properties: serde_json::from_str(row.text(17)?).map_err(|_| shape("properties"))?,
-        created_at: row.int(18)?,
-        updated_at: row.int(19)?,
+        id: row.id("id")?,
+        name: row.string_opt("name")?,
+        owner: row.string("owner")?,
+        status: Status::parse(row.text("status")?).ok_or_else(|| shape("status"))?,
+        visibility: Visibility::parse(row.text("visibility")?)
+            .ok_or_else(|| shape("visibility"))?,
+        disk_format: row.string_opt("disk_format")?,
+        container_format: row.string_opt("container_format")?,
+        min_ram: row.int("min_ram")?,
+        min_disk: row.int("min_disk")?,
+        protected: row.bool("protected")?,
+        hidden: row.bool("hidden")?,
+        size: row.int_opt("size")?,
+        virtual_size: row.int_opt("virtual_size")?,
+        checksum: row.string_opt("checksum")?,
+        hash: row.string_opt("hash")?,
+        data: row.string_opt("data")?,
+        tags: serde_json::from_str(row.text("tags")?).map_err(|_| shape("tags"))?,
+        properties: serde_json::from_str(row.text("properties")?)
+            .map_err(|_| shape("properties"))?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int("updated_at")?,
     })
 }
 
+/// The public images.
 pub(crate) fn public(tx: &mut Tx<'_>) -> Result<Vec<ImageRecord>, Error> {
     tx.rows(PUBLIC, params![])?.iter().map(read).collect()
 }
@@ -96,6 +114,7 @@ fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
     serde_json::to_string(value).map(Value::Text).map_err(|e| shape(&e.to_string()))
 }
 
+/// Adds an image.
 pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
     let values = params![
         image.id,
@@ -117,6 +136,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> 
     tx.execute(INSERT, values).map(|_| ())
 }
 
+/// Updates the columns that users can change.
 pub(crate) fn update(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
     let values = params![
         image.id,
@@ -136,6 +156,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> 
     tx.execute(UPDATE, values).map(|_| ())
 }
 
+/// One image by id.
 pub(crate) fn by_id(tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
 }
@@ -154,27 +175,55 @@ pub(crate) struct ImageQuery {
     pub limit: i64,
 }
 
-pub(crate) fn list(tx: &mut Tx<'_>, query: &ImageQuery) -> Result<Vec<ImageRecord>, Error> {
-    let (at, id) = query.after.unzip();
-    let values = params![
-        query.viewer.clone(),
-        query.name.clone(),
-        query.owner.clone(),
-        at,
-        id,
-        query.limit,
-        query.shared,
-    ];
-    tx.rows(LIST, values)?.iter().map(read).collect()
+impl ImageQuery {
+    /// The parameters of `LIST` and `WEIGHTS`.
+    fn values(&self, limit: i64) -> [Value; 7] {
+        let (at, id) = self.after.unzip();
+        [
+            self.viewer.clone().into(),
+            self.name.clone().into(),
+            self.owner.clone().into(),
+            at.into(),
+            id.into(),
+            limit.into(),
+            self.shared.into(),
+        ]
+    }
 }
 
+/// The next images of a list: at most `query.limit`, and about `heaviest` bytes of metadata unless the first
+/// has more. `true` if more may follow.
+pub(crate) fn list(
+    tx: &mut Tx<'_>,
+    query: &ImageQuery,
+    heaviest: i64,
+) -> Result<(Vec<ImageRecord>, bool), Error> {
+    let weights = tx.rows(WEIGHTS, &query.values(query.limit))?;
+    let found = weights.len() as i64;
+    let (mut total, mut count) = (0, 0);
+    for row in &weights {
+        total += row.int("bytes")?;
+        if count > 0 && total > heaviest {
+            break;
+        }
+        count += 1;
+    }
+    if count == 0 {
+        return Ok((Vec::new(), false));
+    }
+    let rows = tx.rows(LIST, &query.values(count))?;
+    let more = count < found || found >= query.limit;
+    Ok((rows.iter().map(read).collect::<Result<_, _>>()?, more))
+}
+
+/// Begins an upload; returns false if the image is not queued.
 pub(crate) fn begin(tx: &mut Tx<'_>, id: ImageId, data: &str, now: i64) -> Result<bool, Error> {
     Ok(tx.execute(BEGIN, params![id, data, now])? > 0)
 }
 
 /// Facts about received data.
 #[derive(Debug, Clone)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedData {
     pub size: i64,
     pub virtual_size: i64,
     /// The disk format.
@@ -183,28 +232,30 @@ pub(crate) struct Arrived {
     pub hash: String,
 }
 
+/// Completes an upload; returns false if it was reset or the image is deleted.
 pub(crate) fn finish(
     tx: &mut Tx<'_>,
     id: ImageId,
     data: &str,
-    arrived: &Arrived,
+    received: &ReceivedData,
     now: i64,
 ) -> Result<bool, Error> {
     let values = params![
         id,
         data,
-        arrived.size,
-        arrived.virtual_size,
-        &arrived.checksum,
-        &arrived.hash,
-        arrived.format.clone(),
+        received.size,
+        received.virtual_size,
+        &received.checksum,
+        &received.hash,
+        received.format.clone(),
         now,
     ];
     Ok(tx.execute(FINISH, values)? > 0)
 }
 
-pub(crate) fn give_up(tx: &mut Tx<'_>, id: ImageId, data: &str) -> Result<(), Error> {
-    tx.execute(GIVE_UP, params![id, data]).map(|_| ())
+/// Resets an image after a failed upload.
+pub(crate) fn reset_upload(tx: &mut Tx<'_>, id: ImageId, data: &str) -> Result<(), Error> {
+    tx.execute(RESET_UPLOAD, params![id, data]).map(|_| ())
 }
 
 /// Changes the status; `false` if it was not `from`.
@@ -223,12 +274,14 @@ pub(crate) fn lock_owner(tx: &mut Tx<'_>, owner: &str) -> Result<(), Error> {
     tx.execute(LOCK_OWNER, params![owner]).map(|_| ())
 }
 
+/// The number of a project's images.
 pub(crate) fn number(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
-    tx.row(NUMBER, params![owner])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(NUMBER, params![owner])?.map_or(Ok(0), |row| row.int("count"))
 }
 
+/// The bytes of a project's images.
 pub(crate) fn bytes(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
-    tx.row(BYTES, params![owner])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(BYTES, params![owner])?.map_or(Ok(0), |row| row.int("bytes"))
 }
 
 /// Image, file name and status of all images with a file.
@@ -236,12 +289,13 @@ pub(crate) fn files(tx: &mut Tx<'_>) -> Result<Vec<(ImageId, String, Status)>, E
     tx.rows(FILES, params![])?
         .iter()
         .map(|row| {
-            let status = Status::parse(row.text(2)?).ok_or_else(|| shape("status"))?;
-            Ok((row.id(0)?, row.string(1)?, status))
+            let status = Status::parse(row.text("status")?).ok_or_else(|| shape("status"))?;
+            Ok((row.id("id")?, row.string("data")?, status))
         })
         .collect()
 }
 
+/// Deletes an image; returns false if it does not exist.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: ImageId) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![id])? > 0)
 }

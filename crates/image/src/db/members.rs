@@ -5,20 +5,25 @@ use kilonova_store::{Error, Row, Tx, params, statements};
 
 use crate::record::{Acceptance, Member};
 
+/// Selects [`Member`]s.
+macro_rules! select {
+    () => {
+        "SELECT member, status, created_at, updated_at FROM image_members"
+    };
+}
+
 statements! {
     /// Adds a member.
     INSERT = "INSERT INTO image_members (image_id, member, status, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?4)";
     /// One member.
-    ONE = "SELECT member, status, created_at, updated_at FROM image_members
-        WHERE image_id = ?1 AND member = ?2";
+    ONE = concat!(select!(), " WHERE image_id = ?1 AND member = ?2");
     /// The members of an image.
-    OF_IMAGE = "SELECT member, status, created_at, updated_at FROM image_members
-        WHERE image_id = ?1 ORDER BY created_at, member";
+    OF_IMAGE = concat!(select!(), " WHERE image_id = ?1 ORDER BY created_at, member");
     /// The number of an image's members.
-    COUNT = "SELECT COUNT(*) FROM image_members WHERE image_id = ?1";
-        /// Sets a member's decision.
-        SET_STATUS = "UPDATE image_members SET status = ?3, updated_at = ?4
+    COUNT = "SELECT COUNT(*) AS count FROM image_members WHERE image_id = ?1";
+    /// Sets a member's decision.
+    SET_STATUS = "UPDATE image_members SET status = ?3, updated_at = ?4
         WHERE image_id = ?1 AND member = ?2";
     /// Deletes a member.
     DELETE = "DELETE FROM image_members WHERE image_id = ?1 AND member = ?2";
@@ -26,31 +31,36 @@ statements! {
 
 fn read(row: &Row) -> Result<Member, Error> {
     Ok(Member {
-        project: row.string(0)?,
-        status: Acceptance::parse(row.text(1)?)
+        project: row.string("member")?,
+        status: Acceptance::parse(row.text("status")?)
             .ok_or_else(|| Error::Shape("image_members: status".into()))?,
-        created_at: row.int(2)?,
-        updated_at: row.int(3)?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int("updated_at")?,
     })
 }
 
+/// Adds a member.
 pub(crate) fn insert(tx: &mut Tx<'_>, image: ImageId, member: &Member) -> Result<(), Error> {
     let values = params![image, &member.project, member.status.as_str(), member.created_at];
     tx.execute(INSERT, values).map(|_| ())
 }
 
+/// One member.
 pub(crate) fn one(tx: &mut Tx<'_>, image: ImageId, project: &str) -> Result<Option<Member>, Error> {
     tx.row(ONE, params![image, project])?.as_ref().map(read).transpose()
 }
 
+/// The members of an image.
 pub(crate) fn of_image(tx: &mut Tx<'_>, image: ImageId) -> Result<Vec<Member>, Error> {
     tx.rows(OF_IMAGE, params![image])?.iter().map(read).collect()
 }
 
+/// The number of an image's members.
 pub(crate) fn count(tx: &mut Tx<'_>, image: ImageId) -> Result<i64, Error> {
-    tx.row(COUNT, params![image])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(COUNT, params![image])?.map_or(Ok(0), |row| row.int("count"))
 }
 
+/// Sets a member's decision; returns false if the project is not a member.
 pub(crate) fn set_status(
     tx: &mut Tx<'_>,
     image: ImageId,
@@ -61,6 +71,7 @@ pub(crate) fn set_status(
     Ok(tx.execute(SET_STATUS, params![image, project, status.as_str(), now])? > 0)
 }
 
+/// Deletes a member; returns false if the project is not a member.
 pub(crate) fn delete(tx: &mut Tx<'_>, image: ImageId, project: &str) -> Result<bool, Error> {
     Ok(tx.execute(DELETE, params![image, project])? > 0)
 }

@@ -1,6 +1,6 @@
 //! Checks that data is of its declared format. A guest's image must not make the hypervisor open
-//! other files of the host: refused are qcow2 files with a backing file or an external data file, and
-//! "raw" data that a hypervisor could probe as another format.
+//! other files of the host. Therefore qcow2 files with a backing file or an external data file are
+//! refused, and "raw" data that a hypervisor could probe as another format.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -23,11 +23,11 @@ pub(crate) struct Gate {
     /// The kind in the plural, for messages.
     kind: &'static str,
     most: TransferLimit,
-    open: Mutex<Open>,
+    transfers: Mutex<Transfers>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct Transfers {
     total: usize,
     each: HashMap<String, usize>,
 }
@@ -41,12 +41,12 @@ pub(crate) struct Pass {
 
 impl Gate {
     pub(crate) fn new(kind: &'static str, most: TransferLimit) -> Arc<Self> {
-        Arc::new(Self { kind, most, open: Mutex::default() })
+        Arc::new(Self { kind, most, transfers: Mutex::default() })
     }
 
     /// Admits a transfer of a project or host.
     pub(crate) fn enter(self: &Arc<Self>, party: &str) -> Result<Pass, Error> {
-        let mut open = self.open();
+        let mut open = self.transfers();
         if open.total >= self.most.total {
             return Err(Error::Busy(format!(
                 "The image service has {} concurrent {}, the maximum. Try again later.",
@@ -66,14 +66,14 @@ impl Gate {
         Ok(Pass { gate: Arc::clone(self), party: party.to_owned() })
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn transfers(&self) -> MutexGuard<'_, Transfers> {
+        self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let mut open = self.gate.open();
+        let mut open = self.gate.transfers();
         open.total = open.total.saturating_sub(1);
         match open.each.get_mut(&self.party) {
             Some(own) if *own > 1 => *own -= 1,
@@ -96,7 +96,7 @@ mod tests {
         drop(red);
         let green = (gate.enter("green").unwrap(), gate.enter("green").unwrap());
         drop((blue, green));
-        let open = gate.open();
+        let open = gate.transfers();
         assert_eq!((open.total, open.each.len()), (0, 0));
     }
 }

@@ -26,7 +26,8 @@ pub use gate::TransferLimit;
 pub(crate) use gate::{Gate, Pass};
 pub use pace::Rate;
 pub(crate) use pace::{Pace, TooSlow};
-pub(crate) use stream::body_of;
+pub use stream::ImageData;
+pub(crate) use stream::data_of;
 pub(crate) use writer::Writer;
 
 /// The image directory.

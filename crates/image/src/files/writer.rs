@@ -13,7 +13,7 @@ use sha2::Sha512;
 use tokio::task::JoinHandle;
 
 use crate::Error;
-use crate::db::images::Arrived;
+use crate::db::images::ReceivedData;
 
 /// Bytes per write. An upload buffers at most twice as many.
 const GATHERED: usize = 256 * 1024;
@@ -75,21 +75,21 @@ impl Writer {
     }
 
     /// Writes the rest and waits until all data is durable.
-    pub(crate) async fn end(mut self) -> Result<(File, Arrived), Error> {
+    pub(crate) async fn end(mut self) -> Result<(File, ReceivedData), Error> {
         let sink = self.sink().await?;
         let rest = self.gathered;
         self.pool
             .run(move || {
                 let sink = sink.write(rest)?;
                 sink.file.sync_all()?;
-                let arrived = Arrived {
+                let received = ReceivedData {
                     size: sink.size,
                     virtual_size: sink.size,
                     format: None,
                     checksum: hex(&sink.md5.finalize()),
                     hash: hex(&sink.sha512.finalize()),
                 };
-                Ok((sink.file, arrived))
+                Ok((sink.file, received))
             })
             .await?
     }

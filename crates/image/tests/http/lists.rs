@@ -72,7 +72,7 @@ async fn pages_cover_the_list() {
 }
 
 #[tokio::test]
-async fn lists_have_the_order_that_is_asked_for() {
+async fn lists_have_the_requested_order() {
     for shelf in shelves().await {
         let b = shelf.make(ANNA, json!({"name": "b", "disk_format": "qcow2"})).await;
         let a = shelf.make(ANNA, json!({"name": "a"})).await;

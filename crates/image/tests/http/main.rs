@@ -1,5 +1,12 @@
 //! The image service over HTTP, in process, on every available database.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod changes;
 mod data;
 mod forms;

@@ -40,7 +40,7 @@ fn end(seconds: u32) -> String {
 }
 
 async fn log_in(State(fake): Shared, Json(body): Json<serde_json::Value>) -> Response {
-    *fake.login.lock().expect("not poisoned") = body;
+    *fake.login.lock().expect("the lock is not poisoned") = body;
     let number = fake.logins.fetch_add(1, Ordering::SeqCst) + 1;
     let body = json!({"token": {"expires_at": end(fake.lasts.load(Ordering::SeqCst))}});
     (StatusCode::CREATED, [("x-subject-token", number.to_string())], Json(body)).into_response()
@@ -66,7 +66,7 @@ async fn show(State(fake): Shared, headers: HeaderMap) -> Response {
         }}))
         .into_response(),
         1 => Json(json!({"token": {"roles": 7}})).into_response(),
-        status => StatusCode::from_u16(status as u16).expect("a status").into_response(),
+        status => StatusCode::from_u16(status as u16).expect("the status is valid").into_response(),
     }
 }
 
@@ -159,8 +159,8 @@ async fn a_refused_token_is_cached() {
 
 #[tokio::test]
 async fn callers_do_not_queue_up_while_keystone_is_unreachable() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("the socket is bound");
+    let address = listener.local_addr().expect("the socket has an address");
     drop(listener);
     let validator = Validator::new(options(login(format!("http://{address}"), "x")))
         .expect("the validator builds");
@@ -207,7 +207,7 @@ async fn configured_domain_ids_take_precedence() {
     })
     .await;
     validator.check().await.expect("logged in");
-    let login = fake.login.lock().expect("not poisoned").clone();
+    let login = fake.login.lock().expect("the lock is not poisoned").clone();
     let user = &login["auth"]["identity"]["password"]["user"];
     assert_eq!(user["domain"], json!({"id": "default"}));
     assert_eq!(login["auth"]["scope"]["project"]["domain"], json!({"name": "Default"}));

@@ -1,6 +1,13 @@
 //! Validation of tokens of an external Keystone: against our own identity service behind a socket,
 //! and against a fake that fails on demand.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod fake_keystone;
 mod ours;
 
@@ -13,8 +20,8 @@ use kilonova_keystone::{Login, Validator, ValidatorOptions};
 use kilonova_wire::{Authenticator, Context, Fault};
 
 pub async fn serve(router: Router) -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("the socket is bound");
+    let address = listener.local_addr().expect("the socket has an address");
     tokio::spawn(async move { axum::serve(listener, router).await });
     address
 }

@@ -21,7 +21,7 @@ struct Keystone {
 async fn keystone() -> Keystone {
     let (_, store, guard) =
         kilonova_testkit::stores(&[kilonova_identity::MIGRATIONS]).await.swap_remove(0);
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("a temporary directory is created");
     let identity =
         Identity::open(store, directory.path(), Default::default()).await.expect("identity opens");
     identity.bootstrap(PASSWORD).await.expect("bootstrapped");
@@ -43,8 +43,8 @@ async fn keystone() -> Keystone {
 impl Keystone {
     async fn token(&self, password: &str) -> String {
         let session = Session::new(self.http.clone(), login(self.url.clone(), password));
-        let held = session.token().await.expect("a token");
-        held.text.to_str().expect("text").to_owned()
+        let held = session.token().await.expect("the answer has a token");
+        held.text.to_str().expect("the text is UTF-8").to_owned()
     }
 
     async fn ask(&self, method: Method, path: &str, subject: Option<&str>) -> u16 {
@@ -55,7 +55,12 @@ impl Keystone {
             headers.push((HeaderName::from_static("x-subject-token"), value(subject)));
         }
         let url = format!("{}/v3{path}", self.url);
-        self.http.send(method, &url, &headers, None).await.expect("an answer").status.as_u16()
+        self.http
+            .send(method, &url, &headers, None)
+            .await
+            .expect("an answer arrives")
+            .status
+            .as_u16()
     }
 }
 
@@ -99,7 +104,7 @@ async fn an_invalid_token_is_401_with_the_login_url() {
     ] {
         let fault = admit(&validator, &tokens).await.expect_err("the token is invalid");
         assert_eq!(fault.status, 401, "{tokens:?}");
-        let challenge = fault.headers.get(WWW_AUTHENTICATE).expect("a challenge");
+        let challenge = fault.headers.get(WWW_AUTHENTICATE).expect("the element exists");
         assert_eq!(challenge, &format!("Keystone uri=\"{}\"", keystone.url));
     }
 }

@@ -39,7 +39,7 @@ async fn driver(uri: &str) -> Result<Here, Error> {
         ..LibvirtConfig::default()
     };
     let sysfs = Arc::new(Directory(PathBuf::from("/sys")));
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let instances_path = folder.path().to_owned();
     let disks =
         kilonova_disks::DisksConfig { instances_path, ..kilonova_disks::DisksConfig::default() };
@@ -156,7 +156,7 @@ async fn changes_of_guests_are_reported() {
 
 #[tokio::test]
 async fn an_unreachable_libvirt_is_reported() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let uri = format!("qemu+unix:///system?socket={}/none", folder.path().display());
     let error = driver(&uri).await.err().expect("libvirt is unreachable");
     assert!(error.message.contains("is unreachable"), "{error}");

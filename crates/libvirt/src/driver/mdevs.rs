@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn mediated_devices_are_parsed() {
-        let uuid = "83b8f4f2-509f-382f-3c1e-e6bfe0fa1001".parse().expect("a uuid");
+        let uuid = "83b8f4f2-509f-382f-3c1e-e6bfe0fa1001".parse().expect("the value is a UUID");
         let expected = MdevInfo {
             uuid,
             parent: node_device_name("0000:84:00.0"),

@@ -18,7 +18,7 @@ use kilonova_hypervisor::{
     MigrationState, Step,
 };
 use kilonova_ids::ServerId;
-use kilonova_node_api::{DiskFormat, OutgoingMigration, Peer, Usage};
+use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
 use tokio::sync::broadcast;
 use virt::connect::Connect;
 use virt::domain::Domain;
@@ -338,8 +338,8 @@ impl Hypervisor for Driver {
         Box::pin(self.abort_outgoing(server))
     }
 
-    fn crash_dump(&self, server: ServerId) -> DriverFuture<'_, ()> {
-        Box::pin(self.send_nmi(server))
+    fn carry_out(&self, server: ServerId, verb: GuestVerb) -> DriverFuture<'_, ()> {
+        Box::pin(self.carry_out_verb(server, verb))
     }
 
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat> {

@@ -1,9 +1,10 @@
-//! Power: start, stop, reboot, pause, and the arrival of an incoming guest.
+//! Power: start, stop, reboot, pause, verbs, and the arrival of an incoming guest.
 
 use std::time::Duration;
 
 use kilonova_hypervisor::{DomainState, Error, Step};
 use kilonova_ids::ServerId;
+use kilonova_node_api::GuestVerb;
 use tokio::time::{Instant, timeout};
 use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
@@ -153,8 +154,15 @@ impl Driver {
         }
     }
 
-    pub(super) async fn send_nmi(&self, server: ServerId) -> Result<(), Error> {
-        self.with(Step::CrashDump, QUICK, server, |_, domain| crate::sys::inject_nmi(domain)).await
+    pub(super) async fn carry_out_verb(
+        &self,
+        server: ServerId,
+        verb: GuestVerb,
+    ) -> Result<(), Error> {
+        self.with(Step::Verb(verb), QUICK, server, move |_, domain| match verb {
+            GuestVerb::CrashDump => crate::sys::inject_nmi(domain),
+        })
+        .await
     }
 }
 

@@ -137,7 +137,7 @@ mod tests {
             .child(Element::new("d"))
             .to_string();
         assert!(xml.ends_with("  <d/>\n</a>\n"), "{xml}");
-        let document = roxmltree::Document::parse(&xml).expect("XML");
+        let document = roxmltree::Document::parse(&xml).expect("the domain XML is valid");
         let meant = text.replace('\u{1}', "\u{fffd}");
         assert_eq!(document.root_element().attribute("b"), Some(meant.as_str()));
         assert_eq!(

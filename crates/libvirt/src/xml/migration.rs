@@ -125,7 +125,7 @@ mod tests {
 
     fn mdev(uuid: &str) -> Attachment {
         Attachment::Mdev {
-            uuid: uuid.parse().expect("a uuid"),
+            uuid: uuid.parse().expect("the value is a UUID"),
             parent: "mtty_mtty".into(),
             mdev_type: "mtty-1".into(),
         }

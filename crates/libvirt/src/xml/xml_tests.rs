@@ -13,13 +13,19 @@ use crate::files::layout;
 
 pub(crate) fn definition() -> Definition {
     Definition {
-        server: "11111111-1111-4111-8111-111111111111".parse::<ServerId>().expect("a uuid"),
+        server: "11111111-1111-4111-8111-111111111111"
+            .parse::<ServerId>()
+            .expect("the value is a UUID"),
         name: "instance-0000001a".into(),
         display_name: "db & <cache>".into(),
         vcpus: 2,
         memory_mb: 512,
         boot: Boot {
-            image: Some("22222222-2222-4222-8222-222222222222".parse::<ImageId>().expect("a uuid")),
+            image: Some(
+                "22222222-2222-4222-8222-222222222222"
+                    .parse::<ImageId>()
+                    .expect("the value is a UUID"),
+            ),
             root_gb: 1,
             ephemeral_gb: 0,
             swap_mb: 0,
@@ -30,7 +36,11 @@ pub(crate) fn definition() -> Definition {
         devices: Vec::new(),
         interfaces: Vec::new(),
         rescue: None,
-        done: Some("44444444-4444-4444-8444-444444444444".parse::<OperationId>().expect("a uuid")),
+        done: Some(
+            "44444444-4444-4444-8444-444444444444"
+                .parse::<OperationId>()
+                .expect("the value is a UUID"),
+        ),
     }
 }
 
@@ -66,7 +76,7 @@ pub(crate) fn host(config: LibvirtConfig) -> HostProfile {
 
 fn devices() -> Vec<Attachment> {
     let mdev = |uuid: &str| Attachment::Mdev {
-        uuid: uuid.parse().expect("a uuid"),
+        uuid: uuid.parse().expect("the value is a UUID"),
         parent: "0000:84:00.0".into(),
         mdev_type: "nvidia-35".into(),
     };

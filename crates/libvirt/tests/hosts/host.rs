@@ -59,7 +59,9 @@ struct Counting;
 impl Images for Counting {
     fn read(&self, _: ImageId, offset: u64) -> Reading<'_> {
         let mut bytes: Vec<u8> = (0..BOOT.len() / 2)
-            .map(|at| u8::from_str_radix(&BOOT[2 * at..2 * at + 2], 16).expect("hex"))
+            .map(|at| {
+                u8::from_str_radix(&BOOT[2 * at..2 * at + 2], 16).expect("the text is hexadecimal")
+            })
             .collect();
         bytes.resize(510, 0);
         bytes.extend([0x55, 0xaa]);
@@ -110,12 +112,13 @@ impl Host {
             "<device><parent>pci_{parent}</parent><capability type='mdev'><type id='mtty-1'/>\
              <uuid>{uuid}</uuid></capability></device>"
         );
-        std::fs::write(&file, xml).expect("written");
+        std::fs::write(&file, xml).expect("the file is written");
         let uri = format!("qemu+unix:///system?socket={}", self.socket().display());
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             let define = ["-c", &uri, "nodedev-define"];
-            let defined = Command::new("virsh").args(define).arg(&file).output().expect("virsh");
+            let defined =
+                Command::new("virsh").args(define).arg(&file).output().expect("the program runs");
             if defined.status.success() {
                 return;
             }
@@ -172,7 +175,7 @@ impl Host {
             force_config_drive: false,
             ..kilonova_disks::DisksConfig::default()
         };
-        let disks = Disks::open(disks, Arc::new(Counting)).expect("a folder");
+        let disks = Disks::open(disks, Arc::new(Counting)).expect("the disks open");
         let sysfs = Arc::new(Directory(PathBuf::from("/sys")));
         Driver::open(config, disks, sysfs).await.expect("libvirt answers")
     }
@@ -222,7 +225,7 @@ impl Drop for Host {
 fn launch(root: &Path, address: &str) -> Child {
     let folder = root.join(address);
     for part in ["run", "lib", "log/qemu", "etc", "cache", "instances", "pid"] {
-        std::fs::create_dir_all(folder.join(part)).expect("made");
+        std::fs::create_dir_all(folder.join(part)).expect("the directory is created");
     }
     let id = address.rsplit('.').next().unwrap_or_default();
     let etc = |name: &str, text: &str| std::fs::write(folder.join("etc").join(name), text);
@@ -233,13 +236,13 @@ fn launch(root: &Path, address: &str) -> Child {
              unix_sock_group = \"root\"\nauth_unix_rw = \"none\"\n"
         ),
     )
-    .expect("written");
+    .expect("the file is written");
     etc(
         "qemu.conf",
         "user = \"root\"\ngroup = \"root\"\nremember_owner = 0\nsecurity_driver = \"none\"\n\
          cgroup_controllers = []\nnamespaces = []\nstdio_handler = \"file\"\n",
     )
-    .expect("written");
+    .expect("the file is written");
     let script = "set -e
         hostname \"host$1\"
         mount --make-rprivate /
@@ -252,7 +255,7 @@ fn launch(root: &Path, address: &str) -> Child {
         fi
         [ $2/instances = $3 ] || mount --bind $2/instances $3
         exec libvirtd -p $2/pid/libvirtd.pid";
-    let log = std::fs::File::create(folder.join("libvirtd.log")).expect("made");
+    let log = std::fs::File::create(folder.join("libvirtd.log")).expect("the file is written");
     Command::new("unshare")
         .args(["-m", "-u", "sh", "-c", script, "sh", id])
         .arg(&folder)
@@ -261,12 +264,13 @@ fn launch(root: &Path, address: &str) -> Child {
         .stdout(log.try_clone().expect("a file"))
         .stderr(log)
         .spawn()
-        .expect("started")
+        .expect("the program starts")
 }
 
 /// A guest that counts on its console.
 pub fn guest() -> Definition {
-    let image = "22222222-2222-4222-8222-222222222222".parse::<ImageId>().expect("a uuid");
+    let image =
+        "22222222-2222-4222-8222-222222222222".parse::<ImageId>().expect("the value is a UUID");
     Definition {
         server: ServerId::new_v4(),
         name: "instance-00000001".into(),

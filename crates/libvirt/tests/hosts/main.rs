@@ -1,5 +1,12 @@
 //! The driver with real libvirtds and guests: two hosts on this machine, without KVM and devices.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
 mod host;
 
 use std::path::Path;
@@ -56,8 +63,8 @@ async fn a_hanging_libvirt_blocks_nobody() {
         kilonova_testkit::skip(why);
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().canonicalize().expect("a path");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let root = folder.path().canonicalize().expect("the file is read");
     let one = Host::start(&root, "127.0.0.1");
     let here = one.driver(LibvirtConfig::default()).await;
     let counting = guest();
@@ -90,8 +97,8 @@ async fn removing_a_removed_mediated_device_succeeds() {
         kilonova_testkit::skip(why);
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().canonicalize().expect("a path");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let root = folder.path().canonicalize().expect("the file is read");
     let one = Host::start(&root, "127.0.0.1");
     let here = one.driver(LibvirtConfig::default()).await;
     let mdevs = here.mdevs().expect("libvirt keeps mediated devices");
@@ -135,9 +142,9 @@ fn whole(copy: &Path) -> Vec<u8> {
     let raw = copy.with_extension("raw");
     let run = |arguments: &[&str]| {
         let done = std::process::Command::new("qemu-img").args(arguments).arg(copy).output();
-        let done = done.expect("qemu-img");
+        let done = done.expect("qemu-img runs");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).expect("text")
+        String::from_utf8(done.stdout).expect("the text is UTF-8")
     };
     run(&["check", "-q", "-f", "qcow2"]);
     let info = run(&["info", "-f", "qcow2"]);
@@ -146,10 +153,10 @@ fn whole(copy: &Path) -> Vec<u8> {
         .args(["convert", "-f", "qcow2", "-O", "raw"])
         .args([copy, &raw])
         .output()
-        .expect("qemu-img");
+        .expect("the program runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let bytes = std::fs::read(&raw).expect("a copy");
-    std::fs::remove_file(raw).expect("removed");
+    let bytes = std::fs::read(&raw).expect("the file is read");
+    std::fs::remove_file(raw).expect("the file is removed");
     bytes
 }
 
@@ -158,7 +165,7 @@ fn fill(host: &Host, server: ServerId, mebi: u32) {
     let disk = host.instances().join(server.to_string()).join("disk");
     let write = format!("write -P 7 2M {mebi}M");
     let done = std::process::Command::new("qemu-io").args(["-c", &write]).arg(disk).output();
-    assert!(done.expect("qemu-io").status.success());
+    assert!(done.expect("qemu-io runs").status.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -167,8 +174,8 @@ async fn guests_run_and_migrate_live() {
         kilonova_testkit::skip(why);
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().canonicalize().expect("a path");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let root = folder.path().canonicalize().expect("the file is read");
     let mut one = Host::start(&root, "127.0.0.1");
     let two = Host::start(&root, "127.0.0.2");
     let slow = LibvirtConfig { live_migration_bandwidth: 1, ..LibvirtConfig::default() };
@@ -261,8 +268,8 @@ async fn a_migration_can_be_aborted_and_outlives_the_agent() {
         kilonova_testkit::skip(why);
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = folder.path().canonicalize().expect("a path");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let root = folder.path().canonicalize().expect("the file is read");
     let one = Host::start(&root, "127.0.0.1");
     let two = Host::start(&root, "127.0.0.2");
     let slow = LibvirtConfig { live_migration_bandwidth: 1, ..LibvirtConfig::default() };

@@ -7,8 +7,9 @@ use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
 use kilonova_access::{Caller, Routes, delete, get, patch, post, put};
 use kilonova_wire::query::Query;
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Fault, JsonBody};
+use kilonova_wire::{Base, Fault, JsonBody, Refusal};
 use serde_json::{Value, json};
 
 use super::resource_kind::{RequestContext, ResourceKind};
@@ -173,10 +174,12 @@ fn sent(kind: ResourceKind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
     let missing = || malformed(format!("Unable to find '{member}' in request body"));
     let all = body.get(collection).and_then(Value::as_array).ok_or_else(missing)?;
     if all.is_empty() {
-        return Err(malformed("Resources required"));
+        return Err(malformed("Resources required").into());
     }
     if all.len() > MOST {
-        return Err(malformed(format!("One request may create at most {MOST} {collection}.")));
+        return Err(
+            malformed(format!("One request may create at most {MOST} {collection}.")).into()
+        );
     }
     Ok((all.iter().map(object).collect::<Result<_, _>>()?, true))
 }
@@ -284,7 +287,7 @@ async fn change_tags(
     kind: ResourceKind,
     id: String,
     rule: &'static str,
-    change: impl Fn(Vec<String>) -> Result<Value, Fault> + Send + Sync + 'static,
+    change: impl Fn(Vec<String>) -> Result<Value, Refusal> + Send + Sync + 'static,
 ) -> Result<Value, Fault> {
     let options = networks.options.clone();
     let changed = networks.store.write(move |tx| {
@@ -320,7 +323,7 @@ async fn set_tags(
     JsonBody(body): JsonBody,
 ) -> Answer {
     let Some(tags) = body.get("tags").cloned() else {
-        return Err(malformed("Invalid tags body"));
+        return Err(malformed("Invalid tags body").into());
     };
     let set = move |_| Ok(tags.clone());
     let tags = change_tags(&networks, caller, kind, id, rules(kind).0, set).await?;
@@ -337,9 +340,9 @@ async fn clear_tags(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn no_tag(tag: &str) -> Fault {
+fn no_tag(tag: &str) -> Refusal {
     crate::error::refused(
-        404,
+        Kind::NotFound,
         "TagNotFound",
         format!("Tag {} could not be found.", tag.escape_debug()),
     )
@@ -354,7 +357,7 @@ async fn tag(
     if tags_of(&networks, caller, kind, id).await?.contains(&tag) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Err(no_tag(&tag))
+    Err(no_tag(&tag).into())
 }
 
 async fn add_tag(

@@ -82,7 +82,7 @@ fn check(known: &[&str], query: &Query) -> Result<(), Fault> {
         return Ok(());
     }
     let names: Vec<String> = wrong.iter().map(|key| format!("'{}'", key.escape_debug())).collect();
-    Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))))
+    Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))).into())
 }
 
 fn passes(view: &Body, query: &Query) -> bool {
@@ -147,19 +147,21 @@ fn sort(views: &mut [Body], known: &[&str], query: &Query) -> Result<(), Fault> 
     let keys: Vec<&str> = query.all("sort_key").collect();
     let directions: Vec<&str> = query.all("sort_dir").collect();
     if !directions.is_empty() && directions.len() != keys.len() {
-        return Err(malformed("The number of sort_keys and sort_dirs must be same"));
+        return Err(malformed("The number of sort_keys and sort_dirs must be same").into());
     }
     if let Some(wrong) = keys.iter().find(|key| !known.contains(key)) {
         return Err(malformed(format!(
             "['{}'] is invalid attribute for sort_keys",
             wrong.escape_debug()
-        )));
+        ))
+        .into());
     }
     if let Some(wrong) = directions.iter().find(|way| !["asc", "desc"].contains(way)) {
         return Err(malformed(format!(
             "{} is invalid attribute for sort_dirs, valid value is 'asc' and 'desc'",
             wrong.escape_debug()
-        )));
+        ))
+        .into());
     }
     views.sort_by(|a, b| {
         let by = |(at, key): (usize, &&str)| {
@@ -191,7 +193,8 @@ fn limit(query: &Query) -> Result<Option<usize>, Fault> {
             _ => Err(malformed(format!(
                 "Limit must be an integer 0 or greater and not '{}'",
                 text.escape_debug()
-            ))),
+            ))
+            .into()),
         },
     }
 }

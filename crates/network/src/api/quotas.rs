@@ -33,7 +33,7 @@ pub(super) fn routes() -> Routes<Networks> {
 }
 
 fn visible(caller: &Caller, project: &str) -> Result<(), Fault> {
-    caller.may("get_quota", &targets::of_project(project))
+    Ok(caller.may("get_quota", &targets::of_project(project))?)
 }
 
 /// Projects with limits of their own.
@@ -97,7 +97,7 @@ async fn set(
 ) -> Answer {
     caller.may("update_quota", &targets::of_project(&project))?;
     let Some(sent) = body["quota"].as_object() else {
-        return Err(malformed("Unable to find 'quota' in request body"));
+        return Err(malformed("Unable to find 'quota' in request body").into());
     };
     let mut limits = Vec::new();
     for (name, value) in sent {
@@ -105,7 +105,9 @@ async fn set(
             continue;
         }
         if !quotas::RESOURCES.iter().any(|(known, _)| known == name) {
-            return Err(malformed(format!("Unrecognized attribute(s) '{}'", name.escape_debug())));
+            return Err(
+                malformed(format!("Unrecognized attribute(s) '{}'", name.escape_debug())).into()
+            );
         }
         let limit = match value {
             Value::String(text) => text.parse().ok(),

@@ -14,6 +14,7 @@ use crate::address::{self, next_free, number};
 use crate::db::ports;
 use crate::db::subnets::{self as rows, Subnet};
 use crate::error::{not_found, refused};
+use kilonova_wire::refusal::Kind;
 
 /// A requested fixed IP: a subnet, an address, or both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -81,7 +82,7 @@ fn one(
                 Some(subnet) => subnet,
                 None if rows::find(tx, id)?.is_none() => return Err(not_found("subnet", id).into()),
                 None => {
-                    return Err(refused(400, "InvalidInput", format!(
+                    return Err(refused(Kind::BadRequest, "InvalidInput", format!(
                         "Invalid input for operation: Failed to create port on network {network}, \
                          because fixed_ips included invalid subnet {id}."
                     ))
@@ -122,14 +123,14 @@ fn exactly(
             None => ("InvalidIpForNetwork", "any of the subnets on the specified network"),
         };
         let message = format!("IP address {ip} is not a valid IP for {of}.");
-        return Err(refused(400, code, message).into());
+        return Err(refused(Kind::BadRequest, code, message).into());
     };
     let id = subnet.record.id;
     if ports::allocate(tx, port, ordinal, id, ip)? {
         return Ok((id, ip));
     }
     Err(refused(
-        409,
+        Kind::Conflict,
         "IpAddressAlreadyAllocated",
         format!("IP address {ip} already allocated in subnet {id}"),
     )
@@ -158,7 +159,7 @@ fn next(
         }
     }
     Err(refused(
-        409,
+        Kind::Conflict,
         "IpAddressGenerationFailure",
         format!("No more IP addresses available on network {network}."),
     )

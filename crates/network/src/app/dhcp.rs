@@ -17,6 +17,7 @@ use crate::db::ports::{self as rows, Port};
 use crate::db::subnets::{self, Subnet};
 use crate::error::refused;
 use crate::record::Record;
+use kilonova_wire::refusal::Kind;
 
 /// Its `device_owner`.
 pub(crate) const OWNER: &str = "network:dhcp";
@@ -140,7 +141,7 @@ pub(crate) fn release_address(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Er
 pub(crate) fn check(port: &Port) -> Result<(), Error> {
     if port.record.text("device_owner") == OWNER && port.record.project.is_empty() {
         let id = port.record.id;
-        return Err(refused(409, "ServicePortInUse", format!(
+        return Err(refused(Kind::Conflict, "ServicePortInUse", format!(
             "Port {id} cannot be changed or deleted directly via the port API: it has the device owner \
              {OWNER}. Disable enable_dhcp of its subnets to remove it."
         ))

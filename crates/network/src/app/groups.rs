@@ -5,7 +5,8 @@
 use kilonova_access::Caller;
 use kilonova_ids::SecurityGroupId;
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
 use super::{quotas, reaches_project, rules, targets, viewer};
@@ -100,7 +101,7 @@ pub(crate) fn create(
     default_of(tx, &project, now)?;
     if body["name"] == "default" {
         return Err(refused(
-            409,
+            Kind::Conflict,
             "SecurityGroupDefaultAlreadyExists",
             "Default security group already exists.",
         )
@@ -130,7 +131,7 @@ pub(crate) fn update(
     permitted(ATTRIBUTES, rule, caller, &set, &targets::group(&group.project))?;
     if set.contains_key("name") && (is_default(&group) || set["name"] == "default") {
         return Err(refused(
-            409,
+            Kind::Conflict,
             "SecurityGroupCannotUpdateDefault",
             "Updating default security group not allowed.",
         )
@@ -144,8 +145,8 @@ pub(crate) fn update(
     Ok(group)
 }
 
-fn in_use(id: SecurityGroupId) -> Fault {
-    refused(409, "SecurityGroupInUse", format!("Security Group {id} in use."))
+fn in_use(id: SecurityGroupId) -> Refusal {
+    refused(Kind::Conflict, "SecurityGroupInUse", format!("Security Group {id} in use."))
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> Result<(), Error> {
@@ -156,7 +157,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> R
     }
     if is_default(&group) && !caller.is_admin() {
         return Err(refused(
-            409,
+            Kind::Conflict,
             "SecurityGroupCannotRemoveDefault",
             "Insufficient rights for removing default security group.",
         )
@@ -164,8 +165,8 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SecurityGroupId) -> R
     }
     // Creating a rule that references the group touches it too, so none appears concurrently.
     rows::touch(tx, id)?;
-    for naming in rows::naming(tx, id)? {
-        changes::note(tx, NetworkChange::Rules(naming))?;
+    for other in rows::referencing(tx, id)? {
+        changes::record(tx, NetworkChange::Rules(other))?;
     }
     Ok(rows::delete(tx, id)?)
 }

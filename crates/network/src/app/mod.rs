@@ -13,7 +13,7 @@ pub(crate) mod targets;
 
 use kilonova_access::Caller;
 use kilonova_ids::parse_uuid_like;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use newtype_uuid::GenericUuid;
 
 use crate::error::not_found;
@@ -31,6 +31,6 @@ pub(crate) fn reaches_project(caller: &Caller, project: &str) -> bool {
 }
 
 /// Parses the id of a path; 404 if malformed.
-pub(crate) fn id<T: GenericUuid>(kind: &'static str, text: &str) -> Result<T, Fault> {
+pub(crate) fn id<T: GenericUuid>(kind: &'static str, text: &str) -> Result<T, Refusal> {
     parse_uuid_like(text).ok_or_else(|| not_found(kind, text.escape_debug()))
 }

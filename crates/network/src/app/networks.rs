@@ -6,7 +6,8 @@ use std::collections::hash_map::Entry;
 use kilonova_access::Caller;
 use kilonova_ids::NetworkId;
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
 use super::{dhcp, quotas, reaches_project, targets, viewer};
@@ -91,7 +92,7 @@ pub(crate) fn create(
     if body["mtu"].as_u64() > Some(options.mtu.into()) {
         let most = options.mtu;
         return Err(refused(
-            400,
+            Kind::BadRequest,
             "InvalidInput",
             format!("Invalid input for operation: Requested MTU is too big, maximum is {most}."),
         )
@@ -155,7 +156,7 @@ fn segment(tx: &mut Tx<'_>, options: &NetworkOptions, body: &mut Body) -> Result
 }
 
 /// Refuses a physical network that no option names.
-fn unknown(physical: &str, kind: &str) -> Fault {
+fn unknown(physical: &str, kind: &str) -> Refusal {
     let physical = physical.escape_debug();
     invalid(format!("physical_network '{physical}' unknown for {kind} provider network"))
 }
@@ -177,25 +178,25 @@ fn free_vlan(
         }
     }
     Err(refused(
-        503,
+        Kind::Unavailable,
         "NoNetworkAvailable",
         "Unable to create the network. No tenant network is available for allocation.",
     )
     .into())
 }
 
-fn in_use(network: &Network) -> Fault {
+fn in_use(network: &Network) -> Refusal {
     let physical = network.text("provider:physical_network");
     match network.body["provider:segmentation_id"].as_i64() {
         Some(vlan) => refused(
-            409,
+            Kind::Conflict,
             "VlanIdInUse",
             format!(
                 "Unable to create the network. The VLAN {vlan} on physical network {physical} is in use."
             ),
         ),
         None => refused(
-            409,
+            Kind::Conflict,
             "FlatNetworkInUse",
             format!("Unable to create the flat network. Physical network {physical} is in use."),
         ),
@@ -215,14 +216,14 @@ pub(crate) fn update(
     permitted(ATTRIBUTES, "update_network", caller, &set, &targets::network(&network))?;
     let hidden = set.get("shared") == Some(&json!(false)) && network.flag("shared");
     if hidden && foreign_ports(tx, &network)? {
-        return Err(refused(409, "InvalidSharedSetting", format!(
+        return Err(refused(Kind::Conflict, "InvalidSharedSetting", format!(
             "Unable to reconfigure sharing settings for network {}. Multiple tenants are using it.",
             network.text("name")
         )).into());
     }
     network.change(set, now);
     rows::update(tx, &network)?;
-    changes::note(tx, NetworkChange::Network(network.id))?;
+    changes::record(tx, NetworkChange::Network(network.id))?;
     Ok(network)
 }
 
@@ -240,7 +241,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: NetworkId) -> Result<
     dhcp::remove_port(tx, &network)?;
     let used = ports::on_network(tx, network.id)?;
     if !used.is_empty() {
-        return Err(refused(409, "NetworkInUse", format!(
+        return Err(refused(Kind::Conflict, "NetworkInUse", format!(
             "Unable to complete operation on network {id}. There are one or more ports still in use \
              on the network, id for these ports: {}.",
             used.join(",")

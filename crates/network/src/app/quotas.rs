@@ -7,6 +7,7 @@ use kilonova_store::Tx;
 use crate::Error;
 use crate::db::quotas as rows;
 use crate::error::refused;
+use kilonova_wire::refusal::Kind;
 
 /// An index into [`RESOURCES`] and into the counts of [`rows::used`].
 #[derive(Debug, Clone, Copy)]
@@ -65,5 +66,5 @@ pub(crate) fn check(
         return Ok(());
     }
     let message = format!("Quota exceeded for resources: ['{name}'].");
-    Err(refused(409, "OverQuota", message).into())
+    Err(refused(Kind::Conflict, "OverQuota", message).into())
 }

@@ -3,7 +3,8 @@
 use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, SecurityGroupRuleId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
 use super::{groups, quotas, targets, viewer};
@@ -70,7 +71,7 @@ pub(crate) fn create(
     for rule in rows::rules_of(tx, id)? {
         if same(&rule.record.body, &body) {
             return Err(refused(
-                409,
+                Kind::Conflict,
                 "SecurityGroupRuleExists",
                 format!("Security group rule already exists. Rule id is {}.", rule.record.id),
             )
@@ -82,18 +83,18 @@ pub(crate) fn create(
     rows::touch(tx, id)?;
     let rule = Rule { record: Record::new(&group.project, body, now), group: id };
     rows::insert_rule(tx, &rule)?;
-    changes::note(tx, NetworkChange::Rules(id))?;
+    changes::record(tx, NetworkChange::Rules(id))?;
     Ok(rule)
 }
 
 /// The id of a referenced group; a malformed id is a 404.
-fn group_id(value: &Value) -> Result<SecurityGroupId, Fault> {
+fn group_id(value: &Value) -> Result<SecurityGroupId, Refusal> {
     let text = value.as_str().unwrap_or_default();
     parse_uuid_like(text).ok_or_else(|| not_found("security_group", text.escape_debug()))
 }
 
 /// Parses one end of a port range.
-fn port_number(value: &Value) -> Result<Value, Fault> {
+fn port_number(value: &Value) -> Result<Value, Refusal> {
     let number = match value {
         Value::Null => return Ok(Value::Null),
         Value::String(text) => text.trim().parse().ok(),
@@ -106,7 +107,7 @@ fn port_number(value: &Value) -> Result<Value, Fault> {
             other => other.to_string(),
         };
         let message = format!("Invalid value for port {sent}");
-        refused(400, "SecurityGroupInvalidPortValue", message)
+        refused(Kind::BadRequest, "SecurityGroupInvalidPortValue", message)
     })
 }
 
@@ -148,11 +149,11 @@ fn same(one: &Body, other: &Body) -> bool {
     left == *other
 }
 
-fn check(body: &Body) -> Result<(), Fault> {
+fn check(body: &Body) -> Result<(), Refusal> {
     let remote = body["remote_ip_prefix"].as_str().and_then(Cidr::parse);
     if remote.is_some() && !body["remote_group_id"].is_null() {
         return Err(refused(
-            400,
+            Kind::BadRequest,
             "SecurityGroupMultipleRemoteEntites",
             "Only one of remote_ip_prefix or remote_group_id or remote_address_group_id may be \
              provided.",
@@ -161,7 +162,7 @@ fn check(body: &Body) -> Result<(), Fault> {
     let six = body["ethertype"] == "IPv6";
     if let Some(remote) = remote.filter(|remote| (remote.version() == 6) != six) {
         return Err(refused(
-            400,
+            Kind::BadRequest,
             "SecurityGroupRuleParameterConflict",
             format!(
                 "Conflicting value ethertype {} for CIDR {remote}",
@@ -176,7 +177,7 @@ fn check(body: &Body) -> Result<(), Fault> {
     }
     match protocol {
         None => Err(refused(
-            400,
+            Kind::BadRequest,
             "SecurityGroupProtocolRequiredWithPorts",
             "Must also specify protocol if port range is given.",
         )),
@@ -186,7 +187,7 @@ fn check(body: &Body) -> Result<(), Fault> {
                 .find(|(_, value)| value.is_some_and(|value| !(0..=255).contains(&value)));
             if let Some((field, value)) = wrong {
                 return Err(refused(
-                    400,
+                    Kind::BadRequest,
                     "SecurityGroupInvalidIcmpValue",
                     format!(
                         "Invalid value for ICMP {field} (port_range_{}) {}. It must be 0 to 255.",
@@ -197,7 +198,7 @@ fn check(body: &Body) -> Result<(), Fault> {
             }
             if least.is_none() {
                 return Err(refused(
-                    400,
+                    Kind::BadRequest,
                     "SecurityGroupMissingIcmpType",
                     format!(
                         "ICMP code (port-range-max) {} is provided but ICMP type (port-range-min) is \
@@ -210,19 +211,21 @@ fn check(body: &Body) -> Result<(), Fault> {
         }
         Some("tcp" | "udp" | "sctp" | "dccp" | "udplite" | "6" | "17" | "33" | "132" | "136") => {
             match (least, most) {
-                (Some(0), _) | (_, Some(0)) => {
-                    Err(refused(400, "SecurityGroupInvalidPortValue", "Invalid value for port 0"))
-                }
+                (Some(0), _) | (_, Some(0)) => Err(refused(
+                    Kind::BadRequest,
+                    "SecurityGroupInvalidPortValue",
+                    "Invalid value for port 0",
+                )),
                 (Some(least), Some(most)) if (1..=most).contains(&least) => Ok(()),
                 _ => Err(refused(
-                    400,
+                    Kind::BadRequest,
                     "SecurityGroupInvalidPortRange",
                     "For TCP/UDP protocols, port_range_min must be <= port_range_max",
                 )),
             }
         }
         Some(other) => Err(refused(
-            400,
+            Kind::BadRequest,
             "SecurityGroupInvalidProtocolForPort",
             format!(
                 "Ports cannot be specified for protocol {other}. Ports are only supported for DCCP, \
@@ -250,7 +253,7 @@ pub(crate) fn delete(
 ) -> Result<(), Error> {
     let rule = seen(tx, caller, id)?;
     caller.may("delete_security_group_rule", &targets::group(&rule.record.project))?;
-    changes::note(tx, NetworkChange::Rules(rule.group))?;
+    changes::record(tx, NetworkChange::Rules(rule.group))?;
     Ok(rows::delete_rule(tx, rule.record.id)?)
 }
 

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use kilonova_access::Caller;
 use kilonova_ids::{NetworkId, SubnetId, SubnetKind, parse_uuid_like};
 use kilonova_store::{Error as StoreError, Tx};
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::time::now_micros;
 use serde_json::{Value, json};
 
@@ -137,7 +138,7 @@ pub(crate) fn create(
 }
 
 /// Validates gateway, name servers and pools together; derives the pools if none are requested.
-fn check(prefix: &Cidr, body: &mut Body) -> Result<(), Fault> {
+fn check(prefix: &Cidr, body: &mut Body) -> Result<(), Refusal> {
     let like = prefix.base();
     let family = |ip: &IpAddr| ip.is_ipv4() == like.is_ipv4();
     let ip = |value: &Value| value.as_str().and_then(|text| text.parse::<IpAddr>().ok());
@@ -169,7 +170,7 @@ fn check(prefix: &Cidr, body: &mut Body) -> Result<(), Fault> {
     for (at, range) in ranges.iter().enumerate() {
         if let Some(gateway) = gateway.filter(|gateway| range.contains(number(*gateway))) {
             return Err(refused(
-                409,
+                Kind::Conflict,
                 "GatewayConflictWithAllocationPools",
                 format!(
                     "Gateway ip {gateway} conflicts with allocation pool {}.",
@@ -179,7 +180,7 @@ fn check(prefix: &Cidr, body: &mut Body) -> Result<(), Fault> {
         }
         if let Some(other) = ranges[..at].iter().find(|other| other.overlaps(*range)) {
             return Err(refused(
-                409,
+                Kind::Conflict,
                 "OverlappingAllocationPools",
                 format!(
                     "Found overlapping allocation pools: {} {} for subnet {prefix}.",
@@ -202,19 +203,19 @@ fn one_pool(
     prefix: &Cidr,
     pool: &Value,
     ends: (Option<IpAddr>, Option<IpAddr>),
-) -> Result<Range, Fault> {
+) -> Result<Range, Refusal> {
     let (Some(first), Some(last)) = ends else {
         return Err(invalid(format!("the allocation pool {pool} lacks start or end")));
     };
     let text = format!("{first}-{last}");
     if number(first) > number(last) || first.is_ipv4() != last.is_ipv4() {
         let message = format!("The allocation pool {text} is not valid.");
-        return Err(refused(400, "InvalidAllocationPool", message));
+        return Err(refused(Kind::BadRequest, "InvalidAllocationPool", message));
     }
     let inside = |ip: IpAddr| prefix.contains(ip) && prefix.usable().contains(number(ip));
     if !inside(first) || !inside(last) {
         let message = format!("The allocation pool {text} spans beyond the subnet cidr {prefix}.");
-        return Err(refused(400, "OutOfBoundsAllocationPool", message));
+        return Err(refused(Kind::BadRequest, "OutOfBoundsAllocationPool", message));
     }
     Ok(Range { first: number(first), last: number(last) })
 }
@@ -250,7 +251,7 @@ pub(crate) fn update(
     if let Some(network) = crate::db::networks::find(tx, subnet.network)? {
         dhcp::settle(tx, &network, now)?;
     }
-    changes::note(tx, NetworkChange::Network(subnet.network))?;
+    changes::record(tx, NetworkChange::Network(subnet.network))?;
     Ok((subnet, network))
 }
 
@@ -259,7 +260,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(
     caller.may("delete_subnet", &targets::subnet(&subnet, &network))?;
     dhcp::release_address(tx, &subnet)?;
     if ports::on_subnet(tx, subnet.record.id)? {
-        return Err(refused(409, "SubnetInUse", format!(
+        return Err(refused(Kind::Conflict, "SubnetInUse", format!(
             "Unable to complete operation on subnet {id}: One or more ports have an IP allocation \
              from this subnet."
         )).into());

@@ -20,12 +20,12 @@ pub enum NetworkChange {
 
 statements! {
     /// Records one change.
-    NOTE = "INSERT INTO network_changes (kind, id) VALUES (?1, ?2)";
+    INSERT = "INSERT INTO network_changes (kind, id) VALUES (?1, ?2)";
     /// Records a change of each group of a port that is being deleted.
-    NOTE_PORT = "INSERT INTO network_changes (kind, id)
+    INSERT_OF_PORT = "INSERT INTO network_changes (kind, id)
         SELECT 'members', group_id FROM port_groups WHERE port_id = ?1";
     /// Records a change of each group of a server's own ports, which are being deleted.
-    NOTE_SERVER = "INSERT INTO network_changes (kind, id)
+    INSERT_OF_SERVER = "INSERT INTO network_changes (kind, id)
         SELECT 'members', g.group_id FROM port_groups g JOIN ports p ON p.id = g.port_id
         WHERE p.made_for = ?1";
     /// Any recorded change.
@@ -39,26 +39,28 @@ statements! {
     CLEAR_GROUPS = "DELETE FROM port_groups WHERE port_id = ?1";
 }
 
-pub(crate) fn note(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
+/// Records a change for delivery to hosts.
+pub(crate) fn record(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
     let (kind, id) = match change {
         NetworkChange::Rules(id) => ("rules", id.to_string()),
         NetworkChange::Members(id) => ("members", id.to_string()),
         NetworkChange::Port(id) => ("port", id.to_string()),
         NetworkChange::Network(id) => ("network", id.to_string()),
     };
-    tx.execute(NOTE, params![kind, id]).map(|_| ())
+    tx.execute(INSERT, params![kind, id]).map(|_| ())
 }
 
 /// Records that a port is being deleted.
-pub(crate) fn note_port(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
-    tx.execute(NOTE_PORT, params![port]).map(|_| ())
+pub(crate) fn record_port_deletion(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
+    tx.execute(INSERT_OF_PORT, params![port]).map(|_| ())
 }
 
 /// Records that the ports created for a server are being deleted.
-pub(crate) fn note_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.execute(NOTE_SERVER, params![server]).map(|_| ())
+pub(crate) fn record_server_deletion(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.execute(INSERT_OF_SERVER, params![server]).map(|_| ())
 }
 
+/// True if a change awaits delivery.
 pub(crate) fn any(tx: &mut Tx<'_>) -> Result<bool, Error> {
     Ok(tx.row(ANY, params![])?.is_some())
 }
@@ -67,11 +69,11 @@ pub(crate) fn any(tx: &mut Tx<'_>) -> Result<bool, Error> {
 pub(crate) fn take(tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error> {
     let mut all = Vec::new();
     for row in tx.rows(TAKE, params![])? {
-        all.push(match row.text(0)? {
-            "rules" => NetworkChange::Rules(row.id(1)?),
-            "members" => NetworkChange::Members(row.id(1)?),
-            "port" => NetworkChange::Port(row.id(1)?),
-            "network" => NetworkChange::Network(row.id(1)?),
+        all.push(match row.text("kind")? {
+            "rules" => NetworkChange::Rules(row.id("id")?),
+            "members" => NetworkChange::Members(row.id("id")?),
+            "port" => NetworkChange::Port(row.id("id")?),
+            "network" => NetworkChange::Network(row.id("id")?),
             other => return Err(Error::Shape(format!("network change {other}"))),
         });
     }

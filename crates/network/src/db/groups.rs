@@ -5,7 +5,7 @@ use kilonova_ids::{
 };
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use super::{record, text};
+use super::{record, rows_in, text};
 use crate::record::Record;
 
 pub(crate) type Group = Record<SecurityGroupKind>;
@@ -17,6 +17,13 @@ pub(crate) struct Rule {
     pub group: SecurityGroupId,
 }
 
+/// The columns of a [`Rule`].
+macro_rules! rule_columns {
+    () => {
+        concat!(record_columns!("r"), ", r.security_group_id")
+    };
+}
+
 statements! {
     /// Adds a group; does nothing for a second default of a project.
     INSERT = "INSERT INTO security_groups (id, project_id, default_of, body, revision, created_at,
@@ -26,42 +33,59 @@ statements! {
     /// Conflicts with a concurrent delete: called when a port gets the group.
     TOUCH = "UPDATE security_groups SET revision = revision WHERE id = ?1";
     /// One group.
-    FIND = "SELECT id, project_id, body, revision, created_at, updated_at FROM security_groups
-        WHERE id = ?1";
+    FIND = concat!("SELECT ", record_columns!("g"), " FROM security_groups g WHERE g.id = ?1");
+    /// Groups by id.
+    BY_IDS = concat!(
+        "SELECT ",
+        record_columns!("g"),
+        " FROM security_groups g WHERE g.id IN ({}) ORDER BY g.seq"
+    );
     /// The default group of a project.
     DEFAULT = "SELECT id FROM security_groups WHERE default_of = ?1";
     /// The groups of a project; of all projects without one.
-    LIST = "SELECT id, project_id, body, revision, created_at, updated_at FROM security_groups
-        WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 ORDER BY seq";
+    LIST = concat!(
+        "SELECT ",
+        record_columns!("g"),
+        " FROM security_groups g
+        WHERE CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1 ORDER BY g.seq"
+    );
     /// Deletes a group.
     DELETE = "DELETE FROM security_groups WHERE id = ?1";
     /// Adds a rule.
     INSERT_RULE = "INSERT INTO security_group_rules (id, project_id, security_group_id, body,
         revision, created_at, updated_at, remote_group_id) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     /// One rule.
-    FIND_RULE = "SELECT id, project_id, body, revision, created_at, updated_at, security_group_id
-        FROM security_group_rules WHERE id = ?1";
+    FIND_RULE = concat!(
+        "SELECT ",
+        rule_columns!(),
+        " FROM security_group_rules r WHERE r.id = ?1"
+    );
     /// The rules of a group.
-    RULES_OF = "SELECT id, project_id, body, revision, created_at, updated_at, security_group_id
-        FROM security_group_rules WHERE security_group_id = ?1 ORDER BY seq";
+    RULES_OF = concat!(
+        "SELECT ",
+        rule_columns!(),
+        " FROM security_group_rules r WHERE r.security_group_id = ?1 ORDER BY r.seq"
+    );
     /// The rules of a project's groups; of all projects without one.
-    LIST_RULES = "SELECT r.id, r.project_id, r.body, r.revision, r.created_at, r.updated_at,
-        r.security_group_id FROM security_group_rules r
-        JOIN security_groups g ON g.id = r.security_group_id
-        WHERE CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1 ORDER BY r.seq";
+    LIST_RULES = concat!(
+        "SELECT ",
+        rule_columns!(),
+        " FROM security_group_rules r JOIN security_groups g ON g.id = r.security_group_id
+        WHERE CAST(?1 AS TEXT) IS NULL OR g.project_id = ?1 ORDER BY r.seq"
+    );
     /// Deletes a rule.
     DELETE_RULE = "DELETE FROM security_group_rules WHERE id = ?1";
     /// Other groups with rules whose remote group is this one.
-    NAMING = "SELECT DISTINCT security_group_id FROM security_group_rules
+    REFERENCING = "SELECT DISTINCT security_group_id FROM security_group_rules
         WHERE remote_group_id = ?1 AND security_group_id <> ?1";
     /// Deletes the rules of a group.
     DELETE_RULES = "DELETE FROM security_group_rules WHERE security_group_id = ?1";
     /// Deletes the rules whose remote group is this one.
-    DELETE_NAMING = "DELETE FROM security_group_rules WHERE remote_group_id = ?1";
+    DELETE_REFERENCING = "DELETE FROM security_group_rules WHERE remote_group_id = ?1";
 }
 
 fn rule(row: &Row) -> Result<Rule, Error> {
-    Ok(Rule { record: record(row, 0)?, group: row.id(6)? })
+    Ok(Rule { record: record(row)?, group: row.id("security_group_id")? })
 }
 
 /// Adds a group; `false` if the project already has a default.
@@ -92,26 +116,35 @@ pub(crate) fn touch(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
 }
 
 pub(crate) fn find(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Option<Group>, Error> {
-    tx.row(FIND, params![id])?.map(|row| record(&row, 0)).transpose()
+    tx.row(FIND, params![id])?.as_ref().map(record).transpose()
 }
 
 pub(crate) fn default_of(tx: &mut Tx<'_>, project: &str) -> Result<Option<SecurityGroupId>, Error> {
-    tx.row(DEFAULT, params![project])?.map(|row| row.id(0)).transpose()
+    tx.row(DEFAULT, params![project])?.map(|row| row.id("id")).transpose()
+}
+
+/// Groups by id, in the order of their creation.
+pub(crate) fn by_ids(tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<Group>, Error> {
+    rows_in(tx, BY_IDS, ids)?.iter().map(record).collect()
 }
 
 pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Group>, Error> {
-    tx.rows(LIST, params![viewer])?.iter().map(|row| record(row, 0)).collect()
+    tx.rows(LIST, params![viewer])?.iter().map(record).collect()
 }
 
 /// Other groups with rules whose remote group is this one.
-pub(crate) fn naming(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Vec<SecurityGroupId>, Error> {
-    tx.rows(NAMING, params![id])?.iter().map(|row| row.id(0)).collect()
+pub(crate) fn referencing(
+    tx: &mut Tx<'_>,
+    id: SecurityGroupId,
+) -> Result<Vec<SecurityGroupId>, Error> {
+    let rows = tx.rows(REFERENCING, params![id])?;
+    rows.iter().map(|row| row.id("security_group_id")).collect()
 }
 
 /// Deletes a group, its rules, and the rules of other groups that reference it, as Neutron does.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
     tx.execute(DELETE_RULES, params![id])?;
-    tx.execute(DELETE_NAMING, params![id])?;
+    tx.execute(DELETE_REFERENCING, params![id])?;
     tx.execute(DELETE, params![id]).map(|_| ())
 }
 

@@ -1,18 +1,42 @@
-//! The SQL of the network service.
+//! The SQL of the network service. No other module contains a statement or runs one.
 
+/// The columns of a [`Record`] in the table with this alias.
+macro_rules! record_columns {
+    ($table:literal) => {
+        concat!(
+            $table,
+            ".id, ",
+            $table,
+            ".project_id, ",
+            $table,
+            ".body, ",
+            $table,
+            ".revision, ",
+            $table,
+            ".created_at, ",
+            $table,
+            ".updated_at"
+        )
+    };
+}
+
+mod audit;
 pub(crate) mod changes;
+pub(crate) mod filters;
 pub(crate) mod groups;
 pub(crate) mod networks;
 pub(crate) mod ports;
 pub(crate) mod quotas;
 mod schema;
+pub(crate) mod server_ports;
 pub(crate) mod subnets;
 
-use kilonova_store::{Error, Row, Value};
+use kilonova_store::{Error, Row, Tx, Value, listed};
 use newtype_uuid::TypedUuidKind;
 
 use crate::record::{Body, Record};
 
+pub use audit::AUDIT;
 pub use schema::MIGRATIONS;
 
 /// Every statement of this service; tests prepare them on each database.
@@ -24,23 +48,44 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         groups::STATEMENTS,
         quotas::STATEMENTS,
         changes::STATEMENTS,
-        crate::ledger::AUDIT,
-        crate::ledger::HOSTS,
-        crate::ledger::SHOW,
+        filters::STATEMENTS,
+        server_ports::STATEMENTS,
+        AUDIT,
     ]
 }
 
-/// Reads the columns `id, project_id, body, revision, created_at, updated_at`, starting at `at`.
-fn record<K: TypedUuidKind>(row: &Row, at: usize) -> Result<Record<K>, Error> {
+/// Maximum number of ids in one statement.
+const BATCH: usize = 100;
+
+/// Runs a statement with a list `({})` for these ids, in batches, and returns all rows.
+fn rows_in<T: Into<Value>>(
+    tx: &mut Tx<'_>,
+    sql: &str,
+    ids: impl IntoIterator<Item = T>,
+) -> Result<Vec<Row>, Error> {
+    let ids: Vec<Value> = ids.into_iter().map(Into::into).collect();
+    let mut rows = Vec::new();
+    for batch in ids.chunks(BATCH) {
+        rows.extend(tx.rows(&listed(sql, batch.len()), batch)?);
+    }
+    Ok(rows)
+}
+
+/// Reads the columns of `record_columns!`.
+fn record<K: TypedUuidKind>(row: &Row) -> Result<Record<K>, Error> {
     Ok(Record {
-        id: row.id(at)?,
-        project: row.string(at + 1)?,
-        body: serde_json::from_str(row.text(at + 2)?)
-            .map_err(|error| Error::Shape(format!("network resource: {error}")))?,
-        revision: row.int(at + 3)?,
-        created_at: row.int(at + 4)?,
-        updated_at: row.int(at + 5)?,
+        id: row.id("id")?,
+        project: row.string("project_id")?,
+        body: parse(row.text("body")?)?,
+        revision: row.int("revision")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int("updated_at")?,
     })
+}
+
+/// Parses a stored body.
+fn parse(body: &str) -> Result<Body, Error> {
+    serde_json::from_str(body).map_err(|error| Error::Shape(format!("network resource: {error}")))
 }
 
 fn text(body: &Body) -> Result<Value, Error> {

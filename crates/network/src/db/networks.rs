@@ -16,12 +16,15 @@ statements! {
     UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5,
         external = ?6 WHERE id = ?1";
     /// One network.
-    FIND = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
-        WHERE id = ?1";
+    FIND = concat!("SELECT ", record_columns!("n"), " FROM networks n WHERE n.id = ?1");
     /// The networks visible to a project; all without one.
-    LIST = "SELECT id, project_id, body, revision, created_at, updated_at FROM networks
-        WHERE CAST(?1 AS TEXT) IS NULL OR project_id = ?1 OR shared = 1 OR external = 1
-        ORDER BY seq";
+    LIST = concat!(
+        "SELECT ",
+        record_columns!("n"),
+        " FROM networks n
+        WHERE CAST(?1 AS TEXT) IS NULL OR n.project_id = ?1 OR n.shared = 1 OR n.external = 1
+        ORDER BY n.seq"
+    );
     /// The segments of a physical network in use.
     SEGMENTS = "SELECT segment FROM networks WHERE segment LIKE ?1";
     /// The DHCP port of a network.
@@ -60,23 +63,23 @@ pub(crate) fn update(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
 }
 
 pub(crate) fn find(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<Network>, Error> {
-    tx.row(FIND, params![id])?.map(|row| record(&row, 0)).transpose()
+    tx.row(FIND, params![id])?.as_ref().map(record).transpose()
 }
 
 /// The networks visible to a project; all without one.
 pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Network>, Error> {
-    tx.rows(LIST, params![viewer])?.iter().map(|row| record(row, 0)).collect()
+    tx.rows(LIST, params![viewer])?.iter().map(record).collect()
 }
 
 /// Segments that begin with `prefix`.
 pub(crate) fn segments(tx: &mut Tx<'_>, prefix: &str) -> Result<Vec<String>, Error> {
     let rows = tx.rows(SEGMENTS, params![format!("{prefix}%")])?;
-    rows.iter().map(|row| row.string(0)).collect()
+    rows.iter().map(|row| row.string("segment")).collect()
 }
 
 /// The DHCP port of a network.
 pub(crate) fn dhcp_port(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<PortId>, Error> {
-    tx.row(DHCP_PORT, params![id])?.map_or(Ok(None), |row| row.id_opt(0))
+    tx.row(DHCP_PORT, params![id])?.map_or(Ok(None), |row| row.id_opt("dhcp_port"))
 }
 
 pub(crate) fn set_dhcp_port(

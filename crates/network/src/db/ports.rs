@@ -1,6 +1,7 @@
 //! Rows of `ports` and `port_addresses`. Only the compute service sets `server_id`, `made_for` (the
 //! server that the port was created for and is deleted with) and `arq_id`.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use kilonova_ids::{ArqId, NetworkId, PortId, PortKind, SecurityGroupId, ServerId, SubnetId};
@@ -50,6 +51,17 @@ pub(crate) struct PortQuery {
     pub network: Option<String>,
 }
 
+/// The columns of a [`Port`]: a row for each of its addresses, or one without an address.
+macro_rules! columns {
+    () => {
+        concat!(
+            record_columns!("p"),
+            ", p.network_id, p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal,
+            p.arq_id, p.pci_slot, p.tag, a.subnet_id, a.address"
+        )
+    };
+}
+
 statements! {
     /// Adds a port, unless its MAC address exists on the network.
     INSERT = "INSERT INTO ports (id, project_id, network_id, mac, device_id, host, server_id,
@@ -62,25 +74,30 @@ statements! {
         updated_at = ?13
         WHERE id = ?1";
     /// One port with its addresses.
-    FIND = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at, p.network_id,
-        p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id, p.pci_slot,
-        a.subnet_id, a.address, p.tag FROM ports p LEFT JOIN port_addresses a ON a.port_id = p.id
-        WHERE p.id = ?1 ORDER BY a.ordinal";
+    FIND = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM ports p LEFT JOIN port_addresses a ON a.port_id = p.id
+        WHERE p.id = ?1 ORDER BY a.ordinal"
+    );
     /// The ports of a server.
-    OF_SERVER = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at,
-        p.network_id, p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id,
-        p.pci_slot, a.subnet_id, a.address, p.tag FROM ports p
-        LEFT JOIN port_addresses a ON a.port_id = p.id
-        WHERE p.server_id = ?1 ORDER BY p.ordinal, p.seq, a.ordinal";
+    OF_SERVER = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM ports p LEFT JOIN port_addresses a ON a.port_id = p.id
+        WHERE p.server_id = ?1 ORDER BY p.ordinal, p.seq, a.ordinal"
+    );
     /// Ports of a project and ports on its networks.
-    LIST = "SELECT p.id, p.project_id, p.body, p.revision, p.created_at, p.updated_at, p.network_id,
-        p.mac, p.device_id, p.host, p.server_id, p.made_for, p.ordinal, p.arq_id, p.pci_slot,
-        a.subnet_id, a.address, p.tag FROM ports p JOIN networks n ON n.id = p.network_id
+    LIST = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM ports p JOIN networks n ON n.id = p.network_id
         LEFT JOIN port_addresses a ON a.port_id = p.id
         WHERE (CAST(?1 AS TEXT) IS NULL OR p.project_id = ?1 OR n.project_id = ?1)
           AND (CAST(?2 AS TEXT) IS NULL OR p.device_id = ?2)
           AND (CAST(?3 AS TEXT) IS NULL OR p.network_id = ?3)
-        ORDER BY p.seq, a.ordinal";
+        ORDER BY p.seq, a.ordinal"
+    );
     /// Servers with a matching address.
     SERVERS_AT = "SELECT DISTINCT p.server_id FROM port_addresses a JOIN ports p ON p.id = a.port_id
         WHERE p.server_id IS NOT NULL AND a.address LIKE ?1 ESCAPE '\\'";
@@ -91,15 +108,15 @@ statements! {
     /// The allocated addresses of a range.
     ALLOCATED = "SELECT address_key FROM port_addresses WHERE subnet_id = ?1 AND address_key >= ?2
         AND address_key <= ?3 ORDER BY address_key LIMIT 256";
-        /// Allocates an address if it is free.
-        ALLOCATE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
+    /// Allocates an address if it is free.
+    ALLOCATE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subnet_id, address_key) DO NOTHING";
     /// A port with an address on the subnet.
     ON_SUBNET = "SELECT port_id FROM port_addresses WHERE subnet_id = ?1 LIMIT 1";
-        /// Releases the addresses of a port.
-        RELEASE = "DELETE FROM port_addresses WHERE port_id = ?1";
-        /// Releases a port's addresses on a subnet.
-        RELEASE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
+    /// Releases the addresses of a port.
+    RELEASE = "DELETE FROM port_addresses WHERE port_id = ?1";
+    /// Releases a port's addresses on a subnet.
+    RELEASE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
     /// Deletes a port.
     DELETE = "DELETE FROM ports WHERE id = ?1";
     /// Binds a server's ports to a host, without devices.
@@ -107,36 +124,35 @@ statements! {
         revision = revision + 1 WHERE server_id = ?1";
     /// Sets the device of a port.
     SET_DEVICE = "UPDATE ports SET arq_id = ?3, pci_slot = ?4 WHERE id = ?1 AND server_id = ?2";
-        /// Releases the addresses of the ports created for a server.
-        RELEASE_OF_SERVER = "DELETE FROM port_addresses WHERE port_id IN
+    /// Releases the addresses of the ports created for a server.
+    RELEASE_OF_SERVER = "DELETE FROM port_addresses WHERE port_id IN
         (SELECT id FROM ports WHERE made_for = ?1)";
     /// Deletes the ports created for a server.
     DELETE_OF_SERVER = "DELETE FROM ports WHERE made_for = ?1";
-    /// The number of a project's ports.
-    COUNT = "SELECT COUNT(*) FROM ports WHERE project_id = ?1";
 }
 
 fn fold(rows: &[Row]) -> Result<Vec<Port>, Error> {
     let mut ports: Vec<Port> = Vec::new();
     for row in rows {
-        let id: PortId = row.id(0)?;
+        let id: PortId = row.id("id")?;
         if ports.last().is_none_or(|last| last.record.id != id) {
             ports.push(Port {
-                record: record(row, 0)?,
-                network: row.id(6)?,
-                mac: row.string(7)?,
-                device_id: row.string(8)?,
-                host: row.string(9)?,
-                server: row.id_opt(10)?,
-                made_for: row.id_opt(11)?,
-                ordinal: row.int(12)?,
-                arq: row.id_opt(13)?,
-                pci_slot: row.string_opt(14)?,
-                tag: row.string_opt(17)?,
+                record: record(row)?,
+                network: row.id("network_id")?,
+                mac: row.string("mac")?,
+                device_id: row.string("device_id")?,
+                host: row.string("host")?,
+                server: row.id_opt("server_id")?,
+                made_for: row.id_opt("made_for")?,
+                ordinal: row.int("ordinal")?,
+                arq: row.id_opt("arq_id")?,
+                pci_slot: row.string_opt("pci_slot")?,
+                tag: row.string_opt("tag")?,
                 addresses: Vec::new(),
             });
         }
-        if let (Some(subnet), Some(address)) = (row.id_opt(15)?, row.text_opt(16)?) {
+        if let (Some(subnet), Some(address)) = (row.id_opt("subnet_id")?, row.text_opt("address")?)
+        {
             let address =
                 address.parse().map_err(|_| Error::Shape(format!("address {address}")))?;
             if let Some(port) = ports.last_mut() {
@@ -205,14 +221,23 @@ pub(crate) fn list(tx: &mut Tx<'_>, query: &PortQuery) -> Result<Vec<Port>, Erro
     fold(&tx.rows(LIST, params![viewer, device, network])?)
 }
 
-pub(crate) fn on_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<String>, Error> {
-    tx.rows(ON_NETWORK, params![network])?.iter().map(|row| row.string(0)).collect()
+/// Servers with an address that contains this text, which must not contain `%`, `_` or `\`.
+pub(crate) fn servers_at(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error> {
+    let rows = tx.rows(SERVERS_AT, params![format!("%{text}%")])?;
+    rows.iter().map(|row| row.id("server_id")).collect()
 }
 
+/// Up to ten ports of a network.
+pub(crate) fn on_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<String>, Error> {
+    tx.rows(ON_NETWORK, params![network])?.iter().map(|row| row.string("id")).collect()
+}
+
+/// True if a port has the security group.
 pub(crate) fn has_group(tx: &mut Tx<'_>, group: SecurityGroupId) -> Result<bool, Error> {
     Ok(tx.row(WITH_GROUP, params![group])?.is_some())
 }
 
+/// The allocated addresses of a range, in order, as numbers; at most 256.
 pub(crate) fn allocated(
     tx: &mut Tx<'_>,
     subnet: SubnetId,
@@ -220,7 +245,7 @@ pub(crate) fn allocated(
 ) -> Result<Vec<u128>, Error> {
     let (first, last) = (address::key(range.first), address::key(range.last));
     let rows = tx.rows(ALLOCATED, params![subnet, first, last])?;
-    rows.iter().map(|row| address::number_of(row.text(0)?)).collect()
+    rows.iter().map(|row| address::number_of(row.text("address_key")?)).collect()
 }
 
 /// Allocates an address; `false` if it is in use.
@@ -236,6 +261,7 @@ pub(crate) fn allocate(
     Ok(tx.execute(ALLOCATE, params![subnet, key, port, ordinal, ip.to_string()])? > 0)
 }
 
+/// True if a port has an address on the subnet.
 pub(crate) fn on_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<bool, Error> {
     Ok(tx.row(ON_SUBNET, params![subnet])?.is_some())
 }
@@ -249,7 +275,7 @@ pub(crate) fn release_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Res
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
-    changes::note_port(tx, port)?;
+    changes::record_port_deletion(tx, port)?;
     release(tx, port)?;
     tx.execute(DELETE, params![port]).map(|_| ())
 }
@@ -276,7 +302,7 @@ pub(crate) fn set_device(
 
 /// Deletes the ports created for the server and detaches the others.
 pub(crate) fn detach_server(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
-    changes::note_server(tx, server)?;
+    changes::record_server_deletion(tx, server)?;
     tx.execute(RELEASE_OF_SERVER, params![server])?;
     tx.execute(DELETE_OF_SERVER, params![server])?;
     for mut port in of_server(tx, server)? {

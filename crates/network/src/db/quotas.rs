@@ -15,22 +15,23 @@ statements! {
     /// Resets a project to the defaults.
     DELETE = "DELETE FROM network_quotas WHERE project_id = ?1";
     /// A project's usage.
-    USED = "SELECT (SELECT COUNT(*) FROM networks WHERE project_id = ?1),
-        (SELECT COUNT(*) FROM subnets WHERE project_id = ?1),
-        (SELECT COUNT(*) FROM ports WHERE project_id = ?1),
-        (SELECT COUNT(*) FROM security_groups WHERE project_id = ?1),
-        (SELECT COUNT(*) FROM security_group_rules WHERE project_id = ?1)";
+    USED = "SELECT (SELECT COUNT(*) FROM networks WHERE project_id = ?1) AS networks,
+        (SELECT COUNT(*) FROM subnets WHERE project_id = ?1) AS subnets,
+        (SELECT COUNT(*) FROM ports WHERE project_id = ?1) AS ports,
+        (SELECT COUNT(*) FROM security_groups WHERE project_id = ?1) AS groups,
+        (SELECT COUNT(*) FROM security_group_rules WHERE project_id = ?1) AS rules";
 }
 
 pub(crate) fn of_project(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i64>, Error> {
     let rows = tx.rows(OF_PROJECT, params![project])?;
-    rows.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+    rows.iter().map(|row| Ok((row.string("resource")?, row.int("most")?))).collect()
 }
 
 pub(crate) fn all(tx: &mut Tx<'_>) -> Result<BTreeMap<String, BTreeMap<String, i64>>, Error> {
     let mut all: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
     for row in tx.rows(ALL, params![])? {
-        all.entry(row.string(0)?).or_default().insert(row.string(1)?, row.int(2)?);
+        let limits = all.entry(row.string("project_id")?).or_default();
+        limits.insert(row.string("resource")?, row.int("most")?);
     }
     Ok(all)
 }
@@ -47,5 +48,11 @@ pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
 pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 5], Error> {
     let row = tx.row(USED, params![project])?;
     let row = row.ok_or_else(|| Error::Shape("COUNT returned no row".into()))?;
-    Ok([row.int(0)?, row.int(1)?, row.int(2)?, row.int(3)?, row.int(4)?])
+    Ok([
+        row.int("networks")?,
+        row.int("subnets")?,
+        row.int("ports")?,
+        row.int("groups")?,
+        row.int("rules")?,
+    ])
 }

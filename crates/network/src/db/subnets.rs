@@ -15,6 +15,13 @@ pub(crate) struct Subnet {
     pub cursor: String,
 }
 
+/// The columns of a [`Subnet`].
+macro_rules! columns {
+    () => {
+        concat!(record_columns!("s"), ", s.network_id, s.cursor")
+    };
+}
+
 statements! {
     /// Adds a subnet.
     INSERT = "INSERT INTO subnets (id, project_id, network_id, cursor, body, revision, created_at,
@@ -24,24 +31,33 @@ statements! {
     /// Sets the address allocated last.
     SET_CURSOR = "UPDATE subnets SET cursor = ?2 WHERE id = ?1";
     /// One subnet.
-    FIND = "SELECT id, project_id, body, revision, created_at, updated_at, network_id, cursor
-        FROM subnets WHERE id = ?1";
+    FIND = concat!("SELECT ", columns!(), " FROM subnets s WHERE s.id = ?1");
     /// The subnets of a network.
-    OF_NETWORK = "SELECT id, project_id, body, revision, created_at, updated_at, network_id, cursor
-        FROM subnets WHERE network_id = ?1 ORDER BY seq";
+    OF_NETWORK = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM subnets s WHERE s.network_id = ?1 ORDER BY s.seq"
+    );
     /// The subnets visible to a project; all without one.
-    LIST = "SELECT s.id, s.project_id, s.body, s.revision, s.created_at, s.updated_at, s.network_id,
-        s.cursor FROM subnets s JOIN networks n ON n.id = s.network_id
+    LIST = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM subnets s JOIN networks n ON n.id = s.network_id
         WHERE CAST(?1 AS TEXT) IS NULL OR s.project_id = ?1 OR n.shared = 1 OR n.external = 1
-        ORDER BY s.seq";
+        ORDER BY s.seq"
+    );
     /// The number of allocated addresses of a subnet.
-    USED = "SELECT COUNT(*) FROM port_addresses WHERE subnet_id = ?1";
+    USED = "SELECT COUNT(*) AS used FROM port_addresses WHERE subnet_id = ?1";
     /// Deletes a subnet.
     DELETE = "DELETE FROM subnets WHERE id = ?1";
 }
 
 fn read(row: &Row) -> Result<Subnet, Error> {
-    Ok(Subnet { record: record(row, 0)?, network: row.id(6)?, cursor: row.string(7)? })
+    Ok(Subnet {
+        record: record(row)?,
+        network: row.id("network_id")?,
+        cursor: row.string("cursor")?,
+    })
 }
 
 pub(crate) fn insert(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Error> {
@@ -82,7 +98,7 @@ pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Subnet>,
 
 /// The number of allocated addresses of a subnet.
 pub(crate) fn used(tx: &mut Tx<'_>, id: SubnetId) -> Result<i64, Error> {
-    tx.row(USED, params![id])?.map_or(Ok(0), |row| row.int(0))
+    tx.row(USED, params![id])?.map_or(Ok(0), |row| row.int("used"))
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, id: SubnetId) -> Result<(), Error> {

@@ -11,6 +11,7 @@ use crate::app::{addresses::FixedIp, ports as app};
 use crate::db::ports::{self as rows, Port};
 use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
+use kilonova_wire::refusal::Kind;
 
 /// How a server is attached to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +111,7 @@ fn attach_existing(
     let mut port = rows::find(tx, id)?.ok_or_else(|| not_found("port", id))?;
     if !port.device_id.is_empty() {
         let message = format!("Port {id} is still in use.");
-        return Err(refused(409, "PortInUse", message).into());
+        return Err(refused(Kind::Conflict, "PortInUse", message).into());
     }
     port.device_id = attach.server.to_string();
     port.server = Some(attach.server);

@@ -1,6 +1,6 @@
 //! Functions that the compute service calls within its own transaction: the ports of servers.
 //!
-//! The rules, checked by [`AUDIT`] and the compute service's audit after any commit:
+//! [`AUDIT`] and the compute service's audit check these rules:
 //!
 //! - an address has one port, and that port exists (enforced by keys and references);
 //! - a port created for a server belongs to that server;
@@ -9,14 +9,12 @@
 //! Nothing here opens a transaction, waits, or knows more of a server than its id.
 
 mod attach;
-mod audit;
 mod hosts;
 mod query;
 mod show;
 
+pub use crate::db::AUDIT;
 pub use attach::{Attach, Nic, attach, bind, detach, leave, set_device};
-pub use audit::AUDIT;
-pub(crate) use hosts::STATEMENTS as HOSTS;
 pub use hosts::{
     NetworkChange, filters, has_changed, record_change, servers_to_filter, servers_to_reconnect,
     take_changes,
@@ -24,7 +22,6 @@ pub use hosts::{
 pub use query::{
     NetworkFacts, PortFacts, available, check_quota, groups_by_name, network, port, set_groups,
 };
-pub(crate) use show::STATEMENTS as SHOW;
 pub use show::{
     Fixed, GroupFacts, ServerPort, at_address, group_names, group_views, of_server, of_servers,
 };

@@ -151,7 +151,7 @@ pub fn set_groups(
         body.insert("security_groups".into(), json!(groups));
         port.record.change(body, now);
         ports::update(tx, &port)?;
-        crate::app::ports::note_change(tx, &port, &before)?;
+        crate::app::ports::record_change(tx, &port, &before)?;
         changed += 1;
     }
     Ok(changed)

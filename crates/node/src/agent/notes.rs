@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn notes_survive_a_restart() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let (kept, dropped) = (ServerId::new_v4(), ServerId::new_v4());
         let mdev = Mdev {
             uuid: Uuid::new_v4(),
@@ -197,10 +197,10 @@ mod tests {
         let end = End::Failed { step: "reboot".into(), message: "no answer\nat all".into() };
         let note = Note { building: true, made, last: Some(Last { generation: 7, end }) };
         let notes = Notes::open(folder.path().join("notes")).expect("opens");
-        notes.put(kept, note.clone()).expect("written");
-        notes.put(dropped, Note::default()).expect("written");
-        notes.remove(dropped).expect("removed");
-        notes.remove(dropped).expect("removed twice");
+        notes.put(kept, note.clone()).expect("the file is written");
+        notes.put(dropped, Note::default()).expect("the file is written");
+        notes.remove(dropped).expect("the file is removed");
+        notes.remove(dropped).expect("removing it twice succeeds");
         let again = Notes::open(folder.path().join("notes")).expect("opens");
         assert_eq!(again.servers(), vec![kept]);
         let end = End::Failed { step: "reboot".into(), message: "no answer at all".into() };
@@ -213,14 +213,14 @@ mod tests {
 
     #[test]
     fn results_of_documents_survive_a_restart() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let server = ServerId::new_v4();
         let notes = Notes::open(folder.path().to_owned()).expect("opens");
-        notes.put(server, Note { building: true, ..Note::default() }).expect("written");
+        notes.put(server, Note { building: true, ..Note::default() }).expect("the file is written");
         assert_eq!(notes.settled(), []);
         for (power, _) in WORDS {
             let last = Some(Last { generation: 8, end: End::Reached(power) });
-            notes.put(server, Note { last, ..Note::default() }).expect("written");
+            notes.put(server, Note { last, ..Note::default() }).expect("the file is written");
             let again = Notes::open(folder.path().to_owned()).expect("opens");
             assert_eq!(again.settled(), [(server, 8, power)]);
         }

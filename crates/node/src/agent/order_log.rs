@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn finished_orders_survive_a_restart() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let file = folder.path().join("orders");
         let order_log = OrderLog::open(file.clone()).expect("opens");
         let one = order(None);
@@ -171,11 +171,11 @@ mod tests {
             Some(None),
             "interrupted"
         );
-        order_log.end(&one, &done()).expect("written");
+        order_log.end(&one, &done()).expect("the file is written");
         assert_eq!(order_log.begin(&one), Some(Some(done())));
         assert_eq!(OrderLog::open(file.clone()).expect("opens").begin(&one), Some(Some(done())));
         for _ in 0..KEPT {
-            order_log.end(&order(None), &done()).expect("written");
+            order_log.end(&order(None), &done()).expect("the file is written");
         }
         assert_eq!(
             OrderLog::open(file).expect("opens").begin(&one),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_server_waits_for_its_orders_and_fails_with_them() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let order_log = OrderLog::open(folder.path().join("orders")).expect("opens");
         let server = ServerId::new_v4();
         let (one, other) = (order(Some(server)), order(Some(server)));
@@ -196,20 +196,20 @@ mod tests {
         assert_eq!(order_log.verdict(server), Verdict::Wait);
         assert_eq!(order_log.verdict(ServerId::new_v4()), Verdict::Clear);
         let failed = End::Failed { message: "no card".into(), output: String::new() };
-        order_log.end(&one, &failed).expect("written");
+        order_log.end(&one, &failed).expect("the file is written");
         assert_eq!(order_log.verdict(server), Verdict::Wait);
-        order_log.end(&other, &done()).expect("written");
+        order_log.end(&other, &done()).expect("the file is written");
         assert_eq!(order_log.verdict(server), Verdict::Failed("no card".into()));
-        order_log.forget(server).expect("written");
+        order_log.forget(server).expect("the file is written");
         assert_eq!(order_log.verdict(server), Verdict::Clear);
         assert_eq!(order_log.begin(&one), Some(Some(failed)), "its result is still recorded");
     }
 
     #[test]
     fn an_unreadable_file_is_an_error() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let file = folder.path().join("orders");
-        std::fs::write(&file, b"[{").expect("written");
+        std::fs::write(&file, b"[{").expect("the file is written");
         assert!(OrderLog::open(file).is_err());
     }
 }

@@ -197,7 +197,7 @@ impl Work {
         let state = self.settle_power(server, domain.power, state, turn).await?;
         match due {
             Some((_, Verb::Snapshot { image })) => self.snapshot(definition, image, turn).await?,
-            Some((_, Verb::CrashDump)) => self.crash_dump(definition, turn).await?,
+            Some((_, Verb::Guest(verb))) => self.guest_verb(definition, verb, turn).await?,
             _ => {}
         }
         let settled = !matches!(state, DomainState::MigratedOut | DomainState::Incoming);

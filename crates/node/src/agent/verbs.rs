@@ -1,9 +1,9 @@
-//! One-shot verbs on a guest in its desired state: snapshot and crash dump. An attempt counts as
+//! One-shot verbs on a guest in its desired state: the snapshot and those of the driver. An attempt counts as
 //! done: a failure is reported and never repeated by a later document.
 
 use kilonova_hypervisor::Definition;
 use kilonova_ids::ImageId;
-use kilonova_node_api::Phase;
+use kilonova_node_api::{GuestVerb, Phase};
 
 use super::notes::{End, Last, Note};
 use super::work::{Halt, Turn, Work};
@@ -52,15 +52,16 @@ impl Work {
             .map_err(|why| Halt::failed(SNAPSHOT, format!("the image service: {why}")))
     }
 
-    pub(super) async fn crash_dump(
+    pub(super) async fn guest_verb(
         &self,
         definition: &Definition,
+        verb: GuestVerb,
         turn: &Turn<'_>,
     ) -> Result<(), Halt> {
         turn.current()?;
-        let dumped = self.hypervisor.crash_dump(definition.server).await.map_err(Halt::from);
-        self.tried(definition, &dumped, turn).await?;
-        dumped
+        let result = self.hypervisor.carry_out(definition.server, verb).await.map_err(Halt::from);
+        self.tried(definition, &result, turn).await?;
+        result
     }
 
     /// Records an attempt in the domain, so that it is not repeated. A failure is noted before, so

@@ -40,7 +40,7 @@ card = [
 "#;
 
 fn tree() -> Arc<Tree> {
-    let topology = Topology::parse(FILE, Path::new("t.toml")).expect("a topology");
+    let topology = Topology::parse(FILE, Path::new("t.toml")).expect("the topology is valid");
     Arc::clone(&topology.hosts[0].template.tree)
 }
 
@@ -54,16 +54,19 @@ fn make(
 }
 
 fn available(sysfs: &SimulatedSysfs, parent: &str, mdev_type: &str) -> u32 {
-    let all = parents(sysfs).expect("readable");
-    let parent = all.iter().find(|one| one.address == parent).expect("a parent");
+    let all = parents(sysfs).expect("the directory is readable");
+    let parent = all.iter().find(|one| one.address == parent).expect("the element exists");
     parent.available(sysfs, mdev_type).expect("a type")
 }
 
 #[test]
 fn links_resolve_as_in_the_kernel() {
     let sysfs = SimulatedSysfs::in_memory(tree());
-    let addresses: Vec<String> =
-        parents(&sysfs).expect("readable").into_iter().map(|p| p.address).collect();
+    let addresses: Vec<String> = parents(&sysfs)
+        .expect("the directory is readable")
+        .into_iter()
+        .map(|p| p.address)
+        .collect();
     assert_eq!(
         addresses,
         [
@@ -75,22 +78,25 @@ fn links_resolve_as_in_the_kernel() {
             "mtty_mtty"
         ]
     );
-    assert_eq!(sysfs.real("class/mdev_bus/mtty").expect("a link"), "devices/virtual/mtty/mtty");
     assert_eq!(
-        sysfs.real("bus/pci/devices/0000:25:00.4/physfn").expect("a link"),
+        sysfs.real("class/mdev_bus/mtty").expect("the link exists"),
+        "devices/virtual/mtty/mtty"
+    );
+    assert_eq!(
+        sysfs.real("bus/pci/devices/0000:25:00.4/physfn").expect("the link exists"),
         "devices/pci0000:25/0000:25:00.0"
     );
     assert_eq!(
-        sysfs.real("bus/pci/devices/0000:84:00.0/driver").expect("a link"),
+        sysfs.real("bus/pci/devices/0000:84:00.0/driver").expect("the link exists"),
         "bus/pci/drivers/nvidia"
     );
     assert_eq!(sysfs.read("bus/pci/devices/0000:84:00.0/vendor").expect("a file"), "0x10de");
     assert!(sysfs.read("bus/pci/devices/0000:99:00.0/vendor").is_err());
     assert!(sysfs.write("bus/pci/devices/0000:84:00.0/vendor", "0").is_err());
     for path in ["class/mdev_bus", "bus/pci/devices"] {
-        for name in sysfs.list(path).expect("a folder") {
+        for name in sysfs.list(path).expect("the directory is readable") {
             let below = format!("{path}/{name}");
-            for file in sysfs.list(&below).expect("a folder") {
+            for file in sysfs.list(&below).expect("the directory is readable") {
                 assert!(sysfs.exists(&format!("{below}/{file}")), "{below}/{file}");
             }
         }
@@ -100,26 +106,26 @@ fn links_resolve_as_in_the_kernel() {
 #[test]
 fn a_type_in_use_excludes_others_on_its_gpu_only() {
     let sysfs = SimulatedSysfs::in_memory(tree());
-    let first = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
+    let first = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("the mdev is created");
     assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-35"), 15);
     assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-45"), 0);
     assert_eq!(available(&sysfs, "0000:85:00.0", "nvidia-45"), 1);
     assert!(make(&sysfs, "0000:84:00.0", "nvidia-45").is_err());
     for _ in 0..15 {
-        make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
+        make(&sysfs, "0000:84:00.0", "nvidia-35").expect("the mdev is created");
     }
     let full = make(&sysfs, "0000:84:00.0", "nvidia-35").expect_err("full").to_string();
     assert!(full.contains("0000:84:00.0"), "{full}");
-    remove(&sysfs, first).expect("removed");
+    remove(&sysfs, first).expect("the file is removed");
     assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-35"), 1);
-    assert_eq!(mdevs(&sysfs).expect("readable").len(), 15);
+    assert_eq!(mdevs(&sysfs).expect("the directory is readable").len(), 15);
 }
 
 #[test]
 fn non_exclusive_types_share_the_device() {
     let sysfs = SimulatedSysfs::in_memory(tree());
-    make(&sysfs, "mtty_mtty", "mtty-2").expect("room");
-    make(&sysfs, "mtty_mtty", "mtty-1").expect("room");
+    make(&sysfs, "mtty_mtty", "mtty-2").expect("the mdev is created");
+    make(&sysfs, "mtty_mtty", "mtty-1").expect("the mdev is created");
     assert_eq!(available(&sysfs, "mtty_mtty", "mtty-1"), 21);
     assert_eq!(available(&sysfs, "mtty_mtty", "mtty-2"), 10);
 }
@@ -127,37 +133,37 @@ fn non_exclusive_types_share_the_device() {
 #[test]
 fn virtual_functions_hold_one_each_until_the_card_is_full() {
     let sysfs = SimulatedSysfs::in_memory(tree());
-    make(&sysfs, "0000:25:00.4", "nvidia-558").expect("room");
+    make(&sysfs, "0000:25:00.4", "nvidia-558").expect("the mdev is created");
     assert_eq!(available(&sysfs, "0000:25:00.4", "nvidia-558"), 0);
     assert_eq!(available(&sysfs, "0000:25:00.5", "nvidia-558"), 1);
-    make(&sysfs, "0000:25:00.5", "nvidia-558").expect("room");
+    make(&sysfs, "0000:25:00.5", "nvidia-558").expect("the mdev is created");
     assert_eq!(available(&sysfs, "0000:25:00.6", "nvidia-558"), 0);
 }
 
 #[test]
 fn devices_are_kept_in_files_and_found_again() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let open = || {
         SimulatedSysfs::open(tree(), folder.path().join("mdevs"), Duration::ZERO, Some(1))
             .expect("opens")
     };
     let sysfs = open();
     assert!(make(&sysfs, "0000:84:00.0", "nvidia-35").is_err(), "the planned failure");
-    let kept = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("room");
-    let removed = make(&sysfs, "mtty_mtty", "mtty-1").expect("room");
-    remove(&sysfs, removed).expect("removed");
+    let kept = make(&sysfs, "0000:84:00.0", "nvidia-35").expect("the mdev is created");
+    let removed = make(&sysfs, "mtty_mtty", "mtty-1").expect("the mdev is created");
+    remove(&sysfs, removed).expect("the file is removed");
     std::fs::write(
         folder.path().join("mdevs").join(Uuid::new_v4().to_string()),
         "0000:99:00.0 x\n",
     )
-    .expect("written");
+    .expect("the file is written");
     let again = open();
-    let all = mdevs(&again).expect("readable");
+    let all = mdevs(&again).expect("the directory is readable");
     assert_eq!(
         all,
         [Mdev { uuid: kept, parent: "0000:84:00.0".into(), mdev_type: "nvidia-35".into() }]
     );
-    assert_eq!(find(&again, removed).expect("readable"), None);
+    assert_eq!(find(&again, removed).expect("the directory is readable"), None);
 }
 
 #[test]
@@ -166,7 +172,7 @@ fn the_kernel_refuses_bad_and_duplicate_uuids() {
     let path = "bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-35/create";
     assert!(sysfs.write(path, "../../x").is_err());
     let uuid = Uuid::new_v4().to_string();
-    sysfs.write(path, &uuid).expect("made");
+    sysfs.write(path, &uuid).expect("the file is written");
     assert_eq!(
         sysfs.write(path, &uuid).expect_err("there").kind(),
         std::io::ErrorKind::AlreadyExists

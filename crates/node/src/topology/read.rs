@@ -11,7 +11,7 @@ use kilonova_devices::{
 };
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::{Failure, Fate};
-use kilonova_node_api::{DeviceKind, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
+use kilonova_node_api::{DeviceKind, GuestVerb, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 
 use super::cards::{KnownCard, card_of, tree};
 use super::file::{FailEntry, FakeEntry, File, HostEntry};
@@ -228,6 +228,7 @@ fn fake_of(key: &str, entry: &FakeEntry) -> Result<Fake, Refusal> {
 const TRAITS: [&str; 4] =
     ["COMPUTE_NODE", "COMPUTE_ACCELERATORS", VGPU_LIVE_MIGRATION, VARIANT_LIVE_MIGRATION];
 
+/// The steps that a topology may delay or fail, besides those of verbs.
 const STEPS: &[Step] = &[
     Step::Image,
     Step::Define,
@@ -240,7 +241,6 @@ const STEPS: &[Step] = &[
     Step::Suspend,
     Step::Resume,
     Step::Snapshot,
-    Step::CrashDump,
     Step::Inspect,
     Step::Receive,
     Step::Migrate,
@@ -248,8 +248,9 @@ const STEPS: &[Step] = &[
 const CREATE_MDEV: &str = "create_mdev";
 
 fn step(key: &str, name: &str) -> Result<Step, Refusal> {
-    STEPS.iter().copied().find(|step| step.as_str() == name).ok_or_else(|| {
-        let all: Vec<&str> = STEPS.iter().map(|step| step.as_str()).collect();
+    let steps = || STEPS.iter().copied().chain(GuestVerb::ALL.iter().copied().map(Step::Verb));
+    steps().find(|step| step.as_str() == name).ok_or_else(|| {
+        let all: Vec<&str> = steps().map(Step::as_str).collect();
         (key.to_owned(), format!("'{name}' is not a step: {CREATE_MDEV}, {}", all.join(", ")))
     })
 }

@@ -14,7 +14,7 @@ const CARD: &str = "[card.c]\nvendor = \"10de\"\ntypes = [{ id = \"t\", availabl
 
 fn example(name: &str) -> Topology {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/nodes").join(name);
-    Topology::read(&path).expect("a topology")
+    Topology::read(&path).expect("the topology is valid")
 }
 
 fn parse(text: &str) -> Result<Topology, String> {
@@ -23,7 +23,8 @@ fn parse(text: &str) -> Result<Topology, String> {
 
 fn counts(host: &Host) -> Vec<(String, String, usize)> {
     let sysfs = SimulatedSysfs::in_memory(Arc::clone(&host.template.tree));
-    let devices = host.template.discovery.devices(&sysfs, &|_| false).expect("readable");
+    let devices =
+        host.template.discovery.devices(&sysfs, &|_| false).expect("the directory is readable");
     let slots = |slots: &[HandleSlot]| match slots {
         [HandleSlot::Mdev { count, .. }] => *count as usize,
         others => others.len(),
@@ -59,14 +60,14 @@ fn cards_for_passthrough() {
         "[card.f]\nvendor = \"8086\"\nproduct = \"09c4\"\nclass = \"120000\"\nresource_class = \"FPGA\"\n{HOST}\
          card = [{{ card = \"f\", addresses = [\"0000:0c:00.0\"] }}, {{ card = \"f\", addresses = [\"0000:0d:00.0\"], vfs = 3 }}]\n"
     );
-    let topology = parse(&text).expect("a topology");
+    let topology = parse(&text).expect("the topology is valid");
     let fpga = |n: &str, count| (format!("0000:{n}:00.0"), "FPGA".to_owned(), count);
     assert_eq!(counts(&topology.hosts[0]), [fpga("0c", 1), fpga("0d", 3)]);
 }
 
 #[test]
 fn hosts_without_mdev_settings_use_the_given_options() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let file = folder.path().join("t.toml");
     let card = "card = [{ card = \"c\", addresses = [\"0000:84:00.0\", \"0000:85:00.0\"] }]\n";
     let host = |name: &str| format!("{}{card}", HOST.replace("\"h\"", &format!("{name:?}")));
@@ -77,7 +78,7 @@ fn hosts_without_mdev_settings_use_the_given_options() {
         host("none"),
         host("groups")
     );
-    std::fs::write(&file, text).expect("written");
+    std::fs::write(&file, text).expect("the file is written");
     let group = MdevGroup {
         device_addresses: vec!["0000:85:00.0".into()],
         mdev_class: Some("CUSTOM_SMALL".into()),
@@ -85,7 +86,8 @@ fn hosts_without_mdev_settings_use_the_given_options() {
     };
     let options =
         MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
-    let topology = Topology::read_with(&file, &options, &Cleanup::default()).expect("a topology");
+    let topology =
+        Topology::read_with(&file, &options, &Cleanup::default()).expect("the topology is valid");
     let gpu = |n, class: &str, count| (format!("pci_0000_{n}_00_0"), class.to_owned(), count);
     let all: Vec<_> = topology.hosts.iter().map(counts).collect();
     assert_eq!(all[0], [gpu(85, "CUSTOM_SMALL", 1)]);

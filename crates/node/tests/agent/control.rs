@@ -50,7 +50,7 @@ impl Control {
     }
 
     pub fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let result = change(&mut self.state.lock().expect("no panic before"));
+        let result = change(&mut self.state.lock().expect("the lock is not poisoned"));
         self.changed.send_replace(());
         result
     }
@@ -91,7 +91,7 @@ impl Control {
         let mut changed = self.changed.subscribe();
         let wait = async {
             loop {
-                if let Some(found) = look(&self.state.lock().expect("no panic before")) {
+                if let Some(found) = look(&self.state.lock().expect("the lock is not poisoned")) {
                     return found;
                 }
                 changed.changed().await.expect("the control plane is there");
@@ -160,7 +160,7 @@ impl ControlPlane for Control {
             let deadline = tokio::time::Instant::now() + Duration::from_millis(200);
             loop {
                 {
-                    let mut state = self.state.lock().expect("no panic before");
+                    let mut state = self.state.lock().expect("the lock is not poisoned");
                     Self::check(&mut state, Some(epoch))?;
                     let late = tokio::time::Instant::now() >= deadline;
                     if since == 0 || state.generation > since || late {

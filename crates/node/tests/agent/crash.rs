@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use kilonova_node_api::{Desired, Domain, Outcome, Power, Rescue, Verb};
+use kilonova_node_api::{Desired, Domain, GuestVerb, Outcome, Power, Rescue, Verb};
 
 use crate::agent::control::Control;
-use crate::agent::fragile::{Death, Doom};
+use crate::agent::crashing_host::{Death, Doom};
 use crate::agent::host::{GPUS, Host, Running, guest, present, uuids, vgpu};
 
 /// The desired states of the server, in order.
@@ -34,7 +34,7 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     }
     domain.boot.rebuilt = Some(OperationId::new_v4());
     wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
-    for verb in [Verb::Snapshot { image }, Verb::CrashDump] {
+    for verb in [Verb::Snapshot { image }, Verb::Guest(GuestVerb::CrashDump)] {
         domain.verb = Some((OperationId::new_v4(), verb));
         wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
     }
@@ -113,7 +113,7 @@ async fn death_before_and_after_every_step() {
 }
 
 #[tokio::test]
-async fn deletion_wanted_while_the_host_is_dead() {
+async fn delete_while_the_agent_is_down() {
     for step in 0..5 {
         for after in [false, true] {
             let (host, control) = (Host::new(""), Control::new());

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::agent::control::Control;
-use crate::agent::fragile::{Doom, Fragile, Stubborn};
+use crate::agent::crashing_host::{Doom, Fragile, Stubborn};
 
 pub const GPUS: [&str; 2] = ["0000:84:00.0", "0000:85:00.0"];
 
@@ -42,12 +42,13 @@ impl Host {
              devices = {{ enabled_mdev_types = [\"nvidia-35\"] }}\n",
             GPUS[0], GPUS[1]
         );
-        let topology = Topology::parse(&text, Path::new("test.toml")).expect("a topology");
-        Self { folder: tempfile::tempdir().expect("a folder"), topology }
+        let topology =
+            Topology::parse(&text, Path::new("test.toml")).expect("the topology is valid");
+        Self { folder: tempfile::tempdir().expect("a temporary directory is created"), topology }
     }
 
     pub fn node(&self) -> Node {
-        Node::simulated(&self.topology.hosts[0], self.folder.path()).expect("a node")
+        Node::simulated(&self.topology.hosts[0], self.folder.path()).expect("the agent starts")
     }
 
     pub fn parts(&self) -> Parts {
@@ -69,7 +70,7 @@ impl Host {
         parts.hypervisor =
             Arc::new(Fragile::<dyn Hypervisor> { doom: Arc::clone(doom), inner: parts.hypervisor });
         parts.sysfs = Arc::new(Fragile::<dyn Sysfs> { doom: Arc::clone(doom), inner: parts.sysfs });
-        Running::start(Node::new(parts).expect("a node"), control)
+        Running::start(Node::new(parts).expect("the agent starts"), control)
     }
 
     /// Runs an agent whose kernel refuses some writes.
@@ -80,7 +81,7 @@ impl Host {
     ) -> Running {
         let mut parts = self.parts();
         parts.sysfs = Arc::new(Stubborn { refusals: refusals.into(), inner: parts.sysfs });
-        Running::start(Node::new(parts).expect("a node"), control)
+        Running::start(Node::new(parts).expect("the agent starts"), control)
     }
 
     /// A directory of the host's state.
@@ -94,7 +95,9 @@ impl Host {
             return Vec::new();
         };
         entries
-            .map(|entry| entry.expect("readable").file_name().to_string_lossy().into_owned())
+            .map(|entry| {
+                entry.expect("the directory is readable").file_name().to_string_lossy().into_owned()
+            })
             .collect()
     }
 
@@ -130,8 +133,11 @@ impl Running {
     }
 
     pub fn mdevs(&self) -> Vec<Uuid> {
-        let mut all: Vec<Uuid> =
-            mdevs(&*self.parts.sysfs).expect("readable").iter().map(|mdev| mdev.uuid).collect();
+        let mut all: Vec<Uuid> = mdevs(&*self.parts.sysfs)
+            .expect("the directory is readable")
+            .iter()
+            .map(|mdev| mdev.uuid)
+            .collect();
         all.sort();
         all
     }
@@ -143,7 +149,7 @@ impl Running {
 
     pub async fn state(&self, server: ServerId) -> Option<(Definition, DomainState)> {
         let found = self.parts.hypervisor.domain(server).await.expect("the lookup succeeds")?;
-        Some((found.definition().expect("readable"), found.state))
+        Some((found.definition().expect("the definition is readable"), found.state))
     }
 }
 

@@ -2,11 +2,12 @@
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Attachment, Desired, HandleSlot, Outcome, Power, Question, ReplyBody, Rescue, Topic, Verb,
+    Attachment, Desired, GuestVerb, HandleSlot, Outcome, Power, Question, ReplyBody, Rescue, Topic,
+    Verb,
 };
 
 use crate::agent::control::Control;
-use crate::agent::fragile::Doom;
+use crate::agent::crashing_host::Doom;
 use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
 
 #[tokio::test]
@@ -39,7 +40,7 @@ async fn from_creation_to_deletion() {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(None);
     let node = host.run_doomed(&control, &doom);
-    let steps = || std::mem::take(&mut *doom.log.lock().expect("no panic before"));
+    let steps = || std::mem::take(&mut *doom.log.lock().expect("the lock is not poisoned"));
     let server = ServerId::new_v4();
 
     let test = Attachment::TestPci { address: "0000:0c:00.1".into() };
@@ -155,7 +156,7 @@ async fn pause_suspend_rescue_rebuild_and_snapshot() {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(None);
     let node = host.run_doomed(&control, &doom);
-    let steps = || std::mem::take(&mut *doom.log.lock().expect("no panic before"));
+    let steps = || std::mem::take(&mut *doom.log.lock().expect("the lock is not poisoned"));
     let server = ServerId::new_v4();
     let mut domain = guest("db", vec![vgpu(GPUS[0])]);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
@@ -191,7 +192,7 @@ async fn pause_suspend_rescue_rebuild_and_snapshot() {
     }
     for (verb, expected) in [
         (Verb::Snapshot { image }, &["snapshot", "define"][..]),
-        (Verb::CrashDump, &["crash_dump", "define"]),
+        (Verb::Guest(GuestVerb::CrashDump), &["crash_dump", "define"]),
     ] {
         domain.verb = Some((OperationId::new_v4(), verb));
         for expected in [expected, &[]] {
@@ -218,7 +219,7 @@ async fn an_as_is_document_only_reports_the_guest() {
     let (host, control) = (Host::new(""), Control::new());
     let doom = Doom::new(None);
     let node = host.run_doomed(&control, &doom);
-    let done = || doom.log.lock().expect("no panic before").len();
+    let done = || doom.log.lock().expect("the lock is not poisoned").len();
     let server = ServerId::new_v4();
     let mut domain = guest("db", vec![vgpu(GPUS[0])]);
     let mut as_is = domain.clone();

@@ -1,11 +1,11 @@
 //! The agent against a control plane in memory.
 
 pub mod control;
-mod fragile;
+mod crashing_host;
 mod host;
 
 mod crash;
+mod failures;
 mod lifecycle;
 mod networks;
 mod recovery;
-mod trouble;

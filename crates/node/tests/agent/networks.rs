@@ -33,8 +33,8 @@ fn connected(name: &str, interfaces: &[Interface]) -> Domain {
 /// The number of interfaces by server that the simulated host recorded last.
 fn plugged(host: &Host) -> Vec<(String, usize)> {
     let Ok(text) = std::fs::read_to_string(host.folder("network")) else { return Vec::new() };
-    let said: Value = serde_json::from_str(&text).expect("JSON");
-    let guests = said["guests"].as_object().expect("guests");
+    let said: Value = serde_json::from_str(&text).expect("the text is JSON");
+    let guests = said["guests"].as_object().expect("the value is an object");
     guests.iter().map(|(id, all)| (id.clone(), all.as_array().map_or(0, Vec::len))).collect()
 }
 
@@ -74,7 +74,7 @@ async fn networks_are_created_before_guests_and_removed_after_them() {
     let generation = control.want(other, present(&connected("plain", &[first])));
     control.expect(generation, Outcome::Running).await;
     let said = std::fs::read_to_string(host.folder("network")).expect("the file exists");
-    let said: Value = serde_json::from_str(&said).expect("JSON");
+    let said: Value = serde_json::from_str(&said).expect("the text is JSON");
     assert_eq!(said["filters"]["ports"][0]["port"], second.port.to_string());
     assert_eq!(plugged(&host).len(), 2);
 
@@ -96,8 +96,9 @@ async fn a_network_failure_fails_the_build_with_its_reason() {
     let domain = connected("one", &[interface(NetworkId::new_v4())]);
     let running = host.run(&control);
     control.expect(control.want(ServerId::new_v4(), Desired::Absent), Outcome::Absent).await;
-    std::fs::create_dir_all(host.folder("")).expect("a folder");
-    std::fs::write(host.folder("network_fault"), "eth1 is not there\n").expect("written");
+    std::fs::create_dir_all(host.folder("")).expect("the directory is created");
+    std::fs::write(host.folder("network_fault"), "eth1 is not there\n")
+        .expect("the file is written");
     let failed = Outcome::Failed { step: "network".into(), message: "eth1 is not there".into() };
     control.expect(control.want(server, present(&domain)), failed).await;
     host.assert_empty("after a build that failed");
@@ -105,7 +106,7 @@ async fn a_network_failure_fails_the_build_with_its_reason() {
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
 
     // A network that fails later leaves an existing guest alone.
-    std::fs::write(host.folder("network_fault"), "eth1 is gone\n").expect("written");
+    std::fs::write(host.folder("network_fault"), "eth1 is gone\n").expect("the file is written");
     running.stop().await;
     let running = host.run(&control);
     let off = Domain { power: Power::Off, ..domain };
@@ -124,7 +125,7 @@ impl Network for Counting {
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a> {
         Box::pin(async move {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            self.0.lock().expect("no panic before").push(wanted.guests.len());
+            self.0.lock().expect("the lock is not poisoned").push(wanted.guests.len());
             NetworkFailures::default()
         })
     }
@@ -143,12 +144,12 @@ async fn many_guests_need_few_runs() {
         let domain = connected("one of many", &[interface(network)]);
         last.push(control.want(ServerId::new_v4(), present(&domain)));
     }
-    let node = Node::new(parts).expect("a node");
+    let node = Node::new(parts).expect("the agent starts");
     let task = tokio::spawn(node.run(control.clone(), stopped));
     for generation in last {
         control.expect(generation, Outcome::Running).await;
     }
-    let asked = counting.0.lock().expect("no panic before").clone();
+    let asked = counting.0.lock().expect("the lock is not poisoned").clone();
     assert_eq!(asked, [40], "all guests are in the first run");
     stop.send_replace(true);
     task.await.expect("the agent does not panic").expect("the agent stops without an error");

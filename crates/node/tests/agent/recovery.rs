@@ -6,7 +6,7 @@ use kilonova_node_api::{Desired, HandleSlot, Observation, Outcome, Registration,
 use uuid::Uuid;
 
 use crate::agent::control::Control;
-use crate::agent::fragile::{Death, Doom};
+use crate::agent::crashing_host::{Death, Doom};
 use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
 
 fn count(registration: &Registration, gpu: &str) -> u32 {
@@ -38,7 +38,7 @@ async fn satisfied_documents_are_reported_without_changes() {
     let node = host.run_doomed(&control, &doom);
     control.expect(generation, Outcome::Running).await;
     node.stop().await;
-    assert_eq!(*doom.log.lock().expect("no panic before"), Vec::<String>::new());
+    assert_eq!(*doom.log.lock().expect("the lock is not poisoned"), Vec::<String>::new());
     let registrations = control.registrations();
     assert_eq!(registrations.len(), 2);
     assert_eq!(count(&registrations[1], GPUS[0]), 4, "devices in use are counted");
@@ -54,9 +54,10 @@ async fn disk_copies_without_a_document_are_removed() {
     node.stop().await;
 
     let (asked, forgotten) = (ImageId::new_v4(), ImageId::new_v4());
-    std::fs::create_dir_all(host.folder("snapshots")).expect("made");
+    std::fs::create_dir_all(host.folder("snapshots")).expect("the directory is created");
     for image in [asked, forgotten] {
-        std::fs::write(host.folder("snapshots").join(image.to_string()), b"half").expect("written");
+        std::fs::write(host.folder("snapshots").join(image.to_string()), b"half")
+            .expect("the file is written");
     }
     let node = host.run(&control);
     let other = control.want(ServerId::new_v4(), present(&guest("new", vec![])));
@@ -64,7 +65,8 @@ async fn disk_copies_without_a_document_are_removed() {
     assert_eq!(host.files("snapshots"), Vec::<String>::new());
     node.stop().await;
 
-    std::fs::write(host.folder("snapshots").join(asked.to_string()), b"half").expect("written");
+    std::fs::write(host.folder("snapshots").join(asked.to_string()), b"half")
+        .expect("the file is written");
     domain.verb = Some((OperationId::new_v4(), Verb::Snapshot { image: asked }));
     let generation = control.want(server, present(&domain));
     let node = host.run(&control);
@@ -149,7 +151,7 @@ async fn our_unused_devices_are_removed_and_foreign_ones_stay() {
         &*parts.sysfs,
         &Mdev { uuid: foreign, parent: GPUS[1].into(), mdev_type: "nvidia-35".into() },
     )
-    .expect("made");
+    .expect("the disks are created");
 
     let control = Control::new();
     let node = host.run(&control);
@@ -194,7 +196,7 @@ async fn after_a_power_cut_devices_are_recreated_and_guests_reported() {
     node.stop().await;
     for folder in ["running", "mdevs"] {
         for file in host.files(folder) {
-            std::fs::remove_file(host.folder(folder).join(file)).expect("removed");
+            std::fs::remove_file(host.folder(folder).join(file)).expect("the file is removed");
         }
     }
     let node = host.run(&control);
@@ -204,7 +206,7 @@ async fn after_a_power_cut_devices_are_recreated_and_guests_reported() {
         .until("a guest that is off", |state| state.observations.contains(&found).then_some(()))
         .await;
     assert_eq!(node.mdevs(), uuids(&domain.devices));
-    assert!(!node.domain(server).await.expect("defined").1);
+    assert!(!node.domain(server).await.expect("the domain is defined").1);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     node.stop().await;
 }
@@ -220,7 +222,7 @@ async fn a_guest_that_stops_by_itself_is_reported_and_left_alone() {
     control.expect(generation, Outcome::Running).await;
     node.parts.hypervisor.stop(server).await.expect("the guest stops");
     control.expect(generation, Outcome::Stopped).await;
-    assert!(!node.domain(server).await.expect("defined").1);
+    assert!(!node.domain(server).await.expect("the domain is defined").1);
     let first = |one: &Observation| one.at_start;
     assert!(!control.with(|state| state.observations.iter().any(first)));
     node.stop().await;

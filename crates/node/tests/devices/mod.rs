@@ -19,7 +19,8 @@ use crate::agent::control::{Control, State};
 
 fn example() -> Topology {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nodes/devices.toml");
-    Topology::parse(&std::fs::read_to_string(&path).expect("the example"), &path).expect("hosts")
+    Topology::parse(&std::fs::read_to_string(&path).expect("the file is read"), &path)
+        .expect("the file is read")
 }
 
 fn host(name: &str) -> Host {
@@ -36,7 +37,7 @@ struct Running {
 impl Running {
     async fn start(host: &Host, folder: &Path) -> (Self, Vec<Device>) {
         let control = Control::new();
-        let node = Node::simulated(host, folder).expect("a node");
+        let node = Node::simulated(host, folder).expect("the agent starts");
         let parts = node.parts().clone();
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(node.run(control.clone(), stopped));
@@ -110,7 +111,7 @@ async fn every_host_of_the_example_registers_its_devices() {
     ];
     assert_eq!(example().hosts.len(), expected.len());
     for (name, classes) in expected {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let (_node, devices) = Running::start(&host(name), folder.path()).await;
         let classes: Vec<_> = classes.iter().map(|(class, n)| ((*class).to_owned(), *n)).collect();
         assert_eq!(units(&devices), classes, "{name}");
@@ -121,7 +122,7 @@ async fn every_host_of_the_example_registers_its_devices() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_of_each_kind_leaves_nothing_behind() {
     for host in example().hosts {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let (node, devices) = Running::start(&host, folder.path()).await;
         let part = &devices[0].deployables[0];
         let device = attachment(&devices[0], &part.slots[0]);
@@ -146,13 +147,16 @@ async fn a_guest_of_each_kind_leaves_nothing_behind() {
         assert!(found.xml.contains(&address), "{}: {}", host.name, found.xml);
         let generation = node.control.want(server, Desired::Absent);
         node.control.expect(generation, Outcome::Absent).await;
-        assert_eq!(kilonova_devices::mdevs(&*node.parts.sysfs).expect("readable"), []);
+        assert_eq!(
+            kilonova_devices::mdevs(&*node.parts.sysfs).expect("the directory is readable"),
+            []
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_function_has_its_vgpu_type_while_in_use() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (node, devices) = Running::start(&host("vgpu-vfio"), folder.path()).await;
     let slots = &devices[0].deployables[0].slots;
     let [first, second] = [0, 1].map(|at| attachment(&devices[0], &slots[at]));
@@ -192,7 +196,7 @@ async fn a_function_has_its_vgpu_type_while_in_use() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn types_survive_a_restart_and_are_cleared_later() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let server = ServerId::new_v4();
     let address = {
         let (node, devices) = Running::start(&host("vgpu-mig"), folder.path()).await;

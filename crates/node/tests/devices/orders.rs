@@ -66,20 +66,21 @@ fn image(control: &Control, bytes: Vec<u8>) -> ImageId {
 
 /// The function in the newest registration.
 fn function(control: &Control) -> String {
-    let registered = control.registrations().pop().expect("a registration");
+    let registered = control.registrations().pop().expect("the element exists");
     let facts = &registered.devices[0].deployables[0].facts;
     facts.get("function_id").cloned().unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_card_shows_its_new_function_when_the_order_is_reported() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (node, _) = Running::start(&host("fpga-intel"), folder.path()).await;
     let order = program(image(&node.control, green(REGION, FUNCTION)), None);
     node.control.order(order.clone());
     assert!(matches!(end_of(&node.control, &order).await, End::Done { .. }));
     assert_eq!(function(&node.control), FUNCTION.replace('-', ""));
-    let left = std::fs::read_dir(folder.path().join("fpga-intel/bitstreams")).expect("a folder");
+    let left = std::fs::read_dir(folder.path().join("fpga-intel/bitstreams"))
+        .expect("the directory is read");
     assert_eq!(left.count(), 0, "the bitstream is not removed");
     drop(node);
 
@@ -97,7 +98,7 @@ async fn a_card_shows_its_new_function_when_the_order_is_reported() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn wrong_bitstreams_are_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (node, _) = Running::start(&host("fpga-intel"), folder.path()).await;
     let before = function(&node.control);
     let other_region = "00000000-0000-0000-0000-000000000001";
@@ -120,7 +121,7 @@ async fn wrong_bitstreams_are_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guest_waits_for_its_order_and_fails_with_it() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (node, _) = Running::start(&host("fpga-intel"), folder.path()).await;
     let control = &node.control;
     let server = ServerId::new_v4();
@@ -156,28 +157,28 @@ async fn a_guest_waits_for_its_order_and_fails_with_it() {
 
 fn with_cleanup(command: &Path, seconds: u64) -> Host {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/nodes/devices.toml");
-    let text = std::fs::read_to_string(&path).expect("the example");
+    let text = std::fs::read_to_string(&path).expect("the file is read");
     let line = format!(
         "name = \"pci\"\ndevices = {{ cleanup_command = [\"CUSTOM_NVME:{}\"], cleanup_timeout = {seconds} }}",
         command.display()
     );
     let text = text.replace("name = \"pci\"", &line);
-    let hosts = Topology::parse(&text, &path).expect("hosts").hosts;
-    hosts.into_iter().find(|host| host.name == "pci").expect("the host")
+    let hosts = Topology::parse(&text, &path).expect("the topology is valid").hosts;
+    hosts.into_iter().find(|host| host.name == "pci").expect("the element exists")
 }
 
 fn script(folder: &Path, text: &str) -> std::path::PathBuf {
     let path = folder.join("wipe");
-    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("written");
-    let mut mode = std::fs::metadata(&path).expect("there").permissions();
+    std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("the file is written");
+    let mut mode = std::fs::metadata(&path).expect("the file exists").permissions();
     mode.set_mode(0o755);
-    std::fs::set_permissions(&path, mode).expect("executable");
+    std::fs::set_permissions(&path, mode).expect("the file attributes are set");
     path
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clean_up_command_runs_and_its_output_is_kept() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let wipe = script(
         folder.path(),
         "echo $KILONOVA_HOST $KILONOVA_ADDRESS $KILONOVA_RESOURCE_CLASS $KILONOVA_SIMULATED\n\
@@ -187,7 +188,7 @@ async fn a_clean_up_command_runs_and_its_output_is_kept() {
     let by = |class: &str| {
         let parts = devices.iter().flat_map(|device| &device.deployables);
         let mut of = parts.filter(|part| part.resource_class == class);
-        of.next().expect("a part").facts.get(ON_RELEASE).cloned()
+        of.next().expect("the list has an element").facts.get(ON_RELEASE).cloned()
     };
     assert_eq!(by("CUSTOM_NVME").as_deref(), Some(CLEANED_BY_AGENT));
     assert_eq!(by("CUSTOM_X710"), None);
@@ -218,7 +219,7 @@ async fn a_clean_up_command_runs_and_its_output_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hanging_command_is_killed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let wipe = script(folder.path(), "echo begun\nsleep 60");
     let (node, _) = Running::start(&with_cleanup(&wipe, 1), folder.path()).await;
     let one = clean(DISK);
@@ -234,9 +235,9 @@ async fn a_hanging_command_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disks_are_cleaned_by_the_agent_and_the_rest_by_operators() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let (node, devices) = Running::start(&host("pci"), folder.path()).await;
-    let disk = devices.iter().find(|device| device.address == DISK).expect("the disk");
+    let disk = devices.iter().find(|device| device.address == DISK).expect("the element exists");
     assert_eq!(
         disk.deployables[0].facts.get(ON_RELEASE).map(String::as_str),
         Some(CLEANED_BY_AGENT)
@@ -253,7 +254,7 @@ async fn disks_are_cleaned_by_the_agent_and_the_rest_by_operators() {
         [[host]]\nname = \"once\"\nvcpus = 1\nmemory_mb = 512\ndisk_gb = 1\n\
         card = [{ card = \"c\", addresses = [\"0000:05:00.0\"] }]\n\
         pci.device_spec = ['{\"vendor_id\": \"1bd4\", \"product_id\": \"0001\", \"one_time_use\": true}']\n";
-    let hosts = Topology::parse(text, Path::new("once.toml")).expect("a host").hosts;
+    let hosts = Topology::parse(text, Path::new("once.toml")).expect("the topology is valid").hosts;
     let (_node, devices) = Running::start(&hosts[0], folder.path()).await;
     let facts = &devices[0].deployables[0].facts;
     assert_eq!(facts.get(ON_RELEASE).map(String::as_str), Some(CLEANED_BY_OPERATOR));

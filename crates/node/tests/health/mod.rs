@@ -43,8 +43,8 @@ struct Host {
 }
 
 fn start(folder: &Path) -> (Arc<Control>, watch::Sender<bool>) {
-    let topology = Topology::parse(FILE, Path::new("t.toml")).expect("a topology");
-    let node = Node::simulated(&topology.hosts[0], folder).expect("a node");
+    let topology = Topology::parse(FILE, Path::new("t.toml")).expect("the topology is valid");
+    let node = Node::simulated(&topology.hosts[0], folder).expect("the agent starts");
     let control = Control::new();
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(node.run(control.clone(), stopped));
@@ -53,7 +53,7 @@ fn start(folder: &Path) -> (Arc<Control>, watch::Sender<bool>) {
 
 impl Host {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let (control, _stop) = start(folder.path());
         Self { folder, control, _stop }
     }
@@ -65,14 +65,16 @@ impl Host {
 
     fn file(&self, path: &str) -> PathBuf {
         let path = self.folder.path().join("h").join(path);
-        std::fs::create_dir_all(path.parent().expect("a folder above")).expect("made");
+        std::fs::create_dir_all(path.parent().expect("the path has a parent"))
+            .expect("the directory is created");
         path
     }
 
     fn log(&self, bytes: &[u8]) {
         let mut file = std::fs::OpenOptions::new();
-        let mut file = file.create(true).append(true).open(self.file("kmsg")).expect("opened");
-        file.write_all(bytes).expect("written");
+        let mut file =
+            file.create(true).append(true).open(self.file("kmsg")).expect("the file opens");
+        file.write_all(bytes).expect("the file is written");
     }
 
     /// The device, once it is registered with this health.
@@ -100,7 +102,7 @@ async fn a_kernel_log_event_is_reported_at_once_until_a_reboot() {
 
     let host = host.restart();
     assert_eq!(host.until("0000:84:00.0", "failed").await.health, failed.health, "the same event");
-    std::fs::write(host.file("boot_id"), "another").expect("written");
+    std::fs::write(host.file("boot_id"), "another").expect("the file is written");
     let host = host.restart();
     host.until("0000:84:00.0", "healthy").await;
 }
@@ -116,7 +118,7 @@ async fn faults_in_sysfs_are_reported_until_they_are_fixed() {
         ("sysfs/0000:86:00.0/aer_dev_fatal", b"DLP 1\nTOTAL_ERR_FATAL 1\n"),
         ("sysfs/0000:90:00.0/driver", b"nvme\n"),
     ] {
-        std::fs::write(host.file(path), content).expect("written");
+        std::fs::write(host.file(path), content).expect("the file is written");
     }
     let host = host.restart();
     for (address, part) in [
@@ -129,7 +131,7 @@ async fn faults_in_sysfs_are_reported_until_they_are_fixed() {
         assert!(failed.health.reason().is_some_and(|why| why.contains(part)), "{failed:?}");
         assert!(!failed.deployables.is_empty(), "{failed:?}");
     }
-    std::fs::remove_dir_all(host.folder.path().join("h/sysfs")).expect("removed");
+    std::fs::remove_dir_all(host.folder.path().join("h/sysfs")).expect("the directory is removed");
     host.log(b"NVRM: Xid (PCI:0000:85:00): 63, to trigger a scan\n");
     for (address, state) in [
         ("0000:84:00.0", "healthy"),

@@ -72,7 +72,7 @@ async fn show(call: Call, Path(consumer): Path<String>) -> Result<Response, Faul
         .store
         .read(move |tx| -> Result<_, Error> {
             let mut held = Vec::new();
-            for part in consumers::held(tx, id)? {
+            for part in consumers::allocations(tx, id)? {
                 let provider = providers::by_id(tx, part.provider)?;
                 held.push((provider.map_or(0, |p| p.generation), part));
             }

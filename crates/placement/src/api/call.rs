@@ -96,7 +96,7 @@ impl Call {
         if self.app.policy.allows(operation, &credentials(context), target) {
             return Ok(());
         }
-        Err(refusal(Dialect::Placement, operation))
+        Err(refusal(Dialect::Placement, operation).into())
     }
 
     /// Returns 406 if the client does not accept JSON.

@@ -82,31 +82,31 @@ impl Serialize for Request<'_> {
 }
 
 /// Each provider of a candidate once, with the amounts it supplies.
-fn shares(candidate: &Candidate) -> impl Iterator<Item = Share<'_>> {
+fn by_provider(candidate: &Candidate) -> impl Iterator<Item = ProviderAmounts<'_>> {
     let all = &candidate.allocations;
     all.iter().enumerate().filter_map(move |(at, (provider, _, _))| {
         let first = all[..at].iter().all(|(earlier, _, _)| earlier != provider);
-        first.then_some(Share { candidate, provider: *provider })
+        first.then_some(ProviderAmounts { candidate, provider: *provider })
     })
 }
 
 #[derive(Clone, Copy)]
-struct Share<'a> {
+struct ProviderAmounts<'a> {
     candidate: &'a Candidate,
     provider: ProviderId,
 }
 
-struct Amounts<'a>(Share<'a>);
+struct Amounts<'a>(ProviderAmounts<'a>);
 
 impl Serialize for Amounts<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Share { candidate, provider } = self.0;
+        let ProviderAmounts { candidate, provider } = self.0;
         let here = candidate.allocations.iter().filter(|(id, _, _)| *id == provider);
         to.collect_map(here.map(|(_, class, amount)| (class, amount)))
     }
 }
 
-impl Serialize for Share<'_> {
+impl Serialize for ProviderAmounts<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut map = to.serialize_map(Some(1))?;
         map.serialize_entry("resources", &Amounts(*self))?;
@@ -118,7 +118,7 @@ struct ByProvider<'a>(&'a Candidate);
 
 impl Serialize for ByProvider<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_map(shares(self.0).map(|share| (share.provider, share)))
+        to.collect_map(by_provider(self.0).map(|amounts| (amounts.provider, amounts)))
     }
 }
 
@@ -127,14 +127,14 @@ struct AsList<'a>(&'a Candidate);
 impl Serialize for AsList<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut list = to.serialize_seq(None)?;
-        for share in shares(self.0) {
-            list.serialize_element(&OfList(share))?;
+        for amounts in by_provider(self.0) {
+            list.serialize_element(&OfList(amounts))?;
         }
         list.end()
     }
 }
 
-struct OfList<'a>(Share<'a>);
+struct OfList<'a>(ProviderAmounts<'a>);
 
 impl Serialize for OfList<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {

@@ -1,7 +1,7 @@
 //! The aggregates of a provider.
 
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use uuid::Uuid;
 
@@ -25,7 +25,6 @@ pub fn list(tx: &mut Tx<'_>, id: ProviderId) -> Result<(ProviderRow, Vec<String>
 ///
 /// # Errors
 /// 404, and 409 for an old generation.
-///  /// -
 pub fn set(
     tx: &mut Tx<'_>,
     world: &World,
@@ -45,9 +44,9 @@ pub fn set(
     } else {
         db::providers::touch(tx, id)?;
     }
-    tx.execute(db::aggregates::CLEAR, params![id])?;
+    db::aggregates::clear(tx, id)?;
     for (aggregate, sent) in wanted {
-        tx.execute(db::aggregates::ADD_AS, params![id, aggregate.to_string(), sent])?;
+        db::aggregates::add_as(tx, id, *aggregate, sent)?;
     }
     world.tree_changed(tx, row.root)?;
     providers::get(tx, id)

@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::{Tx, params};
-use kilonova_wire::Fault;
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
 use kilonova_wire::time::now_micros;
 
 use super::{classes, providers};
-use crate::db::consumers::{AllocationRow, ConsumerRow};
+use crate::db::consumers::{AllocationRow, ConsumerOwner, ConsumerRow};
 use crate::db::{self, consumers, inventories};
 use crate::{Error, World, codes, ledger};
 
@@ -62,7 +62,7 @@ pub fn refuse_managed(
 ) -> Result<(), Error> {
     match manager.refusal(tx, consumer)? {
         None => Ok(()),
-        Some(why) => Err(Fault::conflict(why).into()),
+        Some(why) => Err(Refusal::conflict(why).into()),
     }
 }
 
@@ -81,19 +81,19 @@ pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[AllocationChange]) -> 
     }
     let mut shifts = UsageChanges::default();
     for change in changes {
-        for held in consumers::held(tx, change.consumer)? {
+        for held in consumers::allocations(tx, change.consumer)? {
             shifts.release(&held, change.allocations.is_empty());
         }
         for (provider, amounts) in &change.allocations {
             if db::providers::by_id(tx, *provider)?.is_none() {
-                return Err(Fault::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "Allocation for resource provider '{provider}' that does not exist."
                 ))
                 .into());
             }
             for (class, amount) in amounts {
                 if !classes::exists(tx, class)? {
-                    return Err(Fault::bad_request(format!(
+                    return Err(Refusal::bad_request(format!(
                         "Unable to allocate inventory for consumer {}: {}",
                         change.consumer,
                         classes::unknown(class)
@@ -105,17 +105,14 @@ pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[AllocationChange]) -> 
         }
     }
     for (change, row) in changes.iter().zip(known) {
-        tx.execute(consumers::DELETE_ALLOCATIONS, params![change.consumer])?;
+        consumers::delete_allocations(tx, change.consumer)?;
         write_consumer(tx, change, row.as_ref(), now)?;
     }
     shifts.apply(tx, world, now)?;
     for change in changes {
         for (provider, amounts) in &change.allocations {
             for (class, amount) in amounts {
-                tx.execute(
-                    consumers::HOLD,
-                    params![change.consumer, *provider, class, *amount, now],
-                )?;
+                consumers::insert_allocation(tx, change.consumer, *provider, class, *amount, now)?;
             }
         }
     }
@@ -131,7 +128,7 @@ fn expect(change: &AllocationChange, row: Option<&ConsumerRow>) -> Result<(), Er
     let show = |generation: Option<i64>, none: &str| {
         generation.map_or_else(|| none.to_owned(), |n| n.to_string())
     };
-    Err(Fault::conflict(format!(
+    Err(Refusal::conflict(format!(
         "consumer generation conflict - expected {} but got {}",
         show(have, "null"),
         show(expected, "None")
@@ -148,17 +145,21 @@ fn write_consumer(
     now: i64,
 ) -> Result<(), Error> {
     if change.allocations.is_empty() {
-        tx.execute(consumers::DELETE, params![change.consumer])?;
-        return Ok(());
+        return Ok(consumers::delete(tx, change.consumer)?);
     }
-    let (project, user) = match (&change.owner, row) {
+    let (project_id, user_id) = match (&change.owner, row) {
         (Some((project, user)), _) => (project.as_str(), user.as_str()),
         (None, Some(row)) => (row.project_id.as_str(), row.user_id.as_str()),
         (None, None) => (INCOMPLETE, INCOMPLETE),
     };
-    let kind = change.consumer_type.as_deref().or(row.and_then(|row| row.consumer_type.as_deref()));
-    let sql = if row.is_some() { consumers::UPDATE } else { consumers::INSERT };
-    tx.execute(sql, params![change.consumer, kind, project, user, now])?;
+    let known_type = row.and_then(|row| row.consumer_type.as_deref());
+    let consumer_type = change.consumer_type.as_deref().or(known_type);
+    let owner = ConsumerOwner { consumer_type, project_id, user_id };
+    if row.is_some() {
+        consumers::update(tx, change.consumer, owner, now)?;
+    } else {
+        consumers::insert(tx, change.consumer, owner, now)?;
+    }
     Ok(())
 }
 
@@ -174,8 +175,8 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<()
 }
 
 /// The error for a consumer without allocations.
-pub fn no_allocations(consumer: &str) -> Fault {
-    Fault::not_found(format!("No allocations for consumer '{consumer}'"))
+pub fn no_allocations(consumer: &str) -> Refusal {
+    Refusal::not_found(format!("No allocations for consumer '{consumer}'"))
 }
 
 /// The part of a write that concerns one provider.
@@ -249,7 +250,7 @@ impl ProviderChange {
             }
         }
         for (class, by) in shifts.into_iter().filter(|(_, by)| *by != 0) {
-            inventories::shift(tx, provider, class, by)?;
+            inventories::add_usage(tx, provider, class, by)?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 
 use super::{classes, traits};
 use crate::{Error, names};
@@ -53,7 +53,7 @@ fn traits_of(query: &Query) -> impl Iterator<Item = &str> {
 pub fn check(tx: &mut Tx<'_>, query: &Query) -> Result<(), Error> {
     for (class, _) in query.groups.iter().flat_map(|group| &group.resources) {
         if !classes::exists(tx, class)? {
-            return Err(Fault::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Invalid resource class in resources parameter: {}",
                 classes::unknown(class)
             ))
@@ -64,7 +64,7 @@ pub fn check(tx: &mut Tx<'_>, query: &Query) -> Result<(), Error> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Fault::bad_request(format!("No such trait(s): {}.", missing.join(", "))).into())
+    Err(Refusal::bad_request(format!("No such trait(s): {}.", missing.join(", "))).into())
 }
 
 /// Searches. Clients before 1.29 do not know nested providers: they get no candidate that uses two
@@ -79,9 +79,9 @@ pub fn search(
     nested: bool,
 ) -> Result<SearchResult, Error> {
     let most = limit.unwrap_or(MAX_CANDIDATES).min(MAX_CANDIDATES);
-    let mut search = snapshot
-        .search(query)
-        .map_err(|error| Fault::bad_request(format!("Invalid query string parameters: {error}")))?;
+    let mut search = snapshot.search(query).map_err(|error| {
+        Refusal::bad_request(format!("Invalid query string parameters: {error}"))
+    })?;
     let candidates: Vec<Candidate> = search
         .by_ref()
         .take(MAX_EXAMINED)

@@ -1,9 +1,8 @@
 //! Resource classes: standard classes are fixed; custom classes can be deleted while no inventory
 //! uses them.
 
-use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
-use kilonova_wire::Fault;
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
 use kilonova_wire::time::now_micros;
 
 use crate::{Error, World, db, names};
@@ -18,7 +17,7 @@ pub fn unknown(name: &str) -> String {
 /// # Errors
 /// Store errors only.
 pub fn exists(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
-    Ok(names::is_standard_class(name) || db::classes::made_at(tx, name)?.is_some())
+    Ok(names::is_standard_class(name) || db::classes::created_at(tx, name)?.is_some())
 }
 
 /// True if the class exists. It cannot be deleted before the end of the transaction.
@@ -47,7 +46,7 @@ pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
     if names::is_standard_class(name) {
         return Ok(None);
     }
-    let at = db::classes::made_at(tx, name)?.ok_or_else(|| Fault::not_found(unknown(name)))?;
+    let at = db::classes::created_at(tx, name)?.ok_or_else(|| Refusal::not_found(unknown(name)))?;
     Ok(Some(at))
 }
 
@@ -59,7 +58,7 @@ pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     if db::classes::ensure(tx, name, now_micros())? {
         return Ok(());
     }
-    Err(Fault::conflict(format!("Conflicting resource class already exists: {name}")).into())
+    Err(Refusal::conflict(format!("Conflicting resource class already exists: {name}")).into())
 }
 
 /// Renames a custom class in all rows.
@@ -69,24 +68,16 @@ pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
 pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(), Error> {
     if get(tx, name)?.is_none() {
         return Err(
-            Fault::bad_request(format!("Cannot update standard resource class {name}")).into()
+            Refusal::bad_request(format!("Cannot update standard resource class {name}")).into()
         );
     }
     if name == new {
         return Ok(());
     }
     if exists(tx, new)? {
-        return Err(Fault::conflict(format!("Resource class already exists: {new}")).into());
+        return Err(Refusal::conflict(format!("Resource class already exists: {new}")).into());
     }
-    tx.execute(db::classes::RENAME, params![name, new, now_micros()])?;
-    let roots: Vec<ProviderId> = tx
-        .rows(db::classes::ROOTS, params![name])?
-        .iter()
-        .map(|row| row.id(0))
-        .collect::<Result<_, _>>()?;
-    tx.execute(db::classes::RENAME_INVENTORIES, params![name, new])?;
-    tx.execute(db::classes::RENAME_ALLOCATIONS, params![name, new])?;
-    for root in roots {
+    for root in db::classes::rename(tx, name, new, now_micros())? {
         world.tree_changed(tx, root)?;
     }
     Ok(())
@@ -98,18 +89,17 @@ pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(
 /// 400 for a standard class, 404, 409 while it is in use.
 pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     if get(tx, name)?.is_none() {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "Error in delete resource class: Cannot delete standard resource class {name}."
         ))
         .into());
     }
-    if tx.row(db::inventories::CLASS_IN_USE, params![name])?.is_some() {
-        return Err(Fault::conflict(format!(
+    if db::inventories::class_in_use(tx, name)? {
+        return Err(Refusal::conflict(format!(
             "Error in delete resource class: Cannot delete resource class {name}. Class is in use \
              in inventory."
         ))
         .into());
     }
-    tx.execute(db::classes::DELETE, params![name])?;
-    Ok(())
+    Ok(db::classes::delete(tx, name)?)
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kilonova_engine::Provider;
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use uuid::Uuid;
 
 use super::{classes, traits};
@@ -99,7 +99,7 @@ pub fn list(tx: &mut Tx<'_>, filters: &ProviderFilters) -> Result<Vec<ProviderRo
 fn check(tx: &mut Tx<'_>, filters: &ProviderFilters) -> Result<(), Error> {
     for (class, _) in &filters.resources {
         if !classes::exists(tx, class)? {
-            return Err(Fault::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Invalid resource class in resources parameter: {}",
                 classes::unknown(class)
             ))
@@ -111,7 +111,7 @@ fn check(tx: &mut Tx<'_>, filters: &ProviderFilters) -> Result<(), Error> {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Fault::bad_request(format!(
+    Err(Refusal::bad_request(format!(
         "Invalid trait(s) in \"required\" parameter: No such trait(s): {}.",
         missing.join(", ")
     ))

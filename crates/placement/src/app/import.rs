@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use kilonova_engine::Inventory;
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use uuid::Uuid;
 
+use crate::db::consumers::ConsumerRow;
 use crate::db::inventories::InventoryRow;
 use crate::db::{aggregates, classes, consumers, copies, inventories, providers, traits};
 use crate::{Error, World, ledger, names};
@@ -107,13 +108,12 @@ pub fn import_tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Res
                 }
             }
             Some(have) => {
-                let place = params![copy.id, &copy.name, copy.parent, copy.root, now];
-                tx.execute(providers::PLACE, place)?;
+                providers::place(tx, copy.id, &copy.name, copy.parent, copy.root, now)?;
                 left.insert(have.root);
             }
         }
         write_contents(tx, copy, have.as_ref(), now)?;
-        tx.execute(copies::SET_GENERATION, params![copy.id, copy.generation, now])?;
+        copies::set_generation(tx, copy.id, copy.generation, now)?;
     }
     left.remove(&root);
     for old in left {
@@ -150,7 +150,7 @@ fn write_contents(
         inventories::put(tx, copy.id, &row, before.is_none())?;
     }
     if have.is_none_or(|have| have.traits != copy.traits) {
-        tx.execute(traits::CLEAR, params![copy.id])?;
+        traits::clear(tx, copy.id)?;
         for name in &copy.traits {
             if !names::is_standard_trait(name) {
                 traits::ensure(tx, name, now)?;
@@ -159,9 +159,9 @@ fn write_contents(
         }
     }
     if have.is_none_or(|have| have.aggregates != copy.aggregates) {
-        tx.execute(aggregates::CLEAR, params![copy.id])?;
+        aggregates::clear(tx, copy.id)?;
         for group in &copy.aggregates {
-            tx.execute(aggregates::ADD, params![copy.id, group.to_string()])?;
+            aggregates::add(tx, copy.id, *group)?;
         }
     }
     Ok(())
@@ -178,18 +178,15 @@ pub fn import_consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> R
         return Ok(false);
     }
     let now = now_micros();
-    tx.execute(consumers::DELETE_ALLOCATIONS, params![copy.id])?;
-    tx.execute(
-        copies::SET_CONSUMER,
-        params![
-            copy.id,
-            copy.generation,
-            copy.consumer_type.as_deref(),
-            &copy.project_id,
-            &copy.user_id,
-            now
-        ],
-    )?;
+    consumers::delete_allocations(tx, copy.id)?;
+    let row = ConsumerRow {
+        generation: copy.generation,
+        consumer_type: copy.consumer_type.clone(),
+        project_id: copy.project_id.clone(),
+        user_id: copy.user_id.clone(),
+        updated_at: now,
+    };
+    copies::set_consumer(tx, copy.id, &row)?;
     let mut shifts: BTreeMap<(ProviderId, String), i64> = BTreeMap::new();
     for (place, amount) in have.into_iter().flat_map(|have| have.allocations) {
         *shifts.entry(place).or_default() -= amount;
@@ -204,12 +201,12 @@ pub fn import_consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> R
         versions.push((provider, counters));
     }
     for ((provider, class), by) in shifts {
-        if !inventories::shift(tx, provider, &class, by)? {
+        if !inventories::add_usage(tx, provider, &class, by)? {
             return Err(Error::NoInventory { provider, class });
         }
     }
     for ((provider, class), amount) in &copy.allocations {
-        tx.execute(consumers::HOLD, params![copy.id, *provider, class, *amount, now])?;
+        consumers::insert_allocation(tx, copy.id, *provider, class, *amount, now)?;
     }
     let mut roots = BTreeSet::new();
     for (provider, counters) in versions {
@@ -229,7 +226,7 @@ pub fn remove_unused(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> R
     let Some(root) = tree.first().map(|provider| provider.root) else { return Ok(()) };
     let mut changed = false;
     for copy in tree {
-        tx.execute(copies::MARK_SHRUNK, params![copy.id])?;
+        copies::mark_shrunk(tx, copy.id)?;
         for row in inventories::of_provider(tx, copy.id)? {
             if !copy.inventories.contains_key(&row.class) {
                 changed |= inventories::delete_idle(tx, copy.id, &row.class)?;
@@ -270,7 +267,7 @@ pub fn read_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderC
 /// Store errors only.
 pub fn read_consumer(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerCopy>, Error> {
     let Some(row) = consumers::get(tx, id)? else { return Ok(None) };
-    let allocations = consumers::held(tx, id)?
+    let allocations = consumers::allocations(tx, id)?
         .into_iter()
         .map(|part| ((part.provider, part.class), part.used))
         .collect();

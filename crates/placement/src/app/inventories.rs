@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Fault, Microversion};
+use kilonova_wire::{Microversion, Refusal};
 
 use super::{classes, providers};
 use crate::db;
@@ -70,7 +70,7 @@ pub fn add(
         return Err(refused("create", id, &classes::unknown(class)).into());
     }
     if have.iter().any(|old| old.class == *class) {
-        return Err(Fault::conflict(format!(
+        return Err(Refusal::conflict(format!(
             "Update conflict: resource provider {id} already has inventory of class {class}"
         ))
         .with_code(codes::CONCURRENT_UPDATE)
@@ -99,7 +99,7 @@ pub fn update(
     let (class, inventory) = wanted;
     check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
     if !have.iter().any(|old| old.class == *class) {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "No inventory record with resource class for resource provider {id}: No inventory of \
              class {class} found."
         ))
@@ -118,14 +118,14 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Re
     let row = providers::lock(tx, id)?;
     let have = db::inventories::of_provider(tx, id)?;
     let Some(old) = have.iter().find(|old| old.class == class) else {
-        return Err(Fault::not_found(format!(
+        return Err(Refusal::not_found(format!(
             "No inventory of class {class} found for delete: No inventory of class {class} found \
              for delete"
         ))
         .into());
     };
     if old.inventory.used > 0 || !db::inventories::delete_idle(tx, id, class)? {
-        return Err(Fault::conflict(format!(
+        return Err(Refusal::conflict(format!(
             "Unable to delete inventory of class {class}: {}",
             in_use(id, class)
         ))
@@ -159,7 +159,7 @@ pub fn write(
     for (class, inventory) in wanted {
         let before = old.remove(class);
         if before.is_none() && !classes::pin(tx, class)? {
-            return Err(Fault::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Unknown resource class in inventory for resource provider {id}: {}",
                 classes::unknown(class)
             ))
@@ -183,9 +183,9 @@ pub fn write(
         db::inventories::put(tx, id, &row, before.is_none())?;
     }
     if drained {
-        tx.execute(db::drains::RESERVE, params![id, now])?;
+        db::drains::reserve(tx, id, now)?;
     } else if withheld {
-        tx.execute(db::inventories::WITHHOLD, params![id])?;
+        db::inventories::withhold(tx, id)?;
     }
     if !all {
         return Ok(());
@@ -194,9 +194,12 @@ pub fn write(
         old.values().filter(|row| row.inventory.used > 0).map(|row| row.class.as_str()).collect();
     if !held.is_empty() {
         held.sort_unstable_by_key(|class| (names::standard_class(class), *class));
-        return Err(Fault::conflict(format!("update conflict: {}", in_use(id, &held.join(", "))))
-            .with_code(codes::INVENTORY_IN_USE)
-            .into());
+        return Err(Refusal::conflict(format!(
+            "update conflict: {}",
+            in_use(id, &held.join(", "))
+        ))
+        .with_code(codes::INVENTORY_IN_USE)
+        .into());
     }
     for class in old.keys() {
         db::inventories::delete_idle(tx, id, class)?;
@@ -208,8 +211,8 @@ fn in_use(id: ProviderId, classes: &str) -> String {
     format!("Inventory for '{classes}' on resource provider '{id}' in use.")
 }
 
-fn refused(action: &str, id: ProviderId, why: &str) -> Fault {
-    Fault::bad_request(format!("Unable to {action} inventory for resource provider {id}: {why}"))
+fn refused(action: &str, id: ProviderId, why: &str) -> Refusal {
+    Refusal::bad_request(format!("Unable to {action} inventory for resource provider {id}: {why}"))
 }
 
 fn check(

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
-use kilonova_wire::Fault;
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
 use kilonova_wire::time::now_micros;
 
 use crate::db::consumers;
@@ -42,7 +42,7 @@ pub fn create(
     parent: Option<ProviderId>,
 ) -> Result<ProviderRow, Error> {
     let refused = |why: &str| {
-        Error::from(Fault::bad_request(format!(
+        Error::from(Refusal::bad_request(format!(
             "Unable to create resource provider \"{name}\", {id}: Object action create failed \
              because: {why}"
         )))
@@ -73,7 +73,7 @@ pub fn create(
 }
 
 fn conflict(what: &str) -> Error {
-    Fault::conflict(format!("Conflicting resource provider {what} already exists."))
+    Refusal::conflict(format!("Conflicting resource provider {what} already exists."))
         .with_code(codes::DUPLICATE_NAME)
         .into()
 }
@@ -93,7 +93,7 @@ pub fn update(
 ) -> Result<ProviderRow, Error> {
     let row = get(tx, id)?;
     let refused = |action: &str, why: &str| {
-        Error::from(Fault::bad_request(format!(
+        Error::from(Refusal::bad_request(format!(
             "Unable to save resource provider {id}: Object action {action} failed because: {why}"
         )))
     };
@@ -122,13 +122,10 @@ pub fn update(
     }
     let now = now_micros();
     providers::lock_trees(tx, row.root, root)?;
-    tx.execute(providers::PLACE, params![id, name, parent, root, now])?;
+    providers::place(tx, id, name, parent, root, now)?;
     if root != row.root {
         for part in subtree.iter().filter(|part| part.id != id) {
-            tx.execute(
-                providers::PLACE,
-                params![part.id, &part.name, part.parent, root, part.updated_at],
-            )?;
+            providers::place(tx, part.id, &part.name, part.parent, root, part.updated_at)?;
         }
         world.tree_changed(tx, row.root)?;
     }
@@ -159,17 +156,17 @@ fn below(tree: &[ProviderRow], id: ProviderId) -> Vec<ProviderRow> {
 /// 404; 409 while it has children or allocations.
 pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId) -> Result<(), Error> {
     let row = providers::by_id(tx, id)?.ok_or_else(|| {
-        Fault::not_found(format!("No resource provider with uuid {id} found for delete"))
+        Refusal::not_found(format!("No resource provider with uuid {id} found for delete"))
     })?;
     if providers::has_children(tx, id)? {
-        return Err(Fault::conflict(format!(
+        return Err(Refusal::conflict(format!(
             "Unable to delete parent resource provider {id}: It has child resource providers."
         ))
         .with_code(codes::CANNOT_DELETE_PARENT)
         .into());
     }
     if consumers::any_on(tx, id)? {
-        return Err(Fault::conflict(format!(
+        return Err(Refusal::conflict(format!(
             "Unable to delete resource provider {id}: Resource provider has allocations."
         ))
         .with_code(codes::PROVIDER_IN_USE)
@@ -188,5 +185,5 @@ pub fn expect(row: &ProviderRow, generation: i64, words: &str) -> Result<(), Err
     if row.generation == generation {
         return Ok(());
     }
-    Err(Fault::conflict(words).with_code(codes::CONCURRENT_UPDATE).into())
+    Err(Refusal::conflict(words).with_code(codes::CONCURRENT_UPDATE).into())
 }

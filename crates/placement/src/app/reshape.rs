@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use kilonova_wire::time::now_micros;
 
 use super::allocations::{self, AllocationChange};
@@ -41,7 +41,7 @@ pub fn run(
     for target in targets {
         let id = target.provider;
         let row = db::providers::by_id(tx, id)?.ok_or_else(|| {
-            Fault::bad_request(format!(
+            Refusal::bad_request(format!(
                 "Resource provider {id} in inventories not found: No resource provider with uuid \
                  {id} found"
             ))

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
-use kilonova_wire::Fault;
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
 use kilonova_wire::time::now_micros;
 
 use super::providers;
@@ -58,8 +58,8 @@ pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
     if names::is_standard_trait(name) {
         return Ok(None);
     }
-    let at = db::traits::made_at(tx, name)?
-        .ok_or_else(|| Fault::not_found(format!("No such trait(s): {name}.")))?;
+    let at = db::traits::created_at(tx, name)?
+        .ok_or_else(|| Refusal::not_found(format!("No such trait(s): {name}.")))?;
     Ok(Some(at))
 }
 
@@ -77,12 +77,12 @@ pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
 /// 400 for a standard trait, 404, 409 while some provider has it.
 pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
     if get(tx, name)?.is_none() {
-        return Err(Fault::bad_request(format!("Cannot delete standard trait {name}.")).into());
+        return Err(Refusal::bad_request(format!("Cannot delete standard trait {name}.")).into());
     }
     if db::traits::delete(tx, name)? {
         return Ok(());
     }
-    Err(Fault::conflict(format!("The trait {name} is in use by a resource provider.")).into())
+    Err(Refusal::conflict(format!("The trait {name} is in use by a resource provider.")).into())
 }
 
 /// The unknown ones among these names.
@@ -95,7 +95,7 @@ pub fn unknown<'a>(
 ) -> Result<Vec<String>, Error> {
     let mut missing = Vec::new();
     for name in names {
-        if !names::is_standard_trait(name) && db::traits::made_at(tx, name)?.is_none() {
+        if !names::is_standard_trait(name) && db::traits::created_at(tx, name)?.is_none() {
             missing.push(name.to_owned());
         }
     }
@@ -138,7 +138,7 @@ pub fn set(
     }
     let missing = unknown(tx, wanted.iter().map(String::as_str))?;
     if !missing.is_empty() {
-        return Err(Fault::bad_request(format!("No such trait {}", missing.join(", "))).into());
+        return Err(Refusal::bad_request(format!("No such trait {}", missing.join(", "))).into());
     }
     let mut old: HashMap<String, bool> = db::traits::of_provider(tx, id)?.into_iter().collect();
     let mut changed = false;
@@ -150,7 +150,7 @@ pub fn set(
         }
     }
     for name in old.keys() {
-        tx.execute(db::traits::REMOVE, params![id, name])?;
+        db::traits::remove(tx, id, name)?;
         changed = true;
     }
     if changed {
@@ -164,7 +164,7 @@ pub fn set(
 fn gone(error: kilonova_store::Error, name: &str) -> Error {
     match error {
         kilonova_store::Error::Reference(_) => {
-            Fault::conflict(format!("The trait {name} was just removed."))
+            Refusal::conflict(format!("The trait {name} was just removed."))
                 .with_code(codes::CONCURRENT_UPDATE)
                 .into()
         }

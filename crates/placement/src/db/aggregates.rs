@@ -10,8 +10,8 @@ statements! {
     OF_PROVIDER = "SELECT aggregate FROM provider_aggregates WHERE provider_id = ?1
         ORDER BY aggregate";
     /// A provider's aggregates as clients spelt them.
-    SHOWN = "SELECT COALESCE(sent, aggregate) FROM provider_aggregates WHERE provider_id = ?1
-        ORDER BY aggregate";
+    SHOWN = "SELECT COALESCE(sent, aggregate) AS shown FROM provider_aggregates
+        WHERE provider_id = ?1 ORDER BY aggregate";
     /// Adds a provider to an aggregate, in the client's spelling.
     ADD_AS = "INSERT INTO provider_aggregates (provider_id, aggregate, sent) VALUES (?1, ?2, ?3)
         ON CONFLICT DO NOTHING";
@@ -31,10 +31,30 @@ pub fn parse(text: &str) -> Result<Uuid, Error> {
 
 /// A provider's aggregates as clients spelt them.
 pub fn shown(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<String>, Error> {
-    tx.rows(SHOWN, params![id])?.iter().map(|row| row.string(0)).collect()
+    tx.rows(SHOWN, params![id])?.iter().map(|row| row.string("shown")).collect()
 }
 
 /// A provider's aggregates.
 pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<Uuid>, Error> {
-    tx.rows(OF_PROVIDER, params![id])?.iter().map(|row| parse(row.text(0)?)).collect()
+    tx.rows(OF_PROVIDER, params![id])?.iter().map(|row| parse(row.text("aggregate")?)).collect()
+}
+
+/// Adds a provider to an aggregate; idempotent.
+pub fn add(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid) -> Result<(), Error> {
+    tx.execute(ADD, params![id, aggregate.to_string()]).map(|_| ())
+}
+
+/// Adds a provider to an aggregate in the client's spelling; idempotent.
+pub fn add_as(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid, sent: &str) -> Result<(), Error> {
+    tx.execute(ADD_AS, params![id, aggregate.to_string(), sent]).map(|_| ())
+}
+
+/// Removes a provider from an aggregate; idempotent.
+pub fn remove(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid) -> Result<(), Error> {
+    tx.execute(REMOVE, params![id, aggregate.to_string()]).map(|_| ())
+}
+
+/// Removes a provider from all aggregates.
+pub fn clear(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
+    tx.execute(CLEAR, params![id]).map(|_| ())
 }

@@ -17,16 +17,16 @@ statements! {
     APPEND = "INSERT INTO change_log (root_id, transaction_id, at) VALUES (?1, 0, ?2)
         RETURNING seq";
     /// Rows from a position on.
-    SINCE = "SELECT seq, root_id, seq FROM change_log WHERE seq >= ?1";
+    SINCE = "SELECT seq, root_id, seq AS position FROM change_log WHERE seq >= ?1";
     /// The last row.
-    LAST = "SELECT COALESCE(MAX(seq), 0) FROM change_log";
+    LAST = "SELECT COALESCE(MAX(seq), 0) AS seq FROM change_log";
     /// The position up to which rows may have been deleted.
     START = "SELECT position FROM change_log_start";
     /// Rows to delete: of the oldest rows, those before a time.
     OLD = "SELECT seq, transaction_id FROM (SELECT seq, transaction_id, at FROM change_log
         ORDER BY seq LIMIT ?2) first_ones WHERE at < ?1 ORDER BY seq";
     /// Deletes rows.
-    FORGET = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
+    DELETE_OLD = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
     /// Records the position of a deletion, so that readers notice that rows are missing.
     MOVE_START = "UPDATE change_log_start
         SET position = CASE WHEN position < ?1 THEN ?1 ELSE position + 1 END";
@@ -37,10 +37,10 @@ pub const POSTGRES_STATEMENTS: &[(&str, &str)] =
     &[("PG_APPEND", PG_APPEND), ("PG_SINCE", PG_SINCE), ("PG_HORIZON", PG_HORIZON)];
 const PG_APPEND: &str = "INSERT INTO change_log (root_id, transaction_id, at)
     VALUES (?1, CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT), ?2) RETURNING seq";
-const PG_SINCE: &str = "SELECT seq, root_id, transaction_id FROM change_log
+const PG_SINCE: &str = "SELECT seq, root_id, transaction_id AS position FROM change_log
     WHERE transaction_id >= ?1 AND transaction_id > 0";
 const PG_HORIZON: &str =
-    "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT)";
+    "SELECT CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT) AS position";
 
 /// A row of the change log.
 #[derive(Debug, Clone, Copy)]
@@ -50,29 +50,33 @@ pub struct LogEntry {
     /// The tree that changed.
     pub root: ProviderId,
     /// Its position relative to horizons.
-    pub transaction: i64,
+    pub position: i64,
 }
 
 /// Records that a tree changed, and returns the number of the row. The caller must have written a
 /// row of the tree before: this orders the entries of one tree.
 pub fn append(tx: &mut Tx<'_>, root: ProviderId, now: i64) -> Result<i64, Error> {
     let sql = if tx.is_postgres() { PG_APPEND } else { APPEND };
-    number(tx.row(sql, params![root, now])?)
+    number(tx.row(sql, params![root, now])?, "seq")
 }
 
 /// The number of the last row.
 pub fn last(tx: &mut Tx<'_>) -> Result<i64, Error> {
-    number(tx.row(LAST, params![])?)
+    number(tx.row(LAST, params![])?, "seq")
 }
 
 /// The position below which a reader of this transaction sees every row.
 pub fn horizon(tx: &mut Tx<'_>) -> Result<i64, Error> {
-    if tx.is_postgres() { number(tx.row(PG_HORIZON, params![])?) } else { Ok(last(tx)? + 1) }
+    if tx.is_postgres() {
+        number(tx.row(PG_HORIZON, params![])?, "position")
+    } else {
+        Ok(last(tx)? + 1)
+    }
 }
 
 /// The position up to which rows may have been deleted.
 pub fn start(tx: &mut Tx<'_>) -> Result<i64, Error> {
-    number(tx.row(START, params![])?)
+    number(tx.row(START, params![])?, "position")
 }
 
 /// The rows from a position on.
@@ -80,18 +84,22 @@ pub fn since(tx: &mut Tx<'_>, from: i64) -> Result<Vec<LogEntry>, Error> {
     let sql = if tx.is_postgres() { PG_SINCE } else { SINCE };
     let rows = tx.rows(sql, params![from])?;
     let read = |row: &Row| {
-        Ok(LogEntry { number: row.int(0)?, root: row.id(1)?, transaction: row.int(2)? })
+        Ok(LogEntry {
+            number: row.int("seq")?,
+            root: row.id("root_id")?,
+            position: row.int("position")?,
+        })
     };
     rows.iter().map(read).collect()
 }
 
 /// Deletes some rows older than a time. Returns whether there may be more.
-pub fn forget(tx: &mut Tx<'_>, before: i64) -> Result<bool, Error> {
+pub fn delete_old(tx: &mut Tx<'_>, before: i64) -> Result<bool, Error> {
     let old = tx.rows(OLD, params![before, CHUNK])?;
     let (mut number, mut position) = (0, 0);
     for row in &old {
-        number = row.int(0)?.max(number);
-        position = row.int(1)?.max(position);
+        number = row.int("seq")?.max(number);
+        position = row.int("transaction_id")?.max(position);
     }
     if old.is_empty() {
         return Ok(false);
@@ -100,10 +108,10 @@ pub fn forget(tx: &mut Tx<'_>, before: i64) -> Result<bool, Error> {
         position = number;
     }
     tx.execute(MOVE_START, params![position])?;
-    tx.execute(FORGET, params![number, before])?;
+    tx.execute(DELETE_OLD, params![number, before])?;
     Ok(old.len() as i64 == CHUNK)
 }
 
-fn number(row: Option<Row>) -> Result<i64, Error> {
-    row.ok_or_else(|| Error::Shape("the change log gave no number".into()))?.int(0)
+fn number(row: Option<Row>, column: &str) -> Result<i64, Error> {
+    row.ok_or_else(|| Error::Shape("the change log gave no number".into()))?.int(column)
 }

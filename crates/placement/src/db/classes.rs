@@ -1,5 +1,6 @@
 //! Rows of `resource_classes`: the custom classes. Standard classes are constants of the program.
 
+use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
@@ -29,12 +30,15 @@ statements! {
 
 /// The custom classes and their creation times.
 pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
-    tx.rows(CUSTOM, params![])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+    tx.rows(CUSTOM, params![])?
+        .iter()
+        .map(|row| Ok((row.string("name")?, row.int("updated_at")?)))
+        .collect()
 }
 
 /// The creation time of a custom class; `None` if it does not exist.
-pub fn made_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
-    tx.row(GET, params![name])?.map(|row| row.int(0)).transpose()
+pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+    tx.row(GET, params![name])?.map(|row| row.int("updated_at")).transpose()
 }
 
 /// Creates a custom class; returns false if it exists.
@@ -45,4 +49,19 @@ pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
 /// True if the custom class exists. No concurrent transaction can delete it.
 pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
     Ok(tx.execute(PIN, params![name])? > 0)
+}
+
+/// Renames a custom class in its own row, in inventories and in allocations. Returns the roots of
+/// the trees that have it.
+pub fn rename(tx: &mut Tx<'_>, name: &str, new: &str, now: i64) -> Result<Vec<ProviderId>, Error> {
+    tx.execute(RENAME, params![name, new, now])?;
+    let rows = tx.rows(ROOTS, params![name])?;
+    tx.execute(RENAME_INVENTORIES, params![name, new])?;
+    tx.execute(RENAME_ALLOCATIONS, params![name, new])?;
+    rows.iter().map(|row| row.id("root_id")).collect()
+}
+
+/// Deletes a custom class.
+pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    tx.execute(DELETE, params![name]).map(|_| ())
 }

@@ -1,7 +1,7 @@
 //! Rows of `consumers` and `allocations`. A consumer exists exactly while it has allocations.
 
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
 statements! {
     /// One consumer.
@@ -11,36 +11,38 @@ statements! {
     INSERT = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
         VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO NOTHING";
     /// Inserts a consumer with the project and user of another.
-    INSERT_HEIR = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
+    INSERT_SUCCESSOR = "INSERT INTO consumers
+        (id, generation, consumer_type, project_id, user_id, updated_at)
         SELECT CAST(?2 AS TEXT), 1, CAST(?3 AS TEXT), project_id, user_id, CAST(?4 AS BIGINT)
         FROM consumers WHERE id = ?1 ON CONFLICT (id) DO NOTHING";
     /// Moves all allocations to another consumer.
-    HAND_OVER = "UPDATE allocations SET consumer_id = ?2 WHERE consumer_id = ?1";
+    MOVE_ALLOCATIONS = "UPDATE allocations SET consumer_id = ?2 WHERE consumer_id = ?1";
     /// Increments the generation of a consumer.
     UPDATE = "UPDATE consumers SET generation = generation + 1, consumer_type = ?2,
         project_id = ?3, user_id = ?4, updated_at = ?5 WHERE id = ?1";
     /// Deletes a consumer without allocations.
     DELETE = "DELETE FROM consumers WHERE id = ?1";
     /// A consumer's allocations.
-    HELD = "SELECT provider_id, class, used, updated_at FROM allocations WHERE consumer_id = ?1
+    ALLOCATIONS = "SELECT provider_id, class, used, updated_at FROM allocations WHERE consumer_id = ?1
         ORDER BY provider_id, class";
     /// A consumer's allocations with the providers' names; roots first.
-    NAMED = "SELECT a.provider_id, p.name, a.class, a.used FROM allocations a
+    ALLOCATIONS_NAMED = "SELECT a.provider_id, p.name, a.class, a.used FROM allocations a
         JOIN resource_providers p ON p.id = a.provider_id WHERE a.consumer_id = ?1
         ORDER BY CASE WHEN p.id = p.root_id THEN 0 ELSE 1 END, p.name, a.class";
     /// Inserts one allocation.
-    HOLD = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+    INSERT_ALLOCATION = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5)";
     /// Inserts four allocations.
-    HOLD_FOUR = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+    INSERT_FOUR_ALLOCATIONS = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?3, ?4, ?5, ?2), (?1, ?6, ?7, ?8, ?2), (?1, ?9, ?10, ?11, ?2),
         (?1, ?12, ?13, ?14, ?2)";
     /// Inserts one allocation, or adds to it.
-    ADD = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+    ADD_ALLOCATION = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (consumer_id, provider_id, class)
         DO UPDATE SET used = allocations.used + excluded.used, updated_at = excluded.updated_at";
     /// Deletes one allocation.
-    DROP = "DELETE FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2 AND class = ?3";
+    DELETE_ALLOCATION = "DELETE FROM allocations
+        WHERE consumer_id = ?1 AND provider_id = ?2 AND class = ?3";
     /// Increments the generation after a change of allocations.
     BUMP = "UPDATE consumers SET generation = generation + 1, updated_at = ?2 WHERE id = ?1";
     /// Deletes all allocations of a consumer.
@@ -49,18 +51,18 @@ statements! {
     ON_PROVIDER = "SELECT a.consumer_id, a.class, a.used, a.updated_at, c.generation
         FROM allocations a JOIN consumers c ON c.id = a.consumer_id
         WHERE a.provider_id = ?1 ORDER BY a.consumer_id, a.class";
-    /// True if a provider has allocations.
+    /// A consumer with an allocation on a provider.
     ANY_ON_PROVIDER = "SELECT consumer_id FROM allocations WHERE provider_id = ?1 LIMIT 1";
-    /// True if a consumer has an allocation on a provider.
-    HAS_ALLOCATION_ON = "SELECT consumer_id FROM allocations WHERE consumer_id = ?1 AND provider_id = ?2
-        LIMIT 1";
+    /// One allocation of a consumer on a provider.
+    HAS_ALLOCATION_ON = "SELECT consumer_id FROM allocations
+        WHERE consumer_id = ?1 AND provider_id = ?2 LIMIT 1";
     /// Usage of a project or of one user in it, by consumer type and class.
-    USAGE = "SELECT c.consumer_type, a.class, CAST(SUM(a.used) AS BIGINT)
+    USAGE = "SELECT c.consumer_type, a.class, CAST(SUM(a.used) AS BIGINT) AS used
         FROM allocations a JOIN consumers c ON c.id = a.consumer_id
         WHERE c.project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR c.user_id = ?2)
         GROUP BY c.consumer_type, a.class ORDER BY a.class";
     /// Consumers of a project or of one user in it, by type.
-    COUNT = "SELECT consumer_type, COUNT(*) FROM consumers
+    COUNT = "SELECT consumer_type, COUNT(*) AS count FROM consumers
         WHERE project_id = ?1 AND (CAST(?2 AS TEXT) IS NULL OR user_id = ?2)
         GROUP BY consumer_type";
 }
@@ -110,43 +112,146 @@ pub struct Named {
 pub fn named(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<Named>, Error> {
     let read = |row: &Row| {
         Ok(Named {
-            provider: row.id(0)?,
-            name: row.string(1)?,
-            class: row.string(2)?,
-            amount: row.int(3)?,
+            provider: row.id("provider_id")?,
+            name: row.string("name")?,
+            class: row.string("class")?,
+            amount: row.int("used")?,
         })
     };
-    tx.rows(NAMED, params![id])?.iter().map(read).collect()
+    tx.rows(ALLOCATIONS_NAMED, params![id])?.iter().map(read).collect()
 }
 
 /// One consumer.
 pub fn get(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerRow>, Error> {
     let read = |row: Row| {
         Ok(ConsumerRow {
-            generation: row.int(0)?,
-            consumer_type: row.string_opt(1)?,
-            project_id: row.string(2)?,
-            user_id: row.string(3)?,
-            updated_at: row.int(4)?,
+            generation: row.int("generation")?,
+            consumer_type: row.string_opt("consumer_type")?,
+            project_id: row.string("project_id")?,
+            user_id: row.string("user_id")?,
+            updated_at: row.int("updated_at")?,
         })
     };
     tx.row(GET, params![id])?.map(read).transpose()
 }
 
 /// A consumer's allocations, by provider and class.
-pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<AllocationRow>, Error> {
+pub fn allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<AllocationRow>, Error> {
     let read = |row: &Row| {
         Ok(AllocationRow {
-            provider: row.id(0)?,
-            class: row.string(1)?,
-            used: row.int(2)?,
-            updated_at: row.int(3)?,
+            provider: row.id("provider_id")?,
+            class: row.string("class")?,
+            used: row.int("used")?,
+            updated_at: row.int("updated_at")?,
         })
     };
-    tx.rows(HELD, params![id])?.iter().map(read).collect()
+    tx.rows(ALLOCATIONS, params![id])?.iter().map(read).collect()
 }
 
-/// Inserts new allocations of a consumer.
+/// The columns of a consumer that its writer determines.
+#[derive(Debug, Clone, Copy)]
+pub struct ConsumerOwner<'a> {
+    /// `INSTANCE` or `MIGRATION`.
+    pub consumer_type: Option<&'a str>,
+    /// The project.
+    pub project_id: &'a str,
+    /// The user.
+    pub user_id: &'a str,
+}
+
+impl ConsumerOwner<'_> {
+    fn values(&self, id: ConsumerId, now: i64) -> [Value; 5] {
+        let Self { consumer_type, project_id, user_id } = *self;
+        [id.into(), consumer_type.into(), project_id.into(), user_id.into(), now.into()]
+    }
+}
+
+/// Inserts a consumer; returns false if it exists.
+pub fn insert(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    owner: ConsumerOwner<'_>,
+    now: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(INSERT, &owner.values(id, now))? > 0)
+}
+
+/// Inserts a consumer with the project and user of another; returns false if it exists.
+pub fn insert_successor(
+    tx: &mut Tx<'_>,
+    predecessor: ConsumerId,
+    id: ConsumerId,
+    consumer_type: &str,
+    now: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(INSERT_SUCCESSOR, params![predecessor, id, consumer_type, now])? > 0)
+}
+
+/// Updates a consumer and increments its generation.
+pub fn update(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    owner: ConsumerOwner<'_>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(UPDATE, &owner.values(id, now)).map(|_| ())
+}
+
+/// Increments a consumer's generation after a change of its allocations.
+pub fn bump(tx: &mut Tx<'_>, id: ConsumerId, now: i64) -> Result<(), Error> {
+    tx.execute(BUMP, params![id, now]).map(|_| ())
+}
+
+/// Deletes a consumer without allocations.
+pub fn delete(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
+    tx.execute(DELETE, params![id]).map(|_| ())
+}
+
+/// Deletes all allocations of a consumer. The providers' usage stays as it is.
+pub fn delete_allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
+    tx.execute(DELETE_ALLOCATIONS, params![id]).map(|_| ())
+}
+
+/// Moves all allocations from one consumer to another.
+pub fn move_allocations(tx: &mut Tx<'_>, from: ConsumerId, to: ConsumerId) -> Result<(), Error> {
+    tx.execute(MOVE_ALLOCATIONS, params![from, to]).map(|_| ())
+}
+
+/// Deletes one allocation. The provider's usage stays as it is.
+pub fn delete_allocation(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    provider: ProviderId,
+    class: &str,
+) -> Result<(), Error> {
+    tx.execute(DELETE_ALLOCATION, params![id, provider, class]).map(|_| ())
+}
+
+/// Inserts one allocation, or adds to it. The provider's usage stays as it is.
+pub fn add_allocation(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    provider: ProviderId,
+    class: &str,
+    amount: i64,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(ADD_ALLOCATION, params![id, provider, class, amount, now]).map(|_| ())
+}
+
+/// Inserts one allocation. The provider's usage stays as it is.
+pub fn insert_allocation(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    provider: ProviderId,
+    class: &str,
+    amount: i64,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(INSERT_ALLOCATION, params![id, provider, class, amount, now]).map(|_| ())
+}
+
+/// Inserts new allocations of a consumer, four to a statement.
 pub fn insert_allocations(
     tx: &mut Tx<'_>,
     id: ConsumerId,
@@ -159,10 +264,10 @@ pub fn insert_allocations(
         for (provider, class, amount) in four {
             values.extend(params![*provider, *class, *amount].iter().cloned());
         }
-        tx.execute(HOLD_FOUR, &values)?;
+        tx.execute(INSERT_FOUR_ALLOCATIONS, &values)?;
     }
     for (provider, class, amount) in rest {
-        tx.execute(HOLD, params![id, *provider, *class, *amount, now])?;
+        insert_allocation(tx, id, *provider, class, *amount, now)?;
     }
     Ok(())
 }
@@ -200,11 +305,11 @@ pub struct OnProviderRow {
 pub fn on_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<OnProviderRow>, Error> {
     let read = |row: &Row| {
         Ok(OnProviderRow {
-            consumer: row.id(0)?,
-            class: row.string(1)?,
-            used: row.int(2)?,
-            updated_at: row.int(3)?,
-            generation: row.int(4)?,
+            consumer: row.id("consumer_id")?,
+            class: row.string("class")?,
+            used: row.int("used")?,
+            updated_at: row.int("updated_at")?,
+            generation: row.int("generation")?,
         })
     };
     tx.rows(ON_PROVIDER, params![id])?.iter().map(read).collect()
@@ -218,7 +323,7 @@ pub fn usage(
 ) -> Result<Vec<(Option<String>, String, i64)>, Error> {
     tx.rows(USAGE, params![project, user])?
         .iter()
-        .map(|row| Ok((row.string_opt(0)?, row.string(1)?, row.int(2)?)))
+        .map(|row| Ok((row.string_opt("consumer_type")?, row.string("class")?, row.int("used")?)))
         .collect()
 }
 
@@ -230,6 +335,6 @@ pub fn count(
 ) -> Result<Vec<(Option<String>, i64)>, Error> {
     tx.rows(COUNT, params![project, user])?
         .iter()
-        .map(|row| Ok((row.string_opt(0)?, row.int(1)?)))
+        .map(|row| Ok((row.string_opt("consumer_type")?, row.int("count")?)))
         .collect()
 }

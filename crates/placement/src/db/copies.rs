@@ -1,6 +1,9 @@
 //! Statements of an import: rows copied exactly from another Placement, including generations.
 
-use kilonova_store::statements;
+use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_store::{Error, Tx, params, statements};
+
+use super::consumers::ConsumerRow;
 
 statements! {
     /// Sets the generation of a provider.
@@ -16,4 +19,32 @@ statements! {
     /// Marks the over-commitment that a copy brings: no claim caused it.
     MARK_SHRUNK = "UPDATE inventories SET shrunk = 1
         WHERE provider_id = ?1 AND used > total * allocation_ratio";
+}
+
+/// Sets the generation of a provider.
+pub fn set_generation(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    generation: i64,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(SET_GENERATION, params![provider, generation, now]).map(|_| ())
+}
+
+/// Inserts or replaces a consumer.
+pub fn set_consumer(tx: &mut Tx<'_>, id: ConsumerId, row: &ConsumerRow) -> Result<(), Error> {
+    let values = params![
+        id,
+        row.generation,
+        row.consumer_type.as_deref(),
+        &row.project_id,
+        &row.user_id,
+        row.updated_at,
+    ];
+    tx.execute(SET_CONSUMER, values).map(|_| ())
+}
+
+/// Marks the provider's inventories that a copy over-committed.
+pub fn mark_shrunk(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+    tx.execute(MARK_SHRUNK, params![provider]).map(|_| ())
 }

@@ -11,7 +11,7 @@ statements! {
     /// The drained providers of a tree.
     OF_ROOT = "SELECT d.provider_id FROM drains d
         JOIN resource_providers p ON p.id = d.provider_id WHERE p.root_id = ?1";
-    /// True if a provider is drained.
+    /// The drain of a provider.
     ONE = "SELECT provider_id FROM drains WHERE provider_id = ?1";
     /// Drains a provider.
     SET = "INSERT INTO drains (provider_id, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
@@ -31,10 +31,30 @@ statements! {
 
 /// The drained providers of a tree.
 pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<HashSet<ProviderId>, Error> {
-    tx.rows(OF_ROOT, params![root])?.iter().map(|row| row.id(0)).collect()
+    tx.rows(OF_ROOT, params![root])?.iter().map(|row| row.id("provider_id")).collect()
 }
 
 /// True if a provider, existing or not, is drained.
 pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ONE, params![provider])?.is_some())
+}
+
+/// Drains a provider, existing or not; idempotent.
+pub fn set(tx: &mut Tx<'_>, provider: ProviderId, now: i64) -> Result<(), Error> {
+    tx.execute(SET, params![provider, now]).map(|_| ())
+}
+
+/// Ends the draining of a provider; idempotent.
+pub fn clear(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+    tx.execute(CLEAR, params![provider]).map(|_| ())
+}
+
+/// Reserves the provider's reported inventories completely; returns whether any changed.
+pub fn reserve(tx: &mut Tx<'_>, provider: ProviderId, now: i64) -> Result<bool, Error> {
+    Ok(tx.execute(RESERVE, params![provider, now])? > 0)
+}
+
+/// Restores `reserved` of the provider's reported inventories; returns whether any changed.
+pub fn restore(tx: &mut Tx<'_>, provider: ProviderId, now: i64) -> Result<bool, Error> {
+    Ok(tx.execute(RESTORE, params![provider, now])? > 0)
 }

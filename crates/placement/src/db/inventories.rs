@@ -4,11 +4,18 @@ use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
+/// The columns of an [`InventoryRow`].
+macro_rules! columns {
+    () => {
+        "class, total, reserved, min_unit, max_unit, step_size, allocation_ratio, used, \
+         reported_reserved, operator_reserved, updated_at"
+    };
+}
+
 statements! {
     /// A provider's inventories.
-    OF_PROVIDER = "SELECT class, total, reserved, min_unit, max_unit, step_size, allocation_ratio,
-        used, reported_reserved, operator_reserved, updated_at
-        FROM inventories WHERE provider_id = ?1 ORDER BY class";
+    OF_PROVIDER = concat!("SELECT ", columns!(), " FROM inventories
+        WHERE provider_id = ?1 ORDER BY class");
     /// The classes of a provider with their usage.
     USED = "SELECT class, used FROM inventories WHERE provider_id = ?1";
     /// Inserts an inventory.
@@ -27,18 +34,17 @@ statements! {
         WHERE p.id = ?1 AND p.parent_id IS NOT NULL)";
     /// Claims amounts of up to four classes and returns the resulting rows, so that one query tells
     /// whether they fit and what usage to publish.
-    TAKE = "UPDATE inventories SET used = used + CASE class WHEN ?2 THEN CAST(?3 AS BIGINT)
+    CLAIM = concat!("UPDATE inventories SET used = used + CASE class WHEN ?2 THEN CAST(?3 AS BIGINT)
         WHEN ?4 THEN CAST(?5 AS BIGINT) WHEN ?6 THEN CAST(?7 AS BIGINT)
         WHEN ?8 THEN CAST(?9 AS BIGINT) ELSE 0 END WHERE provider_id = ?1
-        RETURNING class, total, reserved, min_unit, max_unit, step_size, allocation_ratio, used,
-        reported_reserved, operator_reserved, updated_at";
+        RETURNING ", columns!());
     /// Adds an amount to the usage, or subtracts it. The caller has checked the capacity.
-    SHIFT = "UPDATE inventories SET used = used + ?3 WHERE provider_id = ?1 AND class = ?2";
+    ADD_USAGE = "UPDATE inventories SET used = used + ?3 WHERE provider_id = ?1 AND class = ?2";
     /// Deletes an inventory without usage.
     DELETE_IDLE = "DELETE FROM inventories WHERE provider_id = ?1 AND class = ?2 AND used = 0";
     /// Deletes all inventories of a provider.
     DELETE_ALL = "DELETE FROM inventories WHERE provider_id = ?1";
-    /// True if a class is in use anywhere.
+    /// A provider with an inventory of a class.
     CLASS_IN_USE = "SELECT provider_id FROM inventories WHERE class = ?1 LIMIT 1";
 }
 
@@ -59,19 +65,24 @@ pub struct InventoryRow {
 
 fn read(row: &Row) -> Result<InventoryRow, Error> {
     Ok(InventoryRow {
-        class: row.string(0)?,
-        inventory: Inventory {
-            total: row.int(1)?,
-            reserved: row.int(2)?,
-            min_unit: row.int(3)?,
-            max_unit: row.int(4)?,
-            step_size: row.int(5)?,
-            allocation_ratio: row.real(6)?,
-            used: row.int(7)?,
-        },
-        reported_reserved: row.int_opt(8)?,
-        operator_reserved: row.int_opt(9)?,
-        updated_at: row.int(10)?,
+        class: row.string("class")?,
+        inventory: numbers(row)?,
+        reported_reserved: row.int_opt("reported_reserved")?,
+        operator_reserved: row.int_opt("operator_reserved")?,
+        updated_at: row.int("updated_at")?,
+    })
+}
+
+/// The numbers of an inventory.
+pub(super) fn numbers(row: &Row) -> Result<Inventory, Error> {
+    Ok(Inventory {
+        total: row.int("total")?,
+        reserved: row.int("reserved")?,
+        min_unit: row.int("min_unit")?,
+        max_unit: row.int("max_unit")?,
+        step_size: row.int("step_size")?,
+        allocation_ratio: row.real("allocation_ratio")?,
+        used: row.int("used")?,
     })
 }
 
@@ -82,7 +93,10 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<InventoryRow>,
 
 /// A provider's classes with their usage.
 pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, i64)>, Error> {
-    tx.rows(USED, params![id])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+    tx.rows(USED, params![id])?
+        .iter()
+        .map(|row| Ok((row.string("class")?, row.int("used")?)))
+        .collect()
 }
 
 /// Writes everything except the usage, as a new row or over the old one.
@@ -114,7 +128,7 @@ pub fn put(
 
 /// Adds amounts to the usage, whether they fit or not, and returns all inventories of the provider
 /// afterwards. The caller checks them, and aborts the transaction if an amount does not fit.
-pub fn take(
+pub fn claim(
     tx: &mut Tx<'_>,
     provider: ProviderId,
     amounts: &[(&str, i64)],
@@ -126,14 +140,35 @@ pub fn take(
             values.push(four.get(at).map(|(class, _)| *class).into());
             values.push(four.get(at).map(|(_, amount)| *amount).into());
         }
-        rows = tx.rows(TAKE, &values)?;
+        rows = tx.rows(CLAIM, &values)?;
     }
     rows.iter().map(read).collect()
 }
 
-/// Changes the usage without a check.
-pub fn shift(tx: &mut Tx<'_>, provider: ProviderId, class: &str, by: i64) -> Result<bool, Error> {
-    Ok(tx.execute(SHIFT, params![provider, class, by])? > 0)
+/// Adds an amount to the usage, or subtracts it, without a check. Returns false if the provider has
+/// no inventory of the class.
+pub fn add_usage(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    class: &str,
+    by: i64,
+) -> Result<bool, Error> {
+    Ok(tx.execute(ADD_USAGE, params![provider, class, by])? > 0)
+}
+
+/// Raises `reserved` of a device to the amount that its host cannot offer.
+pub fn withhold(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+    tx.execute(WITHHOLD, params![provider]).map(|_| ())
+}
+
+/// True if a provider has an inventory of the class.
+pub fn class_in_use(tx: &mut Tx<'_>, class: &str) -> Result<bool, Error> {
+    Ok(tx.row(CLASS_IN_USE, params![class])?.is_some())
+}
+
+/// Deletes all inventories of a provider, which must not be in use.
+pub fn delete_all(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+    tx.execute(DELETE_ALL, params![provider]).map(|_| ())
 }
 
 /// Deletes an inventory; returns false if it is in use or does not exist.

@@ -2,6 +2,7 @@
 //! interpret the rows.
 
 pub mod aggregates;
+pub mod audit;
 pub mod changes;
 pub mod classes;
 pub mod consumers;
@@ -26,6 +27,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         providers::STATEMENTS,
         traits::STATEMENTS,
         trees::STATEMENTS,
-        crate::AUDIT,
+        audit::AUDIT,
     ]
 }

@@ -3,19 +3,26 @@
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
+/// The columns of a [`ProviderRow`].
+macro_rules! columns {
+    () => {
+        "id, name, parent_id, root_id, generation, version, reported, updated_at"
+    };
+}
+
 statements! {
     /// All providers in order of creation.
-    ALL = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
-        FROM resource_providers ORDER BY seq";
+    ALL = concat!("SELECT ", columns!(), " FROM resource_providers
+        ORDER BY seq");
     /// One provider.
-    BY_ID = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
-        FROM resource_providers WHERE id = ?1";
+    BY_ID = concat!("SELECT ", columns!(), " FROM resource_providers
+        WHERE id = ?1");
     /// One provider by its unique name.
-    BY_NAME = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
-        FROM resource_providers WHERE name = ?1";
+    BY_NAME = concat!("SELECT ", columns!(), " FROM resource_providers
+        WHERE name = ?1");
     /// A whole tree in no particular order; callers sort.
-    OF_ROOT = "SELECT id, name, parent_id, root_id, generation, version, reported, updated_at
-        FROM resource_providers WHERE root_id = ?1 ORDER BY seq";
+    OF_ROOT = concat!("SELECT ", columns!(), " FROM resource_providers
+        WHERE root_id = ?1 ORDER BY seq");
     /// Direct children.
     CHILDREN = "SELECT id FROM resource_providers WHERE parent_id = ?1";
     /// Inserts a provider; no row if its id or name exists. The version starts at the current time,
@@ -35,12 +42,12 @@ statements! {
     /// The fingerprint of the report that the tree matches.
     REPORT = "SELECT report FROM resource_providers WHERE id = ?1";
     /// Number of providers of a tree, and of inventories, that a host reported.
-    REPORTED_BELOW = "SELECT COUNT(*), (SELECT COUNT(*) FROM inventories i
+    REPORTED_BELOW = "SELECT COUNT(*) AS providers, (SELECT COUNT(*) FROM inventories i
             JOIN resource_providers o ON o.id = i.provider_id
-            WHERE o.root_id = ?1 AND i.reported_reserved IS NOT NULL)
+            WHERE o.root_id = ?1 AND i.reported_reserved IS NOT NULL) AS inventories
         FROM resource_providers WHERE root_id = ?1 AND reported = 1";
     /// Clears the fingerprint, so that the next report is compared even if it is unchanged.
-    FORGET_REPORT = "UPDATE resource_providers SET report = NULL WHERE report IS NOT NULL
+    CLEAR_REPORT = "UPDATE resource_providers SET report = NULL WHERE report IS NOT NULL
         AND id = (SELECT p.root_id FROM resource_providers p WHERE p.id = ?1)";
     /// Sets the fingerprint of the report that the tree matches.
     SET_REPORT = "UPDATE resource_providers SET report = ?2 WHERE id = ?1";
@@ -96,14 +103,14 @@ pub struct ProviderRow {
 
 fn read(row: &Row) -> Result<ProviderRow, Error> {
     Ok(ProviderRow {
-        id: row.id(0)?,
-        name: row.string(1)?,
-        parent: row.id_opt(2)?,
-        root: row.id(3)?,
-        generation: row.int(4)?,
-        version: row.int(5)?,
-        reported: row.bool(6)?,
-        updated_at: row.int(7)?,
+        id: row.id("id")?,
+        name: row.string("name")?,
+        parent: row.id_opt("parent_id")?,
+        root: row.id("root_id")?,
+        generation: row.int("generation")?,
+        version: row.int("version")?,
+        reported: row.bool("reported")?,
+        updated_at: row.int("updated_at")?,
     })
 }
 
@@ -140,6 +147,28 @@ pub fn insert(
     Ok(tx.execute(INSERT, params![id, name, parent, root, reported, now])? > 0)
 }
 
+/// Writes name and position in the tree.
+pub fn place(
+    tx: &mut Tx<'_>,
+    id: ProviderId,
+    name: &str,
+    parent: Option<ProviderId>,
+    root: ProviderId,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(PLACE, params![id, name, parent, root, now]).map(|_| ())
+}
+
+/// Marks the provider as reported by its host.
+pub fn mark_reported(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
+    tx.execute(MARK_REPORTED, params![id]).map(|_| ())
+}
+
+/// Deletes a provider without inventories, traits, aggregates and allocations.
+pub fn delete(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
+    tx.execute(DELETE, params![id]).map(|_| ())
+}
+
 /// True if the provider has children.
 pub fn has_children(tx: &mut Tx<'_>, id: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(CHILDREN, params![id])?.is_some())
@@ -157,8 +186,14 @@ pub struct Counters {
 }
 
 fn counters(row: Option<Row>) -> Result<Option<Counters>, Error> {
-    row.map(|row| Ok(Counters { generation: row.int(0)?, version: row.int(1)?, root: row.id(2)? }))
-        .transpose()
+    let read = |row: Row| {
+        Ok(Counters {
+            generation: row.int("generation")?,
+            version: row.int("version")?,
+            root: row.id("root_id")?,
+        })
+    };
+    row.map(read).transpose()
 }
 
 /// Increments generation and version; `None` if the provider does not exist.
@@ -175,13 +210,24 @@ pub fn changed(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
 
 /// The fingerprint of the report that the tree matches, if nothing has changed the tree since.
 pub fn report(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<String>, Error> {
-    Ok(tx.row(REPORT, params![root])?.map(|row| row.string_opt(0)).transpose()?.flatten())
+    Ok(tx.row(REPORT, params![root])?.map(|row| row.string_opt("report")).transpose()?.flatten())
+}
+
+/// Sets the fingerprint of the report that the tree matches.
+pub fn set_report(tx: &mut Tx<'_>, root: ProviderId, fingerprint: &str) -> Result<(), Error> {
+    tx.execute(SET_REPORT, params![root, fingerprint]).map(|_| ())
+}
+
+/// Clears the fingerprint of a provider's tree, so that the next report is compared even if it is
+/// unchanged.
+pub fn clear_report(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
+    tx.execute(CLEAR_REPORT, params![id]).map(|_| ())
 }
 
 /// Number of providers of the tree, and of inventories, that a host reported.
 pub fn reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<(i64, i64), Error> {
     let row = tx.row(REPORTED_BELOW, params![root])?;
-    row.map_or(Ok((0, 0)), |row| Ok((row.int(0)?, row.int(1)?)))
+    row.map_or(Ok((0, 0)), |row| Ok((row.int("providers")?, row.int("inventories")?)))
 }
 
 /// Increments the version only.

@@ -35,18 +35,21 @@ statements! {
 pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, bool)>, Error> {
     tx.rows(OF_PROVIDER, params![id])?
         .iter()
-        .map(|row| Ok((row.string(0)?, row.bool(1)?)))
+        .map(|row| Ok((row.string("trait")?, row.bool("reported")?)))
         .collect()
 }
 
 /// The custom traits and their creation times.
 pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
-    tx.rows(CUSTOM, params![])?.iter().map(|row| Ok((row.string(0)?, row.int(1)?))).collect()
+    tx.rows(CUSTOM, params![])?
+        .iter()
+        .map(|row| Ok((row.string("name")?, row.int("updated_at")?)))
+        .collect()
 }
 
 /// The creation time of a custom trait; `None` if it does not exist.
-pub fn made_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
-    tx.row(GET, params![name])?.map(|row| row.int(0)).transpose()
+pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+    tx.row(GET, params![name])?.map(|row| row.int("updated_at")).transpose()
 }
 
 /// Creates a custom trait; returns false if it exists.
@@ -56,7 +59,7 @@ pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
 
 /// Traits that some provider has.
 pub fn associated(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
-    tx.rows(ASSOCIATED, params![])?.iter().map(|row| row.string(0)).collect()
+    tx.rows(ASSOCIATED, params![])?.iter().map(|row| row.string("trait")).collect()
 }
 
 /// Adds a trait to a provider. Returns [`Error::Reference`] for a custom trait that does not exist.
@@ -64,6 +67,16 @@ pub fn add(tx: &mut Tx<'_>, id: ProviderId, name: &str, reported: bool) -> Resul
     let custom = (!names::is_standard_trait(name)).then_some(name);
     tx.execute(ADD, params![id, name, custom, reported])?;
     Ok(())
+}
+
+/// Removes a trait from a provider.
+pub fn remove(tx: &mut Tx<'_>, id: ProviderId, name: &str) -> Result<(), Error> {
+    tx.execute(REMOVE, params![id, name]).map(|_| ())
+}
+
+/// Removes all traits from a provider.
+pub fn clear(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
+    tx.execute(CLEAR, params![id]).map(|_| ())
 }
 
 /// Deletes a custom trait; returns false if some provider has it. The transaction must then end.

@@ -7,20 +7,26 @@ use kilonova_engine::{Inventory, Provider, Tree};
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use super::{aggregates, providers, providers::ProviderRow};
+use super::providers::ProviderRow;
+use super::{aggregates, inventories, providers};
+
+/// The columns of an inventory. No joined table has a column of the same name.
+macro_rules! inventory {
+    () => {
+        "provider_id, class, total, reserved, min_unit, max_unit, step_size, allocation_ratio, used"
+    };
+}
 
 statements! {
     /// All inventories.
-    ALL_INVENTORIES = "SELECT provider_id, class, total, reserved, min_unit, max_unit, step_size,
-        allocation_ratio, used FROM inventories ORDER BY class";
+    ALL_INVENTORIES = concat!("SELECT ", inventory!(), " FROM inventories ORDER BY class");
     /// All traits of providers.
     ALL_TRAITS = "SELECT provider_id, trait FROM provider_traits ORDER BY trait";
     /// All aggregates of providers.
     ALL_AGGREGATES = "SELECT provider_id, aggregate FROM provider_aggregates ORDER BY aggregate";
     /// Inventories of a tree.
-    INVENTORIES = "SELECT i.provider_id, i.class, i.total, i.reserved, i.min_unit, i.max_unit,
-        i.step_size, i.allocation_ratio, i.used FROM inventories i
-        JOIN resource_providers p ON p.id = i.provider_id WHERE p.root_id = ?1 ORDER BY i.class";
+    INVENTORIES = concat!("SELECT ", inventory!(), " FROM inventories i
+        JOIN resource_providers p ON p.id = i.provider_id WHERE p.root_id = ?1 ORDER BY i.class");
     /// Traits of a tree.
     TRAITS = "SELECT t.provider_id, t.trait FROM provider_traits t
         JOIN resource_providers p ON p.id = t.provider_id WHERE p.root_id = ?1 ORDER BY t.trait";
@@ -65,7 +71,7 @@ struct ProviderDetails {
 }
 
 impl ProviderDetails {
-    fn read(inventories: &[Row], traits: &[Row], groups: &[Row]) -> Result<Self, Error> {
+    fn read(amounts: &[Row], traits: &[Row], groups: &[Row]) -> Result<Self, Error> {
         let mut details = Self::default();
         let mut names: HashMap<String, Arc<str>> = HashMap::new();
         let mut name = |text: &str| -> Arc<str> {
@@ -78,26 +84,18 @@ impl ProviderDetails {
                 }
             }
         };
-        for row in inventories {
-            let inventory = Inventory {
-                total: row.int(2)?,
-                reserved: row.int(3)?,
-                min_unit: row.int(4)?,
-                max_unit: row.int(5)?,
-                step_size: row.int(6)?,
-                allocation_ratio: row.real(7)?,
-                used: row.int(8)?,
-            };
-            let class = name(row.text(1)?);
-            details.inventories.entry(row.id(0)?).or_default().push((class, inventory));
+        for row in amounts {
+            let inventory = inventories::numbers(row)?;
+            let class = name(row.text("class")?);
+            details.inventories.entry(row.id("provider_id")?).or_default().push((class, inventory));
         }
         for row in traits {
-            let have = name(row.text(1)?);
-            details.traits.entry(row.id(0)?).or_default().push(have);
+            let have = name(row.text("trait")?);
+            details.traits.entry(row.id("provider_id")?).or_default().push(have);
         }
         for row in groups {
-            let group = aggregates::parse(row.text(1)?)?;
-            details.aggregates.entry(row.id(0)?).or_default().push(group);
+            let group = aggregates::parse(row.text("aggregate")?)?;
+            details.aggregates.entry(row.id("provider_id")?).or_default().push(group);
         }
         Ok(details)
     }

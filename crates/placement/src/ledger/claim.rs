@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::Claim;
+use crate::db::consumers::{self, ConsumerOwner};
 use crate::db::inventories::{self, InventoryRow};
-use crate::db::{changes, consumers, providers};
+use crate::db::{changes, providers};
 use crate::{Error, World};
 
 /// Claims resources for a new consumer, all or nothing.
@@ -33,35 +34,30 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
         return Err(Error::BadClaim(claim.consumer));
     }
     let now = now_micros();
-    let inserted = tx.execute(
-        consumers::INSERT,
-        params![
-            claim.consumer,
-            claim.consumer_type.as_deref(),
-            &claim.project_id,
-            &claim.user_id,
-            now
-        ],
-    )?;
-    if inserted == 0 {
+    let owner = ConsumerOwner {
+        consumer_type: claim.consumer_type.as_deref(),
+        project_id: &claim.project_id,
+        user_id: &claim.user_id,
+    };
+    if !consumers::insert(tx, claim.consumer, owner, now)? {
         return Err(Error::ConsumerExists(claim.consumer));
     }
     let mut roots = BTreeSet::new();
-    let mut held = Vec::new();
+    let mut amounts = Vec::new();
     for (provider, classes) in &wanted {
         let provider = *provider;
         let counters = providers::bump(tx, provider, now)?.ok_or(Error::NoProvider(provider))?;
-        let amounts: Vec<(&str, i64)> = classes.iter().map(|(class, n)| (*class, *n)).collect();
-        let rows = inventories::take(tx, provider, &amounts)?;
-        for (class, amount) in amounts {
+        let here: Vec<(&str, i64)> = classes.iter().map(|(class, n)| (*class, *n)).collect();
+        let rows = inventories::claim(tx, provider, &here)?;
+        for (class, amount) in here {
             fits(&rows, provider, class, amount)?;
-            held.push((provider, class, amount));
+            amounts.push((provider, class, amount));
         }
         roots.insert(counters.root);
         let used = rows.into_iter().map(|row| (row.class, row.inventory.used)).collect();
         publish(tx, world, provider, counters.version, used);
     }
-    consumers::insert_allocations(tx, claim.consumer, &held, now)?;
+    consumers::insert_allocations(tx, claim.consumer, &amounts, now)?;
     log_trees(tx, world, roots, now)
 }
 
@@ -70,16 +66,16 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
 /// # Errors
 /// Store errors only.
 pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
-    let held = consumers::held(tx, consumer)?;
+    let rows = consumers::allocations(tx, consumer)?;
     let now = now_micros();
-    tx.execute(consumers::DELETE_ALLOCATIONS, params![consumer])?;
-    tx.execute(consumers::DELETE, params![consumer])?;
+    consumers::delete_allocations(tx, consumer)?;
+    consumers::delete(tx, consumer)?;
     let mut roots = BTreeSet::new();
-    for part in held.chunk_by(|a, b| a.provider == b.provider) {
+    for part in rows.chunk_by(|a, b| a.provider == b.provider) {
         let Some(provider) = part.first().map(|row| row.provider) else { continue };
         let counters = providers::touch(tx, provider)?.ok_or(Error::NoProvider(provider))?;
         for row in part {
-            inventories::shift(tx, provider, &row.class, -row.used)?;
+            inventories::add_usage(tx, provider, &row.class, -row.used)?;
         }
         roots.insert(counters.root);
         publish_usage(tx, world, provider, counters.version)?;

@@ -4,7 +4,7 @@
 //! number ends it, and its end restores the previous number.
 
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::db::{drains, providers};
@@ -17,12 +17,11 @@ use crate::{Error, World};
 /// Store errors only.
 pub fn mark_drained(tx: &mut Tx<'_>, provider: ProviderId, drained: bool) -> Result<(), Error> {
     if drained {
-        tx.execute(drains::SET, params![provider, now_micros()])?;
+        drains::set(tx, provider, now_micros())?;
     } else {
-        tx.execute(drains::CLEAR, params![provider])?;
+        drains::clear(tx, provider)?;
     }
-    tx.execute(providers::FORGET_REPORT, params![provider])?;
-    Ok(())
+    Ok(providers::clear_report(tx, provider)?)
 }
 
 /// Starts or ends the draining of a provider. Idempotent; a provider that does not exist is not an
@@ -38,8 +37,12 @@ pub fn drain(
 ) -> Result<(), Error> {
     mark_drained(tx, provider, drained)?;
     let now = now_micros();
-    let sql = if drained { drains::RESERVE } else { drains::RESTORE };
-    if tx.execute(sql, params![provider, now])? == 0 {
+    let changed = if drained {
+        drains::reserve(tx, provider, now)?
+    } else {
+        drains::restore(tx, provider, now)?
+    };
+    if !changed {
         return Ok(());
     }
     match providers::bump(tx, provider, now)? {

@@ -4,7 +4,7 @@
 //! No amount changes, so no provider changes and nothing is published.
 
 use kilonova_ids::ConsumerId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
@@ -23,11 +23,10 @@ pub fn hand_over(
     if consumers::get(tx, from)?.is_none() {
         return Ok(false);
     }
-    let heir = params![from, to, consumer_type, now_micros()];
-    if tx.execute(consumers::INSERT_HEIR, heir)? == 0 {
+    if !consumers::insert_successor(tx, from, to, consumer_type, now_micros())? {
         return Err(Error::ConsumerExists(to));
     }
-    tx.execute(consumers::HAND_OVER, params![from, to])?;
-    tx.execute(consumers::DELETE, params![from])?;
+    consumers::move_allocations(tx, from, to)?;
+    consumers::delete(tx, from)?;
     Ok(true)
 }

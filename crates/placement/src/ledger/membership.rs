@@ -2,7 +2,7 @@
 //! that changes the host aggregate. Aggregates that clients set through the API are left alone.
 
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ pub fn join(
     provider: ProviderId,
     aggregate: Uuid,
 ) -> Result<(), Error> {
-    change(tx, world, provider, aggregate, aggregates::ADD)
+    change(tx, world, provider, aggregate, aggregates::add)
 }
 
 /// Removes a provider from an aggregate. Idempotent; a provider that does not exist is not an
@@ -33,7 +33,7 @@ pub fn leave(
     provider: ProviderId,
     aggregate: Uuid,
 ) -> Result<(), Error> {
-    change(tx, world, provider, aggregate, aggregates::REMOVE)
+    change(tx, world, provider, aggregate, aggregates::remove)
 }
 
 fn change(
@@ -41,9 +41,9 @@ fn change(
     world: &World,
     provider: ProviderId,
     aggregate: Uuid,
-    sql: &'static str,
+    write: fn(&mut Tx<'_>, ProviderId, Uuid) -> Result<(), kilonova_store::Error>,
 ) -> Result<(), Error> {
     let Some(counters) = providers::bump(tx, provider, now_micros())? else { return Ok(()) };
-    tx.execute(sql, params![provider, aggregate.to_string()])?;
+    write(tx, provider, aggregate)?;
     world.tree_changed(tx, counters.root)
 }

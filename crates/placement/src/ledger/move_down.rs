@@ -8,7 +8,7 @@
 //! room.
 
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 
 use super::ProviderSpec;
 use crate::Error;
@@ -119,15 +119,15 @@ fn hand_down(
     now: i64,
 ) -> Result<(), Error> {
     let (consumer, class) = (held.consumer, held.class.as_str());
-    tx.execute(consumers::DROP, params![consumer, root, class])?;
-    inventories::shift(tx, root, class, -held.used)?;
+    consumers::delete_allocation(tx, consumer, root, class)?;
+    inventories::add_usage(tx, root, class, -held.used)?;
     for (at, amount) in parts {
         let Some(child) = children.get_mut(*at) else { continue };
-        tx.execute(consumers::ADD, params![consumer, child.id, class, *amount, now])?;
-        inventories::shift(tx, child.id, class, *amount)?;
+        consumers::add_allocation(tx, consumer, child.id, class, *amount, now)?;
+        inventories::add_usage(tx, child.id, class, *amount)?;
         child.room -= amount;
     }
-    tx.execute(consumers::BUMP, params![consumer, now])?;
+    consumers::bump(tx, consumer, now)?;
     for id in parts.iter().filter_map(|(at, _)| children.get(*at).map(|child| child.id)) {
         providers::bump(tx, id, now)?;
     }

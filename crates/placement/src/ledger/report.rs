@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::ProviderSpec;
@@ -57,8 +57,8 @@ fn report(
     root: Option<&ProviderSpec>,
     children: &[ProviderSpec],
 ) -> Result<(), Error> {
-    let mark = fingerprint(root, children);
-    if providers::report(tx, id)?.is_some_and(|last| last == mark) {
+    let fingerprint = fingerprint(root, children);
+    if providers::report(tx, id)?.is_some_and(|last| last == fingerprint) {
         return Ok(());
     }
     let now = now_micros();
@@ -86,7 +86,7 @@ fn report(
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
     for row in known.values() {
         if row.id != id && row.reported && !reported.contains(&row.id) {
-            changed |= vanished(tx, row, now)?;
+            changed |= withdraw_provider(tx, row, now)?;
         }
     }
     if changed {
@@ -94,7 +94,7 @@ fn report(
     }
     let offered: usize = specs().map(|(spec, _)| spec.inventories.len()).sum();
     if providers::reported_below(tx, id)? == (specs().count() as i64, offered as i64) {
-        tx.execute(providers::SET_REPORT, params![id, mark])?;
+        providers::set_report(tx, id, &fingerprint)?;
     }
     Ok(())
 }
@@ -142,14 +142,11 @@ fn write_position(
         }
         Some(row) => {
             if row.name != spec.name {
-                tx.execute(
-                    providers::PLACE,
-                    params![spec.id, &spec.name, row.parent, row.root, now],
-                )?;
+                providers::place(tx, spec.id, &spec.name, row.parent, row.root, now)?;
                 placed = true;
             }
             if !row.reported {
-                tx.execute(providers::MARK_REPORTED, params![spec.id])?;
+                providers::mark_reported(tx, spec.id)?;
                 placed = true;
             }
         }
@@ -245,7 +242,7 @@ fn write_inventories(
     Ok(changed)
 }
 
-/// Removes an inventory that is no longer offered, or reserves all of it while it is in use.
+/// Removes an inventory that the host stopped offering, or reserves all of it while it is in use.
 fn withdraw(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -283,13 +280,15 @@ fn write_traits(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, 
         }
     }
     for (name, _) in old.into_iter().filter(|(_, reported)| *reported) {
-        tx.execute(traits::REMOVE, params![spec.id, name])?;
+        traits::remove(tx, spec.id, &name)?;
         changed = true;
     }
     Ok(changed)
 }
 
-fn vanished(tx: &mut Tx<'_>, row: &ProviderRow, now: i64) -> Result<bool, Error> {
+/// Deletes a provider that its host no longer reports, or reserves all of it while it has
+/// allocations or children. Returns whether anything changed.
+fn withdraw_provider(tx: &mut Tx<'_>, row: &ProviderRow, now: i64) -> Result<bool, Error> {
     if !consumers::any_on(tx, row.id)? && !providers::has_children(tx, row.id)? {
         delete(tx, row.id)?;
         return Ok(true);
@@ -306,10 +305,10 @@ fn vanished(tx: &mut Tx<'_>, row: &ProviderRow, now: i64) -> Result<bool, Error>
 
 /// Deletes a provider without allocations, with its inventories, traits and aggregates.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
-    for sql in [inventories::DELETE_ALL, traits::CLEAR, aggregates::CLEAR, providers::DELETE] {
-        tx.execute(sql, params![id])?;
-    }
-    Ok(())
+    inventories::delete_all(tx, id)?;
+    traits::clear(tx, id)?;
+    aggregates::clear(tx, id)?;
+    Ok(providers::delete(tx, id)?)
 }
 
 fn same(a: &Inventory, b: &Inventory) -> bool {

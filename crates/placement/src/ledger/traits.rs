@@ -1,7 +1,7 @@
 //! Changes of traits between two reports of a host.
 
 use kilonova_ids::ProviderId;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::db::{providers, traits};
@@ -33,7 +33,7 @@ pub fn set_only_trait(
     }
     let Some(counters) = providers::bump(tx, provider, now)? else { return Ok(()) };
     for name in stale {
-        tx.execute(traits::REMOVE, params![provider, name])?;
+        traits::remove(tx, provider, name)?;
     }
     if let Some(name) = new {
         if !names::is_standard_trait(name) {

@@ -35,8 +35,10 @@ pub enum Followed {
     Everything,
 }
 
-enum Look {
+enum PollResult {
+    /// Entries were deleted before this poll, or too many trees changed: load everything.
     Behind,
+    /// The entries up to a horizon, and the trees to apply, each with its last entry.
     Seen { to: i64, entries: Vec<LogEntry>, trees: Vec<(ProviderId, i64, Option<Tree>)> },
 }
 
@@ -76,31 +78,31 @@ impl World {
             (writer.horizon, writer.start)
         };
         let world = self.clone();
-        let look = store
+        let result = store
             .read(move |tx| -> Result<_, Error> {
                 let start = db::changes::start(tx)?;
                 if start >= from && start != known_start {
-                    return Ok(Look::Behind);
+                    return Ok(PollResult::Behind);
                 }
                 let to = db::changes::horizon(tx)?;
                 let entries = db::changes::since(tx, from)?;
                 let changed = world.unseen(&entries);
                 if changed.len() > MAX_TREES {
-                    return Ok(Look::Behind);
+                    return Ok(PollResult::Behind);
                 }
                 let mut trees = Vec::with_capacity(changed.len());
                 for (root, entry) in changed {
                     trees.push((root, entry, db::trees::one(tx, root)?));
                 }
-                Ok(Look::Seen { to, entries, trees })
+                Ok(PollResult::Seen { to, entries, trees })
             })
             .await?;
-        match look {
-            Look::Behind => {
+        match result {
+            PollResult::Behind => {
                 self.load(store).await?;
                 Ok(Followed::Everything)
             }
-            Look::Seen { to, entries, trees } => {
+            PollResult::Seen { to, entries, trees } => {
                 Ok(Followed::Trees(self.apply_entries(to, entries, trees)))
             }
         }
@@ -112,7 +114,9 @@ impl World {
     /// # Errors
     /// Store errors only.
     pub async fn forget(store: &Store, before: i64) -> Result<bool, Error> {
-        store.write(move |tx| -> Result<bool, Error> { Ok(db::changes::forget(tx, before)?) }).await
+        store
+            .write(move |tx| -> Result<bool, Error> { Ok(db::changes::delete_old(tx, before)?) })
+            .await
     }
 
     /// The trees of entries not seen yet, each with its last entry.
@@ -158,7 +162,7 @@ impl World {
             writer.seen.clear();
         }
         for entry in entries {
-            if entry.transaction < to {
+            if entry.position < to {
                 writer.seen.remove(&entry.number);
             } else {
                 writer.seen.insert(entry.number);

@@ -21,7 +21,7 @@ impl Api {
         let world = World::new();
         // With the older defaults an administrator may do everything, including a reshape.
         let defaults = kilonova_policy::Defaults { new_only: false, scope: true };
-        let policy = kilonova_placement::policy(&[], defaults).expect("fine");
+        let policy = kilonova_placement::policy(&[], defaults).expect("the rules are valid");
         let policy = Arc::new(policy);
         let state = Placement { store: store.clone(), world: world.clone(), policy, manager: None };
         let router = kilonova_wire::mount(

@@ -3,9 +3,9 @@
 use super::*;
 
 fn file(text: &str) -> Result<(tempfile::TempDir, File), String> {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
     let path = folder.path().join("kilonova.conf");
-    std::fs::write(&path, text).expect("written");
+    std::fs::write(&path, text).expect("the file is written");
     File::read(&path, &[]).map(|file| (folder, file)).map_err(|failure| failure.to_string())
 }
 
@@ -22,21 +22,24 @@ fn groups_of_a_nova_conf_are_accepted() {
          [mdev_nvidia-36]\ndevice_addresses = 0000:86:00.0\nmdev_class = CUSTOM_SMALL\nmax_instances = 4\n\
          [mdev_mtty-1]\ndevice_addresses = mtty_mtty\n",
     )
-    .expect("fine");
+    .expect("the configuration is valid");
     assert_eq!(options.enabled, ["nvidia-35", "nvidia-36", "mtty-1"]);
     let small = &options.groups["nvidia-36"];
     assert_eq!(options.groups["nvidia-35"].device_addresses, ["0000:84:00.0", "0000:85:00.0"]);
     assert_eq!((small.mdev_class.as_deref(), small.max_instances), (Some("CUSTOM_SMALL"), Some(4)));
     assert_eq!(options.groups["mtty-1"].device_addresses, ["mtty_mtty"]);
-    assert_eq!(read("[devices]\nenabled_mdev_types =\n").expect("off"), MdevOptions::default());
-    assert_eq!(read("").expect("off"), MdevOptions::default());
+    assert_eq!(
+        read("[devices]\nenabled_mdev_types =\n").expect("the option is off"),
+        MdevOptions::default()
+    );
+    assert_eq!(read("").expect("the option is off"), MdevOptions::default());
 }
 
 #[test]
 fn old_names_are_accepted() {
     let options =
         read("[devices]\nenabled_vgpu_types = nvidia-35\n[vgpu_nvidia-35]\nmax_instances = 2\n")
-            .expect("fine");
+            .expect("the configuration is valid");
     assert_eq!(options.enabled, ["nvidia-35"]);
     assert_eq!(options.groups["nvidia-35"].max_instances, Some(2));
 }
@@ -115,11 +118,11 @@ fn each_class_may_have_a_command() {
         "[devices]\ncleanup_command = CUSTOM_NVME:/bin/wipe --all\ncleanup_command = FPGA:/bin/blank\n\
          cleanup_timeout = 60\n",
     )
-    .expect("fine");
+    .expect("the configuration is valid");
     assert_eq!(both.command("CUSTOM_NVME").map(<[String]>::len), Some(2));
     assert_eq!(both.command("FPGA"), Some(&["/bin/blank".to_owned()][..]));
     assert_eq!(both.timeout().as_secs(), 60);
-    assert_eq!(read("").expect("nothing"), Cleanup::default());
+    assert_eq!(read("").expect("the result is valid"), Cleanup::default());
     for (text, part) in [
         (
             "[devices]\ncleanup_command = FPGA:/bin/a\ncleanup_command = wipe\n",

@@ -110,9 +110,9 @@ mod tests {
     use super::*;
 
     fn sources(text: &str) -> Result<Discovery, String> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("k.conf");
-        std::fs::write(&path, text).expect("written");
+        std::fs::write(&path, text).expect("the file is written");
         let shown = format!("{}:", path.display());
         let read = File::read(&path, &[]).and_then(|file| read(&file));
         read.map_err(|failure| failure.to_string().replace(&shown, "k.conf:"))
@@ -123,29 +123,33 @@ mod tests {
         let text = "[pci]\ndevice_spec = {\"vendor_id\": \"8086\",\n    \"product_id\": \"154c\"}\n\
                     device_spec = [{\"vendor_id\": \"10de\"}, {\"vendor_id\": \"10ee\"}]\n\
                     [agent]\nenabled_drivers = intel_qat_driver, fake_driver\n";
-        let found = sources(text).expect("fine");
+        let found = sources(text).expect("the configuration is valid");
         let specs: Vec<String> = found.specs.iter().map(ToString::to_string).collect();
         assert_eq!(specs.len(), 3, "{specs:?}");
         assert!(specs[0].contains("154c"), "{specs:?}");
         assert_eq!(found.drivers, [Driver::IntelQat, Driver::Fake]);
-        assert_eq!(sources("").expect("nothing"), Discovery::default());
+        assert_eq!(sources("").expect("the result is valid"), Discovery::default());
     }
 
     #[test]
     fn an_alias_is_unique() {
         let read = |text: &str| {
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = tempfile::tempdir().expect("a temporary directory is created");
             let path = folder.path().join("k.conf");
-            std::fs::write(&path, text).expect("written");
+            std::fs::write(&path, text).expect("the file is written");
             let shown = format!("{}:", path.display());
             let read = File::read(&path, &[]).and_then(|file| aliases(&file));
             read.map_err(|failure| failure.to_string().replace(&shown, "k.conf:"))
         };
         let text = "[pci]\nalias = {\"name\": \"a\",\n  \"resource_class\": \"A\"}\n\
                     alias = [{\"name\": \"b\", \"resource_class\": \"B\"}]\n";
-        let names: Vec<_> = read(text).expect("fine").into_iter().map(|one| one.name).collect();
+        let names: Vec<_> = read(text)
+            .expect("the configuration is valid")
+            .into_iter()
+            .map(|one| one.name)
+            .collect();
         assert_eq!(names, ["a", "b"]);
-        assert_eq!(read("[pci]\ndevice_spec = {}\n").expect("none"), []);
+        assert_eq!(read("[pci]\ndevice_spec = {}\n").expect("the value is absent"), []);
         for (text, part) in [
             (
                 "[pci]\nalias = {\"name\": \"a\", \"resource_class\": \"A\"}\n\

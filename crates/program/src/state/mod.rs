@@ -149,22 +149,23 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        std::fs::metadata(path).expect("is there").permissions().mode() & 0o7777
+        std::fs::metadata(path).expect("the file exists").permissions().mode() & 0o7777
     }
 
     fn set(path: &Path, mode: u32) {
-        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("is set");
+        std::fs::set_permissions(path, Permissions::from_mode(mode))
+            .expect("the file attributes are set");
     }
 
     #[test]
     fn a_directory_open_to_others_is_refused_unless_empty() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("state");
         assert!(StateDir::check_private(&path).is_ok(), "it will be made");
-        std::fs::create_dir(&path).expect("made");
+        std::fs::create_dir(&path).expect("the directory is created");
         set(&path, 0o755);
         assert!(StateDir::check_private(&path).is_ok(), "it is empty");
-        std::fs::write(path.join("clouds.yaml"), "x").expect("written");
+        std::fs::write(path.join("clouds.yaml"), "x").expect("the file is written");
         for (wide, fine) in [(0o755, false), (0o750, false), (0o711, false), (0o700, true)] {
             set(&path, wide);
             let checked = StateDir::check_private(&path);
@@ -178,16 +179,16 @@ mod tests {
 
     #[test]
     fn its_files_are_restricted_to_the_owner() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("state");
-        std::fs::create_dir(&path).expect("made");
+        std::fs::create_dir(&path).expect("the directory is created");
         let old = path.join("kilonova.db");
-        std::fs::write(&old, "x").expect("written");
+        std::fs::write(&old, "x").expect("the file is written");
         set(&path, 0o755);
         set(&old, 0o644);
-        let directory = StateDir::take(&path).expect("is free");
+        let directory = StateDir::take(&path).expect("the lock is free");
         directory.make_private().expect("ours");
-        std::fs::write(path.join("new"), "x").expect("written");
+        std::fs::write(path.join("new"), "x").expect("the file is written");
         assert_eq!([&path, &old, &path.join("new")].map(|one| mode(one)), [0o700, 0o600, 0o600]);
     }
 }

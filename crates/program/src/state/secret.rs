@@ -36,15 +36,16 @@ mod tests {
 
     #[test]
     fn a_secret_is_generated_once_and_kept() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let directory = StateDir::take(folder.path()).expect("is free");
-        let made = directory.secret("a.token").expect("is made");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let directory = StateDir::take(folder.path()).expect("the lock is free");
+        let made = directory.secret("a.token").expect("the secret is created");
         assert_eq!(made.len(), 32);
-        assert_eq!(directory.secret("a.token").expect("is read"), made);
-        assert_ne!(directory.secret("b.token").expect("is made"), made);
+        assert_eq!(directory.secret("a.token").expect("the file is read"), made);
+        assert_ne!(directory.secret("b.token").expect("the secret is created"), made);
         use std::os::unix::fs::PermissionsExt;
-        let mode =
-            std::fs::metadata(folder.path().join("a.token")).expect("is there").permissions();
+        let mode = std::fs::metadata(folder.path().join("a.token"))
+            .expect("the file exists")
+            .permissions();
         assert_eq!(mode.mode() & 0o777, 0o600);
     }
 

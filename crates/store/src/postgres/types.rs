@@ -1,8 +1,11 @@
 //! Values in PostgreSQL's wire format.
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
+use crate::value::Names;
 use crate::{Error, Row, Value};
 
 type AnyError = Box<dyn std::error::Error + Sync + Send>;
@@ -50,9 +53,13 @@ impl<'a> FromSql<'a> for Column {
     }
 }
 
-pub(super) fn row(row: &tokio_postgres::Row) -> Result<Row, Error> {
-    (0..row.len())
+pub(super) fn names(statement: &tokio_postgres::Statement) -> Names {
+    statement.columns().iter().map(|column| Box::from(column.name())).collect()
+}
+
+pub(super) fn row(names: &Names, row: &tokio_postgres::Row) -> Result<Row, Error> {
+    let values = (0..row.len())
         .map(|index| row.try_get::<_, Column>(index).map(|c| c.0).map_err(Error::from))
-        .collect::<Result<_, _>>()
-        .map(Row)
+        .collect::<Result<_, _>>()?;
+    Ok(Row { names: Arc::clone(names), values })
 }

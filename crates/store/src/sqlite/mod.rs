@@ -17,6 +17,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, StatementStatus, ToSql};
 use tokio::sync::oneshot;
 
+use crate::value::Names;
 use crate::work::{Outcome, Work};
 use crate::{Error, Row, Tx, Value};
 
@@ -113,7 +114,8 @@ pub(crate) fn rows(
 }
 
 fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<Vec<Row>, Error> {
-    let width = statement.column_count();
+    let names: Names = statement.column_names().map(Box::from).collect();
+    let width = names.len();
     let mut cursor = statement.query(rusqlite::params_from_iter(params))?;
     let mut rows = Vec::new();
     while let Some(row) = cursor.next()? {
@@ -127,7 +129,7 @@ fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<
                 ValueRef::Blob(_) => return Err(Error::Shape(format!("column {index} is a blob"))),
             });
         }
-        rows.push(Row(columns));
+        rows.push(Row { names: Arc::clone(&names), values: columns });
     }
     Ok(rows)
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use kilonova_compute::db::hosts::{NewHost, register};
-use kilonova_compute::{Compute, Link, Options};
+use kilonova_compute_app::{Compute, Options};
+use kilonova_compute_db::hosts::{NewHost, register};
+use kilonova_compute_nodes::Link;
 use kilonova_ids::{HostId, ImageId, ProviderId};
 use kilonova_image::{ImageRecord, Images, Status, Visibility};
 use kilonova_node::Node;
@@ -52,8 +53,8 @@ pub async fn clouds_of(hosts: &[&str]) -> Vec<Cloud> {
         kilonova_placement::MIGRATIONS,
         kilonova_accelerator::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
-        kilonova_compute::MIGRATIONS[0],
-        kilonova_compute::MIGRATIONS[1],
+        kilonova_compute_db::MIGRATIONS[0],
+        kilonova_compute_db::MIGRATIONS[1],
     ];
     let mut clouds = Vec::new();
     for (name, store, guard) in kilonova_testkit::stores(&migrations).await {

@@ -2,10 +2,10 @@
 //! which it changes. Prints the coverage; an operation without a row fails.
 
 mod api;
-mod bad;
 mod cloud;
-mod outside;
+mod invalid_bodies;
 mod recording;
 mod replay;
 mod rows;
 mod table;
+mod unsupported;

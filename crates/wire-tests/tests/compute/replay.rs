@@ -46,7 +46,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn what_the_client_sent_to_nova_is_answered_as_nova_did() {
+async fn recorded_requests_get_novas_answers() {
     let Some(all) = recording() else { return };
     let document = Document::compute().expect("the document is valid");
     for cloud in clouds_of(&HOSTS).await {

@@ -7,8 +7,8 @@ use kilonova_wire_tests::{Coverage, Operation};
 
 use crate::compute::api::{ACTION, ADMIN, Api, Notes, exchange};
 use crate::compute::cloud::{Cloud, clouds};
-use crate::compute::outside::{ACTIONS, OUTSIDE, Outside};
 use crate::compute::rows;
+use crate::compute::unsupported::{ACTIONS, UNSUPPORTED, Unsupported};
 
 #[tokio::test]
 async fn every_operation_at_every_version_where_it_changes() {
@@ -40,9 +40,9 @@ fn versions(notes: &Notes, prefixes: &[&str]) -> BTreeSet<u32> {
     all.flat_map(|operation| operation.boundaries.iter().copied()).collect()
 }
 
-fn row_of(operation: &Operation) -> Option<&'static Outside> {
+fn row_of(operation: &Operation) -> Option<&'static Unsupported> {
     let path = operation.path.strip_prefix("/v2.1").unwrap_or(&operation.path);
-    OUTSIDE.iter().find(|row| {
+    UNSUPPORTED.iter().find(|row| {
         row.methods.contains(&operation.method.as_str())
             && (row.path == path
                 || row.path.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix)))

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use kilonova_compute::app::bitstreams::ImageBitstreams;
-use kilonova_compute::{Compute, Link};
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::bitstreams::ImageBitstreams;
+use kilonova_compute_nodes::Link;
 use kilonova_identity::Identity;
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Images, Status, Visibility};
@@ -64,8 +65,8 @@ pub async fn clouds() -> Vec<Cloud> {
         kilonova_placement::MIGRATIONS,
         kilonova_accelerator::MIGRATIONS,
         kilonova_flow::MIGRATIONS,
-        kilonova_compute::MIGRATIONS[0],
-        kilonova_compute::MIGRATIONS[1],
+        kilonova_compute_db::MIGRATIONS[0],
+        kilonova_compute_db::MIGRATIONS[1],
     ];
     let mut clouds = Vec::new();
     for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
@@ -92,7 +93,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let compute =
         Compute::open(store.clone(), world.clone()).await.expect("the compute service opens");
     let compute = compute.with_images(images.clone());
-    kilonova_compute::reconcile::start(&compute);
+    kilonova_compute_app::reconcile::start(&compute);
     let cheap = argon2::Params::new(8, 1, 1, None).expect("the parameters are valid");
     let options = kilonova_identity::IdentityOptions { hash_cost: cheap, ..Default::default() };
     let keys = folder.path().join("keys");
@@ -105,7 +106,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let policy =
         kilonova_placement::policy(&[], Default::default()).expect("the default policy is valid");
     let networks = kilonova_network::Networks::new(store.clone());
-    let manager = Some(Arc::new(kilonova_compute::app::managed_consumers::Servers) as _);
+    let manager = Some(Arc::new(kilonova_compute_app::managed_consumers::Servers) as _);
     let placement = Placement { store, world, policy: Arc::new(policy), manager };
     let auth = || Arc::new(NoAuth);
     let mount = |routes, service| kilonova_wire::mount(routes, service, "", auth());

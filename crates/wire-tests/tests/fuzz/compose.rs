@@ -6,11 +6,11 @@ use kilonova_wire_tests::{Document, Operation, Side};
 use serde_json::{Map, Value, json};
 
 use crate::fuzz::headers::headers;
-use crate::fuzz::pool::Pool;
+use crate::fuzz::identifiers::Identifiers;
 use crate::fuzz::random::Rng;
 use crate::fuzz::seeds::{SEEDS, Seed};
 use crate::fuzz::uri::uri;
-use crate::fuzz::{grow, spoil, values};
+use crate::fuzz::{generate, mutate, values};
 
 /// Operations that upstream removed or that are not supported, called now and then.
 const SELDOM: &[&str] = &[
@@ -86,7 +86,7 @@ impl std::fmt::Display for Sent {
     }
 }
 
-pub fn request(rng: &mut Rng, document: &Document, pool: &Pool) -> Sent {
+pub fn request(rng: &mut Rng, document: &Document, pool: &Identifiers) -> Sent {
     rng.calm = rng.one_in(2);
     let mut sent = match rng.below(10) {
         0..=5 => compute(rng, document, pool),
@@ -101,7 +101,7 @@ pub fn request(rng: &mut Rng, document: &Document, pool: &Pool) -> Sent {
         }
     };
     if matches!(sent.method.as_str(), "POST" | "PUT" | "PATCH") && rng.odd(8) {
-        spoil::bytes(rng, &mut sent.body);
+        mutate::bytes(rng, &mut sent.body);
     }
     if rng.odd(40) {
         sent.method = (*rng
@@ -111,7 +111,7 @@ pub fn request(rng: &mut Rng, document: &Document, pool: &Pool) -> Sent {
     sent
 }
 
-fn compute(rng: &mut Rng, document: &Document, pool: &Pool) -> Sent {
+fn compute(rng: &mut Rng, document: &Document, pool: &Identifiers) -> Sent {
     let all = &document.operations;
     let mut operation = rng.pick(all);
     for _ in 0..5 {
@@ -154,12 +154,12 @@ fn spoilt(rng: &mut Rng, most: usize) -> usize {
     if rng.calm { usize::from(rng.one_in(3)) } else { rng.below(most) }
 }
 
-fn grown(rng: &mut Rng, operation: &Operation, pool: &Pool, minor: u32) -> Value {
+fn grown(rng: &mut Rng, operation: &Operation, pool: &Identifiers, minor: u32) -> Value {
     let actions: Vec<String> = operation.actions().into_iter().collect();
     let action = (!actions.is_empty()).then(|| rng.pick(&actions).clone());
     let schema = operation.schema(Side::Request, minor, action.as_deref());
     let mut body = match (schema, &action) {
-        (Some(schema), _) => grow::value(rng, pool, schema, "", 0),
+        (Some(schema), _) => generate::value(rng, pool, schema, "", 0),
         (None, Some(action)) => json!({action: values::any(rng)}),
         (None, None) => values::any(rng),
     };
@@ -170,13 +170,13 @@ fn grown(rng: &mut Rng, operation: &Operation, pool: &Pool, minor: u32) -> Value
         plain(rng, pool, server, minor);
     }
     for _ in 0..spoilt(rng, 3) {
-        spoil::value(rng, &mut body);
+        mutate::value(rng, &mut body);
     }
     body
 }
 
 /// Removes settings that prevent the creation of servers here, so that some are created.
-fn plain(rng: &mut Rng, pool: &Pool, server: &mut Map<String, Value>, minor: u32) {
+fn plain(rng: &mut Rng, pool: &Identifiers, server: &mut Map<String, Value>, minor: u32) {
     for key in ["block_device_mapping", "block_device_mapping_v2", "networks", "security_groups"] {
         server.remove(key);
     }
@@ -194,14 +194,14 @@ fn plain(rng: &mut Rng, pool: &Pool, server: &mut Map<String, Value>, minor: u32
     }
 }
 
-fn seeded(rng: &mut Rng, seed: &'static Seed, pool: &Pool) -> Sent {
+fn seeded(rng: &mut Rng, seed: &'static Seed, pool: &Identifiers) -> Sent {
     let (service, method, route, body) = *seed;
     let (path, query) = uri(rng, pool, route, method, &[]);
     let body = match serde_json::from_str::<Value>(body) {
         Ok(mut body) => {
             fill(rng, pool, &mut body);
             for _ in 0..spoilt(rng, 4) {
-                spoil::value(rng, &mut body);
+                mutate::value(rng, &mut body);
             }
             body.to_string().into_bytes()
         }
@@ -225,7 +225,7 @@ fn seeded(rng: &mut Rng, seed: &'static Seed, pool: &Pool) -> Sent {
     sent
 }
 
-fn fill(rng: &mut Rng, pool: &Pool, value: &mut Value) {
+fn fill(rng: &mut Rng, pool: &Identifiers, value: &mut Value) {
     match value {
         Value::String(text) => {
             if let Some(word) = text.strip_prefix('$') {
@@ -248,7 +248,7 @@ fn fill(rng: &mut Rng, pool: &Pool, value: &mut Value) {
     }
 }
 
-fn named(rng: &mut Rng, pool: &Pool, word: &str) -> String {
+fn named(rng: &mut Rng, pool: &Identifiers, word: &str) -> String {
     if word == "uuid" {
         return format!("c0ffee00-0000-4000-8000-{:012x}", rng.below(64));
     }

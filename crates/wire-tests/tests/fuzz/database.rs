@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
 use crate::fuzz::cloud::{Cloud, clouds};
-use crate::fuzz::judge::is_fault;
+use crate::fuzz::verdict::is_fault;
 
 /// Service, what lists, what makes, its body, and the table that it writes.
 fn requests() -> [(&'static str, &'static str, &'static str, Value, &'static str); 6] {
@@ -107,7 +107,7 @@ async fn errors_of_the_servers_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_database_that_takes_no_connections_is_tried_again_later() {
+async fn an_unavailable_database_is_retried_later() {
     let Some(cloud) = cloud().await else { return };
     let store = &cloud.compute.store;
     for node in &cloud.nodes {

@@ -4,18 +4,18 @@
 //! `KILONOVA_FUZZ_BODIES` is the number of bodies for each store, and `KILONOVA_FUZZ_SEED` selects
 //! them. Both are printed, and so is each request with a wrong response, minimized.
 
+mod cleanup;
 pub mod cloud;
 mod compose;
 mod database;
-mod grow;
+mod generate;
 mod headers;
-mod judge;
-mod pool;
+mod identifiers;
+mod mutate;
 mod random;
 mod run;
 mod seeds;
 mod shrink;
-mod spoil;
-mod tidy;
 mod uri;
 mod values;
+mod verdict;

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use kilonova_wire_tests::Document;
 
+use crate::fuzz::cleanup::Operator;
 use crate::fuzz::cloud::{Cloud, clouds};
 use crate::fuzz::compose::{Sent, request};
-use crate::fuzz::judge::send;
-use crate::fuzz::pool::Pool;
+use crate::fuzz::identifiers::Identifiers;
 use crate::fuzz::random::Rng;
 use crate::fuzz::shrink::shrunk;
-use crate::fuzz::tidy::Operator;
+use crate::fuzz::verdict::send;
 
 /// Default number of bodies for each store.
 const BODIES: usize = 20_000;
@@ -160,7 +160,7 @@ impl Run {
 
     /// Checks that the rules of the ledger hold and that no part of the program has ended.
     async fn sound(&mut self, when: &str) {
-        let findings = kilonova_compute::audit::run(&self.cloud.compute.store).await;
+        let findings = kilonova_compute_db::audit::run(&self.cloud.compute.store).await;
         for finding in findings.expect("the audit runs").iter().filter(|f| !f.rows.is_empty()) {
             let text = format!("{} {when}: {finding:?}", self.cloud.store);
             if !self.faults.contains_key(finding.rule) {
@@ -226,7 +226,7 @@ impl Run {
 async fn lane(
     cloud: Arc<Cloud>,
     document: Arc<Document>,
-    pool: Arc<Pool>,
+    pool: Arc<Identifiers>,
     seed: u64,
     first: u64,
 ) -> Seen {

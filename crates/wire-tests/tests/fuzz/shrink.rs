@@ -5,8 +5,8 @@ use kilonova_wire_tests::Document;
 use serde_json::{Value, json};
 
 use crate::fuzz::compose::Sent;
-use crate::fuzz::judge::send;
-use crate::fuzz::spoil::{nodes, nth};
+use crate::fuzz::mutate::{nodes, nth};
+use crate::fuzz::verdict::send;
 
 /// Maximum number of requests spent on one fault.
 const TRIES: usize = 400;

@@ -1,13 +1,13 @@
 //! Paths with existing or odd identifiers, and query strings with known keys.
 
-use crate::fuzz::pool::Pool;
+use crate::fuzz::identifiers::Identifiers;
 use crate::fuzz::random::Rng;
 use crate::fuzz::seeds::KEYS;
 use crate::fuzz::values;
 
 pub fn uri(
     rng: &mut Rng,
-    pool: &Pool,
+    pool: &Identifiers,
     route: &str,
     method: &str,
     known: &[String],

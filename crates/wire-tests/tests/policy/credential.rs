@@ -10,8 +10,8 @@ use kilonova_access::Guard;
 use serde_json::{Value, json};
 
 use crate::fuzz::cloud::{Cloud, clouds};
-use crate::policy::ask::{Answer, send};
-use crate::policy::things::NOTHING;
+use crate::policy::objects::NOTHING;
+use crate::policy::request::{Answer, send};
 use crate::policy::{action, services};
 
 /// The services with identity's own tokens.
@@ -183,7 +183,7 @@ impl<'a> Signed<'a> {
 }
 
 #[tokio::test]
-async fn a_credential_with_one_role_does_what_the_role_may() {
+async fn a_credential_with_one_role_has_the_permissions_of_the_role() {
     for cloud in clouds().await {
         let signed = Signed::new(&cloud);
         let (user, token) = signed.user("dora", &["member", "service", "chef"]).await;

@@ -6,24 +6,24 @@
 //! 6 (Nova 34, Cyborg 17, Glance 33, Neutron 29, Keystone 30). An operation without a rule fails
 //! here, and so does a rule that upstream does not have.
 
-mod ask;
 mod credential;
-mod excused;
-mod things;
+mod differences;
+mod objects;
+mod request;
 mod upstream;
 
 use axum::Router;
 use axum::http::Method;
+use differences::excuse;
 use kilonova_access::{Guard, Operation};
 use kilonova_policy::Rule;
 use kilonova_wire::noauth::NoAuth;
+use objects::{NOTHING, Objects};
+use request::{Answer, ask};
 use serde_json::{Value, json};
+use upstream::Upstream;
 
 use crate::fuzz::cloud::{Cloud, clouds};
-use ask::{Answer, ask};
-use excused::excuse;
-use things::{NOTHING, Things};
-use upstream::Upstream;
 
 /// A caller: its name in the data, its role, and whether it belongs to the objects' project. `chef`
 /// is an unknown role.
@@ -54,7 +54,7 @@ pub fn services() -> Vec<Service> {
     };
     let compute = include_str!("upstream/compute.txt");
     vec![
-        service("compute", kilonova_compute::operations(), kilonova_compute::RULES, compute),
+        service("compute", kilonova_compute::operations(), kilonova_compute_app::RULES, compute),
         // Nova has no rule for its proxy of the image service, which decides by its own.
         service(
             "images of compute",
@@ -62,7 +62,7 @@ pub fn services() -> Vec<Service> {
             kilonova_image::RULES,
             include_str!("upstream/image.txt"),
         ),
-        service("enrollment", kilonova_enroll::operations(), kilonova_compute::RULES, compute),
+        service("enrollment", kilonova_enroll::operations(), kilonova_compute_app::RULES, compute),
         service(
             "accelerator",
             kilonova_accelerator::operations(),
@@ -154,7 +154,7 @@ fn every_operation_has_rules_that_upstream_has_or_that_are_ours() {
         }
         for Operation { method, path, guard } in &service.operations {
             let free = match guard {
-                Guard::Open => excused::open(path),
+                Guard::Open => differences::open(path),
                 // Nothing is left to decide, as the responses show below.
                 Guard::Anyone | Guard::Own(_) => true,
                 Guard::Object(rules) => !rules.is_empty(),
@@ -169,12 +169,12 @@ fn every_operation_has_rules_that_upstream_has_or_that_are_ours() {
 }
 
 #[tokio::test]
-async fn each_caller_may_do_what_upstream_lets_it_do() {
+async fn each_caller_has_upstreams_permissions() {
     for cloud in clouds().await {
         let (mut wrong, mut asked, mut excused) = (Vec::new(), 0, Vec::new());
         for service in services() {
             let router = router(&cloud, service.name);
-            let mut things = Things::new(&cloud, service.name).await;
+            let mut things = Objects::new(&cloud, service.name).await;
             for operation in &service.operations {
                 let place = format!("{} {} {}", service.name, operation.method, operation.path);
                 for trial in trials(&service, operation) {
@@ -190,14 +190,14 @@ async fn each_caller_may_do_what_upstream_lets_it_do() {
                         && operation.method != Method::GET
                         && operation.path.contains('{');
                     if changed {
-                        things = Things::new(&cloud, service.name).await;
+                        things = Objects::new(&cloud, service.name).await;
                     }
                 }
             }
         }
         let count = wrong.len();
         assert_eq!(count, 0, "{}: of {asked}:\n{}", cloud.store, wrong.join("\n"));
-        let unused = excused::all().find(|one| !excused.contains(one));
+        let unused = differences::all().find(|one| !excused.contains(one));
         assert_eq!(unused, None, "every exception is needed");
         assert!(asked > 4000, "{asked} requests were sent");
         let operations: usize = services().iter().map(|one| one.operations.len()).sum();
@@ -269,7 +269,7 @@ impl Trial {
         &self,
         router: &Router,
         operation: &Operation,
-        things: &Things,
+        things: &Objects,
         service: &str,
     ) -> Answer {
         let (mut path, _) = things.fill(&operation.method, &operation.path);
@@ -291,7 +291,7 @@ impl Trial {
     }
 
     /// The error in the response.
-    fn judge(&self, answer: &Answer, operation: &Operation, things: &Things) -> Option<String> {
+    fn judge(&self, answer: &Answer, operation: &Operation, things: &Objects) -> Option<String> {
         let Some((_, own)) = self.who else {
             return (answer.status != 401).then(|| format!("nobody gets {}", answer.status));
         };
@@ -309,7 +309,7 @@ impl Trial {
         let read = operation.method == Method::GET && operation.path == filled;
         let reads_thing = operation.method == Method::GET && on_thing && complete;
         let right = match operation.guard {
-            Guard::Anyone if !excused::anyone(operation) => matches!(answer.status, 404 | 410),
+            Guard::Anyone if !differences::anyone(operation) => matches!(answer.status, 404 | 410),
             Guard::Open | Guard::Anyone => !matches!(answer.status, 401 | 403),
             // The route checks the rule for the caller's own project; the handler checks it for
             // others' objects.

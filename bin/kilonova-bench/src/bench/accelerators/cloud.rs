@@ -1,5 +1,5 @@
-//! The measured cloud: hosts of eight GPUs that say so over the node protocol, and requests that
-//! were bound before, written into the database of a server that does not run.
+//! The measured cloud: hosts of eight GPUs that register over the node protocol, and bound requests
+//! that are written to the database while the server is stopped.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use kilonova_store::Store;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::dance::Place;
-use super::statements::Crowd;
+use super::arq_cycle::DeviceRef;
+use super::statements::OtherRequests;
 use super::table::Row;
-use super::{ROUNDS, Target, row, say};
+use super::{ROUNDS, Target, report_progress, row};
 
 const GPUS: usize = 8;
 const SLOTS: u32 = 16;
-/// Hosts that speak at once.
-const VOICES: usize = 8;
+/// Hosts that register concurrently.
+const CONCURRENT_REPORTS: usize = 8;
 
 /// The name of a host.
 pub fn host(number: usize) -> String {
@@ -30,7 +30,7 @@ pub fn host(number: usize) -> String {
 
 /// The resource provider of a GPU.
 pub fn provider(number: usize, gpu: usize) -> String {
-    let name = format!("{}_{}", host(number), part(gpu));
+    let name = format!("{}_{}", host(number), deployable(gpu));
     Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()).to_string()
 }
 
@@ -38,23 +38,23 @@ fn address(gpu: usize) -> String {
     format!("0000:{:02x}:00.0", gpu + 4)
 }
 
-fn part(gpu: usize) -> String {
+fn deployable(gpu: usize) -> String {
     format!("pci_0000_{:02x}_00_0", gpu + 4)
 }
 
-/// Written as a node writes it, so that what a host need not say is not said.
+/// A registration in JSON, without the optional fields, as an agent sends it.
 fn registration(number: usize) -> Value {
     let device = |gpu: usize| {
         let traits =
             ["OWNER_CYBORG", "CUSTOM_GPU_NVIDIA", "CUSTOM_NVIDIA_13BD", "CUSTOM_NVIDIA_35"];
         let slots = json!([{"type": "mdev", "mdev_type": "nvidia-35", "count": SLOTS}]);
-        let part = json!({
-            "name": part(gpu), "resource_class": "VGPU", "traits": traits, "driver": "nvidia",
+        let deployable = json!({
+            "name": deployable(gpu), "resource_class": "VGPU", "traits": traits, "driver": "nvidia",
             "slots": slots,
         });
         json!({
             "address": address(gpu), "kind": "GPU", "vendor_id": "10de", "product_id": "13bd",
-            "model": "Tesla M10", "numa_node": 0, "deployables": [part],
+            "model": "Tesla M10", "numa_node": 0, "deployables": [deployable],
         })
     };
     json!({
@@ -65,40 +65,40 @@ fn registration(number: usize) -> Value {
     })
 }
 
-/// A host whose agent is at work.
-pub struct Attended(tokio::task::JoinHandle<()>);
+/// The running agent of a host; it ends with this value.
+pub struct AgentTask(tokio::task::JoinHandle<()>);
 
-impl Drop for Attended {
+impl Drop for AgentTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// The hosts as they speak to the control plane.
+/// The hosts' connection to the control plane.
 pub struct Reports {
     remote: Arc<Remote>,
     hosts: usize,
 }
 
 impl Reports {
-    /// So many hosts, which know the word in the file.
-    pub fn new(target: &Target, word: &Path, hosts: usize) -> Result<Self, Failure> {
-        let word = std::fs::read_to_string(word)
-            .map_err(|e| Failure::failed(&format!("cannot read {}", word.display()), e))?;
-        let remote = Remote::new(&format!("http://{}", target.address), word.trim())
-            .map_err(|e| Failure::failed("cannot speak as a node", e))?;
+    /// Connects `hosts` hosts with the shared token in the file.
+    pub fn new(target: &Target, token_file: &Path, hosts: usize) -> Result<Self, Failure> {
+        let token_file = std::fs::read_to_string(token_file)
+            .map_err(|e| Failure::failed(&format!("cannot read {}", token_file.display()), e))?;
+        let remote = Remote::new(&format!("http://{}", target.address), token_file.trim())
+            .map_err(|e| Failure::failed("cannot connect as an agent", e))?;
         Ok(Self { remote: Arc::new(remote), hosts })
     }
 
-    /// Answers as the agent of a host does until the handle is dropped: what an instance gives up is free
-    /// when its host has spoken.
-    pub async fn attend(&self, number: usize) -> Result<Attended, Failure> {
-        let said = serde_json::from_value(registration(number))
-            .map_err(|e| Failure::failed("this is no report", e))?;
-        let session = self.remote.register(said).await;
-        let epoch = session.map_err(|e| Failure::failed("a report was refused", e))?.epoch;
+    /// Acknowledges documents as the agent of a host does, until the value is dropped: a released handle
+    /// becomes free when its host acknowledges.
+    pub async fn start_agent(&self, number: usize) -> Result<AgentTask, Failure> {
+        let registration_body = serde_json::from_value(registration(number))
+            .map_err(|e| Failure::failed("the registration is not valid", e))?;
+        let session = self.remote.register(registration_body).await;
+        let epoch = session.map_err(|e| Failure::failed("a registration was refused", e))?.epoch;
         let remote = Arc::clone(&self.remote);
-        Ok(Attended(tokio::spawn(async move {
+        Ok(AgentTask(tokio::spawn(async move {
             let mut since = 0;
             while let Ok(batch) = remote.desired(&host(number), epoch, since).await {
                 since = batch.generation;
@@ -106,12 +106,12 @@ impl Reports {
         })))
     }
 
-    /// The first report of all, and that nothing has changed.
+    /// Measures the first registration of all hosts, and unchanged registrations.
     pub async fn measure(&self, target: &Target) -> Result<Vec<Row>, Failure> {
-        let (first, wall) = target.cost(self.all()).await?;
+        let (first, wall) = target.cpu_of(self.report_all()).await?;
         let mut again = Vec::new();
         for _ in 0..ROUNDS {
-            again.push(target.cost(self.all()).await?.0);
+            again.push(target.cpu_of(self.report_all()).await?.0);
         }
         let of = |what: &str| format!("report of {} hosts x {GPUS} GPUs, {what}", self.hosts);
         let elapsed = Row {
@@ -128,34 +128,34 @@ impl Reports {
         ])
     }
 
-    /// All report; the seconds that it took.
-    async fn all(&self) -> Result<f64, Failure> {
+    /// Registers all hosts; returns the seconds that it took.
+    async fn report_all(&self) -> Result<f64, Failure> {
         let next = Arc::new(AtomicUsize::new(0));
         let begun = Instant::now();
-        let mut voices = Vec::new();
-        for _ in 0..VOICES {
+        let mut tasks = Vec::new();
+        for _ in 0..CONCURRENT_REPORTS {
             let (remote, next, hosts) = (Arc::clone(&self.remote), Arc::clone(&next), self.hosts);
-            voices.push(tokio::spawn(async move {
+            tasks.push(tokio::spawn(async move {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= hosts {
                         return Ok(());
                     }
-                    let said = serde_json::from_value(registration(number))
-                        .map_err(|e| Failure::failed("this is no report", e))?;
-                    let heard = remote.register(said).await;
-                    heard.map_err(|e| Failure::failed("a report was refused", e))?;
+                    let registration_body = serde_json::from_value(registration(number))
+                        .map_err(|e| Failure::failed("the registration is not valid", e))?;
+                    let session = remote.register(registration_body).await;
+                    session.map_err(|e| Failure::failed("a registration was refused", e))?;
                 }
             }));
         }
-        for voice in voices {
-            voice.await.map_err(|e| Failure::failed("a host broke", e))??;
+        for task in tasks {
+            task.await.map_err(|e| Failure::failed("the task of a host failed", e))??;
         }
         Ok(begun.elapsed().as_secs_f64())
     }
 }
 
-/// Binds so many requests, each of an instance of its own, evenly over all GPUs.
+/// Binds this number of requests, each for an instance of its own, evenly over all GPUs.
 pub async fn fill(store: &Store, hosts: usize, requests: usize) -> Result<(), Failure> {
     let room = hosts * GPUS * (SLOTS as usize - 1);
     if requests > room {
@@ -163,19 +163,19 @@ pub async fn fill(store: &Store, hosts: usize, requests: usize) -> Result<(), Fa
             "{hosts} hosts have room for {room} requests, not for {requests}; take more --hosts"
         )));
     }
-    let crowd = Crowd::new(store).await?;
-    let place = |number: usize| {
+    let others = OtherRequests::new(store).await?;
+    let device = |number: usize| {
         let (host_number, gpu) = (number / GPUS % hosts, number % GPUS);
-        Place::new(host(host_number), provider(host_number, gpu))
+        DeviceRef::new(host(host_number), provider(host_number, gpu))
     };
     let mut bound = 0;
     while bound < requests {
-        let made = crowd.make().await?;
+        let made = others.create().await?;
         let some = &made[..made.len().min(requests - bound)];
-        crowd.bind(some, |at| place(bound + at)).await?;
+        others.bind(some, |at| device(bound + at)).await?;
         bound += some.len();
         if bound % 20_000 == 0 {
-            say(&format!("{bound} are"));
+            report_progress(&format!("{bound} requests are bound"));
         }
     }
     Ok(())

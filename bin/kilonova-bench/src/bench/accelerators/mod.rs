@@ -1,11 +1,11 @@
-//! `kilonova-bench accelerators`: what the accelerator API and the device ledger cost, on either
-//! database, and beside a Cyborg with `--against`.
+//! `kilonova-bench accelerators`: the cost of the accelerator API and the device ledger on either
+//! database, compared with a Cyborg by `--against`.
 //!
-//! The measured figure is CPU time, of the server and of the database where it is another process:
-//! the clients share the machine, and elapsed time would mostly tell who else was running.
+//! The measure is CPU time of the server, and of the database where it is another process. Elapsed
+//! time would depend on the clients, which share the machine.
 
+mod arq_cycle;
 mod cloud;
-mod dance;
 mod statements;
 mod table;
 
@@ -14,38 +14,38 @@ use std::path::{Path, PathBuf};
 use kilonova_program::Failure;
 use kilonova_store::{DatabaseUrl, Store};
 
+use self::arq_cycle::{ArqCycle, DeviceRef};
 use self::cloud::Reports;
-use self::dance::{Dance, Place};
 pub use self::table::Table;
 use self::table::{Row, median};
 use super::process::{self, Server};
 
-/// How often each figure is taken; what is printed is the median.
+/// The number of measurements of each figure; the median is printed.
 const ROUNDS: usize = 5;
-/// Requests of other instances that statements are counted beside.
+/// Numbers of other instances' requests in the database while statements are counted.
 const OTHERS: [usize; 3] = [0, 1_000, 10_000];
 
-/// How much of it.
+/// The size of the benchmark.
 pub struct Size<'a> {
     /// Hosts that report eight GPUs of sixteen vGPUs each.
     pub hosts: usize,
-    /// Requests that are there while one instance's are looked up.
+    /// Bound requests in the database during the measured calls.
     pub requests: usize,
-    /// Instances that get and give back a device, in each round.
+    /// Instances that bind and release a device, in each round.
     pub cycles: usize,
     /// An empty PostgreSQL database and the process id of its server, to be measured after SQLite.
     pub postgres: Option<(&'a str, u32)>,
-    /// A Cyborg.
+    /// A Cyborg to compare with.
     pub against: Option<Against>,
 }
 
-/// A Cyborg that runs.
+/// A running Cyborg.
 pub struct Against {
     /// Its address and the path of its API: `127.0.0.1:6666/v2`.
     pub api: String,
-    /// A host of it.
+    /// One of its hosts.
     pub host: String,
-    /// Resource provider of a device there that is free.
+    /// Resource provider of a free device on that host.
     pub provider: String,
     /// Its processes; their children count too.
     pub processes: Vec<u32>,
@@ -53,7 +53,7 @@ pub struct Against {
     pub services: Vec<u32>,
     /// Prints how many statements its database has run.
     pub statements: String,
-    /// Requests of other instances beside which it is measured.
+    /// Numbers of other instances' requests during its measurement.
     pub others: Vec<usize>,
 }
 
@@ -61,20 +61,20 @@ pub struct Against {
 pub struct Target {
     /// `127.0.0.1:1234`.
     pub address: String,
-    /// Where the API is, `/accelerator/v2`.
+    /// The path of the API: `/accelerator/v2`.
     pub path: String,
     processes: Vec<u32>,
     services: Vec<u32>,
 }
 
 impl Target {
-    /// CPU milliseconds of the server, and of what it needs beside it.
+    /// CPU milliseconds of the server, and of its database and message queue.
     pub fn cpu_ms(&self) -> [f64; 2] {
         [&self.processes, &self.services].map(|ids| process::trees_cpu_ms(ids))
     }
 
-    /// What a piece of work cost.
-    async fn cost<T>(
+    /// The CPU milliseconds that some work takes, and its result.
+    async fn cpu_of<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<([f64; 2], T), Failure> {
@@ -85,35 +85,35 @@ impl Target {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
 /// When a measured server misbehaves.
 pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failure> {
-    let mut tables = vec![ours(&directory.join("sqlite"), size, None).await?];
+    let mut tables = vec![measure_kilonova(&directory.join("sqlite"), size, None).await?];
     if let Some(postgres) = size.postgres {
-        tables.push(ours(&directory.join("postgresql"), size, Some(postgres)).await?);
+        tables.push(measure_kilonova(&directory.join("postgresql"), size, Some(postgres)).await?);
     }
     if let Some(against) = &size.against {
-        let theirs = theirs(against, size).await?;
-        tables.push(theirs);
+        let table = measure_cyborg(against, size).await?;
+        tables.push(table);
     }
     Ok(tables)
 }
 
-fn say(what: &str) {
+fn report_progress(what: &str) {
     eprintln!("kilonova-bench accelerators: {what}");
 }
 
-/// A state directory, and the server that is started on it again and again.
-struct Ours {
+/// A state directory, on which the server is started repeatedly.
+struct MeasuredKilonova {
     directory: PathBuf,
     config: PathBuf,
     database: DatabaseUrl,
     services: Vec<u32>,
 }
 
-impl Ours {
+impl MeasuredKilonova {
     fn new(directory: &Path, postgres: Option<(&str, u32)>) -> Result<Self, Failure> {
         std::fs::create_dir_all(directory)
             .map_err(|e| Failure::failed(&format!("cannot make {}", directory.display()), e))?;
@@ -145,78 +145,78 @@ impl Ours {
         Ok((server, target))
     }
 
-    /// The database of a server that does not run.
+    /// Opens the database; the server must be stopped.
     async fn open(&self) -> Result<Store, Failure> {
         let opened = Store::open(&self.database).await;
         opened.map_err(|e| Failure::failed("cannot open the measured database", e))
     }
 }
 
-async fn ours(
+async fn measure_kilonova(
     directory: &Path,
     size: &Size<'_>,
     postgres: Option<(&str, u32)>,
 ) -> Result<Table, Failure> {
     let name = if postgres.is_some() { "PostgreSQL" } else { "SQLite" };
-    let ours = Ours::new(directory, postgres)?;
+    let measured = MeasuredKilonova::new(directory, postgres)?;
     let mut table = Table::new(format!("kilonova, {name}"));
-    say(&format!("{name}: {} hosts report their devices", size.hosts));
-    let (server, target) = ours.start()?;
-    let word = directory.join("state/node.token");
-    let reports = Reports::new(&target, &word, size.hosts)?;
+    report_progress(&format!("{name}: {} hosts register their devices", size.hosts));
+    let (server, target) = measured.start()?;
+    let token = directory.join("state/node.token");
+    let reports = Reports::new(&target, &token, size.hosts)?;
     table.extend(reports.measure(&target).await?);
-    let place = Place::new(cloud::host(0), cloud::provider(0, 0));
-    let dance = Dance::start(&target, place.clone()).await?;
-    say(&format!("{name}: an instance after the other gets a device and gives it back"));
-    let attended = reports.attend(0).await?;
-    table.extend(dance.measure(&target, size.cycles, 0).await?);
-    drop(attended);
+    let device = DeviceRef::new(cloud::host(0), cloud::provider(0, 0));
+    let arq_cycle = ArqCycle::start(&target, device.clone()).await?;
+    report_progress(&format!("{name}: instances bind and release a device, one after the other"));
+    let agent = reports.start_agent(0).await?;
+    table.extend(arq_cycle.measure(&target, size.cycles, 0).await?);
+    drop(agent);
     server.stop();
 
-    say(&format!("{name}: counting statements"));
-    let store = ours.open().await?;
+    report_progress(&format!("{name}: counting statements"));
+    let store = measured.open().await?;
     for others in OTHERS {
-        table.extend(statements::count(&store, &place, others).await?);
+        table.extend(statements::count(&store, &device, others).await?);
     }
-    say(&format!("{name}: {} requests are bound", size.requests));
+    report_progress(&format!("{name}: {} requests are bound", size.requests));
     cloud::fill(&store, size.hosts, size.requests).await?;
     drop(store);
 
-    let (server, target) = ours.start()?;
-    let attended = Reports::new(&target, &word, size.hosts)?.attend(0).await?;
-    let dance = Dance::start(&target, place).await?;
-    say(&format!("{name}: the same beside them"));
-    table.extend(dance.measure(&target, size.cycles, size.requests).await?);
-    drop(attended);
+    let (server, target) = measured.start()?;
+    let agent = Reports::new(&target, &token, size.hosts)?.start_agent(0).await?;
+    let arq_cycle = ArqCycle::start(&target, device).await?;
+    report_progress(&format!("{name}: the same calls with {} bound requests", size.requests));
+    table.extend(arq_cycle.measure(&target, size.cycles, size.requests).await?);
+    drop(agent);
     server.stop();
     Ok(table)
 }
 
-async fn theirs(against: &Against, size: &Size<'_>) -> Result<Table, Failure> {
+async fn measure_cyborg(against: &Against, size: &Size<'_>) -> Result<Table, Failure> {
     let (address, path) = against.api.split_once('/').unwrap_or((&against.api, "v2"));
-    say(&format!("asking the Cyborg at {address}"));
+    report_progress(&format!("measuring the Cyborg at {address}"));
     let target = Target {
         address: address.to_owned(),
         path: format!("/{path}"),
         processes: against.processes.clone(),
         services: against.services.clone(),
     };
-    let place = Place::new(against.host.clone(), against.provider.clone());
-    let dance = Dance::start(&target, place).await?;
+    let device = DeviceRef::new(against.host.clone(), against.provider.clone());
+    let arq_cycle = ArqCycle::start(&target, device).await?;
     let mut table = Table::new(format!("Cyborg at {address}"));
     for others in &against.others {
-        dance.have(*others).await?;
+        arq_cycle.ensure_unbound(*others).await?;
         let counter = statements::Counter::new(&against.statements);
-        table.extend(dance.statements(&counter, *others).await?);
-        // A cycle takes a good part of a second there, and more with every other request.
+        table.extend(arq_cycle.statements(&counter, *others).await?);
+        // A cycle of Cyborg takes a large part of a second, and more with every other request.
         let cycles = size.cycles.min(if *others == 0 { 20 } else { 2 });
-        table.extend(dance.measure(&target, cycles, *others).await?);
+        table.extend(arq_cycle.measure(&target, cycles, *others).await?);
     }
-    dance.clean().await?;
+    arq_cycle.clean_up().await?;
     Ok(table)
 }
 
-/// A row of what something cost in each of some rounds.
+/// The row of a figure from its costs in several rounds.
 fn row(what: String, aim: Option<f64>, costs: &[[f64; 2]], each: f64) -> Row {
     let part = |at: usize| median(costs.iter().map(|cost| cost[at] / each).collect());
     Row { what, server: part(0), services: part(1), unit: "ms CPU", aim }

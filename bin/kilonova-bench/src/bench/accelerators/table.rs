@@ -1,18 +1,18 @@
-//! What was measured of one server, for people and for programs.
+//! The figures of one server, as text and as JSON.
 
 use serde_json::{Value, json};
 
-/// A figure.
+/// One figure.
 pub struct Row {
-    /// Of what.
+    /// Its name.
     pub what: String,
-    /// The server's part.
+    /// The share of the server.
     pub server: f64,
-    /// The part of its database, and of its message queue where it has one.
+    /// The share of its database and its message queue.
     pub services: f64,
-    /// Of both.
+    /// The unit of both.
     pub unit: &'static str,
-    /// What the server's part should not exceed.
+    /// The upper bound for the server's share.
     pub aim: Option<f64>,
 }
 
@@ -23,12 +23,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// A table without rows.
     pub fn new(title: String) -> Self {
         Self { title, rows: Vec::new() }
     }
 
-    /// Further figures.
+    /// Adds rows.
     pub fn extend(&mut self, rows: impl IntoIterator<Item = Row>) {
         self.rows.extend(rows);
     }
@@ -42,7 +42,7 @@ impl Table {
         json!({"title": self.title, "rows": self.rows.iter().map(row).collect::<Vec<_>>()})
     }
 
-    /// As lines, each beside the same figure of `other`.
+    /// As text, each row with the same figure of `other`.
     pub fn lines(&self, other: Option<&Self>) -> String {
         let mut text = format!(
             "{}\n  {:54} {:>10} {:>10}  {:14} {:>6}  {:>12} {:>8}\n",
@@ -66,7 +66,7 @@ impl Table {
     }
 }
 
-/// The middle one of some figures.
+/// The median.
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,5 +1,5 @@
-//! The measured clouds, written straight into the database of a server that does not run: over HTTP
-//! a hundred thousand hosts would take longer than everything that is measured on them.
+//! The measured clouds, written to the database while the server is stopped: over HTTP a hundred
+//! thousand hosts would take longer than the measurement.
 
 use std::path::Path;
 
@@ -8,20 +8,20 @@ use kilonova_placement::db::aggregates;
 use kilonova_placement::ledger::{ProviderSpec, report_host};
 use kilonova_placement::{Inventory, World};
 use kilonova_program::Failure;
-use kilonova_store::{DatabaseUrl, Store, params};
+use kilonova_store::{DatabaseUrl, Store};
 use uuid::Uuid;
 
-/// Hosts to a transaction.
+/// Hosts per transaction.
 const BATCH: usize = 200;
 
-/// A host: its root, the children, the aggregates of the root.
+/// A host: the root provider, its children and its aggregates.
 pub struct Host {
     root: ProviderSpec,
     children: Vec<ProviderSpec>,
     aggregates: Vec<Uuid>,
 }
 
-/// Writes so many hosts.
+/// Writes `hosts` hosts.
 pub async fn fill(state: &Path, hosts: usize, make: fn(usize) -> Host) -> Result<(), Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot write the hosts", e);
     let url = DatabaseUrl::Sqlite(state.join("state/kilonova.db"));
@@ -33,7 +33,7 @@ pub async fn fill(state: &Path, hosts: usize, make: fn(usize) -> Host) -> Result
             for host in &batch {
                 report_host(tx, &world, &host.root, &host.children)?;
                 for aggregate in &host.aggregates {
-                    tx.execute(aggregates::ADD, params![host.root.id, aggregate.to_string()])?;
+                    aggregates::add(tx, host.root.id, *aggregate)?;
                 }
             }
             Ok::<(), kilonova_placement::Error>(())
@@ -43,7 +43,7 @@ pub async fn fill(state: &Path, hosts: usize, make: fn(usize) -> Host) -> Result
     Ok(())
 }
 
-/// Root with CPUs, memory and disk; four pGPUs of 16 vGPUs, two of each of two kinds.
+/// A root with VCPU, MEMORY_MB and DISK_GB, and four pGPUs of 16 vGPUs, two of each of two kinds.
 pub fn with_pgpus(number: usize) -> Host {
     let name = host(number);
     let root = spec(
@@ -59,7 +59,7 @@ pub fn with_pgpus(number: usize) -> Host {
     Host { root, children, aggregates }
 }
 
-/// Root with CPUs; eight GPUs of one unit each.
+/// A root with VCPU, and eight GPUs of one unit each.
 pub fn with_eight_gpus(number: usize) -> Host {
     let name = host(number);
     let gpu = |at| spec(&format!("{name}_gpu{at}"), &[("PGPU", 1, 1.0)], &[]);

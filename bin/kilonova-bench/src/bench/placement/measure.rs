@@ -1,5 +1,5 @@
-//! One kind of request, sent for a while by some clients: how long each took, what it cost the
-//! server.
+//! Measures one kind of request, sent by several clients for some time: durations, and CPU time and
+//! memory of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,11 +17,11 @@ use super::super::process;
 pub struct Target {
     /// `127.0.0.1:1234`.
     pub address: String,
-    /// What tells what it costs.
+    /// The source of its CPU time and memory.
     pub meter: Meter,
 }
 
-/// What tells what a server costs.
+/// A source of a server's CPU time and memory.
 pub enum Meter {
     /// A process.
     Process(u32),
@@ -29,7 +29,7 @@ pub enum Meter {
     Command(String),
 }
 
-/// What a server has cost so far.
+/// CPU time and memory of a server so far.
 pub struct Cost {
     /// User and system time.
     pub cpu_ms: f64,
@@ -38,7 +38,7 @@ pub struct Cost {
 }
 
 impl Meter {
-    /// Looks.
+    /// Reads the current values.
     pub fn read(&self) -> Result<Cost, Failure> {
         match self {
             Self::Process(id) => {
@@ -65,7 +65,7 @@ impl Meter {
 /// A request: method, path, body.
 pub type Request = (Method, String, String);
 
-/// What one kind of request came to.
+/// The figures of one kind of request.
 pub struct Row {
     what: String,
     clients: usize,
@@ -79,11 +79,11 @@ pub struct Row {
 }
 
 impl Row {
-    /// Above the columns.
+    /// The head of the table.
     pub const HEAD: &str = "request                                      clients  requests  CPU ms   \
                             p50 ms   p99 ms     per s    KB each   MB resident";
 
-    /// How many requests.
+    /// The number of requests.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -111,8 +111,8 @@ impl std::fmt::Display for Row {
     }
 }
 
-/// Sends requests of one kind until the time is over, at least three by each client. Every answer
-/// has to be fine.
+/// Sends requests of one kind for `duration`, at least three per client. Every answer must be 2xx or
+/// lower.
 pub async fn measure(
     target: &Target,
     what: &str,
@@ -123,7 +123,7 @@ pub async fn measure(
     let mut connected = Vec::new();
     for _ in 0..clients {
         let client = Client::connect(&target.address, "admin").await?;
-        connected.push(client.speaking("placement 1.39"));
+        connected.push(client.with_version("placement 1.39"));
     }
     let next = Arc::new(AtomicUsize::new(0));
     let before = target.meter.read()?;
@@ -140,8 +140,8 @@ pub async fn measure(
                 times.push(sent.elapsed());
                 bytes += reply.body.len();
                 if reply.status >= 300 {
-                    let said = String::from_utf8_lossy(&reply.body).into_owned();
-                    return Err(Failure::Failed(format!("{path}: {} {said}", reply.status)));
+                    let message = String::from_utf8_lossy(&reply.body).into_owned();
+                    return Err(Failure::Failed(format!("{path}: {} {message}", reply.status)));
                 }
             }
             Ok((times, bytes))
@@ -149,7 +149,8 @@ pub async fn measure(
     }
     let (mut times, mut bytes) = (Vec::new(), 0);
     for task in tasks {
-        let (more, read) = task.await.map_err(|e| Failure::failed("a client broke", e))??;
+        let (more, read) =
+            task.await.map_err(|e| Failure::failed("the task of a client failed", e))??;
         times.extend(more);
         bytes += read;
     }

@@ -1,8 +1,8 @@
-//! `kilonova-bench placement`: what a request to Placement costs on a cloud of so many hosts, each a
-//! root with four pGPUs, and on hosts of eight GPUs that are asked for one by one.
+//! `kilonova-bench placement`: the cost of requests to Placement on a cloud of hosts with four pGPUs
+//! each, and on hosts of eight GPUs with one request group for each GPU.
 //!
-//! CPU time is the server's and, with SQLite, the database's: they are one process. With `--against`
-//! the same requests go to another Placement that holds the same cloud.
+//! CPU time includes the database, because SQLite runs in the server's process. With `--against` the
+//! same requests go to another Placement that holds the same cloud.
 
 mod cloud;
 mod measure;
@@ -17,27 +17,27 @@ use serde_json::{Value, json};
 use self::measure::{Meter, Row, Target};
 use super::process::Server;
 
-/// How much of it.
+/// The size of the benchmark.
 pub struct Size<'a> {
     /// Hosts with four pGPUs.
     pub hosts: usize,
-    /// Hosts with eight GPUs; none leaves that part out.
+    /// Hosts with eight GPUs; an empty list skips this part.
     pub wide: Vec<usize>,
-    /// Clients at once, beside one alone.
+    /// Concurrent clients, in addition to a run with one client.
     pub clients: usize,
-    /// For each request and each number of clients.
+    /// Time for each request and each number of clients.
     pub duration: Duration,
     /// Another Placement, and the command that prints its `rss_kb cpu_s database_cpu_s`.
     pub against: Option<(&'a str, &'a str)>,
 }
 
-/// What was measured of one server.
+/// The figures of one server.
 pub struct Table {
-    /// Of whom, with which cloud.
+    /// The server and its cloud.
     pub title: String,
-    /// The requests.
+    /// One row for each kind of request.
     pub rows: Vec<Row>,
-    /// What, how much, unit.
+    /// Further figures: name, value, unit.
     pub facts: Vec<(&'static str, f64, &'static str)>,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Display for Table {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 ///
 /// # Errors
 /// When a measured server misbehaves.
@@ -70,7 +70,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
         tables.push(wide(directory, *hosts, size).await?);
     }
     if let Some((url, stats)) = size.against {
-        say(&format!("asking {url}"));
+        report_progress(&format!("measuring {url}"));
         let address = url.trim_start_matches("http://").trim_end_matches('/').to_owned();
         let target = Target { address, meter: Meter::Command(stats.to_owned()) };
         let rows = requests::all(&target, size).await?;
@@ -80,13 +80,13 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
     Ok(tables)
 }
 
-fn say(what: &str) {
+fn report_progress(what: &str) {
     eprintln!("kilonova-bench placement: {what}");
 }
 
 async fn narrow(directory: &Path, size: &Size<'_>) -> Result<Table, Failure> {
     let state = directory.join("narrow");
-    say(&format!("loading {} hosts", size.hosts));
+    report_progress(&format!("loading {} hosts", size.hosts));
     let begun = Instant::now();
     start(&state)?.stop();
     cloud::fill(&state, size.hosts, cloud::with_pgpus).await?;
@@ -94,13 +94,13 @@ async fn narrow(directory: &Path, size: &Size<'_>) -> Result<Table, Failure> {
     let server = start(&state)?;
     let ready: f64 = server.ready.trim_end_matches(" s").parse().unwrap_or(f64::NAN);
     let idle = server.resident_mb();
-    say("asking it");
+    report_progress("measuring");
     let target = Target { address: server.address.clone(), meter: Meter::Process(server.id()) };
     let rows = requests::all(&target, size).await?;
     let facts = vec![
         ("hosts written to the database", loaded, "s"),
-        ("ready on what is there", ready, "s"),
-        ("resident, loaded and not asked yet", idle, "MB"),
+        ("ready after a restart", ready, "s"),
+        ("resident, loaded, before the first request", idle, "MB"),
         ("resident, at the end", server.resident_mb(), "MB"),
     ];
     server.stop();

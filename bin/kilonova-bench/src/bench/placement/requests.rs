@@ -1,4 +1,5 @@
-//! What is asked: what schedulers ask all day, and what used to bring Placement down.
+//! The measured requests: those that schedulers make all the time, and those known to overload
+//! Placement.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub async fn all(target: &Target, size: &Size<'_>) -> Result<Vec<Row>, Failure> 
         rows.extend(both(target, what, size, get(path)).await?);
     }
     let providers = Arc::new(providers(target, size.hosts).await?);
-    // Every run has consumers of its own: a whole one for each number of clients.
+    // Each run has its own consumers.
     for clients in [1, size.clients] {
         let run = Uuid::new_v4().as_u128() & !0xffff_ffff;
         let consumer = move |number: usize| Uuid::from_u128(run | number as u128);
@@ -55,14 +56,14 @@ pub async fn all(target: &Target, size: &Size<'_>) -> Result<Vec<Row>, Failure> 
     Ok(rows)
 }
 
-/// Requests to hosts of eight GPUs that ask for the GPUs one by one.
+/// Requests with one group for each GPU, to hosts of eight GPUs.
 pub async fn wide(target: &Target, size: &Size<'_>) -> Result<Vec<Row>, Failure> {
-    let asked = |gpus: usize| -> String {
+    let query = |gpus: usize| -> String {
         let groups: String = (1..=gpus).map(|n| format!("&resources{n}=PGPU:1")).collect();
         format!("/allocation_candidates?resources=VCPU:1&group_policy=none{groups}&limit=1000")
     };
-    let mut rows = both(target, "8 one-GPU groups, limit=1000", size, get(asked(8))).await?;
-    rows.extend(both(target, "9 one-GPU groups (one too many)", size, get(asked(9))).await?);
+    let mut rows = both(target, "8 one-GPU groups, limit=1000", size, get(query(8))).await?;
+    rows.extend(both(target, "9 one-GPU groups (one too many)", size, get(query(9))).await?);
     Ok(rows)
 }
 
@@ -91,10 +92,10 @@ fn allocation(root: &str, gpu: &str) -> Value {
     })
 }
 
-/// The uuids of the roots, each with one of its pGPUs.
+/// The UUIDs of the root providers, each with one of its pGPUs.
 async fn providers(target: &Target, hosts: usize) -> Result<Vec<(String, String)>, Failure> {
     let client = Client::connect(&target.address, "admin").await?;
-    let mut client = client.speaking("placement 1.39");
+    let mut client = client.with_version("placement 1.39");
     let reply = client.get("/resource_providers").await?.json();
     let mut ids: HashMap<String, String> = HashMap::new();
     for one in reply["resource_providers"].as_array().into_iter().flatten() {

@@ -198,11 +198,14 @@ mod tests {
     fn write(folder: &Path, names: &[&str]) -> TlsFiles {
         let key = KeyPair::generate().expect("a key");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let made = CertificateParams::new(names).expect("names").self_signed(&key).expect("signed");
+        let made = CertificateParams::new(names)
+            .expect("the names are valid")
+            .self_signed(&key)
+            .expect("the certificate is signed");
         let files =
             TlsFiles { cert: folder.join("c.pem"), key: folder.join("k.pem"), cafile: None };
-        std::fs::write(&files.cert, made.pem()).expect("written");
-        std::fs::write(&files.key, key.serialize_pem()).expect("written");
+        std::fs::write(&files.cert, made.pem()).expect("the file is written");
+        std::fs::write(&files.key, key.serialize_pem()).expect("the file is written");
         files
     }
 
@@ -212,10 +215,12 @@ mod tests {
 
     #[test]
     fn unusable_files_are_refused_by_name() {
-        let (folder, other) =
-            (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+        let (folder, other) = (
+            tempfile::tempdir().expect("a temporary directory is created"),
+            tempfile::tempdir().expect("a temporary directory is created"),
+        );
         let files = write(folder.path(), &["cloud.example"]);
-        let shown = ServerCertificate::read(&files).expect("fine");
+        let shown = ServerCertificate::read(&files).expect("the configuration is valid");
         assert!(shown.acceptor().is_ok());
         let strange = write(other.path(), &["cloud.example"]);
         let mixed = TlsFiles { key: strange.key, ..files.clone() };
@@ -231,28 +236,28 @@ mod tests {
 
     #[test]
     fn clients_get_a_name_of_the_certificate() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let files = write(folder.path(), &["cloud.example", "192.0.2.1", "::1"]);
-        let shown = ServerCertificate::read(&files).expect("fine");
+        let shown = ServerCertificate::read(&files).expect("the configuration is valid");
         for (address, host) in [
             ("192.0.2.1", "192.0.2.1"),
             ("::1", "[::1]"),
             ("127.0.0.1", "cloud.example"),
             ("0.0.0.0", "cloud.example"),
         ] {
-            assert_eq!(shown.host(address.parse().expect("an address")), host);
+            assert_eq!(shown.host(address.parse().expect("the address is valid")), host);
         }
         assert_eq!(shown.authority(), Some(&*files.cert), "the certificate is self-signed");
     }
 
     #[tokio::test]
     async fn a_changed_pair_is_reloaded_and_a_broken_one_is_ignored() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
         let files = write(folder.path(), &["one.example"]);
-        let shown = ServerCertificate::read(&files).expect("fine");
+        let shown = ServerCertificate::read(&files).expect("the configuration is valid");
         shown.watch();
         let any = IpAddr::from([0, 0, 0, 0]);
-        std::fs::write(&files.key, "half a file").expect("written");
+        std::fs::write(&files.key, "half a file").expect("the file is written");
         tokio::time::sleep(LOOK * 3 / 2).await;
         assert_eq!(shown.host(any), "one.example");
         write(folder.path(), &["two.example"]);

@@ -134,10 +134,11 @@ mod tests {
     fn said(headers: &[(&'static str, &str)]) -> Forwarded {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            let value = HeaderValue::from_str(value).expect("a value");
+            let value = HeaderValue::from_str(value).expect("the header value is valid");
             map.append(HeaderName::from_static(name), value);
         }
-        let networks = ["10.0.0.0/8", "::1/128"].map(|one| one.parse().expect("a network"));
+        let networks =
+            ["10.0.0.0/8", "::1/128"].map(|one| one.parse().expect("the network is valid"));
         read(&map, &Proxies::new(networks.to_vec()))
     }
 

@@ -152,15 +152,15 @@ mod tests {
         let mut server = Paced::new(server, busy.clone(), limit);
         let mut byte = [0; 1];
         assert!(tokio::time::timeout(longer, server.read(&mut byte)).await.is_err(), "idle");
-        client.write_all(b"G").await.expect("sent");
-        assert_eq!(server.read(&mut byte).await.expect("read"), 1);
+        client.write_all(b"G").await.expect("the request is sent");
+        assert_eq!(server.read(&mut byte).await.expect("the byte is read"), 1);
         let answering = busy.begin();
         assert!(tokio::time::timeout(longer, server.read(&mut byte)).await.is_err(), "a body");
         drop(answering);
-        client.write_all(b"GE").await.expect("sent");
+        client.write_all(b"GE").await.expect("the request is sent");
         let begun = Instant::now();
         for _ in 0..2 {
-            assert_eq!(server.read(&mut byte).await.expect("read"), 1);
+            assert_eq!(server.read(&mut byte).await.expect("the byte is read"), 1);
         }
         let error = server.read(&mut byte).await.expect_err("the deadline passed");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);

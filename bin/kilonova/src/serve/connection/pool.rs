@@ -132,15 +132,15 @@ mod tests {
     use super::*;
 
     fn take(pool: &Pool, address: &str) -> Result<Slot, Full> {
-        pool.take(address.parse().expect("an address"))
+        pool.take(address.parse().expect("the address is valid"))
     }
 
     #[test]
     fn slots_are_released_and_limited_per_address() {
-        let proxies = Proxies::new(vec!["192.0.2.0/24".parse().expect("a network")]);
+        let proxies = Proxies::new(vec!["192.0.2.0/24".parse().expect("the network is valid")]);
         let pool = Pool::new("test", 5, PerAddress::Strangers(2, proxies));
-        let first = take(&pool, "198.51.100.1").expect("free");
-        let _second = take(&pool, "::ffff:198.51.100.1").expect("free");
+        let first = take(&pool, "198.51.100.1").expect("a connection is free");
+        let _second = take(&pool, "::ffff:198.51.100.1").expect("a connection is free");
         assert_eq!(take(&pool, "198.51.100.1").err(), Some(Full::Address));
         drop(first);
         let _third = take(&pool, "198.51.100.1").expect("free again");
@@ -152,12 +152,12 @@ mod tests {
     #[test]
     fn an_ipv6_network_counts_as_one_address() {
         let pool = Pool::new("test", 5, PerAddress::Strangers(1, Proxies::default()));
-        let _one = take(&pool, "2001:db8:0:1::1").expect("free");
+        let _one = take(&pool, "2001:db8:0:1::1").expect("a connection is free");
         assert_eq!(take(&pool, "2001:db8:0:1:ffff::2").err(), Some(Full::Address));
-        let _other = take(&pool, "2001:db8:0:2::1").expect("free");
+        let _other = take(&pool, "2001:db8:0:2::1").expect("a connection is free");
         let _own: Vec<Slot> = (0..2).map(|_| take(&pool, "::1").expect("loopback")).collect();
         let pool = Pool::new("test", 5, PerAddress::Exactly(1));
-        let _one = take(&pool, "127.0.0.1").expect("free");
+        let _one = take(&pool, "127.0.0.1").expect("a connection is free");
         assert_eq!(take(&pool, "127.0.0.1").err(), Some(Full::Address));
     }
 }

@@ -58,16 +58,16 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let mut request = request.body(()).expect("a request");
-        RequestOrigin::new(front).note(&mut request, peer.parse().expect("an address"));
-        let address = request.extensions().get::<PeerAddress>().expect("noted").0;
-        let Origin(origin) = request.extensions().get::<Origin>().expect("noted");
+        let mut request = request.body(()).expect("the request is valid");
+        RequestOrigin::new(front).note(&mut request, peer.parse().expect("the address is valid"));
+        let address = request.extensions().get::<PeerAddress>().expect("the extension exists").0;
+        let Origin(origin) = request.extensions().get::<Origin>().expect("the extension exists");
         (address.to_string(), origin.to_string())
     }
 
     #[test]
     fn only_configured_proxies_are_trusted() {
-        let proxies = Proxies::new(vec!["10.0.0.0/8".parse().expect("a network")]);
+        let proxies = Proxies::new(vec!["10.0.0.0/8".parse().expect("the network is valid")]);
         let front = Front { proxies, ..Front::default() };
         let headers = [
             ("host", "inner:8774"),

@@ -16,7 +16,7 @@ statements! {
 }
 
 pub(super) fn all(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
-    tx.rows(ALL, params![])?.iter().map(|row| row.string(0)).collect()
+    tx.rows(ALL, params![])?.iter().map(|row| row.string("name")).collect()
 }
 
 pub(super) fn note(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
@@ -32,9 +32,9 @@ mod tests {
         for (_, store, _guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
             assert_eq!(STATEMENTS.len(), 2, "the rest of this test runs both");
             for _ in 0..2 {
-                store.write(|tx| note(tx, "a")).await.expect("noted");
+                store.write(|tx| note(tx, "a")).await.expect("the note is written");
             }
-            assert_eq!(store.read(all).await.expect("read"), ["a"]);
+            assert_eq!(store.read(all).await.expect("the file is read"), ["a"]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Metrics of the ledger, counted at each scrape.
 
 use kilonova_accelerator::ledger as devices;
-use kilonova_compute::Compute;
+use kilonova_compute_app::Compute;
 use kilonova_store::Store;
 use kilonova_wire::time::now_micros;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -60,15 +60,15 @@ type Seconds = Gauge<f64, std::sync::atomic::AtomicU64>;
 pub(super) async fn count(
     store: &Store,
     compute: Option<&Compute>,
-) -> Result<Registry, kilonova_compute::Error> {
+) -> Result<Registry, kilonova_compute_app::Error> {
     let with_servers = compute.is_some();
     let (ledger, servers, operations) = store
         .read(move |tx| {
             let ledger = devices::census(tx)?;
             if !with_servers {
-                return Ok::<_, kilonova_compute::Error>((ledger, Vec::new(), Vec::new()));
+                return Ok::<_, kilonova_compute_app::Error>((ledger, Vec::new(), Vec::new()));
             }
-            let servers = kilonova_compute::db::census::servers(tx)?;
+            let servers = kilonova_compute_db::census::servers(tx)?;
             Ok((ledger, servers, kilonova_flow::open_by_kind(tx)?))
         })
         .await?;
@@ -76,15 +76,17 @@ pub(super) async fn count(
     let devices = family(&mut registry, "devices", "Devices in the ledger");
     for device in ledger.devices {
         let devices::Devices { kind, status, present, health, count } = device;
+        let (status, health) = (status.to_string(), health.to_string());
         set(&devices, &Device { kind, status, health, present: Flag(present) }, count);
     }
     let handles = family(&mut registry, "attach_handles", "Attach handles by state");
     for devices::Handles { attach_type, state, count } in ledger.handles {
+        let (attach_type, state) = (attach_type.to_string(), state.to_string());
         set(&handles, &Handle { attach_type, state }, count);
     }
     let requests = family(&mut registry, "accelerator_requests", "Accelerator requests by state");
     for (state, count) in ledger.requests {
-        set(&requests, &State { state }, count);
+        set(&requests, &State { state: state.to_string() }, count);
     }
     binds(&mut registry);
     let waiting = "Bind events not yet delivered to an external Nova";
@@ -98,7 +100,7 @@ pub(super) async fn count(
     let Some(compute) = compute else { return Ok(registry) };
     let by_state = family(&mut registry, "servers", "Servers by state");
     for (state, count) in servers {
-        set(&by_state, &State { state }, count);
+        set(&by_state, &State { state: state.as_str().to_owned() }, count);
     }
     let open = family(&mut registry, "open_operations", "Operations in progress");
     for (kind, count) in operations {

@@ -16,7 +16,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use kilonova_compute::Compute;
+use kilonova_compute_app::Compute;
 use kilonova_identity::Identity;
 use kilonova_store::Store;
 use kilonova_wire::{Authenticator, Fault};

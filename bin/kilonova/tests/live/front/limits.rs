@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::kit::client::{Answer, connect};
-use crate::kit::{Cloud, Place, Session};
+use crate::kit::{Cloud, Environment, Session};
 
 /// Reads until the connection closes. Returns how long that took and what was received.
 fn until_closed(mut stream: TcpStream) -> (Duration, Vec<u8>) {
@@ -18,7 +18,7 @@ fn until_closed(mut stream: TcpStream) -> (Duration, Vec<u8>) {
 
 #[test]
 fn a_slow_head_and_a_slow_login_are_broken_off() {
-    let cloud = Cloud::new(Place::new());
+    let cloud = Cloud::new(Environment::new());
     let mut head = connect(cloud.serve.address);
     write!(head, "GET / HTTP/1.1\r\n").expect("the first part of the head is sent");
     let mut trickle = head.try_clone().expect("the connection is cloned");
@@ -52,7 +52,7 @@ fn a_slow_head_and_a_slow_login_are_broken_off() {
 
 #[test]
 fn one_address_has_only_so_many_connections() {
-    let place = Place::configured("[api]\nmax_connections_per_address = 5\n");
+    let place = Environment::configured("[api]\nmax_connections_per_address = 5\n");
     let serve = place.start();
     let idle: Vec<TcpStream> = (0..5).map(|_| connect(serve.address)).collect();
     // The kernel accepts the connection before the server does.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kit::client::Session;
-use crate::kit::{Cloud, Place};
+use crate::kit::{Cloud, Environment};
 
 const TRUSTED: &str = "[api]\ntrusted_proxies = 127.0.0.1\n[oslo_middleware]\n\
                        enable_proxy_headers_parsing = true\n";
@@ -71,8 +71,8 @@ fn flavors(cloud: &Cloud) {
 }
 
 #[test]
-fn every_link_begins_with_what_a_trusted_proxy_says() {
-    let cloud = Cloud::new(Place::configured(TRUSTED).with_hosts());
+fn links_use_the_address_from_a_trusted_proxy() {
+    let cloud = Cloud::new(Environment::configured(TRUSTED).with_hosts());
     flavors(&cloud);
     let before = cloud
         .admin
@@ -93,7 +93,7 @@ fn headers_of_anybody_else_change_nothing() {
         "[api]\ntrusted_proxies = 192.0.2.0/24\n[oslo_middleware]\n\
                         enable_proxy_headers_parsing = true\n",
     ] {
-        let cloud = Cloud::new(Place::configured(config));
+        let cloud = Cloud::new(Environment::configured(config));
         flavors(&cloud);
         let lying = cloud
             .admin
@@ -106,8 +106,8 @@ fn headers_of_anybody_else_change_nothing() {
 }
 
 #[test]
-fn the_public_endpoint_is_what_links_and_the_admins_files_name() {
-    let place = Place::configured("[api]\npublic_endpoint = https://cloud.example/os/\n");
+fn links_and_the_admins_files_use_the_public_endpoint() {
+    let place = Environment::configured("[api]\npublic_endpoint = https://cloud.example/os/\n");
     let serve = place.start();
     assert!(serve.said.contains("ready on https://cloud.example/os ("), "{}", serve.said);
     for name in ["clouds.yaml", "openrc"] {

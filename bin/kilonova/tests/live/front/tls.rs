@@ -13,13 +13,13 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::kit::client::{Answer, connect, raw};
-use crate::kit::place::{repository, stderr};
-use crate::kit::{Place, Serve};
+use crate::kit::environment::{repository, stderr};
+use crate::kit::{Environment, Serve};
 
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// Replaces the pair with a new one for `localhost`. Returns the certificate's file.
-fn write_pair(place: &Place) -> PathBuf {
+fn write_pair(place: &Environment) -> PathBuf {
     let key = KeyPair::generate().expect("the key is generated");
     let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     let made = CertificateParams::new(names)
@@ -30,8 +30,8 @@ fn write_pair(place: &Place) -> PathBuf {
     place.write("cert.pem", made.pem())
 }
 
-fn place() -> Place {
-    let place = Place::configured("[api]\ncert = cert.pem\nkey = key.pem\n");
+fn place() -> Environment {
+    let place = Environment::configured("[api]\ncert = cert.pem\nkey = key.pem\n");
     write_pair(&place);
     place
 }
@@ -119,7 +119,7 @@ fn operators_commands_speak_tls() {
 }
 
 #[test]
-fn a_replaced_certificate_is_shown_to_new_connections_and_old_ones_stay() {
+fn new_connections_get_a_replaced_certificate_and_open_ones_continue() {
     let place = place();
     let serve: Serve = place.start();
     let cert = place.file("cert.pem");
@@ -138,7 +138,7 @@ fn a_replaced_certificate_is_shown_to_new_connections_and_old_ones_stay() {
 }
 
 #[test]
-fn plain_http_is_told_of_tls() {
+fn plain_http_on_the_tls_port_gets_400() {
     let place = place();
     let serve = place.start();
     let heard = raw(serve.address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -149,7 +149,7 @@ fn plain_http_is_told_of_tls() {
 #[test]
 fn files_that_do_not_fit_are_refused_before_anything_is_made() {
     let place = place();
-    write_pair(&Place::new());
+    write_pair(&Environment::new());
     let other = KeyPair::generate().expect("the key is generated");
     for (key, part) in [
         (other.serialize_pem(), "it is not the key of"),
@@ -165,17 +165,17 @@ fn files_that_do_not_fit_are_refused_before_anything_is_made() {
 
 #[test]
 fn a_network_in_clear_is_warned_of() {
-    let warned = |place: &Place| {
+    let warned = |place: &Environment| {
         let mut command = place.command("serve");
         command.args(["--listen", "0.0.0.0:0"]);
         Serve::start(command, place.file("log")).log().contains("unencrypted from the network")
     };
-    assert!(warned(&Place::new()));
+    assert!(warned(&Environment::new()));
     assert!(!warned(&place()));
 }
 
 /// `kilonova node` with the demo's hosts.
-fn node(place: &Place, url: &str, more: &[&str]) -> Command {
+fn node(place: &Environment, url: &str, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["node", "--control", url]).args(more);
     command.arg("--nodes").arg(repository().join("examples/nodes/demo.toml"));
@@ -193,14 +193,16 @@ fn simulated_hosts_in_another_process_speak_tls() {
     let empty = place.write("empty.pem", "nothing");
     for (more, words) in [
         (vec![], "--cacert FILE"),
-        (vec!["--cacert", empty.to_str().expect("a path")], "empty.pem"),
+        (vec!["--cacert", empty.to_str().expect("the text is UTF-8")], "empty.pem"),
     ] {
-        let output = node(&place, &url, &more).output().expect("it runs");
+        let output = node(&place, &url, &more).output().expect("the program runs");
         assert!(!output.status.success() && stderr(&output).contains(words), "{}", stderr(&output));
     }
-    let mut command = node(&place, &url, &["--cacert", cert.to_str().expect("a path")]);
-    let mut hosts = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
-    let token = std::fs::read_to_string(place.state().join("metrics.token")).expect("a token");
+    let mut command = node(&place, &url, &["--cacert", cert.to_str().expect("the text is UTF-8")]);
+    let mut hosts =
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    let token =
+        std::fs::read_to_string(place.state().join("metrics.token")).expect("the file is read");
     let up = || {
         let mut stream = handshake(serve.address, &cert).expect("a handshake");
         let bearer = token.trim();
@@ -208,7 +210,7 @@ fn simulated_hosts_in_another_process_speak_tls() {
             "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {bearer}\r\n\
              Connection: close\r\n\r\n"
         );
-        stream.write_all(head.as_bytes()).expect("sent");
+        stream.write_all(head.as_bytes()).expect("the file is written");
         let mut text = Vec::new();
         // The end may come without a farewell of TLS.
         drop(stream.read_to_end(&mut text));

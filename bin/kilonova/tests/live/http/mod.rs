@@ -1,5 +1,6 @@
 //! HTTP itself: unusual and malformed requests, and clients that are slow or many.
 
-mod odd;
+mod lists;
 mod slow;
+mod unusual_requests;
 mod uploads;

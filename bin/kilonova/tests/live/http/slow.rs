@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use crate::kit::client::connect;
-use crate::kit::{Cloud, Place};
+use crate::kit::{Cloud, Environment};
 
 #[test]
-fn clients_that_say_nothing_keep_nobody_waiting() {
-    let cloud = Cloud::new(Place::new());
+fn silent_clients_block_nobody() {
+    let cloud = Cloud::new(Environment::new());
     let mut silent: Vec<TcpStream> = Vec::new();
     for at in 0..300 {
         let mut stream = connect(cloud.serve.address);
@@ -33,9 +33,9 @@ fn clients_that_say_nothing_keep_nobody_waiting() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn a_connection_over_the_limit_gets_503() {
     // The shell's limit on open files simulates a small system: half of them are for connections.
-    let place = Place::new();
+    let place = Environment::new();
     let mut command = std::process::Command::new("bash");
     let serve = place.command("serve");
     command.args(["-c", "ulimit -n 120; exec \"$0\" \"$@\""]).arg(serve.get_program());

@@ -9,18 +9,18 @@ use serde_json::json;
 
 use crate::kit::client::connect;
 use crate::kit::cloud::{id, login};
-use crate::kit::{Answer, Cloud, Place, Session};
+use crate::kit::{Answer, Cloud, Environment, Session};
 
 const ROOM: &str = "[image]\nmax_concurrent_uploads_per_project = 64\n";
 const STRICT: &str = "[image]\nmax_concurrent_uploads_per_project = 2\nmin_transfer_rate = 1000\n\
                       transfer_rate_window = 2\n";
 
 fn clouds(config: &str) -> Vec<Cloud> {
-    let configured = |mut place: Place| {
+    let configured = |mut place: Environment| {
         place.config = Some(config.to_owned());
         Cloud::new(place)
     };
-    Place::all().into_iter().map(configured).collect()
+    Environment::all().into_iter().map(configured).collect()
 }
 
 fn queued(who: &Session) -> String {
@@ -53,7 +53,7 @@ fn until(who: &Session, image: &str, status: &str) {
 }
 
 #[test]
-fn forty_slow_uploads_keep_nobody_waiting() {
+fn forty_slow_uploads_block_nobody() {
     for cloud in clouds(ROOM) {
         let (eve, ..) = cloud.user("eve", "member");
         let (ann, _, project) = cloud.user("ann", "member");

@@ -52,7 +52,7 @@ fn bodies_of_another_shape_are_refused() {
 }
 
 #[test]
-fn a_nul_is_refused_wherever_a_text_is_kept() {
+fn a_nul_is_refused_in_every_stored_text() {
     for cloud in Cloud::all() {
         let flavor = json!({"flavor": {"name": "a\0b", "ram": 1, "vcpus": 1, "disk": 1}});
         cloud.admin.post("/compute/v2.1/flavors", &flavor).refused_saying(400, &["NUL"]);

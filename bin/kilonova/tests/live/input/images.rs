@@ -22,7 +22,7 @@ fn qcow2(version: u32, backing: (u64, u32), size: u64, incompatible: u64) -> Vec
 }
 
 #[test]
-fn an_image_has_to_be_what_its_format_says() {
+fn an_image_must_match_its_declared_format() {
     let mut vdi = vec![0; 4096];
     vdi[64..68].copy_from_slice(b"\x7f\x10\xda\xbe");
     let mut truncated = qcow2(3, (0, 0), MIB, 0);
@@ -58,7 +58,7 @@ fn an_image_has_to_be_what_its_format_says() {
 }
 
 #[test]
-fn a_good_image_is_taken_once_and_as_octets() {
+fn image_data_is_accepted_once_and_as_octets() {
     for cloud in Cloud::all() {
         let image = json!({"name": "i", "disk_format": "qcow2", "container_format": "bare"});
         let image = id(&cloud.admin.post("/image/v2/images", &image).ok(201));

@@ -5,6 +5,6 @@ mod images;
 mod names;
 mod projects;
 mod size;
-mod things;
 mod tokens;
+mod unknown_resources;
 mod versions;

@@ -54,7 +54,7 @@ fn servers(who: &Session) -> Value {
 }
 
 #[test]
-fn another_projects_images_keys_and_requests_are_not_there() {
+fn images_keys_and_requests_of_other_projects_are_not_found() {
     for cloud in Cloud::all() {
         let (ann, ann_id, _) = cloud.user("ann", "member");
         let (bob, _, _) = cloud.user("bob", "member");
@@ -87,7 +87,7 @@ fn another_projects_images_keys_and_requests_are_not_there() {
 }
 
 #[test]
-fn members_may_not_do_what_is_the_admins() {
+fn members_may_not_use_operations_of_administrators() {
     for cloud in Cloud::all() {
         let (ann, user, project) = cloud.user("ann", "member");
         let flavor = json!({"flavor": {"name": "f", "ram": 1, "vcpus": 1, "disk": 1}});

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use serde_json::json;
 
 use crate::kit::client::connect;
-use crate::kit::{Answer, Cloud, Place};
+use crate::kit::{Answer, Cloud, Environment};
 
 const HUGE: usize = 100 * 1024 * 1024;
 
@@ -19,7 +19,7 @@ fn flood(cloud: &Cloud, head: &str, chunked: bool) -> Answer {
         format!("Content-Length: {HUGE}")
     };
     let head = format!("{head}\r\nHost: x\r\nConnection: close\r\n{length}\r\n\r\n");
-    stream.write_all(head.as_bytes()).expect("the server reads the head");
+    stream.write_all(head.as_bytes()).expect("the file is written");
     let block = vec![b'a'; 1024 * 1024];
     for _ in 0..HUGE / block.len() {
         if chunked {
@@ -40,7 +40,7 @@ fn flood(cloud: &Cloud, head: &str, chunked: bool) -> Answer {
 
 #[test]
 fn a_body_of_100_mb_is_refused_and_the_answer_can_be_read() {
-    let cloud = Cloud::new(Place::new());
+    let cloud = Cloud::new(Environment::new());
     let token = cloud.admin.headers.iter().find(|(name, _)| name == "X-Auth-Token");
     let token = format!("X-Auth-Token: {}", token.expect("a token is present").1);
     let before = cloud.serve.peak_memory();
@@ -70,8 +70,8 @@ fn a_body_of_100_mb_is_refused_and_the_answer_can_be_read() {
 }
 
 #[test]
-fn who_asks_first_need_not_send_it() {
-    let cloud = Cloud::new(Place::new());
+fn expect_100_continue_is_answered_before_the_body() {
+    let cloud = Cloud::new(Environment::new());
     let mut stream = connect(cloud.serve.address);
     write!(
         stream,
@@ -85,7 +85,7 @@ fn who_asks_first_need_not_send_it() {
 }
 
 #[test]
-fn what_is_told_back_of_a_long_value_is_short() {
+fn error_messages_shorten_long_values() {
     for cloud in Cloud::all() {
         let long = "x".repeat(900_000);
         let bodies = [

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::kit::client::raw;
 use crate::kit::cloud::{id, login, password};
-use crate::kit::{Answer, Cloud, Place};
+use crate::kit::{Answer, Cloud, Environment};
 
 const PROTECTED: [&str; 6] = [
     "/identity/v3/users",
@@ -29,8 +29,8 @@ fn shut(cloud: &Cloud, token: &str) {
 }
 
 #[test]
-fn without_a_good_token_every_service_answers_401() {
-    let other = Cloud::new(Place::new());
+fn without_a_valid_token_every_service_answers_401() {
+    let other = Cloud::new(Environment::new());
     for cloud in Cloud::all() {
         let good = login(&cloud.nobody(), "admin", &password(&cloud.place), None);
         for path in PROTECTED {
@@ -56,7 +56,7 @@ fn without_a_good_token_every_service_answers_401() {
 }
 
 #[test]
-fn a_token_ends_with_what_it_stands_on() {
+fn a_token_ends_with_its_user_project_or_role() {
     for cloud in Cloud::all() {
         let (who, user, _) = cloud.user("ann", "member");
         let soon = std::time::SystemTime::now() + Duration::from_secs(2);

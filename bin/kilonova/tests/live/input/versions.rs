@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::kit::{Cloud, Place};
+use crate::kit::{Cloud, Environment};
 
 #[test]
-fn out_of_range_is_406_in_each_services_words() {
-    let cloud = Cloud::new(Place::new());
+fn an_unsupported_microversion_is_406_in_each_dialect() {
+    let cloud = Cloud::new(Environment::new());
     let ask =
         |path: &str, version: &str| cloud.admin.with("OpenStack-API-Version", version).get(path);
     for version in ["2.105", "2.0", "3.1", "1.1", "2.4294967295"] {
@@ -36,8 +36,8 @@ fn out_of_range_is_406_in_each_services_words() {
 }
 
 #[test]
-fn what_is_no_version_is_told_as_upstream_does() {
-    let cloud = Cloud::new(Place::new());
+fn an_invalid_microversion_is_refused_as_upstream_does() {
+    let cloud = Cloud::new(Environment::new());
     for wrong in ["two", "2", "2.", ".1", "2.01", "-2.1", "2.1.1", "2.x", "2.99999999999"] {
         let ask = |path: &str, service: &str| {
             cloud.admin.with("OpenStack-API-Version", &format!("{service} {wrong}")).get(path)
@@ -58,7 +58,7 @@ fn what_is_no_version_is_told_as_upstream_does() {
 
 #[test]
 fn latest_and_absent_are_the_ends_of_the_range() {
-    let cloud = Cloud::new(Place::new());
+    let cloud = Cloud::new(Environment::new());
     for (path, service, least, most) in [
         ("/compute/v2.1/servers", "compute", "2.1", "2.104"),
         ("/placement/resource_providers", "placement", "1.0", "1.39"),

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Place, Serve, Session};
+use super::{Answer, Environment, Serve, Session};
 
 /// A running system.
 pub struct Cloud {
     /// The running server.
     pub serve: Serve,
     /// The place it runs in.
-    pub place: Place,
+    pub place: Environment,
     /// The admin's client, which requests recent microversions.
     pub admin: Session,
 }
 
 impl Cloud {
     /// Starts the server.
-    pub fn new(place: Place) -> Self {
+    pub fn new(place: Environment) -> Self {
         let serve = place.start();
         let admin = admin(&place, &serve);
         Self { serve, place, admin }
@@ -26,12 +26,12 @@ impl Cloud {
 
     /// One on each available database, without hosts.
     pub fn all() -> Vec<Self> {
-        Place::all().into_iter().map(Self::new).collect()
+        Environment::all().into_iter().map(Self::new).collect()
     }
 
     /// One on each available database, with the demo's simulated hosts.
     pub fn with_hosts() -> Vec<Self> {
-        Place::all().into_iter().map(|place| Self::new(place.with_hosts())).collect()
+        Environment::all().into_iter().map(|place| Self::new(place.with_hosts())).collect()
     }
 
     /// A client without a token.
@@ -113,14 +113,14 @@ pub fn id(thing: &Value) -> String {
 }
 
 /// The admin's client, from the files that the first start wrote.
-pub fn admin(place: &Place, serve: &Serve) -> Session {
+pub fn admin(place: &Environment, serve: &Serve) -> Session {
     let nobody = recent(Session::nobody(serve.address));
     let token = login(&nobody, "admin", &password(place), None);
     nobody.token(&token)
 }
 
 /// The admin's password, from `openrc`.
-pub fn password(place: &Place) -> String {
+pub fn password(place: &Environment) -> String {
     let text = std::fs::read_to_string(place.state().join("openrc")).expect("openrc is readable");
     let word = text.lines().find_map(|line| line.strip_prefix("export OS_PASSWORD="));
     word.expect("the password is in openrc").to_owned()

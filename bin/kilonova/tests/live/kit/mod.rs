@@ -3,10 +3,10 @@
 
 pub mod client;
 pub mod cloud;
-pub mod place;
+pub mod environment;
 pub mod serve;
 
 pub use client::{Answer, Session};
 pub use cloud::Cloud;
-pub use place::Place;
+pub use environment::Environment;
 pub use serve::Serve;

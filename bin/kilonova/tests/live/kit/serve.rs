@@ -97,6 +97,12 @@ impl Serve {
         number.expect("the kernel reports the process's memory")
     }
 
+    /// Sets [`Self::peak_memory`] to the present resident memory.
+    pub fn forget_peak_memory(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5")
+            .expect("the kernel resets the peak");
+    }
+
     fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(pid.expect("the process id is valid"), signal)

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::{ALONE, admin, alone, claim};
-use crate::kit::{Place, Serve, Session};
+use crate::kit::{Environment, Serve, Session};
 
 /// A small deterministic generator, so that a failure can be reproduced.
 struct Dice(u64);
@@ -76,7 +76,7 @@ fn random_cloud(who: &Session) {
     old.put(&format!("/allocations/{}", uuid::Uuid::new_v4()), &body).ok(204);
 }
 
-fn import(to: &Place, from: &Serve) -> Output {
+fn import(to: &Environment, from: &Serve) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["placement", "import", "--noauth", "admin", "--from", &from.url()]);
     command.arg("--state-dir").arg(to.state());
@@ -121,7 +121,7 @@ fn a_copy_is_exact_and_may_be_made_again() {
     let there = alone();
     let source = there.start();
     random_cloud(&admin(&source));
-    for mut to in Place::all() {
+    for mut to in Environment::all() {
         to.config = Some(ALONE.into());
         let first = import(&to, &source);
         assert_eq!(first.status.code(), Some(0), "{}", said(&first));
@@ -142,7 +142,7 @@ fn a_copy_is_exact_and_may_be_made_again() {
 }
 
 #[test]
-fn what_changed_over_there_is_taken_over_and_what_is_only_ours_is_told() {
+fn a_second_import_takes_changes_and_reports_own_objects() {
     let (there, to) = (alone(), alone());
     let source = there.start();
     let theirs = admin(&source);
@@ -183,7 +183,7 @@ fn what_changed_over_there_is_taken_over_and_what_is_only_ours_is_told() {
 }
 
 #[test]
-fn who_cannot_be_asked_is_named() {
+fn an_unreachable_server_is_named() {
     let to = alone();
     let run = |options: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));

@@ -3,8 +3,8 @@
 use super::{host, speaks};
 use crate::kit::client::raw;
 use crate::kit::cloud::{admin, login, password};
-use crate::kit::place::stderr;
-use crate::kit::{Answer, Place, Session};
+use crate::kit::environment::stderr;
+use crate::kit::{Answer, Environment, Session};
 
 fn section(url: &str, password: &str) -> String {
     format!(
@@ -16,8 +16,8 @@ fn section(url: &str, password: &str) -> String {
 }
 
 #[test]
-fn tokens_are_checked_over_there() {
-    let elsewhere = Place::new();
+fn tokens_are_validated_by_the_external_keystone() {
+    let elsewhere = Environment::new();
     let mut keystone = elsewhere.start();
     drop(admin(&elsewhere, &keystone));
     let secret = password(&elsewhere);
@@ -25,7 +25,7 @@ fn tokens_are_checked_over_there() {
     let token = login(&nobody, "admin", &secret, None);
     let other = login(&nobody, "admin", &secret, None);
 
-    let place = Place::configured(&section(&keystone.url(), &secret));
+    let place = Environment::configured(&section(&keystone.url(), &secret));
     let serve = place.start();
     let nobody = speaks(&Session::nobody(serve.address));
     host(&nobody.token(&token), "h1", 4);
@@ -49,7 +49,7 @@ fn tokens_are_checked_over_there() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_by_name() {
+fn unusable_settings_are_refused_by_name() {
     let good = section("http://127.0.0.1:5000", "x");
     for (change, words) in [
         (
@@ -64,7 +64,7 @@ fn what_cannot_work_is_refused_by_name() {
         (good.replace("http://", "ftp://"), "must begin with http://"),
         ("[api]\nservices = placement\n".to_owned(), "[keystone_authtoken]"),
     ] {
-        let place = Place::configured(&change);
+        let place = Environment::configured(&change);
         let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");

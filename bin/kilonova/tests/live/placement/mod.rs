@@ -7,12 +7,12 @@ mod replicas;
 
 use serde_json::{Value, json};
 
-use crate::kit::{Answer, Place, Serve, Session};
+use crate::kit::{Answer, Environment, Serve, Session};
 
 const ALONE: &str = "[api]\nservices = placement\nauth_strategy = noauth2\n";
 
-fn alone() -> Place {
-    Place::configured(ALONE)
+fn alone() -> Environment {
+    Environment::configured(ALONE)
 }
 
 /// The admin of noauth2.

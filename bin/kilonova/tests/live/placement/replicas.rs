@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{ALONE, admin, alone, candidates, claim, host};
-use crate::kit::{Place, Serve, Session};
+use crate::kit::{Environment, Serve, Session};
 
 /// Two places that share a database; none without PostgreSQL.
-fn pair() -> Option<(Place, Place)> {
-    let with_postgres = |place: &Place| place.database.is_some();
-    let Some(mut one) = Place::all().into_iter().find(with_postgres) else {
+fn pair() -> Option<(Environment, Environment)> {
+    let with_postgres = |place: &Environment| place.database.is_some();
+    let Some(mut one) = Environment::all().into_iter().find(with_postgres) else {
         kilonova_testkit::skip(
             "two processes need PostgreSQL; KILONOVA_TEST_POSTGRES names no server",
         );
@@ -43,7 +43,7 @@ fn knows(who: &Session, host: &str) -> bool {
 }
 
 #[test]
-fn what_one_commits_the_other_offers() {
+fn controllers_see_each_others_commits() {
     let Some((here, there)) = pair() else { return };
     let (one, two) = (here.start(), there.start());
     let (a, b) = (admin(&one), admin(&two));
@@ -66,7 +66,7 @@ fn what_one_commits_the_other_offers() {
 }
 
 #[test]
-fn one_that_was_stopped_catches_up_and_is_never_wrong() {
+fn a_stopped_controller_catches_up_without_stale_claims() {
     let Some((here, there)) = pair() else { return };
     let (one, two) = (here.start(), there.start());
     let (a, b) = (admin(&one), admin(&two));

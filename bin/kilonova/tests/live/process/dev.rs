@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::kit::cloud::admin;
-use crate::kit::{Place, Session};
+use crate::kit::{Environment, Session};
 
 fn names(session: &Session, path: &str, list: &str) -> BTreeSet<String> {
     let found = session.get(path).ok(200);
@@ -18,8 +18,8 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn what_a_first_server_needs_is_made_once() {
-    for place in Place::all() {
+fn dev_objects_are_created_once() {
+    for place in Environment::all() {
         let place = place.with_hosts();
         let dev = |command: &mut std::process::Command| {
             command.arg("--dev");
@@ -54,9 +54,9 @@ fn what_a_first_server_needs_is_made_once() {
 
 #[test]
 fn without_all_services_it_is_refused() {
-    let place = Place::configured("[api]\nservices = identity, placement\n");
+    let place = Environment::configured("[api]\nservices = identity, placement\n");
     let output = place.run("serve", &["--listen", "127.0.0.1:0", "--dev"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = crate::kit::place::stderr(&output);
+    let said = crate::kit::environment::stderr(&output);
     assert!(said.contains("--dev") && said.contains("all services"), "{said}");
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::place::stderr;
-use crate::kit::{Cloud, Place};
+use crate::kit::environment::stderr;
+use crate::kit::{Cloud, Environment};
 
 #[test]
 fn a_clean_ledger_is_reported_in_both_forms_while_the_server_runs() {
@@ -37,7 +37,7 @@ fn a_clean_ledger_is_reported_in_both_forms_while_the_server_runs() {
 
 #[test]
 fn a_broken_rule_is_named_and_the_exit_code_says_so() {
-    let cloud = Cloud::new(Place::new().with_hosts());
+    let cloud = Cloud::new(Environment::new().with_hosts());
     let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));
     cloud.server(&cloud.admin, "one", &flavor, &image);
     let Cloud { mut serve, place, .. } = cloud;
@@ -63,7 +63,7 @@ fn a_broken_rule_is_named_and_the_exit_code_says_so() {
 /// right now.
 #[test]
 fn rows_of_the_future_are_found_and_can_be_redated() {
-    let cloud = Cloud::new(Place::new().with_hosts());
+    let cloud = Cloud::new(Environment::new().with_hosts());
     let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));
     cloud.server(&cloud.admin, "one", &flavor, &image);
     let Cloud { mut serve, place, .. } = cloud;
@@ -92,7 +92,7 @@ fn rows_of_the_future_are_found_and_can_be_redated() {
 
 #[test]
 fn no_database_is_distinguished_from_a_broken_one() {
-    let place = Place::new();
+    let place = Environment::new();
     let output = place.run("doctor", &[]);
     assert_eq!(output.status.code(), Some(2));
     let said = stderr(&output);

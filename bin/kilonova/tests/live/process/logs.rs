@@ -1,9 +1,12 @@
 //! Logs: JSON unless written to a terminal, with the request's id, and without secrets.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
 use serde_json::{Value, json};
 
 use crate::kit::cloud::{credentials, login, password};
-use crate::kit::{Cloud, Place, Serve};
+use crate::kit::{Cloud, Environment, Serve};
 
 fn of_request<'a>(lines: &'a [Value], id: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["span"]["id"] == id).collect()
@@ -11,7 +14,7 @@ fn of_request<'a>(lines: &'a [Value], id: &str) -> Vec<&'a Value> {
 
 #[test]
 fn the_lines_of_a_request_carry_the_id_of_its_answer() {
-    let place = Place::configured("[DEFAULT]\ndebug = true\n");
+    let place = Environment::configured("[DEFAULT]\ndebug = true\n");
     let cloud = Cloud::new(place);
     let nobody = cloud.nobody();
     let large = vec![b' '; 2 * 1024 * 1024];
@@ -46,8 +49,8 @@ fn the_lines_of_a_request_carry_the_id_of_its_answer() {
 }
 
 #[test]
-fn a_callers_own_request_id_is_not_taken_for_ours() {
-    let cloud = Cloud::new(Place::new());
+fn a_clients_request_id_is_not_used_as_ours() {
+    let cloud = Cloud::new(Environment::new());
     let mine = "req-00000000-0000-4000-8000-000000000000";
     let answer = cloud.admin.with("X-Openstack-Request-Id", mine).get("/compute/v2.1/servers");
     assert_ne!(answer.header("x-openstack-request-id"), Some(mine));
@@ -102,7 +105,7 @@ fn check(serve: &Serve, secrets: &[String]) {
 
 #[test]
 fn no_secret_is_logged_however_much_is() {
-    for place in Place::all() {
+    for place in Environment::all() {
         let serve = place.start_with(|command| {
             command.env("RUST_LOG", "debug");
         });
@@ -112,4 +115,40 @@ fn no_secret_is_logged_however_much_is() {
         assert!(cloud.serve.log().contains("\"DEBUG\""), "it is as talkative as it was told");
         check(&cloud.serve, &secrets);
     }
+}
+
+#[test]
+fn a_terminal_gets_lines_for_people() {
+    let place = Environment::new();
+    let serve = place.command("serve");
+    let words: Vec<String> = std::iter::once(serve.get_program())
+        .chain(serve.get_args())
+        .map(|word| format!("'{}'", word.to_string_lossy()))
+        .collect();
+    // `script` runs the command on a terminal of its own.
+    let command = format!("echo pid=$$; exec {} --listen 127.0.0.1:0", words.join(" "));
+    let started = Command::new("script")
+        .args(["-qec", &command, "/dev/null"])
+        .env_remove("RUST_LOG")
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut script = match started {
+        Ok(script) => script,
+        Err(error) => return kilonova_testkit::skip(format!("no terminal: script: {error}")),
+    };
+    let mut lines = BufReader::new(script.stdout.take().expect("the output is piped")).lines();
+    let mut line = || lines.next().map(|line| line.expect("the output is UTF-8"));
+    let pid = line().expect("the shell names itself");
+    let pid = pid.trim().strip_prefix("pid=").and_then(|pid| pid.parse().ok());
+    let pid = pid.and_then(rustix::process::Pid::from_raw).expect("the shell names its process");
+    while !line().expect("the server starts").starts_with("kilonova: ready on ") {}
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the signal is sent");
+    let logged: Vec<String> = std::iter::from_fn(line).collect();
+    assert!(script.wait().expect("the process ends").success(), "{logged:?}");
+    let stops = logged.iter().find(|line| line.contains("stopping"));
+    let stops = stops.unwrap_or_else(|| panic!("no line says that it stops: {logged:?}"));
+    assert!(stops.contains("INFO") && !stops.contains('{'), "{stops}");
+    assert!(stops.contains('\u{1b}'), "a terminal has colours: {stops:?}");
 }

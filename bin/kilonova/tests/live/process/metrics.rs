@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::kit::cloud::credentials;
-use crate::kit::{Cloud, Place, Session};
+use crate::kit::{Cloud, Environment, Session};
 
 fn scraper(cloud: &Cloud) -> Session {
     let token = std::fs::read_to_string(cloud.place.state().join("metrics.token"));
@@ -18,7 +18,7 @@ fn value(text: &str, start: &str) -> Option<f64> {
 }
 
 #[test]
-fn it_takes_an_admin_or_the_token_of_the_state_directory() {
+fn metrics_need_an_admin_or_the_metrics_token() {
     let cloud = &Cloud::all()[0];
     let nobody = cloud.nobody();
     let (member, _, _) = cloud.user("ann", "member");
@@ -80,7 +80,7 @@ fn it_counts_answers_devices_and_servers() {
 #[test]
 fn it_counts_logins_and_those_that_are_refused() {
     let options = "[security_compliance]\nlockout_failure_attempts = 2\n";
-    let cloud = Cloud::new(Place::configured(options));
+    let cloud = Cloud::new(Environment::configured(options));
     cloud.user("ann", "member");
     let scraper = scraper(&cloud);
     let hashes = || value(&scraper.get("/metrics").text(), "kilonova_password_hashes_total ");

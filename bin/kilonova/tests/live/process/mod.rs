@@ -2,12 +2,12 @@
 
 mod dev;
 mod doctor;
-mod joining;
+mod invalid_setup;
+mod join;
 mod logs;
 mod metrics;
 mod nodes;
 mod operators;
-mod refusals;
 mod services;
-mod starts;
-mod stops;
+mod shutdown;
+mod start;

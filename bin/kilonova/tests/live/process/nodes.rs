@@ -4,14 +4,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::kit::place::{repository, stderr};
-use crate::kit::{Cloud, Place, Serve, Session};
+use crate::kit::environment::{repository, stderr};
+use crate::kit::{Cloud, Environment, Serve, Session};
 
 /// A running `kilonova node`, killed at the end.
 struct Hosts(Child);
 
 impl Hosts {
-    fn start(place: &Place, control: &str) -> Self {
+    fn start(place: &Environment, control: &str) -> Self {
         let mut command = command(place, control, &place.state().join("node.token"));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().expect("the program starts"))
@@ -26,7 +26,7 @@ impl Drop for Hosts {
     }
 }
 
-fn command(place: &Place, control: &str, word: &Path) -> Command {
+fn command(place: &Environment, control: &str, word: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["node", "--control", control, "--nodes"]);
     command.arg(repository().join("examples/nodes/demo.toml"));
@@ -48,14 +48,14 @@ fn two_hosts(admin: &Session) {
 }
 
 /// Starts `serve` again at the same address.
-fn again(place: &Place, old: &Serve) -> Serve {
+fn again(place: &Environment, old: &Serve) -> Serve {
     let mut command = place.command("serve");
     command.args(["--listen", &old.address.to_string()]);
     Serve::start(command, place.file("log"))
 }
 
 #[test]
-fn servers_boot_on_hosts_elsewhere_whoever_dies() {
+fn servers_boot_on_agents_in_another_process_despite_crashes() {
     for mut cloud in Cloud::all() {
         let mut hosts = Hosts::start(&cloud.place, &cloud.serve.url());
         two_hosts(&cloud.admin);
@@ -77,7 +77,7 @@ fn servers_boot_on_hosts_elsewhere_whoever_dies() {
 }
 
 #[test]
-fn only_the_word_for_nodes_lets_a_node_in() {
+fn agents_need_the_shared_token() {
     let cloud = &Cloud::all()[0];
     let word = std::fs::read_to_string(cloud.place.state().join("node.token"))
         .expect("the token is readable");
@@ -104,7 +104,7 @@ fn only_the_word_for_nodes_lets_a_node_in() {
 }
 
 #[test]
-fn what_the_operator_gave_is_checked_before_anything_is_made() {
+fn options_are_validated_before_anything_is_created() {
     let cloud = &Cloud::all()[0];
     let (url, word) = (cloud.serve.url(), cloud.place.state().join("node.token"));
     let refused = |control: &str, word: &Path, host: &str, words: &[&str]| {

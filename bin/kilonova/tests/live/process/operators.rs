@@ -5,8 +5,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::kit::place::stderr;
-use crate::kit::{Cloud, Place};
+use crate::kit::environment::stderr;
+use crate::kit::{Cloud, Environment};
 
 /// A command without any cloud from the environment.
 fn command(words: &[&str]) -> Command {
@@ -42,7 +42,7 @@ fn out(output: &Output) -> String {
 }
 
 #[test]
-fn without_credentials_they_say_what_is_missing() {
+fn missing_credentials_are_named() {
     for words in [["server", "explain", "x"], ["host", "drain", "x"], ["host", "undrain", "x"]] {
         let output = command(&words).output().expect("the program runs");
         let said = stderr(&output);
@@ -99,8 +99,8 @@ fn an_admin_is_served_and_others_are_refused() {
 }
 
 #[test]
-fn a_cloud_that_is_away_is_reported() {
-    let cloud = Cloud::new(Place::new());
+fn an_unreachable_cloud_is_reported() {
+    let cloud = Cloud::new(Environment::new());
     let Cloud { mut serve, place, admin } = cloud;
     serve.kill();
     let cloud = Cloud { serve, place, admin };

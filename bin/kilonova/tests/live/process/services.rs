@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::kit::cloud::admin;
-use crate::kit::{Place, Session};
+use crate::kit::{Environment, Session};
 
 const ALL: [&str; 6] = ["identity", "compute", "placement", "accelerator", "image", "network"];
 
@@ -34,8 +34,8 @@ fn listed(nobody: &Session) -> Vec<String> {
 }
 
 #[test]
-fn all_services_run_unless_told_otherwise() {
-    for place in Place::all() {
+fn all_services_run_by_default() {
+    for place in Environment::all() {
         let serve = place.start();
         let nobody = Session::nobody(serve.address);
         assert_eq!(listed(&nobody), ALL);
@@ -52,7 +52,7 @@ fn all_services_run_unless_told_otherwise() {
 /// With an external Nova, no compute API runs, but the hosts must still register their devices.
 #[test]
 fn hosts_register_where_devices_are_served_without_the_compute_api() {
-    let place = Place::configured(
+    let place = Environment::configured(
         "[api]\nauth_strategy = noauth2\nservices = placement, accelerator\n[accelerator]\n\
          max_unbound_requests = 1\n",
     )
@@ -80,7 +80,7 @@ fn hosts_register_where_devices_are_served_without_the_compute_api() {
 
 #[test]
 fn version_documents_need_no_token() {
-    let place = Place::new();
+    let place = Environment::new();
     let serve = place.start();
     let nobody = Session::nobody(serve.address);
     for (path, status, named) in [
@@ -108,12 +108,12 @@ fn version_documents_need_no_token() {
 }
 
 /// `[api] services` with noauth2.
-fn open(services: &str) -> Place {
-    Place::configured(&format!("[api]\nauth_strategy = noauth2\nservices = {services}\n"))
+fn open(services: &str) -> Environment {
+    Environment::configured(&format!("[api]\nauth_strategy = noauth2\nservices = {services}\n"))
 }
 
 #[test]
-fn one_service_alone_is_at_the_root_too_and_no_other_is_there() {
+fn a_single_service_is_also_at_the_root() {
     for service in ALL.into_iter().filter(|service| *service != "identity") {
         let place = open(service);
         let serve = place.start();
@@ -145,7 +145,7 @@ fn several_services_are_just_those() {
             assert_eq!(answer.status, expected, "{services}: {service}: {}", answer.text());
         }
     }
-    let place = Place::configured("[api]\nservices = identity, placement\n");
+    let place = Environment::configured("[api]\nservices = identity, placement\n");
     let serve = place.start();
     let admin = admin(&place, &serve);
     assert_eq!(listed(&Session::nobody(serve.address)), ["identity", "placement"]);
@@ -156,8 +156,8 @@ fn several_services_are_just_those() {
 }
 
 #[test]
-fn without_tokens_there_is_no_identity_service_to_make_them() {
-    let place = Place::configured("[api]\nauth_strategy = noauth2\n");
+fn noauth_excludes_the_identity_service() {
+    let place = Environment::configured("[api]\nauth_strategy = noauth2\n");
     let serve = place.start();
     let others: Vec<&str> = ALL.into_iter().filter(|service| *service != "identity").collect();
     assert_eq!(listed(&Session::nobody(serve.address)), others);
@@ -171,8 +171,8 @@ fn without_tokens_there_is_no_identity_service_to_make_them() {
 }
 
 #[test]
-fn tokens_of_nobody_are_refused_at_the_start() {
-    let place = Place::configured("[api]\nservices = placement\n");
+fn invalid_tokens_are_refused_at_the_start() {
+    let place = Environment::configured("[api]\nservices = placement\n");
     let output = place.run("serve", &[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");

@@ -3,15 +3,16 @@
 use kilonova_ids::DeviceId;
 use kilonova_node_api::{End, OrderResult};
 use kilonova_placement::{World, ledger as placement};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::super::update_exclusions;
 use super::clean::unpark;
 use super::program::function_trait;
 use crate::Error;
-use crate::db::orders::{self, OrderRow, PROGRAM};
+use crate::db::orders::{self, OrderRow};
 use crate::db::{events, handles};
+use crate::states::{EventStatus, OrderState, OrderTask};
 
 /// Maximum number of characters of a tool's output that are stored.
 const MAX_OUTPUT: usize = 8192;
@@ -28,21 +29,22 @@ pub fn carried_out(
     carried: &OrderResult,
 ) -> Result<bool, Error> {
     let Some(order) = orders::by_uuid(tx, carried.order)? else { return Ok(false) };
-    if order.host != host || order.state != "open" {
+    if order.host != host || order.state != OrderState::Open {
         return Ok(false);
     }
     let now = now_micros();
-    let (state, message, output) = match &carried.end {
-        End::Done { output } => ("done", None, output),
-        End::Failed { message, output } => ("failed", Some(storable(message)), output),
+    let (done, message, output) = match &carried.end {
+        End::Done { output } => (true, None, output),
+        End::Failed { message, output } => (false, Some(storable(message)), output),
     };
+    let state = if done { OrderState::Done } else { OrderState::Failed };
     let output = Some(storable(output)).filter(|text| !text.is_empty());
-    tx.execute(orders::CLOSE, params![order.uuid, state, message, output, now])?;
-    let done = state == "done";
-    match (&order.handle, order.task.as_str()) {
-        (_, PROGRAM) => programmed(tx, world, &order, done, now)?,
-        (Some(handle), _) if done => unpark(tx, world, *handle)?,
-        _ => {}
+    orders::close(tx, order.uuid, state, message, output, now)?;
+    match (order.task, order.handle) {
+        (OrderTask::Program, _) => programmed(tx, world, &order, done, now)?,
+        (OrderTask::Clean, Some(handle)) if done => unpark(tx, world, handle)?,
+        // A failed cleaning leaves the handle parked.
+        (OrderTask::Clean, _) => {}
     }
     Ok(true)
 }
@@ -61,21 +63,22 @@ fn programmed(
 ) -> Result<(), Error> {
     let image = order.image.filter(|_| done);
     let function = order.function.as_deref().filter(|_| done);
-    tx.execute(orders::SET_BITSTREAM, params![order.device, image, function, now])?;
+    orders::set_bitstream(tx, order.device, image, function, now)?;
     set_function_trait(tx, world, order.device, function)?;
     for (arq, internal) in orders::awaiting(tx, order.uuid)? {
         if done {
-            tx.execute(orders::BIND_WAITING, params![arq, now])?;
+            orders::bind_waiting(tx, arq, now)?;
         } else if internal {
             // The boot that owns it fails through its server's document, and releases it.
             continue;
         } else {
             let card = handles::card_of_arq(tx, arq)?;
             handles::free_of_arq(tx, arq, now)?;
-            tx.execute(orders::FAIL, params![arq, now])?;
+            orders::fail(tx, arq, now)?;
             update_exclusions(tx, world, card)?;
         }
-        tx.execute(events::RELEASE, params![arq, if done { "completed" } else { "failed" }, now])?;
+        let status = if done { EventStatus::Completed } else { EventStatus::Failed };
+        events::complete(tx, arq, status, now)?;
     }
     Ok(())
 }

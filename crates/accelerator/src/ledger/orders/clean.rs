@@ -3,14 +3,15 @@
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, OperationId};
 use kilonova_node_api::{CLEANED_BY_AGENT, Task};
 use kilonova_placement::{World, ledger as placement};
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use crate::Error;
-use crate::db::handles;
-use crate::db::orders::{self, CLEAN, NewOrder};
+use crate::db::orders::{self, NewOrder};
 use crate::db::parked::{self, Parked};
+use crate::db::{handles, withheld};
 use crate::ledger::Actor;
+use crate::states::OrderTask;
 
 /// Parks the consumer's handles that must be cleaned, and orders their cleaning if the node can do
 /// it.
@@ -21,7 +22,7 @@ pub(crate) fn park_of_consumer(
     consumer: ConsumerId,
     now: i64,
 ) -> Result<(), Error> {
-    let handles = parked::park(tx, parked::PARK_OF_CONSUMER, consumer.to_string(), now)?;
+    let handles = parked::park_of_consumer(tx, consumer, now)?;
     order_cleaning(tx, world, actor, &handles, now)
 }
 
@@ -33,25 +34,25 @@ pub(crate) fn park_of_arq(
     arq: ArqId,
     now: i64,
 ) -> Result<(), Error> {
-    let handles = parked::park(tx, parked::PARK_OF_ARQ, arq.to_string(), now)?;
+    let handles = parked::park_of_arq(tx, arq, now)?;
     order_cleaning(tx, world, actor, &handles, now)
 }
 
 /// Marks the handles that a consumer left dirty for cleaning after its host has dropped them.
-pub(crate) fn park_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
-    if tx.execute(parked::PARK_DIRTY, params![consumer])? == 0 {
+pub(crate) fn mark_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    if !parked::mark_dirty(tx, consumer)? {
         return Ok(());
     }
     for provider in handles::dirty_providers_of(tx, consumer)? {
-        let withheld = handles::withheld_on(tx, provider)?;
+        let withheld = withheld::on_provider(tx, provider)?;
         placement::clear_operator_reserved(tx, provider, withheld)?;
     }
     Ok(())
 }
 
 /// Starts the cleaning of marked handles after the host has dropped them.
-pub(crate) fn dropped(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result<(), Error> {
-    for handle in parked::park(tx, parked::DROPPED, consumer.to_string(), now)? {
+pub(crate) fn clean_dropped(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result<(), Error> {
+    for handle in parked::park_dropped(tx, consumer, now)? {
         if let Some(parked) = parked::parked(tx, handle)? {
             order(tx, &Actor::default(), &parked, now)?;
         }
@@ -77,7 +78,7 @@ fn order_cleaning(
 /// Reserves the unavailable amount in Placement. An earlier `reserved` of an operator does not
 /// apply to newly parked handles.
 fn withhold(tx: &mut Tx<'_>, world: &World, parked: &Parked) -> Result<(), Error> {
-    let withheld = handles::withheld_on(tx, parked.provider)?;
+    let withheld = withheld::on_provider(tx, parked.provider)?;
     Ok(placement::reserve_at_least(tx, world, parked.provider, withheld)?)
 }
 
@@ -88,7 +89,7 @@ pub(super) fn order(
     parked: &Parked,
     now: i64,
 ) -> Result<(), Error> {
-    if parked.by.as_deref() != Some(CLEANED_BY_AGENT) {
+    if parked.cleaner.as_deref() != Some(CLEANED_BY_AGENT) {
         return Ok(());
     }
     let task = Task::Clean {
@@ -98,7 +99,7 @@ pub(super) fn order(
     let order = NewOrder {
         uuid: OperationId::new_v4(),
         host: &parked.host,
-        task: CLEAN,
+        task: OrderTask::Clean,
         address: &parked.device_address,
         device: parked.device,
         deployable: parked.deployable,
@@ -116,8 +117,7 @@ pub(super) fn order(
 /// Frees a cleaned handle, or deletes it if it is absent.
 pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> Result<(), Error> {
     let Some(parked) = parked::parked(tx, handle)? else { return Ok(()) };
-    tx.execute(parked::DROP_PARKED, params![handle])?;
-    tx.execute(parked::UNPARK, params![handle, now_micros()])?;
+    parked::unpark(tx, handle, now_micros())?;
     withhold(tx, world, &parked)
 }
 

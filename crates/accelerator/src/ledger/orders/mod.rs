@@ -5,8 +5,7 @@
 //!   bind, PATCH …/program ─► program: open ─┬─ done ──► bitstream_id; waiting requests are Bound
 //!                                           └─ failed ► unknown content; they are BindFailed
 //!   release ─► handle parked ─► clean: open ─┬─ done ──► handle free
-//!                                            └─ failed ► parked; tried again, or an operator
-//! cleans
+//!                                            └─ failed ► parked; retried, or cleaned by an operator
 //! ```
 //!
 //! While a device has an open order to be programmed, none of its handles is assigned.
@@ -18,10 +17,10 @@ mod program;
 
 use kilonova_ids::ImageId;
 use kilonova_node_api::Order;
-use kilonova_store::{Row, Tx, params};
+use kilonova_store::Tx;
 
 pub use carried::carried_out;
-pub(crate) use clean::{dropped, park_dirty, park_of_arq, park_of_consumer};
+pub(crate) use clean::{clean_dropped, mark_dirty, park_of_arq, park_of_consumer};
 pub use pending::{Processed, has_pending, process_pending};
 pub use program::{check, prepare};
 pub(crate) use program::{function_trait, program_deployable};
@@ -80,7 +79,7 @@ pub trait Bitstreams: Send + Sync + 'static {
 pub fn announce(tx: &mut Tx<'_>, nodes: &dyn Nodes) -> Result<(), Error> {
     for host in orders::unannounced(tx)? {
         if let Some(generation) = nodes.next(tx, &host)? {
-            tx.execute(orders::TELL, params![host, generation])?;
+            orders::announce(tx, &host, generation)?;
         }
     }
     Ok(())
@@ -90,17 +89,6 @@ pub fn announce(tx: &mut Tx<'_>, nodes: &dyn Nodes) -> Result<(), Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Order>, Error> {
-    let read = |row: &Row| {
-        let task = serde_json::from_str(row.text(4)?)
-            .map_err(|error| kilonova_store::Error::Shape(format!("device order: {error}")))?;
-        Ok(Order {
-            id: row.id(0)?,
-            generation: row.int(1)?,
-            server: row.id_opt(2)?,
-            device: row.string(3)?,
-            task,
-        })
-    };
-    tx.rows(orders::SINCE, params![host, since])?.iter().map(read).collect()
+pub fn since(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<Vec<Order>, Error> {
+    Ok(orders::since(tx, host, generation)?)
 }

@@ -83,15 +83,15 @@ fn plan(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Idle, Step)>, Error> {
     for (provider, idle) in by_provider {
         // If an operator's `reserved` is below the unavailable amount, the operator declares the
         // rest clean.
-        let said = placement::operator_reserved(tx, provider)?;
-        let keep = said.map_or(usize::MAX, |units| usize::try_from(units).unwrap_or(0));
+        let reserved = placement::operator_reserved(tx, provider)?;
+        let keep = reserved.map_or(usize::MAX, |units| usize::try_from(units).unwrap_or(0));
         for (at, one) in idle.into_iter().enumerate() {
             if at >= keep {
                 steps.push((one, Step::Clean));
                 continue;
             }
             let due = one.tried_at.is_none_or(|tried| tried + AGAIN <= now);
-            if due && one.by.as_deref() == Some(CLEANED_BY_AGENT) {
+            if due && one.cleaner.as_deref() == Some(CLEANED_BY_AGENT) {
                 steps.push((one, Step::Again));
             }
         }

@@ -7,16 +7,17 @@ use kilonova_ids::{
     ArqId, ConsumerId, DeployableId, DeviceId, ImageId, OperationId, ServerId, parse_uuid_like,
 };
 use kilonova_node_api::Task;
-use kilonova_store::{Tx, params};
+use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
 use super::{Bitstream, Bitstreams};
 use crate::Error;
 use crate::app::grammar::shown;
 use crate::db::events;
-use crate::db::orders::{self, NewOrder, PROGRAM, ToProgram};
+use crate::db::orders::{self, NewOrder, ToProgram};
 use crate::db::profiles::Group;
 use crate::ledger::Actor;
+use crate::states::OrderTask;
 
 const BITSTREAM: &str = "accel:bitstream_id";
 const FUNCTION: &str = "accel:function_id";
@@ -39,11 +40,11 @@ pub fn prepare(
     consumer: ConsumerId,
 ) -> Result<bool, Error> {
     let now = now_micros();
-    let mut made: BTreeMap<DeviceId, (OperationId, ImageId)> = BTreeMap::new();
+    let mut ordered: BTreeMap<DeviceId, (OperationId, ImageId)> = BTreeMap::new();
     for one in orders::to_program(tx, consumer)? {
         let Some(group) = one.groups.get(one.group) else { continue };
         let Some(bitstream) = requested_bitstream(tx, bitstreams, group)? else { continue };
-        if let Some((order, image)) = made.get(&one.device) {
+        if let Some((order, image)) = ordered.get(&one.device) {
             if *image != bitstream.image {
                 return Err(Error::NoBitstream(format!(
                     "Device {} of host {} cannot be programmed with {image} and {} at once.",
@@ -59,7 +60,7 @@ pub fn prepare(
         if !PROGRAMMABLE.contains(&one.driver.as_str()) {
             return Err(Error::NotProgrammable { uuid: one.deployable, driver: one.driver });
         }
-        tx.execute(orders::TOUCH_HANDLES, params![one.device_row])?;
+        orders::touch_handles(tx, one.device_row)?;
         if orders::others_on(tx, one.device_row, Some(consumer))? > 0 {
             return Err(in_use(&one.address, &one.host));
         }
@@ -78,9 +79,9 @@ pub fn prepare(
             now,
         )?;
         await_order(tx, one.arq, order, now)?;
-        made.insert(one.device, (order, bitstream.image));
+        ordered.insert(one.device, (order, bitstream.image));
     }
-    Ok(!made.is_empty())
+    Ok(!ordered.is_empty())
 }
 
 /// Checks that the bitstreams of a profile are available.
@@ -118,7 +119,7 @@ pub(crate) fn program_deployable(
         )));
     }
     let bitstream = by_id(tx, bitstreams, image)?;
-    tx.execute(orders::TOUCH_HANDLES, params![target.device_row])?;
+    orders::touch_handles(tx, target.device_row)?;
     if orders::open_on(tx, target.device)?.is_some()
         || orders::others_on(tx, target.device_row, None)? > 0
     {
@@ -150,9 +151,8 @@ const PREFIX: &str = "CUSTOM_FPGA_FUNCTION_ID_";
 
 /// Makes a request wait for an order, and defers its event for an external Nova.
 fn await_order(tx: &mut Tx<'_>, arq: ArqId, order: OperationId, now: i64) -> Result<(), Error> {
-    tx.execute(orders::AWAIT, params![arq, order, now])?;
-    tx.execute(events::DEFER, params![arq, arq])?;
-    Ok(())
+    orders::await_order(tx, arq, order, now)?;
+    Ok(events::defer(tx, arq)?)
 }
 
 struct Job<'a> {
@@ -171,7 +171,7 @@ fn insert(tx: &mut Tx<'_>, job: &Job<'_>, now: i64) -> Result<OperationId, Error
     let order = NewOrder {
         uuid: OperationId::new_v4(),
         host: job.host,
-        task: PROGRAM,
+        task: OrderTask::Program,
         address: job.address,
         device: job.device,
         deployable: job.deployable,
@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_function_is_spelt_as_a_trait() {
+    fn a_function_has_a_trait_in_upstreams_spelling() {
         assert_eq!(
             function_trait("intel", "d8424dc4-a4a3-c413-f89e-433683f9040b").as_deref(),
             Some("CUSTOM_FPGA_FUNCTION_ID_INTEL_D8424DC4A4A3C413F89E433683F9040B")

@@ -1,23 +1,22 @@
-//! `/os-aggregates`.
+//! `/os-aggregates`: host aggregates.
 //!
-//! Images are not cached on hosts ahead of time, so `…/images` is not there.
+//! Hosts do not cache images in advance, so the route `…/images` does not exist.
 
 mod request;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, get, post, put};
+use kilonova_compute_app::{Compute, Error, aggregates as app, microversions, schemas};
+use kilonova_compute_db::aggregates::{self as db, Aggregate};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, JsonBody, Microversion, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
+use request::AggregateAction;
 use serde_json::{Value, json};
 
 use super::input;
-use crate::app::aggregates as app;
-use crate::db::aggregates::{self as db, Aggregate};
-use crate::{Compute, Error, microversions, schemas};
-use request::Action;
 
-/// What the body of an action may name.
+/// The actions that a body may name, and their rules.
 const ACTIONS: Guard = Guard::Action(&[
     ("add_host", "os_compute_api:os-aggregates:add_host"),
     ("remove_host", "os_compute_api:os-aggregates:remove_host"),
@@ -62,17 +61,21 @@ fn shown(aggregate: &Aggregate, version: Microversion) -> Value {
     shown
 }
 
-fn no_query(version: Microversion, query: &Query) -> Result<(), Fault> {
-    if version >= microversions::STRICT_QUERIES { input::only(query, &[]) } else { Ok(()) }
+fn no_query(version: Microversion, query: &Query) -> Result<(), Refusal> {
+    if version >= microversions::STRICT_QUERIES {
+        input::check_query_keys(query, &[])
+    } else {
+        Ok(())
+    }
 }
 
-fn number(id: &str) -> Result<i64, Fault> {
+fn number(id: &str) -> Result<i64, Refusal> {
     match id.parse::<i64>() {
         Ok(number) if number < 0 => {
-            Err(Fault::not_found(format!("Aggregate {number} could not be found.")))
+            Err(Refusal::not_found(format!("Aggregate {number} could not be found.")))
         }
         Ok(number) if number <= schemas::MAX_INT => Ok(number),
-        _ => Err(Fault::bad_request("Invalid input received: id must be an integer")),
+        _ => Err(Refusal::bad_request("Invalid input received: id must be an integer")),
     }
 }
 
@@ -80,7 +83,7 @@ async fn list(
     State(compute): State<Compute>,
     version: Microversion,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     no_query(version, &query)?;
     let all = compute.store.read(db::all).await?;
     let shown: Vec<Value> = all.iter().map(|aggregate| shown(aggregate, version)).collect();
@@ -92,7 +95,7 @@ async fn show(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     no_query(version, &query)?;
     let id = number(&id)?;
     let aggregate = compute.store.read(move |tx| app::get(tx, id)).await?;
@@ -103,14 +106,14 @@ async fn create(
     State(compute): State<Compute>,
     version: Microversion,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let (name, zone) = request::create(&body)?;
     let now = time::now_micros();
     let aggregate =
         compute.store.write(move |tx| app::create(tx, &name, zone.as_deref(), now)).await?;
     let mut shown = shown(&aggregate, version);
     if let Some(shown) = shown.as_object_mut() {
-        // Nova leaves these two out of this one answer.
+        // Nova omits these two from this answer only.
         shown.remove("hosts");
         shown.remove("metadata");
     }
@@ -122,10 +125,11 @@ async fn update(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let (id, change) = (number(&id)?, request::update(&body)?);
-    let (now, own) = (time::now_micros(), compute.clone());
-    let aggregate = compute.store.write(move |tx| app::update(tx, &own, id, &change, now)).await?;
+    let (now, compute_) = (time::now_micros(), compute.clone());
+    let aggregate =
+        compute.store.write(move |tx| app::update(tx, &compute_, id, &change, now)).await?;
     Ok(Json(json!({"aggregate": shown(&aggregate, version)})))
 }
 
@@ -134,7 +138,7 @@ async fn delete(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<(), Fault> {
+) -> Result<(), Refusal> {
     no_query(version, &query)?;
     let (id, now) = (number(&id)?, time::now_micros());
     Ok(compute.store.write(move |tx| app::delete(tx, id, now)).await?)
@@ -146,22 +150,24 @@ async fn action(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let named = body.as_object().and_then(|body| body.keys().next());
     if let Some(caller) = named.and_then(|name| caller.with_action(name)) {
         caller.may_route()?;
     }
     let action = request::action(&body)?;
     let id = number(&id)?;
-    let (now, own) = (time::now_micros(), compute.clone());
+    let (now, compute_) = (time::now_micros(), compute.clone());
     let aggregate = compute
         .store
         .write(move |tx| match &action {
-            Action::AddHost(host) => app::add_host(tx, &own, id, host, now),
-            Action::RemoveHost(host) => app::remove_host(tx, &own, id, host, now),
-            Action::SetMetadata(metadata) => app::set_metadata(tx, &own, id, metadata, now),
+            AggregateAction::AddHost(host) => app::add_host(tx, &compute_, id, host, now),
+            AggregateAction::RemoveHost(host) => app::remove_host(tx, &compute_, id, host, now),
+            AggregateAction::SetMetadata(metadata) => {
+                app::set_metadata(tx, &compute_, id, metadata, now)
+            }
         })
         .await
-        .map_err(|error: Error| Fault::from(error))?;
+        .map_err(|error: Error| Refusal::from(error))?;
     Ok(Json(json!({"aggregate": shown(&aggregate, version)})))
 }

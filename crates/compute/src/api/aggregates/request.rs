@@ -1,17 +1,17 @@
-//! Bodies of `/os-aggregates`.
+//! Request bodies of `/os-aggregates`.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use kilonova_wire::Fault;
+use kilonova_compute_app::aggregates::Change;
+use kilonova_wire::Refusal;
 use kilonova_wire::schema::Schema;
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::app::aggregates::Change;
 
-/// What is done to an aggregate.
-pub(super) enum Action {
+/// An action on an aggregate.
+pub(super) enum AggregateAction {
     AddHost(String),
     RemoveHost(String),
     SetMetadata(BTreeMap<String, Option<String>>),
@@ -69,61 +69,61 @@ fn of_host(action: &str) -> Schema {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn create(body: &Value) -> Result<(String, Option<String>), Fault> {
+pub(super) fn create(body: &Value) -> Result<(String, Option<String>), Refusal> {
     CREATE.check(body)?;
-    let wanted = &body["aggregate"];
-    let zone = input::text_of(wanted, "availability_zone");
-    let fields = [("name", input::text_of(wanted, "name")), ("availability_zone", zone.clone())];
-    for (field, value) in &fields {
+    let fields = &body["aggregate"];
+    let zone = input::text_of(fields, "availability_zone");
+    let names = [("name", input::text_of(fields, "name")), ("availability_zone", zone.clone())];
+    for (field, value) in &names {
         if let Some(value) = value {
-            input::name(field, value)?;
+            input::check_name(field, value)?;
         }
     }
-    let [(_, name), _] = fields;
+    let [(_, name), _] = names;
     Ok((name.unwrap_or_default(), zone))
 }
 
-/// What is to change.
+/// The change of name and zone.
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn update(body: &Value) -> Result<Change, Fault> {
+pub(super) fn update(body: &Value) -> Result<Change, Refusal> {
     UPDATE.check(body)?;
-    let wanted = &body["aggregate"];
-    let name = input::text_of(wanted, "name");
+    let fields = &body["aggregate"];
+    let name = input::text_of(fields, "name");
     if let Some(name) = &name {
-        input::name("name", name)?;
+        input::check_name("name", name)?;
     }
-    let zone = wanted.get("availability_zone").map(|zone| zone.as_str().map(str::to_owned));
+    let zone = fields.get("availability_zone").map(|zone| zone.as_str().map(str::to_owned));
     if let Some(Some(zone)) = &zone {
-        input::name("availability_zone", zone)?;
+        input::check_name("availability_zone", zone)?;
     }
     Ok(Change { name, zone })
 }
 
-/// What is to be done.
+/// The action in a body.
 ///
 /// # Errors
-/// 400 naming the field, or the action that there is not.
-pub(super) fn action(body: &Value) -> Result<Action, Fault> {
+/// 400 naming the field or the unknown action.
+pub(super) fn action(body: &Value) -> Result<AggregateAction, Refusal> {
     let host = |action: &str| input::text_of(&body[action], "host").unwrap_or_default();
     match body.as_object().and_then(|body| body.keys().next()).map(String::as_str) {
         Some("add_host") => {
             ADD_HOST.check(body)?;
-            Ok(Action::AddHost(host("add_host")))
+            Ok(AggregateAction::AddHost(host("add_host")))
         }
         Some("remove_host") => {
             REMOVE_HOST.check(body)?;
-            Ok(Action::RemoveHost(host("remove_host")))
+            Ok(AggregateAction::RemoveHost(host("remove_host")))
         }
         Some("set_metadata") => {
             SET_METADATA.check(body)?;
             let metadata = body["set_metadata"]["metadata"].as_object();
             let value = |value: &Value| value.as_str().map(str::to_owned);
             let pairs = metadata.into_iter().flatten().map(|(key, v)| (key.clone(), value(v)));
-            Ok(Action::SetMetadata(pairs.collect()))
+            Ok(AggregateAction::SetMetadata(pairs.collect()))
         }
-        Some(other) => Err(Fault::bad_request(format!("There is no such action: {other}"))),
-        None => Err(Fault::bad_request("Malformed request body")),
+        Some(other) => Err(Refusal::bad_request(format!("There is no such action: {other}"))),
+        None => Err(Refusal::bad_request("Malformed request body")),
     }
 }

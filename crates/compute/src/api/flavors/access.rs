@@ -1,21 +1,19 @@
-//! Which projects may use a private flavor.
+//! The projects with access to a private flavor.
 
 use std::sync::LazyLock;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard};
+use kilonova_compute_app::{Compute, flavors as app, microversions};
 use kilonova_wire::query::Query;
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Fault, JsonBody, Microversion, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use crate::Compute;
 use crate::api::input;
-use crate::app::flavors as app;
-use crate::microversions;
 
-/// What the body of an action may name.
+/// The actions that a body may name, and their rules.
 pub(super) const ACTIONS: Guard = Guard::Action(&[
     ("addTenantAccess", "os_compute_api:os-flavor-access:add_tenant_access"),
     ("removeTenantAccess", "os_compute_api:os-flavor-access:remove_tenant_access"),
@@ -53,9 +51,9 @@ pub(super) async fn list(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let name = id.clone();
     let projects = compute.store.read(move |tx| app::access(tx, &caller, &id)).await?;
@@ -68,7 +66,7 @@ pub(super) async fn action(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let action = body.as_object().and_then(|body| body.keys().next()).map(String::as_str);
     if let Some(caller) = action.and_then(|action| caller.with_action(action)) {
         caller.may_route()?;
@@ -88,9 +86,9 @@ pub(super) async fn action(
             compute.store.write(move |tx| app::revoke(tx, &id, &project, now)).await?
         }
         Some(other) => {
-            return Err(Fault::bad_request(format!("There is no such action: {other}")));
+            return Err(Refusal::bad_request(format!("There is no such action: {other}")));
         }
-        None => return Err(Fault::bad_request("Malformed request body")),
+        None => return Err(Refusal::bad_request("Malformed request body")),
     };
     Ok(shown(&name, &projects))
 }

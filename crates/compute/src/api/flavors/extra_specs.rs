@@ -1,4 +1,4 @@
-//! `/flavors/{id}/os-extra_specs`.
+//! `/flavors/{id}/os-extra_specs`: the extra specs of a flavor.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,15 +7,13 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::Caller;
+use kilonova_compute_app::{Compute, extra_specs, flavors as app, microversions, unsupported};
 use kilonova_wire::query::Query;
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Fault, JsonBody, Microversion, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Map, Value, json};
 
-use crate::Compute;
 use crate::api::input;
-use crate::app::{extra_specs, flavors as app, unsupported};
-use crate::microversions;
 
 const MAX_VALUE: usize = 255;
 
@@ -44,7 +42,7 @@ static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::new(&schema)
 });
 
-fn read(specs: &Value, version: Microversion) -> Result<BTreeMap<String, String>, Fault> {
+fn read(specs: &Value, version: Microversion) -> Result<BTreeMap<String, String>, Refusal> {
     let none = Map::new();
     specs
         .as_object()
@@ -53,7 +51,7 @@ fn read(specs: &Value, version: Microversion) -> Result<BTreeMap<String, String>
         .map(|(key, value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             if value.chars().count() > MAX_VALUE {
-                return Err(Fault::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "Invalid input received: extra_specs value has {} characters, more than \
                      {MAX_VALUE}.",
                     value.chars().count()
@@ -68,8 +66,8 @@ fn read(specs: &Value, version: Microversion) -> Result<BTreeMap<String, String>
         .collect()
 }
 
-fn not_found(id: &str, key: &str) -> Fault {
-    Fault::not_found(format!("Flavor {id} has no extra specs with key {key}."))
+fn not_found(id: &str, key: &str) -> Refusal {
+    Refusal::not_found(format!("Flavor {id} has no extra specs with key {key}."))
 }
 
 pub(super) async fn list(
@@ -78,9 +76,9 @@ pub(super) async fn list(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
     Ok(Json(json!({"extra_specs": flavor.extra_specs})))
@@ -92,9 +90,9 @@ pub(super) async fn show(
     version: Microversion,
     query: Query,
     Path((id, key)): Path<(String, String)>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let name = id.clone();
     let flavor = compute.store.read(move |tx| app::visible(tx, &caller, &id)).await?;
@@ -107,7 +105,7 @@ pub(super) async fn create(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     CREATE.check(&body)?;
     let specs = read(&body["extra_specs"], version)?;
     merge(&compute, id, specs).await?;
@@ -119,11 +117,11 @@ pub(super) async fn update(
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     UPDATE.check(&body)?;
     let specs = read(&body, version)?;
     if !specs.contains_key(&key) {
-        return Err(Fault::bad_request("Request body and URI mismatch"));
+        return Err(Refusal::bad_request("Request body and URI mismatch"));
     }
     merge(&compute, id, specs).await?;
     Ok(Json(body))
@@ -133,7 +131,7 @@ async fn merge(
     compute: &Compute,
     id: String,
     specs: BTreeMap<String, String>,
-) -> Result<(), Fault> {
+) -> Result<(), Refusal> {
     let now = time::now_micros();
     compute
         .store
@@ -150,7 +148,7 @@ async fn merge(
 pub(super) async fn delete(
     State(compute): State<Compute>,
     Path((id, key)): Path<(String, String)>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let now = time::now_micros();
     compute
         .store

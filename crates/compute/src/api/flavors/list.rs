@@ -1,22 +1,21 @@
-//! Listings of flavors: filters, order and pages.
+//! Lists of flavors: filters, order and pages.
 
 use std::cmp::Ordering;
 
 use axum::Json;
 use axum::extract::State;
 use kilonova_access::Caller;
+use kilonova_compute_app::flavors::{self as app, Publicity};
+use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, Microversion};
+use kilonova_wire::{Base, Microversion, Refusal};
 use regex::Regex;
 use serde_json::{Value, json};
 
 use super::view;
-use crate::Compute;
 use crate::api::{input, links};
-use crate::app::flavors::{self as app, Publicity};
-use crate::db::flavors::Flavor;
-use crate::microversions;
 
 const KNOWN: &[&str] =
     &["limit", "marker", "is_public", "minRam", "minDisk", "sort_key", "sort_dir", "name"];
@@ -38,7 +37,7 @@ const SORT_KEYS: &[&str] = &[
     "vcpus",
 ];
 
-/// Who sees extra specs.
+/// The rule for seeing extra specs.
 pub(super) const EXTRA_SPECS: &str = "os_compute_api:os-flavor-extra-specs:index";
 
 type View = fn(&Flavor, Microversion, &Base) -> Value;
@@ -49,7 +48,7 @@ pub(super) async fn brief(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     list(compute, caller, version, base, query, "flavors", view::brief).await
 }
 
@@ -59,7 +58,7 @@ pub(super) async fn detail(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let view: View =
         if caller.allows_own(EXTRA_SPECS) { view::detail } else { view::without_extra_specs };
     list(compute, caller, version, base, query, "flavors/detail", view).await
@@ -73,16 +72,16 @@ async fn list(
     query: Query,
     path: &str,
     view: View,
-) -> Result<Json<Value>, Fault> {
-    let wanted = Wanted::read(&query, version, caller.is_admin())?;
+) -> Result<Json<Value>, Refusal> {
+    let filter = FlavorFilter::read(&query, version, caller.is_admin())?;
     let page = Page::read(&query)?;
-    let (publicity, context) = (wanted.publicity, caller.context.clone());
+    let (publicity, context) = (filter.publicity, caller.context.clone());
     let mut flavors = compute.store.read(move |tx| app::list(tx, &context, publicity)).await?;
-    flavors.retain(|flavor| wanted.takes(flavor));
-    flavors.sort_by(|a, b| wanted.order(a, b));
+    flavors.retain(|flavor| filter.matches(flavor));
+    flavors.sort_by(|a, b| filter.order(a, b));
     let Some((flavors, more)) = page.cut(flavors, |flavor| flavor.id.clone()) else {
         let marker = page.marker.unwrap_or_default();
-        return Err(Fault::bad_request(format!("marker [{marker}] not found")));
+        return Err(Refusal::bad_request(format!("marker [{marker}] not found")));
     };
     let shown: Vec<Value> = flavors.iter().map(|flavor| view(flavor, version, &base)).collect();
     let mut answer = json!({"flavors": shown});
@@ -92,7 +91,8 @@ async fn list(
     Ok(Json(answer))
 }
 
-struct Wanted {
+/// The filters and the order of a list.
+struct FlavorFilter {
     publicity: Publicity,
     min_ram: i64,
     min_disk: i64,
@@ -101,16 +101,16 @@ struct Wanted {
     descending: bool,
 }
 
-impl Wanted {
-    fn read(query: &Query, version: Microversion, admin: bool) -> Result<Self, Fault> {
+impl FlavorFilter {
+    fn read(query: &Query, version: Microversion, admin: bool) -> Result<Self, Refusal> {
         let by_name = version >= microversions::STRICT_QUERIES;
         let known = if by_name { KNOWN } else { &KNOWN[..KNOWN.len() - 1] };
         if version >= microversions::STRICT_REQUESTS {
-            input::only(query, known)?;
+            input::check_query_keys(query, known)?;
         }
         let sort_key = query.get("sort_key").unwrap_or("flavorid").to_owned();
         if !SORT_KEYS.contains(&sort_key.as_str()) || (by_name && sort_key == "rxtx_factor") {
-            return Err(input::wrong_query(
+            return Err(input::invalid_query(
                 "sort_key",
                 &sort_key,
                 "Flavors have no such sort key.",
@@ -119,19 +119,19 @@ impl Wanted {
         let descending = match query.get("sort_dir").unwrap_or("asc") {
             "asc" => false,
             "desc" => true,
-            other => return Err(input::wrong_query("sort_dir", other, "It is asc or desc.")),
+            other => return Err(input::invalid_query("sort_dir", other, "It is asc or desc.")),
         };
         Ok(Self {
             publicity: if admin { publicity(query)? } else { Publicity::Public },
-            min_ram: least(query, "minRam")?,
-            min_disk: least(query, "minDisk")?,
+            min_ram: minimum(query, "minRam")?,
+            min_disk: minimum(query, "minDisk")?,
             name: if by_name { query.get("name").map(expression).transpose()? } else { None },
             sort_key,
             descending,
         })
     }
 
-    fn takes(&self, flavor: &Flavor) -> bool {
+    fn matches(&self, flavor: &Flavor) -> bool {
         flavor.memory_mb >= self.min_ram
             && flavor.root_gb >= self.min_disk
             && self.name.as_ref().is_none_or(|name| name.is_match(&flavor.name))
@@ -158,25 +158,25 @@ impl Wanted {
     }
 }
 
-fn publicity(query: &Query) -> Result<Publicity, Fault> {
+fn publicity(query: &Query) -> Result<Publicity, Refusal> {
     let Some(word) = query.get("is_public") else { return Ok(Publicity::Public) };
     match word.to_ascii_lowercase().as_str() {
         "none" => Ok(Publicity::Any),
         "1" | "t" | "true" | "on" | "y" | "yes" => Ok(Publicity::Public),
         "0" | "f" | "false" | "off" | "n" | "no" => Ok(Publicity::Private),
-        _ => Err(Fault::bad_request(format!("Invalid is_public filter [{word}]"))),
+        _ => Err(Refusal::bad_request(format!("Invalid is_public filter [{word}]"))),
     }
 }
 
-fn least(query: &Query, key: &str) -> Result<i64, Fault> {
+fn minimum(query: &Query, key: &str) -> Result<i64, Refusal> {
     query.get(key).map_or(Ok(0), |text| {
         text.trim()
             .parse()
-            .map_err(|_| Fault::bad_request(format!("Invalid {key} filter [{text}]")))
+            .map_err(|_| Refusal::bad_request(format!("Invalid {key} filter [{text}]")))
     })
 }
 
-fn expression(text: &str) -> Result<Regex, Fault> {
+fn expression(text: &str) -> Result<Regex, Refusal> {
     Regex::new(text)
-        .map_err(|_| input::wrong_query("name", text, "It is not a regular expression."))
+        .map_err(|_| input::invalid_query("name", text, "It is not a regular expression."))
 }

@@ -1,4 +1,4 @@
-//! `/flavors`, with their extra specs and their access lists.
+//! `/flavors`: flavors, their extra specs and their access lists.
 
 mod access;
 mod extra_specs;
@@ -10,14 +10,13 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::{Caller, Guard, Routes, get, post, put};
+use kilonova_compute_app::{Compute, Error, flavors as app, microversions};
+use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::input;
-use crate::app::flavors as app;
-use crate::db::flavors::Flavor;
-use crate::{Compute, Error, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -62,7 +61,7 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// The full form, with extra specs for those who may see them.
+/// The full form. It contains extra specs if the caller may see them.
 fn detail(caller: &Caller, flavor: &Flavor, version: Microversion, base: &Base) -> Value {
     match caller.allows_own(list::EXTRA_SPECS) {
         true => view::detail(flavor, version, base),
@@ -76,7 +75,7 @@ async fn create(
     version: Microversion,
     base: Base,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let flavor = request::create(&body, version, time::now_micros())?;
     let shown = json!({"flavor": detail(&caller, &flavor, version, &base)});
     compute.store.write(move |tx| app::create(tx, &flavor)).await?;
@@ -90,9 +89,9 @@ async fn show(
     base: Base,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let context = caller.context.clone();
     let flavor = compute.store.read(move |tx| app::visible(tx, &context, &id)).await?;
@@ -106,8 +105,8 @@ async fn update(
     base: Base,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::since(microversions::FLAVOR_DESCRIPTION))?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::since(microversions::FLAVOR_DESCRIPTION))?;
     let description = request::update(&body)?;
     let now = time::now_micros();
     let flavor = compute
@@ -125,14 +124,14 @@ async fn update(
 async fn delete(
     State(compute): State<Compute>,
     Path(id): Path<String>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     compute
         .store
-        .write(move |tx| match db::flavors::delete(tx, &id)? {
+        .write(move |tx| match kilonova_compute_db::flavors::delete(tx, &id)? {
             true => Ok(()),
             false => Err(app::not_found(&id)),
         })
         .await
-        .map_err(|error: Error| Fault::from(error))?;
+        .map_err(|error: Error| Refusal::from(error))?;
     Ok(StatusCode::ACCEPTED)
 }

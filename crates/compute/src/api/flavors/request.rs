@@ -1,16 +1,16 @@
-//! Bodies that make or change a flavor.
+//! Request bodies that create or change a flavor.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use kilonova_compute_app::microversions;
+use kilonova_compute_app::schemas::{self, Schemas};
+use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Fault, Microversion};
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::db::flavors::Flavor;
-use crate::microversions;
-use crate::schemas::{self, Schemas};
 
 const MAX_RXTX: f64 = 3.40282e38;
 
@@ -65,60 +65,60 @@ static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn create(body: &Value, version: Microversion, now: i64) -> Result<Flavor, Fault> {
+pub(super) fn create(body: &Value, version: Microversion, now: i64) -> Result<Flavor, Refusal> {
     CREATE.check(version, body)?;
-    let wanted = &body["flavor"];
-    let count = |key: &str, least: i64| match wanted.get(key) {
-        Some(value) => input::integer(key, value, least),
+    let fields = &body["flavor"];
+    let count = |key: &str, min: i64| match fields.get(key) {
+        Some(value) => input::integer(key, value, min),
         None => Ok(0),
     };
-    let name = input::text_of(wanted, "name").unwrap_or_default();
-    input::name("name", &name)?;
+    let name = input::text_of(fields, "name").unwrap_or_default();
+    input::check_name("name", &name)?;
     Ok(Flavor {
         number: 0,
-        id: id(&wanted["id"])?,
+        id: id(&fields["id"])?,
         name,
         memory_mb: count("ram", 1)?,
         vcpus: count("vcpus", 1)?,
         root_gb: count("disk", 0)?,
         ephemeral_gb: count("OS-FLV-EXT-DATA:ephemeral", 0)?,
         swap: count("swap", 0)?,
-        rxtx_factor: rxtx_factor(&wanted["rxtx_factor"])?,
-        is_public: wanted.get("os-flavor-access:is_public").is_none_or(input::boolean),
-        description: description(wanted)?,
+        rxtx_factor: rxtx_factor(&fields["rxtx_factor"])?,
+        is_public: fields.get("os-flavor-access:is_public").is_none_or(input::boolean),
+        description: description(fields)?,
         extra_specs: BTreeMap::new(),
         created_at: now,
         updated_at: None,
     })
 }
 
-fn id(value: &Value) -> Result<String, Fault> {
+fn id(value: &Value) -> Result<String, Refusal> {
     let id = match value {
         Value::Null => return Ok(uuid::Uuid::new_v4().to_string()),
         Value::String(text) => text.clone(),
         number => number.to_string(),
     };
-    input::name("id", &id)?;
+    input::check_name("id", &id)?;
     Ok(id)
 }
 
-fn rxtx_factor(value: &Value) -> Result<f64, Fault> {
+fn rxtx_factor(value: &Value) -> Result<f64, Refusal> {
     let factor = match value {
         Value::Null => Some(1.0),
         Value::String(text) => text.parse().ok(),
         number => number.as_f64(),
     };
     factor.filter(|factor| *factor > 0.0 && *factor <= MAX_RXTX).ok_or_else(|| {
-        Fault::bad_request(format!(
+        Refusal::bad_request(format!(
             "Invalid input received: 'rxtx_factor' argument must be a float between 0 and {MAX_RXTX:e}"
         ))
     })
 }
 
-fn description(wanted: &Value) -> Result<Option<String>, Fault> {
-    let description = input::text_of(wanted, "description");
+fn description(fields: &Value) -> Result<Option<String>, Refusal> {
+    let description = input::text_of(fields, "description");
     if description.iter().any(|text| text.chars().any(char::is_control)) {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "Invalid input for field/attribute description. It holds control characters.",
         ));
     }
@@ -129,7 +129,7 @@ fn description(wanted: &Value) -> Result<Option<String>, Fault> {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn update(body: &Value) -> Result<Option<String>, Fault> {
+pub(super) fn update(body: &Value) -> Result<Option<String>, Refusal> {
     UPDATE.check(body)?;
     description(&body["flavor"])
 }

@@ -1,11 +1,11 @@
-//! Flavors as each microversion shows them.
+//! Views of a flavor, by microversion.
 
+use kilonova_compute_app::microversions;
+use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::{Base, Microversion};
 use serde_json::{Value, json};
 
 use crate::api::links;
-use crate::db::flavors::Flavor;
-use crate::microversions;
 
 /// The brief form.
 pub(super) fn brief(flavor: &Flavor, version: Microversion, base: &Base) -> Value {
@@ -42,7 +42,7 @@ pub(super) fn detail(flavor: &Flavor, version: Microversion, base: &Base) -> Val
     shown
 }
 
-/// The full form for those who may not see extra specs.
+/// The full form for callers that may not see extra specs.
 pub(super) fn without_extra_specs(flavor: &Flavor, version: Microversion, base: &Base) -> Value {
     let mut shown = detail(flavor, version, base);
     if let Some(fields) = shown.as_object_mut() {

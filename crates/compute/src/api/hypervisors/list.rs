@@ -1,17 +1,16 @@
-//! Listings of hypervisors, and the two older ways to ask for some of them.
+//! Lists of hypervisors, and the older `search` and `servers` routes.
 
 use axum::Json;
 use axum::extract::{Path, State};
+use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, Microversion, time};
+use kilonova_wire::{Base, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
-use super::{Used, all, view};
-use crate::Compute;
+use super::{HostWithUsage, all, view};
 use crate::api::{input, links};
-use crate::app::fleet::Fleet;
-use crate::microversions;
 
 const KNOWN: &[&str] = &["limit", "marker", "hypervisor_hostname_pattern", "with_servers"];
 
@@ -20,7 +19,7 @@ pub(super) async fn brief(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     list(&compute, version, &base, &query, false).await
 }
 
@@ -29,7 +28,7 @@ pub(super) async fn detail(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     list(&compute, version, &base, &query, true).await
 }
 
@@ -37,8 +36,8 @@ pub(super) async fn search(
     State(compute): State<Compute>,
     version: Microversion,
     Path(pattern): Path<String>,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::before(microversions::SERVICE_UUIDS))?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::SERVICE_UUIDS))?;
     let hosts = matching(compute.store.read(all).await?, &pattern)?;
     Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, false)})))
 }
@@ -47,24 +46,24 @@ pub(super) async fn servers(
     State(compute): State<Compute>,
     version: Microversion,
     Path(pattern): Path<String>,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::before(microversions::SERVICE_UUIDS))?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::SERVICE_UUIDS))?;
     let hosts = matching(compute.store.read(all).await?, &pattern)?;
     Ok(Json(json!({"hypervisors": shown(&compute.fleet, &hosts, version, false, true)})))
 }
 
-fn matching(mut hosts: Vec<Used>, pattern: &str) -> Result<Vec<Used>, Fault> {
+fn matching(mut hosts: Vec<HostWithUsage>, pattern: &str) -> Result<Vec<HostWithUsage>, Refusal> {
     hosts.retain(|(host, _)| host.host.contains(pattern));
     if hosts.is_empty() {
         let why = format!("No hypervisor matching '{pattern}' could be found.");
-        return Err(Fault::not_found(why));
+        return Err(Refusal::not_found(why));
     }
     Ok(hosts)
 }
 
 fn shown(
     fleet: &Fleet,
-    hosts: &[Used],
+    hosts: &[HostWithUsage],
     version: Microversion,
     detail: bool,
     servers: bool,
@@ -91,14 +90,14 @@ async fn list(
     base: &Base,
     query: &Query,
     detail: bool,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let mut with_servers = false;
     if version >= microversions::SERVICE_UUIDS {
-        input::only(query, KNOWN)?;
+        input::check_query_keys(query, KNOWN)?;
         with_servers = input::query_boolean(query, "with_servers")?;
         if let Some(pattern) = query.get("hypervisor_hostname_pattern") {
             if query.get("limit").is_some() || query.get("marker").is_some() {
-                return Err(Fault::bad_request(
+                return Err(Refusal::bad_request(
                     "Paging over hypervisors with the hypervisor_hostname_pattern query parameter \
                      is not supported.",
                 ));
@@ -118,7 +117,7 @@ async fn list(
     let page = Page::read(query)?;
     let Some((hosts, more)) = page.cut(hosts, |(host, _)| view::id(host, version)) else {
         let marker = page.marker.unwrap_or_default();
-        return Err(Fault::bad_request(format!("marker [{marker}] not found")));
+        return Err(Refusal::bad_request(format!("marker [{marker}] not found")));
     };
     let mut answer =
         json!({"hypervisors": shown(&compute.fleet, &hosts, version, detail, with_servers)});

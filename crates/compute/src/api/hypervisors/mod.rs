@@ -1,28 +1,28 @@
-//! `/os-hypervisors`: compute hosts and what is used of them.
+//! `/os-hypervisors`: compute hosts and their usage.
 //!
-//! A hypervisor's id is the root provider's, as it is with Nova, so that operators can go from one
-//! to the other. The views of single numbers (statistics, uptime, search) ended with 2.53 and 2.88.
+//! A hypervisor has the id of its root provider, as in Nova, so that operators can look up one from
+//! the other. The route `search` ended with 2.53, `statistics` and `uptime` with 2.88.
 
 mod list;
 mod view;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use kilonova_access::{Routes, get};
+use kilonova_compute_app::{Compute, Error, microversions};
+use kilonova_compute_db::hosts::{self, Host};
+use kilonova_compute_db::usage::{self, HostUsage};
 use kilonova_ids::{ProviderId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, Microversion, time};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::input;
-use crate::db::hosts::{self, Host};
-use crate::db::usage::{self, HostUsage};
-use crate::{Compute, Error, microversions};
 
-/// A host with what is used of it.
-type Used = (Host, HostUsage);
+/// A host and its usage.
+type HostWithUsage = (Host, HostUsage);
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -50,7 +50,7 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-fn all(tx: &mut Tx<'_>) -> Result<Vec<Used>, Error> {
+fn all(tx: &mut Tx<'_>) -> Result<Vec<HostWithUsage>, Error> {
     let mut usages = usage::of_hosts(tx)?;
     let hosts = hosts::all(tx)?;
     Ok(hosts
@@ -62,19 +62,23 @@ fn all(tx: &mut Tx<'_>) -> Result<Vec<Used>, Error> {
         .collect())
 }
 
-async fn find(compute: &Compute, id: &str, version: Microversion) -> Result<Used, Fault> {
-    let not_found = || Fault::not_found(format!("Hypervisor with ID '{id}' could not be found."));
+async fn find(
+    compute: &Compute,
+    id: &str,
+    version: Microversion,
+) -> Result<HostWithUsage, Refusal> {
+    let not_found = || Refusal::not_found(format!("Hypervisor with ID '{id}' could not be found."));
     let by_uuid = version >= microversions::SERVICE_UUIDS;
     let uuid = parse_uuid_like::<ProviderId>(id);
     if by_uuid && uuid.is_none() {
-        return Err(Fault::bad_request(format!("Invalid uuid {id}")));
+        return Err(Refusal::bad_request(format!("Invalid uuid {id}")));
     }
     let number = id.parse::<i64>().ok();
-    let meant = |(host, _): &Used| match by_uuid {
+    let is_named = |(host, _): &HostWithUsage| match by_uuid {
         true => uuid == Some(host.root_provider),
         false => number == Some(host.number),
     };
-    compute.store.read(all).await?.into_iter().find(meant).ok_or_else(not_found)
+    compute.store.read(all).await?.into_iter().find(is_named).ok_or_else(not_found)
 }
 
 async fn show(
@@ -82,10 +86,10 @@ async fn show(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let mut with_servers = false;
     if version >= microversions::SERVICE_UUIDS {
-        input::only(&query, &["with_servers"])?;
+        input::check_query_keys(&query, &["with_servers"])?;
         with_servers = input::query_boolean(&query, "with_servers")?;
     }
     let (host, usage) = find(&compute, &id, version).await?;
@@ -100,20 +104,20 @@ async fn uptime(
     State(compute): State<Compute>,
     version: Microversion,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
     find(&compute, &id, version).await?;
     let why = "The nodes do not report how long their host has been up.";
-    Err(Fault::new(StatusCode::NOT_IMPLEMENTED, why))
+    Err(Refusal::new(Kind::NotImplemented, why))
 }
 
 async fn statistics(
     State(compute): State<Compute>,
     version: Microversion,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::HYPERVISOR_UPTIME))?;
     let hosts = compute.store.read(all).await?;
-    let sum = |of: fn(&Used) -> i64| hosts.iter().map(of).sum::<i64>();
+    let sum = |of: fn(&HostWithUsage) -> i64| hosts.iter().map(of).sum::<i64>();
     Ok(Json(json!({"hypervisor_statistics": {
         "count": hosts.len(),
         "vcpus": sum(|(host, _)| host.vcpus),

@@ -1,15 +1,13 @@
-//! Hypervisors as each microversion shows them.
+//! Views of a hypervisor, by microversion.
 
+use kilonova_compute_app::{microversions, services};
+use kilonova_compute_db::hosts::Host;
+use kilonova_compute_db::usage::HostUsage;
+use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::Microversion;
 use serde_json::{Value, json};
 
-use crate::app::fleet::Fleet;
-use crate::app::services;
-use crate::db::hosts::Host;
-use crate::db::usage::HostUsage;
-use crate::microversions;
-
-/// The id that a microversion shows.
+/// The id at a microversion: the root provider's from 2.53 on, a number before.
 pub(super) fn id(host: &Host, version: Microversion) -> String {
     if version >= microversions::SERVICE_UUIDS {
         host.root_provider.to_string()
@@ -73,7 +71,7 @@ pub(super) fn detail(
     shown
 }
 
-/// Adds the servers; a host without any says so from 2.75 on only.
+/// Adds the servers. Before 2.75 a host without servers has no such key.
 pub(super) fn add_servers(shown: &mut Value, usage: &HostUsage, version: Microversion) {
     if usage.servers.is_empty() && version < microversions::STRICT_REQUESTS {
         return;

@@ -1,18 +1,18 @@
-//! `/images/{id}/metadata`: an image's properties.
+//! `/images/{id}/metadata`: the properties of an image.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use kilonova_compute_app::microversions;
 use kilonova_image::{Error, Images};
-use kilonova_wire::{Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Context, JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
-use super::{fault, id_of};
+use super::{id_of, refusal};
 use crate::api::input;
 use crate::api::servers::metadata::parse;
-use crate::microversions;
 
 type Metadata = BTreeMap<String, String>;
 
@@ -21,9 +21,9 @@ async fn read(
     context: &Context,
     version: Microversion,
     id: &str,
-) -> Result<Metadata, Fault> {
-    input::within(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
-    Ok(images.show(context, id_of(id)?).await.map_err(fault)?.properties)
+) -> Result<Metadata, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
+    Ok(images.show(context, id_of(id)?).await.map_err(refusal)?.properties)
 }
 
 async fn change(
@@ -31,15 +31,15 @@ async fn change(
     context: &Context,
     id: &str,
     change: impl Fn(&mut Metadata) -> Result<(), Error> + Send + 'static,
-) -> Result<Metadata, Fault> {
+) -> Result<Metadata, Refusal> {
     let changed = images.change_properties(context, id_of(id)?, change).await;
-    Ok(changed.map_err(fault)?.properties)
+    Ok(changed.map_err(refusal)?.properties)
 }
 
-/// The metadata that a body sets.
-fn asked(version: Microversion, body: &Value, field: &str) -> Result<Metadata, Fault> {
-    input::within(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
-    input::alone(body, field)?;
+/// The metadata in a body.
+fn read_body(version: Microversion, body: &Value, field: &str) -> Result<Metadata, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
+    input::check_only_field(body, field)?;
     parse(&body[field])
 }
 
@@ -48,7 +48,7 @@ pub(super) async fn list(
     context: Context,
     version: Microversion,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     Ok(Json(json!({"metadata": read(&images, &context, version, &id).await?})))
 }
 
@@ -58,8 +58,8 @@ pub(super) async fn update(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    let new = asked(version, &body, "metadata")?;
+) -> Result<Json<Value>, Refusal> {
+    let new = read_body(version, &body, "metadata")?;
     let all = change(&images, &context, &id, move |metadata| {
         metadata.extend(new.clone());
         Ok(())
@@ -73,8 +73,8 @@ pub(super) async fn replace(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    let new = asked(version, &body, "metadata")?;
+) -> Result<Json<Value>, Refusal> {
+    let new = read_body(version, &body, "metadata")?;
     let all = change(&images, &context, &id, move |metadata| {
         metadata.clone_from(&new);
         Ok(())
@@ -87,10 +87,10 @@ pub(super) async fn show(
     context: Context,
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     match read(&images, &context, version, &id).await?.get(&key) {
         Some(value) => Ok(Json(json!({"meta": {key: value}}))),
-        None => Err(Fault::not_found("The resource could not be found.")),
+        None => Err(Refusal::not_found("The resource could not be found.")),
     }
 }
 
@@ -100,10 +100,10 @@ pub(super) async fn set(
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    let new = asked(version, &body, "meta")?;
+) -> Result<Json<Value>, Refusal> {
+    let new = read_body(version, &body, "meta")?;
     if new.len() != 1 || !new.contains_key(&key) {
-        return Err(Fault::bad_request("Request body and URI mismatch"));
+        return Err(Refusal::bad_request("Request body and URI mismatch"));
     }
     let answer = json!({"meta": new});
     change(&images, &context, &id, move |metadata| {
@@ -119,11 +119,11 @@ pub(super) async fn remove(
     context: Context,
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
-) -> Result<StatusCode, Fault> {
-    input::within(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
+) -> Result<StatusCode, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
     let known = read(&images, &context, version, &id).await?.contains_key(&key);
     if !known {
-        return Err(Fault::not_found("Invalid metadata key"));
+        return Err(Refusal::not_found("Invalid metadata key"));
     }
     change(&images, &context, &id, move |metadata| {
         metadata.remove(&key);

@@ -1,8 +1,8 @@
-//! `/images`: Nova's proxy of the image service, up to microversion 2.35, and to 2.38 for metadata.
+//! `/images`: Nova's proxy of the image service, up to microversion 2.35, and up to 2.38 for
+//! metadata.
 //!
-//! The image service decides with its own policy, as it does when Nova passes a user's token on to
-//! Glance; Nova has no rule of its own for these paths. Must never read or write an image but
-//! through [`Images`].
+//! The image service applies its own policy, as Glance does when Nova passes on the user's token;
+//! Nova has no rules for these paths. This module must access images only through [`Images`].
 
 mod metadata;
 mod view;
@@ -11,19 +11,19 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::{Guard, Routes, delete, get, post, put};
+use kilonova_compute_app::microversions;
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_image::{Acceptance, Error, ImageFilters, ImageRecord, Images};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion, time};
+use kilonova_wire::{Base, Context, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::{input, links};
-use crate::microversions;
 
 const SHOW: Guard = Guard::Object(&["get_image"]);
 
-/// Routes over the image service, to be put behind its policy.
+/// The routes of the proxy. The caller guards them with the image service's policy.
 pub(super) fn routes() -> Routes<Images> {
     Routes::new()
         .route("/v2.1/images", [get("get_images", brief)])
@@ -47,19 +47,19 @@ pub(super) fn routes() -> Routes<Images> {
         )
 }
 
-fn missing() -> Fault {
-    Fault::not_found("Image not found.")
+fn missing() -> Refusal {
+    Refusal::not_found("Image not found.")
 }
 
-fn id_of(id: &str) -> Result<ImageId, Fault> {
+fn id_of(id: &str) -> Result<ImageId, Refusal> {
     parse_uuid_like(id).ok_or_else(missing)
 }
 
-/// The image service's error, where Nova has words of its own for it.
-fn fault(error: Error) -> Fault {
+/// Nova's refusal for an error of the image service.
+fn refusal(error: Error) -> Refusal {
     match error {
         Error::NotFound(_) => missing(),
-        Error::TooLarge(why) => Fault::forbidden(why),
+        Error::TooLarge(why) => Refusal::forbidden(why),
         other => other.into(),
     }
 }
@@ -70,8 +70,8 @@ async fn brief(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
     list(images, context, base, query, "images", view::brief).await
 }
 
@@ -81,8 +81,8 @@ async fn detail(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
     list(images, context, base, query, "images/detail", view::detail).await
 }
 
@@ -93,16 +93,17 @@ async fn list(
     query: Query,
     path: &str,
     view: fn(&ImageRecord, &Base) -> Value,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let page = Page::read(&query)?;
     let marker = match page.marker.as_deref().filter(|marker| !marker.is_empty()) {
         None => None,
         Some(marker) => Some(parse_uuid_like(marker).ok_or_else(|| {
-            Fault::bad_request(format!("marker [{}] not found", marker.escape_debug()))
+            Refusal::bad_request(format!("marker [{}] not found", marker.escape_debug()))
         })?),
     };
     let filters = filters(&query)?;
-    let (found, more) = images.list(&context, filters, marker, page.limit).await.map_err(fault)?;
+    let (found, more) =
+        images.list(&context, filters, marker, page.limit).await.map_err(refusal)?;
     let mut answer = json!({
         "images": found.iter().map(|image| view(image, &base)).collect::<Vec<_>>(),
     });
@@ -112,19 +113,22 @@ async fn list(
     Ok(Json(answer))
 }
 
-/// The keys that Nova passes on; it ignores every other key.
-fn filters(query: &Query) -> Result<ImageFilters, Fault> {
+/// The filters that Nova passes on. It ignores every other key.
+fn filters(query: &Query) -> Result<ImageFilters, Refusal> {
     let mut filters =
         ImageFilters { shared: Some(Acceptance::Accepted), ..ImageFilters::default() };
     for (key, value) in &query.0 {
         let number = || {
-            value.trim().parse().map_err(|_| input::wrong_query(key, value, "It is not a number."))
+            value
+                .trim()
+                .parse()
+                .map_err(|_| input::invalid_query(key, value, "It is not a number."))
         };
         let mut property = |key: &str, value: &str| {
             filters.properties.push((key.to_owned(), value.to_owned()));
         };
         match key.as_str() {
-            // A link to the server is as good as its id.
+            // The value is the server's id or a link to the server.
             "server" => property("instance_uuid", value.rsplit('/').next().unwrap_or_default()),
             "type" => property("image_type", value),
             "name" => filters.names = vec![value.clone()],
@@ -133,7 +137,7 @@ fn filters(query: &Query) -> Result<ImageFilters, Fault> {
             "minDisk" => filters.min_disk = Some(number()?),
             "changes-since" => {
                 let since = time::parse(value)
-                    .ok_or_else(|| input::wrong_query(key, value, "It is not a time."))?;
+                    .ok_or_else(|| input::invalid_query(key, value, "It is not a time."))?;
                 filters.changed_since = Some(since);
             }
             key => {
@@ -152,9 +156,9 @@ async fn show(
     version: Microversion,
     base: Base,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
-    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
-    let image = images.show(&context, id_of(&id)?).await.map_err(fault)?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
+    let image = images.show(&context, id_of(&id)?).await.map_err(refusal)?;
     Ok(Json(json!({"image": view::detail(&image, &base)})))
 }
 
@@ -163,13 +167,13 @@ async fn remove(
     context: Context,
     version: Microversion,
     Path(id): Path<String>,
-) -> Result<StatusCode, Fault> {
-    input::within(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
+) -> Result<StatusCode, Refusal> {
+    input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
     match images.delete(&context, id_of(&id)?).await {
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(Error::Forbidden(_)) => {
-            Err(Fault::forbidden("You are not allowed to delete the image."))
+            Err(Refusal::forbidden("You are not allowed to delete the image."))
         }
-        Err(error) => Err(fault(error)),
+        Err(error) => Err(refusal(error)),
     }
 }

@@ -1,4 +1,4 @@
-//! Images as Nova shows them.
+//! Views of an image.
 
 use kilonova_image::{ImageRecord, Status};
 use kilonova_wire::{Base, time};
@@ -14,14 +14,14 @@ pub(super) fn brief(image: &ImageRecord, base: &Base) -> Value {
         all.push(json!({
             "rel": "alternate",
             "type": "application/vnd.openstack.image",
-            "href": format!("{}/images/{id}", of_images(&base.0)),
+            "href": format!("{}/images/{id}", image_service(&base.0)),
         }));
     }
     json!({"id": id, "name": image.name, "links": all})
 }
 
-/// Where the image service is, beside this one.
-fn of_images(base: &str) -> String {
+/// The URL of the image service, which has the same root as this one.
+fn image_service(base: &str) -> String {
     format!("{}/image", base.strip_suffix("/compute").unwrap_or(base))
 }
 

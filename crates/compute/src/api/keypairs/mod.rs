@@ -1,6 +1,7 @@
-//! `/os-keypairs`.
+//! `/os-keypairs`: SSH keys and X.509 certificates of users.
 //!
-//! Below 2.92 a key pair is made when no public key is sent. Its private half is in that answer alone.
+//! Before 2.92 a request without a public key generates a key pair. Its private key is returned in
+//! that answer and never stored.
 
 mod request;
 mod view;
@@ -9,15 +10,14 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::{Caller, Routes, get, post};
+use kilonova_compute_app::{Compute, keypairs as app, microversions};
+use kilonova_compute_db::keypairs::Keypair;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, JsonBody, Microversion, time};
+use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::{input, links};
-use crate::app::keypairs as app;
-use crate::db::keypairs::Keypair;
-use crate::{Compute, db, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -37,10 +37,14 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
-/// Whose key pairs are meant: the caller's, or from 2.10 on anybody's if the policy lets the caller.
-fn owner(caller: &Caller, wanted: Option<&str>, version: Microversion) -> Result<String, Fault> {
-    let wanted = wanted.filter(|_| version >= microversions::KEYPAIRS_OF_OTHERS);
-    let user = wanted.unwrap_or(&caller.user_id);
+/// The owner of the key pairs: the caller, or from 2.10 on `requested` if the policy allows it.
+fn owner(
+    caller: &Caller,
+    requested: Option<&str>,
+    version: Microversion,
+) -> Result<String, Refusal> {
+    let requested = requested.filter(|_| version >= microversions::KEYPAIRS_OF_OTHERS);
+    let user = requested.unwrap_or(&caller.user_id);
     caller.may_on(&[("user_id", user)])?;
     Ok(user.to_owned())
 }
@@ -50,7 +54,7 @@ async fn create(
     caller: Caller,
     version: Microversion,
     JsonBody(body): JsonBody,
-) -> Result<(StatusCode, Json<Value>), Fault> {
+) -> Result<(StatusCode, Json<Value>), Refusal> {
     let new = request::create(&body, version)?;
     let user_id = owner(&caller, body["keypair"]["user_id"].as_str(), version)?;
     let (public_key, fingerprint, private_key) = match new.public_key {
@@ -59,8 +63,8 @@ async fn create(
             (public_key, fingerprint, None)
         }
         None => {
-            let made = app::generate(new.kind, &user_id)?;
-            (made.public_key, made.fingerprint, Some(made.private_key))
+            let generated = app::generate(new.kind, &user_id)?;
+            (generated.public_key, generated.fingerprint, Some(generated.private_key))
         }
     };
     let keypair = Keypair {
@@ -88,17 +92,18 @@ async fn list(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_REQUESTS {
-        input::only(&query, &["user_id", "limit", "marker"])?;
+        input::check_query_keys(&query, &["user_id", "limit", "marker"])?;
     }
     let paged = version >= microversions::KEYPAIR_PAGES;
     let page = if paged { Page::read(&query)? } else { Page::read(&Query::default())? };
     let user_id = owner(&caller, query.get("user_id"), version)?;
-    let keypairs = compute.store.read(move |tx| db::keypairs::of_user(tx, &user_id)).await?;
+    let keypairs =
+        compute.store.read(move |tx| kilonova_compute_db::keypairs::of_user(tx, &user_id)).await?;
     let Some((keypairs, more)) = page.cut(keypairs, |keypair| keypair.name.clone()) else {
         let marker = page.marker.unwrap_or_default();
-        return Err(Fault::bad_request(format!("Marker {marker} could not be found.")));
+        return Err(Refusal::bad_request(format!("Marker {marker} could not be found.")));
     };
     let shown: Vec<Value> =
         keypairs.iter().map(|keypair| json!({"keypair": view::brief(keypair, version)})).collect();
@@ -115,15 +120,15 @@ async fn show(
     version: Microversion,
     query: Query,
     Path(name): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_REQUESTS {
-        input::only(&query, &["user_id"])?;
+        input::check_query_keys(&query, &["user_id"])?;
     }
     let user_id = owner(&caller, query.get("user_id"), version)?;
     let keypair = compute
         .store
         .read(move |tx| {
-            db::keypairs::by_name(tx, &user_id, &name)?
+            kilonova_compute_db::keypairs::by_name(tx, &user_id, &name)?
                 .ok_or_else(|| app::not_found(&user_id, &name))
         })
         .await?;
@@ -136,14 +141,14 @@ async fn delete(
     version: Microversion,
     query: Query,
     Path(name): Path<String>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     if version >= microversions::STRICT_REQUESTS {
-        input::only(&query, &["user_id"])?;
+        input::check_query_keys(&query, &["user_id"])?;
     }
     let user_id = owner(&caller, query.get("user_id"), version)?;
     compute
         .store
-        .write(move |tx| match db::keypairs::delete(tx, &user_id, &name)? {
+        .write(move |tx| match kilonova_compute_db::keypairs::delete(tx, &user_id, &name)? {
             true => Ok(()),
             false => Err(app::not_found(&user_id, &name)),
         })

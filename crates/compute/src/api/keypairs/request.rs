@@ -1,16 +1,16 @@
-//! Bodies that add a key pair.
+//! Request bodies that create or import a key pair.
 
 use std::sync::LazyLock;
 
-use kilonova_wire::{Fault, Microversion};
+use kilonova_compute_app::keypairs::Kind;
+use kilonova_compute_app::microversions;
+use kilonova_compute_app::schemas::Schemas;
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::app::keypairs::Kind;
-use crate::microversions;
-use crate::schemas::Schemas;
 
-/// Longest public key that is taken; the longest real ones have a few thousand characters.
+/// Maximum length of a public key. The longest real ones have a few thousand characters.
 const MAX_KEY: usize = 65535;
 
 fn schema(version: Microversion) -> Value {
@@ -47,11 +47,11 @@ fn schema(version: Microversion) -> Value {
 
 static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
 
-/// A key pair that somebody wants.
-pub(super) struct New {
+/// A request for a key pair.
+pub(super) struct CreateKeypair {
     pub name: String,
     pub kind: Kind,
-    /// Without one, a key pair is made.
+    /// `None` generates a key pair.
     pub public_key: Option<String>,
 }
 
@@ -59,12 +59,12 @@ pub(super) struct New {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn create(body: &Value, version: Microversion) -> Result<New, Fault> {
+pub(super) fn create(body: &Value, version: Microversion) -> Result<CreateKeypair, Refusal> {
     CREATE.check(version, body)?;
-    let wanted = &body["keypair"];
-    let name = input::text_of(wanted, "name").unwrap_or_default();
-    input::name("name", &name)?;
-    // The schema knows these two kinds only.
-    let kind = if wanted["type"] == "x509" { Kind::X509 } else { Kind::Ssh };
-    Ok(New { name, kind, public_key: input::text_of(wanted, "public_key") })
+    let fields = &body["keypair"];
+    let name = input::text_of(fields, "name").unwrap_or_default();
+    input::check_name("name", &name)?;
+    // The schema allows only these two types.
+    let kind = if fields["type"] == "x509" { Kind::X509 } else { Kind::Ssh };
+    Ok(CreateKeypair { name, kind, public_key: input::text_of(fields, "public_key") })
 }

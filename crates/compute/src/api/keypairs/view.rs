@@ -1,12 +1,11 @@
-//! Key pairs as each microversion shows them.
+//! Views of a key pair, by microversion.
 
+use kilonova_compute_app::microversions;
+use kilonova_compute_db::keypairs::Keypair;
 use kilonova_wire::{Microversion, time};
 use serde_json::{Value, json};
 
-use crate::db::keypairs::Keypair;
-use crate::microversions;
-
-/// In a listing.
+/// In a list.
 pub(super) fn brief(keypair: &Keypair, version: Microversion) -> Value {
     let mut shown = json!({
         "name": keypair.name,
@@ -26,7 +25,7 @@ pub(super) fn created(keypair: &Keypair, version: Microversion) -> Value {
     shown
 }
 
-/// By itself.
+/// The full form.
 pub(super) fn detail(keypair: &Keypair, version: Microversion) -> Value {
     let mut shown = created(keypair, version);
     shown["created_at"] = json!(time::naive(keypair.created_at));

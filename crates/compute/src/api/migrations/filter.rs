@@ -1,14 +1,15 @@
-//! What a listing of migrations is narrowed to.
+//! The filters of a list of migrations.
 
+use kilonova_compute_app::microversions;
+use kilonova_compute_db::moves::Move;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, Microversion, time};
+use kilonova_wire::{Microversion, Refusal, time};
 
 use crate::api::input;
-use crate::db::moves::Move;
-use crate::microversions;
 
+/// The filters of one request.
 #[derive(Clone, Default)]
-pub(super) struct Filter {
+pub(super) struct MigrationFilter {
     status: Option<String>,
     host: Option<String>,
     source: Option<String>,
@@ -20,8 +21,8 @@ pub(super) struct Filter {
     until: Option<i64>,
 }
 
-impl Filter {
-    pub fn read(query: &Query, version: Microversion) -> Result<Self, Fault> {
+impl MigrationFilter {
+    pub fn read(query: &Query, version: Microversion) -> Result<Self, Refusal> {
         let at = |first: Microversion| version >= first;
         let mut known =
             vec!["hidden", "host", "instance_uuid", "source_compute", "status", "migration_type"];
@@ -31,19 +32,19 @@ impl Filter {
         if at(microversions::CHANGES_BEFORE) {
             known.push("changes-before");
         }
-        // Before 2.59 whatever was sent was a filter.
+        // Before 2.59 every key was accepted as a filter.
         if at(microversions::MIGRATION_OWNERS) || !at(microversions::MIGRATION_PAGES) {
             known.extend(["user_id", "project_id"]);
         }
         if at(microversions::MIGRATION_PAGES) {
-            input::only(query, &known)?;
+            input::check_query_keys(query, &known)?;
         }
         let text = |key: &str| query.get(key).filter(|_| known.contains(&key)).map(str::to_owned);
         let moment = |key: &str| match text(key) {
             None => Ok(None),
             Some(value) => match time::parse(&value) {
                 Some(moment) => Ok(Some(moment)),
-                None => Err(input::wrong_query(key, &value, "It is not a time.")),
+                None => Err(input::invalid_query(key, &value, "It is not a time.")),
             },
         };
         let (since, until) = (moment("changes-since")?, moment("changes-before")?);
@@ -51,7 +52,7 @@ impl Filter {
         if let (Some(since), Some(until)) = (since, until)
             && since > until
         {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "The value of changes-since must be less than or equal to changes-before.",
             ));
         }
@@ -68,9 +69,9 @@ impl Filter {
         })
     }
 
-    pub fn takes(&self, one: &Move) -> bool {
-        let is = |wanted: &Option<String>, have: &str| {
-            wanted.as_deref().is_none_or(|wanted| wanted == have)
+    pub fn matches(&self, one: &Move) -> bool {
+        let is = |filter: &Option<String>, actual: &str| {
+            filter.as_deref().is_none_or(|value| value == actual)
         };
         let on = |host: &String| one.source == *host || one.dest.as_ref() == Some(host);
         is(&self.status, one.status.as_str())

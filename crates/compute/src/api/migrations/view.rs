@@ -1,39 +1,37 @@
-//! Migrations as clients see them, in the list of all and below their server.
+//! Views of a migration, in `/os-migrations` and below its server.
 
 use std::collections::{BTreeSet, HashMap};
 
+use kilonova_compute_app::flows::initial_progress;
+use kilonova_compute_app::{Error, microversions};
+use kilonova_compute_db::moves::{Kind, Move, Status};
+use kilonova_compute_db::{flavors, hosts};
 use kilonova_store::Tx;
 use kilonova_wire::{Base, Microversion, time};
 use serde_json::{Value, json};
 
-use crate::Error;
-use crate::db::moves::{Kind, Move, Status};
-use crate::db::{flavors, hosts};
-use crate::flows::initial_progress;
-use crate::microversions;
-
-/// Statuses of a live migration that is under way.
-const UNDER_WAY: [Status; 4] =
+/// Statuses of a live migration in progress.
+const IN_PROGRESS: [Status; 4] =
     [Status::Queued, Status::Preparing, Status::Running, Status::PostMigrating];
 
-/// True if it is a live migration that can be looked at below its server.
-pub fn is_under_way(one: &Move) -> bool {
-    one.kind == Kind::Live && UNDER_WAY.contains(&one.status)
+/// True if it is a live migration in progress, which clients can read below its server.
+pub fn is_in_progress(one: &Move) -> bool {
+    one.kind == Kind::Live && IN_PROGRESS.contains(&one.status)
 }
 
-/// What the views need besides the rows.
-pub struct Scene {
-    /// Addresses of hosts.
+/// The data that the views need besides the migrations.
+pub struct MigrationViews {
+    /// Addresses of the destination hosts.
     addresses: HashMap<String, String>,
-    /// Numbers of flavors that are still there.
+    /// Numbers of the flavors that still exist.
     flavors: HashMap<String, i64>,
 }
 
-impl Scene {
-    /// Reads it for some moves.
+impl MigrationViews {
+    /// Reads the data for some migrations.
     ///
     /// # Errors
-    /// The database's.
+    /// Store errors only.
     pub fn read(tx: &mut Tx<'_>, moves: &[Move]) -> Result<Self, Error> {
         let (mut addresses, mut numbers) = (HashMap::new(), HashMap::new());
         let names: BTreeSet<&String> = moves.iter().filter_map(|one| one.dest.as_ref()).collect();
@@ -74,7 +72,7 @@ impl Scene {
         });
         if version >= microversions::MIGRATIONS_OF_SERVER {
             shown["migration_type"] = one.kind.as_str().into();
-            if is_under_way(one) {
+            if is_in_progress(one) {
                 let path = format!("servers/{}/migrations/{}", one.server, one.number);
                 shown["links"] = json!([
                     {"rel": "self", "href": format!("{}/v2.1/{path}", base.0)},
@@ -82,11 +80,11 @@ impl Scene {
                 ]);
             }
         }
-        add(&mut shown, one, version);
+        add_later_fields(&mut shown, one, version);
         shown
     }
 
-    /// One below its server, with how far it is.
+    /// A migration below its server, with its progress.
     pub fn progress(&self, one: &Move, version: Microversion) -> Value {
         let progress = one.progress.unwrap_or_else(|| initial_progress(one.old_flavor.ram));
         let mut shown = json!({
@@ -107,12 +105,12 @@ impl Scene {
             "disk_processed_bytes": progress.disk_processed,
             "disk_remaining_bytes": progress.disk_remaining,
         });
-        add(&mut shown, one, version);
+        add_later_fields(&mut shown, one, version);
         shown
     }
 }
 
-/// The row as it is shown to those who see hosts, or without them.
+/// Removes the hosts from a view unless the caller may see them.
 pub fn with_hosts(mut shown: Value, hosts: bool) -> Value {
     const NAMES: [&str; 5] =
         ["dest_compute", "dest_host", "dest_node", "source_compute", "source_node"];
@@ -122,8 +120,8 @@ pub fn with_hosts(mut shown: Value, hosts: bool) -> Value {
     shown
 }
 
-/// What came later to both.
-fn add(shown: &mut Value, one: &Move, version: Microversion) {
+/// Adds the fields of later microversions to either view.
+fn add_later_fields(shown: &mut Value, one: &Move, version: Microversion) {
     if version >= microversions::MIGRATION_PAGES {
         shown["uuid"] = json!(one.id);
     }

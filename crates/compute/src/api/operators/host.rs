@@ -1,38 +1,39 @@
-//! `/kilonova/hosts/{host}`: what is still on a host, and what can move while it runs.
+//! `/kilonova/hosts/{host}`: the guests and devices of a host, and the guests that can live-migrate.
 
 use axum::Json;
 use axum::extract::{Path, State};
-use kilonova_wire::Fault;
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::explain::{Awaited, Guest, HostNow, HostStory, tell_host};
+use kilonova_compute_app::flows::journal::OpenOperation;
+use kilonova_compute_db::moves::Move;
+use kilonova_compute_db::servers::TaskState;
+use kilonova_wire::Refusal;
 use kilonova_wire::time::{now_micros, zulu};
 use serde_json::{Value, json};
 
-use crate::Compute;
 use crate::api::servers::view::status;
-use crate::app::explain::{Awaited, Guest, HostNow, HostStory, tell_host};
-use crate::db::moves::Move;
-use crate::flows::journal::OpenOperation;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
     Path(name): Path<String>,
-) -> Result<Json<Value>, Fault> {
-    let (wanted, fleet) = (name.clone(), compute.fleet.clone());
-    let told = compute.store.read(move |tx| tell_host(tx, &fleet, &wanted, now_micros())).await?;
-    let told = told.ok_or_else(|| {
-        Fault::not_found(format!("Compute host {} could not be found.", name.escape_debug()))
+) -> Result<Json<Value>, Refusal> {
+    let (host, fleet) = (name.clone(), compute.fleet.clone());
+    let story = compute.store.read(move |tx| tell_host(tx, &fleet, &host, now_micros())).await?;
+    let story = story.ok_or_else(|| {
+        Refusal::not_found(format!("Compute host {} could not be found.", name.escape_debug()))
     })?;
-    Ok(Json(json!({"host": view(&told)})))
+    Ok(Json(json!({"host": view(&story)})))
 }
 
 fn view(story: &HostStory) -> Value {
-    let mut shown = host(&story.host);
+    let mut shown = host_view(&story.host);
     shown["accelerators_not_free"] = story.devices_held.into();
     shown["guests"] = story.guests.iter().map(guest).collect();
     shown
 }
 
-/// A host as it is now.
-pub(super) fn host(host: &HostNow) -> Value {
+/// The state of a host.
+pub(super) fn host_view(host: &HostNow) -> Value {
     let row = &host.row;
     json!({
         "name": row.host,
@@ -46,8 +47,8 @@ pub(super) fn host(host: &HostNow) -> Value {
     })
 }
 
-/// What is under way.
-pub(super) fn operation(open: &OpenOperation, awaited: Option<&Awaited>) -> Value {
+/// An open operation.
+pub(super) fn operation_view(open: &OpenOperation, awaited: Option<&Awaited>) -> Value {
     json!({
         "action": open.row.kind,
         "request_id": open.row.request_id,
@@ -60,8 +61,8 @@ pub(super) fn operation(open: &OpenOperation, awaited: Option<&Awaited>) -> Valu
     })
 }
 
-/// A move.
-pub(super) fn a_move(one: &Move) -> Value {
+/// A migration.
+pub(super) fn migration_view(one: &Move) -> Value {
     json!({
         "id": one.number,
         "uuid": one.id,
@@ -82,12 +83,12 @@ fn guest(guest: &Guest) -> Value {
         "name": server.map(|server| server.name.as_str()),
         "status": server.map(status),
         "vm_state": server.map(|server| server.vm_state.as_str()),
-        "task_state": server.and_then(|server| server.task_state.as_deref()),
+        "task_state": server.and_then(|server| server.task_state.map(TaskState::as_str)),
         "host": server.and_then(|server| server.host.as_deref()),
         "guest_here": guest.present,
         "devices": guest.devices,
         "cannot_move_running": guest.stays,
-        "operation": guest.operation.as_ref().map(|one| operation(one, guest.awaited.as_ref())),
-        "move": guest.open.as_ref().map(a_move),
+        "operation": guest.operation.as_ref().map(|one| operation_view(one, guest.awaited.as_ref())),
+        "move": guest.open.as_ref().map(migration_view),
     })
 }

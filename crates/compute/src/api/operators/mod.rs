@@ -1,11 +1,11 @@
-//! `/kilonova/…`, which upstream does not have: what operators' commands look at, at every
-//! microversion, and only to read. For administrators; of a server its owner is told a part.
+//! `/kilonova/…`: read-only views for the operators' commands, at every microversion. Upstream has no
+//! such paths. They are for administrators; the owner of a server sees a part of its view.
 
 mod host;
 mod server;
 
-use crate::Compute;
 use kilonova_access::{Routes, get};
+use kilonova_compute_app::Compute;
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()

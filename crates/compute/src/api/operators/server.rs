@@ -1,34 +1,39 @@
-//! `/kilonova/servers/{id}`: all that is kept of a server, also of one that is no more, and what to do
-//! next. Its owner is told without hosts, their words, and what only administrators may see.
+//! `/kilonova/servers/{id}`: all records of a server, including a deleted one, and the next steps for
+//! the operator.
+//!
+//! The owner's view contains no hosts, no messages of hosts and nothing else that only
+//! administrators may see.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_accelerator::ledger::{HandleChange, HeldAccelerator, LeftHandle};
 use kilonova_access::Caller;
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::explain::{
+    Account, Room, Story, next, owner_next, owner_summary, summary, tell,
+};
+use kilonova_compute_db::servers::{Fault as ServerFault, Server, TaskState};
 use kilonova_flow::{Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use kilonova_wire::time::{now_micros, zulu};
 use serde_json::{Value, json};
 
-use super::host::{a_move, host, operation};
-use crate::Compute;
+use super::host::{host_view, migration_view, operation_view};
 use crate::api::servers::view::status;
-use crate::app::explain::{Account, Room, Story, next, owner_next, owner_summary, summary, tell};
-use crate::db::servers::{Fault as WhyFailed, Server};
 
 pub(super) async fn show(
     State(compute): State<Compute>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let missing =
-        || Fault::not_found(format!("Instance {} could not be found.", id.escape_debug()));
+        || Refusal::not_found(format!("Instance {} could not be found.", id.escape_debug()));
     let server: ServerId = parse_uuid_like(&id).ok_or_else(missing)?;
-    let own = compute.clone();
+    let compute_ = compute.clone();
     let story = compute
         .store
-        .read(move |tx| tell(tx, &own, server, now_micros()))
+        .read(move |tx| tell(tx, &compute_, server, now_micros()))
         .await?
         .filter(|story| caller.may_see(&story.server.project_id))
         .ok_or_else(missing)?;
@@ -36,11 +41,11 @@ pub(super) async fn show(
     Ok(Json(json!({"server": shown})))
 }
 
-/// What its owner sees: what `GET /servers/{id}` and its actions say, in one place, and what to do.
+/// The owner's view: the contents of `GET /servers/{id}` and of its actions, and the next steps.
 fn owner_view(story: &Story) -> Value {
-    let mut shown = about(&story.server);
-    for of_admins in ["host", "instance_name"] {
-        shown[of_admins].take();
+    let mut shown = server_fields(&story.server);
+    for admin_only in ["host", "instance_name"] {
+        shown[admin_only].take();
     }
     shown["fault"] = json!(story.server.fault.as_ref().map(|fault| json!({
         "code": fault.code,
@@ -98,13 +103,13 @@ fn owner_action(operation: &Operation, events: &[Event]) -> Value {
 }
 
 fn view(story: &Story) -> Value {
-    let mut shown = about(&story.server);
+    let mut shown = server_fields(&story.server);
     shown["summary"] = summary(story).into();
     shown["next"] = json!(next(story));
-    shown["hosts"] = story.hosts.iter().map(host).collect();
+    shown["hosts"] = story.hosts.iter().map(host_view).collect();
     shown["operation"] =
-        json!(story.operation.as_ref().map(|one| operation(one, story.awaited.as_ref())));
-    shown["moves"] = story.moves.iter().map(a_move).collect();
+        json!(story.operation.as_ref().map(|one| operation_view(one, story.awaited.as_ref())));
+    shown["moves"] = story.moves.iter().map(migration_view).collect();
     shown["devices"] = story.held.iter().map(|held| device(story, held)).collect();
     shown["left_behind"] = story.left.iter().map(left).collect();
     shown["claims"] = story.accounts.iter().map(claim).collect();
@@ -114,8 +119,9 @@ fn view(story: &Story) -> Value {
     shown
 }
 
-fn about(server: &Server) -> Value {
-    let lock = |lock: &crate::db::servers::Lock| json!({"by": lock.by, "reason": lock.reason});
+fn server_fields(server: &Server) -> Value {
+    let lock =
+        |lock: &kilonova_compute_db::servers::Lock| json!({"by": lock.by, "reason": lock.reason});
     let status = if server.deleted_at.is_some() { "DELETED" } else { status(server) };
     json!({
         "id": server.id,
@@ -124,8 +130,8 @@ fn about(server: &Server) -> Value {
         "user_id": server.user_id,
         "status": status,
         "vm_state": server.vm_state.as_str(),
-        "task_state": server.task_state,
-        "power_state": server.power_state,
+        "task_state": server.task_state.map(TaskState::as_str),
+        "power_state": server.power_state.number(),
         "host": server.host,
         "instance_name": server.instance_name(),
         "flavor": server.spec.flavor.name,
@@ -141,7 +147,7 @@ fn about(server: &Server) -> Value {
     })
 }
 
-fn fault(fault: &WhyFailed) -> Value {
+fn fault(fault: &ServerFault) -> Value {
     json!({
         "code": fault.code,
         "message": fault.message,

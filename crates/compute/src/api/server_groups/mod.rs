@@ -1,4 +1,4 @@
-//! `/os-server-groups`: servers that are to be placed together, or apart.
+//! `/os-server-groups`: groups of servers that the scheduler places together or apart.
 
 mod request;
 
@@ -6,16 +6,15 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::{Caller, Routes, get, post};
+use kilonova_compute_app::{Compute, Error, microversions, server_groups as app};
+use kilonova_compute_db::server_groups::{self as rows, Group};
 use kilonova_ids::{ServerGroupId, ServerId};
 use kilonova_wire::paging::MAX_LIMIT;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, JsonBody, Microversion};
+use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::input;
-use crate::app::server_groups as app;
-use crate::db::server_groups::{self as rows, Group};
-use crate::{Compute, Error, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -44,7 +43,7 @@ fn shown(group: &Group, members: &[ServerId], version: Microversion) -> Value {
     if version >= microversions::GROUP_POLICY {
         shown["policy"] = json!(group.policy.as_str());
         shown["rules"] = match group.max_per_host {
-            Some(most) => json!({"max_server_per_host": most}),
+            Some(limit) => json!({"max_server_per_host": limit}),
             None => json!({}),
         };
     } else {
@@ -59,10 +58,10 @@ async fn create(
     caller: Caller,
     version: Microversion,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    let wish = request::read(&body, version)?;
+) -> Result<Json<Value>, Refusal> {
+    let new = request::read(&body, version)?;
     if caller.project_id.is_empty() {
-        return Err(Fault::forbidden(
+        return Err(Refusal::forbidden(
             "A server group needs a project: use a project-scoped token.",
         ));
     }
@@ -70,12 +69,12 @@ async fn create(
         id: ServerGroupId::new_v4(),
         project_id: caller.context.project_id,
         user_id: caller.context.user_id,
-        name: wish.name,
-        policy: wish.policy,
-        max_per_host: wish.max_per_host,
+        name: new.name,
+        policy: new.policy,
+        max_per_host: new.max_per_host,
     };
-    let new = group.clone();
-    compute.store.write(move |tx| app::create(tx, &new)).await?;
+    let row = group.clone();
+    compute.store.write(move |tx| app::create(tx, &row)).await?;
     Ok(Json(json!({"server_group": shown(&group, &[], version)})))
 }
 
@@ -84,9 +83,9 @@ async fn list(
     caller: Caller,
     version: Microversion,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_REQUESTS {
-        input::only(&query, &["all_projects", "limit", "offset"])?;
+        input::check_query_keys(&query, &["all_projects", "limit", "offset"])?;
     }
     let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);
     let offset = number(&query, "offset")?.unwrap_or(0);
@@ -117,11 +116,11 @@ fn as_count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-fn number(query: &Query, key: &str) -> Result<Option<usize>, Fault> {
+fn number(query: &Query, key: &str) -> Result<Option<usize>, Refusal> {
     let Some(text) = query.get(key).filter(|text| !text.is_empty()) else { return Ok(None) };
     let number = text.parse::<u32>().ok().and_then(|number| usize::try_from(number).ok());
     let why = "It must be a non-negative integer.";
-    number.map(Some).ok_or_else(|| input::wrong_query(key, text, why))
+    number.map(Some).ok_or_else(|| input::invalid_query(key, text, why))
 }
 
 async fn show(
@@ -130,9 +129,9 @@ async fn show(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let (group, members) = compute
         .store
@@ -151,13 +150,13 @@ async fn delete(
     State(compute): State<Compute>,
     caller: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     compute
         .store
         .write(move |tx| {
             let group = app::find(tx, &caller, &id)?;
             caller.may_on(&[("project_id", &group.project_id), ("user_id", &group.user_id)])?;
-            rows::delete(tx, group.id)
+            rows::delete(tx, group.id).map_err(Error::from)
         })
         .await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,24 +1,24 @@
-//! The body of `POST /os-server-groups`: a list of one policy before 2.64, one policy and its rules
-//! since.
+//! The body of `POST /os-server-groups`: a list with one policy before 2.64, a policy and its rules
+//! from 2.64 on.
 
 use std::sync::LazyLock;
 
-use kilonova_wire::{Fault, Microversion};
+use kilonova_compute_app::microversions;
+use kilonova_compute_app::schemas::{self, Schemas};
+use kilonova_compute_db::server_groups::Policy;
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::db::server_groups::Policy;
-use crate::microversions;
-use crate::schemas::{self, Schemas};
 
-const HARD: [&str; 2] = ["affinity", "anti-affinity"];
+const HARD_POLICIES: [&str; 2] = ["affinity", "anti-affinity"];
 
 static CREATE: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
 
 fn schema(version: Microversion) -> Value {
     if version < microversions::GROUP_POLICY {
         let allowed = match version < microversions::SOFT_AFFINITY {
-            true => HARD.to_vec(),
+            true => HARD_POLICIES.to_vec(),
             false => names().to_vec(),
         };
         let policies = json!({
@@ -60,7 +60,7 @@ fn group(required: &str, mut properties: Value) -> Value {
     })
 }
 
-/// A server group to create.
+/// A request for a server group.
 pub(super) struct CreateServerGroup {
     pub name: String,
     pub policy: Policy,
@@ -71,21 +71,21 @@ pub(super) struct CreateServerGroup {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn read(body: &Value, version: Microversion) -> Result<CreateServerGroup, Fault> {
+pub(super) fn read(body: &Value, version: Microversion) -> Result<CreateServerGroup, Refusal> {
     let by_list = version < microversions::GROUP_POLICY;
     CREATE.check(version, body)?;
     let group = &body["server_group"];
     let name = input::text_of(group, "name").unwrap_or_default();
-    input::name("name", &name)?;
+    input::check_name("name", &name)?;
     let named = if by_list { &group["policies"][0] } else { &group["policy"] };
     let policy = named.as_str().and_then(Policy::parse).ok_or_else(|| {
-        Fault::bad_request(format!("Invalid input for field/attribute policy. Value: {named}."))
+        Refusal::bad_request(format!("Invalid input for field/attribute policy. Value: {named}."))
     })?;
     let most = group["rules"].get("max_server_per_host");
     let max_per_host =
         most.map(|most| input::integer("max_server_per_host", most, 1)).transpose()?;
     if max_per_host.is_some() && policy != Policy::AntiAffinity {
-        return Err(Fault::bad_request("Only anti-affinity policy supports rules."));
+        return Err(Refusal::bad_request("Only anti-affinity policy supports rules."));
     }
     Ok(CreateServerGroup { name, policy, max_per_host })
 }
@@ -94,12 +94,12 @@ pub(super) fn read(body: &Value, version: Microversion) -> Result<CreateServerGr
 mod tests {
     use super::*;
 
-    fn read_at(minor: u32, group: Value) -> Result<CreateServerGroup, Fault> {
+    fn read_at(minor: u32, group: Value) -> Result<CreateServerGroup, Refusal> {
         read(&json!({"server_group": group}), Microversion(2, minor))
     }
 
     #[test]
-    fn each_version_knows_its_own_fields() {
+    fn each_microversion_accepts_only_its_own_fields() {
         let list = json!({"name": "g", "policies": ["affinity"]});
         let soft = json!({"name": "g", "policies": ["soft-affinity"]});
         let one =
@@ -107,11 +107,11 @@ mod tests {
         assert!(read_at(1, list.clone()).is_ok() && read_at(64, list).is_err());
         assert!(read_at(14, soft.clone()).is_err() && read_at(15, soft).is_ok());
         assert!(read_at(63, one.clone()).is_err());
-        assert_eq!(read_at(64, one).ok().and_then(|wish| wish.max_per_host), Some(3));
+        assert_eq!(read_at(64, one).ok().and_then(|group| group.max_per_host), Some(3));
     }
 
     #[test]
-    fn rules_are_for_anti_affinity_and_from_one_up() {
+    fn rules_need_anti_affinity_and_a_positive_limit() {
         for (policy, most) in
             [("affinity", json!(1)), ("anti-affinity", json!(0)), ("anti-affinity", json!(true))]
         {

@@ -1,22 +1,22 @@
-//! `/servers/{id}/os-instance-actions`: the journal as Nova shows it.
+//! `/servers/{id}/os-instance-actions`: the instance actions, read from the journal.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::Caller;
+use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_flow::{self as flow, Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, Microversion, time};
+use kilonova_wire::{Base, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::view::host_id;
 use crate::api::{input, links};
-use crate::{Compute, Error, microversions};
 
-/// Operations of one server that are looked at, newest first.
-const MOST: i64 = 10_000;
+/// Maximum number of operations read for a server, newest first.
+const MAX_OPERATIONS: i64 = 10_000;
 
 fn view(operation: &Operation, version: Microversion) -> Value {
     let message = match operation.outcome {
@@ -38,38 +38,44 @@ fn view(operation: &Operation, version: Microversion) -> Value {
     shown
 }
 
-/// What of an event the caller sees besides that it was.
+/// The parts of an event that the policy lets the caller see.
 #[derive(Clone, Copy)]
-struct Sight {
-    /// Tracebacks, hosts, and events before 2.51.
+struct EventVisibility {
+    /// Tracebacks and hosts, and before 2.51 any event.
     all: bool,
-    /// What went wrong, in the words of the host.
+    /// The error message of the host.
     details: bool,
 }
 
-fn event(event: &Event, project: &str, sight: Sight, version: Microversion) -> Value {
+fn event(
+    event: &Event,
+    project: &str,
+    visibility: EventVisibility,
+    version: Microversion,
+) -> Value {
     let mut shown = json!({
         "event": event.name,
         "start_time": time::naive(event.started_at),
         "finish_time": event.finished_at.map(time::naive),
         "result": event.result,
     });
-    if sight.all {
+    if visibility.all {
         shown["traceback"] = Value::Null;
     }
     if version >= microversions::EVENT_HOSTS {
         shown["hostId"] = json!(host_id(project, event.host.as_deref()));
-        if let Some(host) = event.host.as_deref().filter(|_| sight.all) {
+        if let Some(host) = event.host.as_deref().filter(|_| visibility.all) {
             shown["host"] = json!(host);
         }
     }
-    if version >= microversions::EVENT_DETAILS && sight.details {
+    if version >= microversions::EVENT_DETAILS && visibility.details {
         shown["details"] = json!(event.details);
     }
     shown
 }
 
-/// Actions outlive their server (2.21); its project is in each of them.
+/// The actions of a server, newest first. From 2.21 on they outlive the server, so access is checked
+/// against the project in the oldest action.
 fn history(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -80,22 +86,22 @@ fn history(
     if version < microversions::ACTIONS_OF_DELETED {
         super::find::find(tx, caller, id)?;
     }
-    let operations = flow::history(tx, server, MOST)?;
-    let first = operations.last().filter(|first| caller.may_see(&first.project_id));
-    let first = first.ok_or_else(|| super::find::missing(id))?;
-    caller.may_on(&[("project_id", &first.project_id), ("user_id", &first.user_id)])?;
+    let operations = flow::history(tx, server, MAX_OPERATIONS)?;
+    let oldest = operations.last().filter(|oldest| caller.may_see(&oldest.project_id));
+    let oldest = oldest.ok_or_else(|| super::find::missing(id))?;
+    caller.may_on(&[("project_id", &oldest.project_id), ("user_id", &oldest.user_id)])?;
     Ok(operations)
 }
 
-/// Which actions are asked for, from 2.58 on.
-struct Asked {
+/// The page and the period of a request, from 2.58 on.
+struct ActionQuery {
     page: Page,
     since: Option<i64>,
     before: Option<i64>,
 }
 
-impl Asked {
-    fn read(query: &Query, version: Microversion) -> Result<Option<Self>, Fault> {
+impl ActionQuery {
+    fn read(query: &Query, version: Microversion) -> Result<Option<Self>, Refusal> {
         if version < microversions::ACTION_PAGES {
             return Ok(None);
         }
@@ -103,27 +109,27 @@ impl Asked {
         if version >= microversions::CHANGES_BEFORE {
             known.push("changes-before");
         }
-        input::only(query, &known)?;
-        let at = |key: &str| -> Result<Option<i64>, Fault> {
+        input::check_query_keys(query, &known)?;
+        let at = |key: &str| -> Result<Option<i64>, Refusal> {
             let Some(text) = query.get(key) else { return Ok(None) };
             let why = "It is not an ISO 8601 time.";
-            time::parse(text).map(Some).ok_or_else(|| input::wrong_query(key, text, why))
+            time::parse(text).map(Some).ok_or_else(|| input::invalid_query(key, text, why))
         };
-        let asked = Self {
+        let request = Self {
             page: Page::read(query)?,
             since: at("changes-since")?,
             before: at("changes-before")?,
         };
-        if asked.since.zip(asked.before).is_some_and(|(since, before)| since > before) {
-            return Err(Fault::bad_request(
+        if request.since.zip(request.before).is_some_and(|(since, before)| since > before) {
+            return Err(Refusal::bad_request(
                 "The value of changes-since must be less than or equal to changes-before.",
             ));
         }
-        Ok(Some(asked))
+        Ok(Some(request))
     }
 
-    /// The page, and whether another follows.
-    fn cut(&self, mut all: Vec<Operation>) -> Result<(Vec<Operation>, bool), Fault> {
+    /// The page, and true if another one follows.
+    fn cut(&self, mut all: Vec<Operation>) -> Result<(Vec<Operation>, bool), Refusal> {
         all.retain(|operation| {
             self.since.is_none_or(|since| operation.updated_at >= since)
                 && self
@@ -133,7 +139,7 @@ impl Asked {
         let cut = self.page.cut(all, |operation| operation.request_id.clone());
         cut.ok_or_else(|| {
             let marker = self.page.marker.as_deref().unwrap_or_default().escape_debug().to_string();
-            Fault::bad_request(format!("Marker {marker} could not be found."))
+            Refusal::bad_request(format!("Marker {marker} could not be found."))
         })
     }
 }
@@ -145,12 +151,12 @@ pub(super) async fn list(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
-    let asked = Asked::read(&query, version)?;
+) -> Result<Json<Value>, Refusal> {
+    let request = ActionQuery::read(&query, version)?;
     let path = format!("servers/{id}/os-instance-actions");
     let all = compute.store.read(move |tx| history(tx, &context, version, &id)).await?;
-    let (page, more) = match asked {
-        Some(asked) => asked.cut(all)?,
+    let (page, more) = match request {
+        Some(request) => request.cut(all)?,
         None => (all, false),
     };
     let shown: Vec<Value> = page.iter().map(|operation| view(operation, version)).collect();
@@ -167,9 +173,9 @@ pub(super) async fn show(
     version: Microversion,
     query: Query,
     Path((id, request)): Path<(String, String)>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let caller = context.clone();
     let (operation, events) = compute
@@ -178,7 +184,7 @@ pub(super) async fn show(
             let server: ServerId = parse_uuid_like(&id).ok_or_else(|| super::find::missing(&id))?;
             history(tx, &caller, version, &id)?;
             flow::one(tx, server, &request)?.ok_or_else(|| {
-                Error::from(Fault::not_found(format!(
+                Error::from(Refusal::not_found(format!(
                     "Action for request_id {} on instance {server} not found",
                     request.escape_debug()
                 )))
@@ -188,12 +194,12 @@ pub(super) async fn show(
     let mut shown = view(&operation, version);
     let project = operation.project_id.as_str();
     let allows = |rule| context.allows(rule, &[("project_id", project)]);
-    let sight = Sight {
+    let visibility = EventVisibility {
         all: allows("os_compute_api:os-instance-actions:events"),
         details: allows("os_compute_api:os-instance-actions:events:details"),
     };
-    if version >= microversions::EVENTS_FOR_OWNERS || sight.all {
-        let events = events.iter().map(|one| event(one, project, sight, version));
+    if version >= microversions::EVENTS_FOR_OWNERS || visibility.all {
+        let events = events.iter().map(|one| event(one, project, visibility, version));
         shown["events"] = events.collect::<Vec<_>>().into();
     }
     Ok(Json(json!({"instanceAction": shown})))

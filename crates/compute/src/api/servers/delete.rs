@@ -1,18 +1,17 @@
-//! `DELETE /servers/{id}`: 204 at once; the server is gone when a GET answers 404.
+//! `DELETE /servers/{id}`: answers 204 at once. The deletion has ended when `GET` answers 404.
 
 use axum::extract::{Path, State};
 use http::StatusCode;
 use kilonova_access::Caller;
-use kilonova_wire::Fault;
+use kilonova_compute_app::{Compute, flows};
+use kilonova_wire::Refusal;
 use kilonova_wire::time::now_micros;
-
-use crate::{Compute, flows};
 
 pub(super) async fn delete(
     State(compute): State<Compute>,
     context: Caller,
     Path(id): Path<String>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let compute_ = compute.clone();
     compute
         .store

@@ -1,20 +1,19 @@
-//! `/servers/{id}/diagnostics`: what a running guest uses, as its host counts it. Before 2.48 in the
-//! words of libvirt, later in those of every driver; what nobody counts is null then.
+//! `/servers/{id}/diagnostics`: the resource usage of a running guest, measured by its host. Before
+//! 2.48 with libvirt's counters; from 2.48 on in the form that all drivers share, in which a missing
+//! value is null.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::Caller;
+use kilonova_compute_app::{Compute, ask, microversions, states};
+use kilonova_compute_db::servers::Server;
 use kilonova_node_api::{DiskUsage, ReplyBody, Topic, Usage};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, Microversion};
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::find::find;
-use crate::Compute;
 use crate::api::input;
-use crate::app::{ask, states};
-use crate::db::servers::Server;
-use crate::microversions;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
@@ -22,23 +21,23 @@ pub(super) async fn show(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_QUERIES {
-        input::only(&query, &[])?;
+        input::check_query_keys(&query, &[])?;
     }
     let server = compute.store.read(move |tx| find(tx, &caller, &id)).await?;
     let usage = match ask::ask(&compute, &server, Topic::Diagnostics).await? {
         ReplyBody::Diagnostics(usage) => usage,
         ReplyBody::Unknown { why } => {
-            tracing::warn!(server = %server.id, why, "no diagnostics");
+            tracing::warn!(server = %server.id, why, "the host has no diagnostics of the guest");
             return Err(states::not_ready(&server).into());
         }
         ReplyBody::Console { .. } => {
-            return Err(Fault::internal("a host answers what was not asked"));
+            return Err(Refusal::internal("the host's reply is not about diagnostics"));
         }
     };
     if usage.state != "running" {
-        return Err(Fault::conflict(format!(
+        return Err(Refusal::conflict(format!(
             "Cannot 'get_diagnostics' instance {} while it is in power state {}",
             server.id, usage.state
         )));
@@ -50,27 +49,27 @@ pub(super) async fn show(
     }))
 }
 
-/// One flat map; processors and disks are in the names.
+/// The flat map before 2.48. Its keys contain the names of vCPUs and disks.
 fn counters(usage: &Usage) -> Value {
-    let mut said = Map::new();
+    let mut counters = Map::new();
     for (index, time) in usage.cpu_ns.iter().enumerate() {
-        said.insert(format!("cpu{index}_time"), json!(time));
+        counters.insert(format!("cpu{index}_time"), json!(time));
     }
     for disk in &usage.disks {
-        for (what, count) in [
+        for (name, count) in [
             ("read", disk.read_bytes),
             ("read_req", disk.read_requests),
             ("write", disk.write_bytes),
             ("write_req", disk.write_requests),
             ("errors", disk.errors),
         ] {
-            said.insert(format!("{}_{what}", disk.name), json!(count));
+            counters.insert(format!("{}_{name}", disk.name), json!(count));
         }
     }
     let kib = |mib: i64| mib.saturating_mul(1024);
-    said.insert("memory".into(), json!(kib(usage.memory_mb)));
-    said.insert("memory-actual".into(), json!(kib(usage.memory_used_mb)));
-    Value::Object(said)
+    counters.insert("memory".into(), json!(kib(usage.memory_mb)));
+    counters.insert("memory-actual".into(), json!(kib(usage.memory_used_mb)));
+    Value::Object(counters)
 }
 
 fn details(server: &Server, usage: &Usage) -> Value {
@@ -83,7 +82,7 @@ fn details(server: &Server, usage: &Usage) -> Value {
     let disks: Vec<Value> = usage.disks.iter().map(disk_details).collect();
     json!({
         "state": usage.state,
-        // Clients check it against upstream's drivers; guests are libvirt's domains here.
+        // Clients compare it with the names of upstream's drivers.
         "driver": "libvirt",
         "hypervisor": usage.hypervisor,
         "hypervisor_os": usage.hypervisor_os,

@@ -1,23 +1,23 @@
-//! The keys of a server that came with later microversions, or that only admins see. They are borrowed
-//! from the server, as lists of a thousand are an everyday request.
+//! The keys of a server that depend on the microversion or the caller. Values are borrowed from the
+//! server because lists of a thousand servers are common.
 
 use std::borrow::Cow;
 
+use kilonova_compute_app::microversions;
+use kilonova_compute_db::servers::Server;
 use kilonova_wire::Microversion;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::view::Scene;
-use crate::db::servers::Server;
-use crate::microversions;
+use super::view::ViewContext;
 
-/// Keys and values, in the order in which they are shown.
-pub(super) struct Extra<'a>(Vec<(&'static str, Shown<'a>)>);
+/// Keys and values in output order.
+pub(super) struct Extra<'a>(Vec<(&'static str, ExtraValue<'a>)>);
 
 /// A value.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Shown<'a> {
+enum ExtraValue<'a> {
     Text(Option<Cow<'a, str>>),
     Texts(&'a [String]),
     Flag(bool),
@@ -25,13 +25,13 @@ enum Shown<'a> {
     Json(Cow<'a, Value>),
 }
 
-impl<'a> From<&'a str> for Shown<'a> {
+impl<'a> From<&'a str> for ExtraValue<'a> {
     fn from(text: &'a str) -> Self {
         Self::Text(Some(text.into()))
     }
 }
 
-impl<'a> From<Option<&'a str>> for Shown<'a> {
+impl<'a> From<Option<&'a str>> for ExtraValue<'a> {
     fn from(text: Option<&'a str>) -> Self {
         Self::Text(text.map(Cow::from))
     }
@@ -44,35 +44,36 @@ impl Serialize for Extra<'_> {
 }
 
 impl<'a> Extra<'a> {
-    pub(super) fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
-        let (spec, version) = (&server.spec, scene.version);
-        let mut extra = Vec::with_capacity(if scene.sight.attributes { 21 } else { 10 });
-        let mut add = |from: Microversion, key: &'static str, value: Shown<'a>| {
+    pub(super) fn of(server: &'a Server, view_context: &ViewContext<'_>) -> Self {
+        let (spec, version) = (&server.spec, view_context.version);
+        let mut extra =
+            Vec::with_capacity(if view_context.visibility.attributes { 21 } else { 10 });
+        let mut add = |from: Microversion, key: &'static str, value: ExtraValue<'a>| {
             if version >= from {
                 extra.push((key, value));
             }
         };
         if server.host.is_some()
-            && let Some(groups) = scene.nics.groups(server.id)
+            && let Some(groups) = view_context.nics.groups(server.id)
         {
-            add(microversions::MIN, "security_groups", Shown::Json(Cow::Owned(groups.into())));
+            add(microversions::MIN, "security_groups", ExtraValue::Json(Cow::Owned(groups.into())));
         }
-        add(microversions::SHOW_LOCKED, "locked", Shown::Flag(server.lock.is_some()));
+        add(microversions::SHOW_LOCKED, "locked", ExtraValue::Flag(server.lock.is_some()));
         add(microversions::DESCRIPTION, "description", server.description.as_deref().into());
-        add(microversions::TAGS, "tags", Shown::Texts(&server.tags));
+        add(microversions::TAGS, "tags", ExtraValue::Texts(&server.tags));
         add(microversions::TRUSTED_CERTIFICATES, "trusted_image_certificates", None.into());
-        if let Some(group) = &scene.group {
+        if let Some(group) = &view_context.group {
             let groups = group.iter().map(|group| Value::from(group.to_string())).collect();
             add(
                 microversions::GROUP_IN_SERVER,
                 "server_groups",
-                Shown::Json(Cow::Owned(Value::Array(groups))),
+                ExtraValue::Json(Cow::Owned(Value::Array(groups))),
             );
         }
         let reason = server.lock.as_ref().and_then(|lock| lock.reason.as_deref());
         add(microversions::LOCK_REASON, "locked_reason", reason.into());
-        // Admins have seen it for longer than the others.
-        let hostname = if scene.sight.attributes {
+        // Administrators see it from an earlier microversion on.
+        let hostname = if view_context.visibility.attributes {
             microversions::EXTENDED_ATTRIBUTES
         } else {
             microversions::HOSTNAME
@@ -86,14 +87,14 @@ impl<'a> Extra<'a> {
         add(
             microversions::SCHEDULER_HINTS,
             "scheduler_hints",
-            Shown::Json(Cow::Borrowed(&spec.hints)),
+            ExtraValue::Json(Cow::Borrowed(&spec.hints)),
         );
         let host = server.host.as_deref();
-        if scene.sight.attributes {
+        if view_context.visibility.attributes {
             add(microversions::MIN, "OS-EXT-SRV-ATTR:host", host.into());
             add(microversions::MIN, "OS-EXT-SRV-ATTR:hypervisor_hostname", host.into());
             let name = Some(Cow::from(server.instance_name()));
-            add(microversions::MIN, "OS-EXT-SRV-ATTR:instance_name", Shown::Text(name));
+            add(microversions::MIN, "OS-EXT-SRV-ATTR:instance_name", ExtraValue::Text(name));
             add(
                 microversions::EXTENDED_ATTRIBUTES,
                 "OS-EXT-SRV-ATTR:reservation_id",
@@ -102,7 +103,7 @@ impl<'a> Extra<'a> {
             add(
                 microversions::EXTENDED_ATTRIBUTES,
                 "OS-EXT-SRV-ATTR:launch_index",
-                Shown::Number(spec.launch_index),
+                ExtraValue::Number(spec.launch_index),
             );
             add(microversions::EXTENDED_ATTRIBUTES, "OS-EXT-SRV-ATTR:kernel_id", "".into());
             add(microversions::EXTENDED_ATTRIBUTES, "OS-EXT-SRV-ATTR:ramdisk_id", "".into());
@@ -117,8 +118,8 @@ impl<'a> Extra<'a> {
                 spec.user_data.as_deref().into(),
             );
         }
-        let status = host.map_or("", |host| scene.compute.host_status(host));
-        if scene.sight.host_status.shows(status) {
+        let status = host.map_or("", |host| view_context.compute.host_status(host));
+        if view_context.visibility.host_status.shows(status) {
             add(microversions::HOST_STATUS, "host_status", status.into());
         }
         Self(extra)

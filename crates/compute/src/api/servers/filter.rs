@@ -1,67 +1,67 @@
-//! The query of a list: who may use which filter, which rows the database is asked for, and what of
-//! them passes what it cannot judge.
+//! The filters of a list of servers.
 //!
-//! Filters on a column are conditions of the query. Those on what stands in a row's JSON are judged
-//! here; a coarse condition keeps most other rows away, since reading one is what costs.
+//! The policy decides which filters a caller may use. A filter on a column becomes a condition of the
+//! database query. A filter on a field in a row's JSON is evaluated here; a coarse condition excludes
+//! most other rows in the database, because reading a row is expensive.
 
 use kilonova_access::Caller;
+use kilonova_compute_app::microversions;
+use kilonova_compute_db::servers::Server;
+use kilonova_compute_db::servers::listing::{Condition, Which};
+use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault, Microversion, time};
+use kilonova_wire::{Context, Microversion, Refusal, time};
 use regex::{Regex, RegexBuilder};
 
-use super::filter_keys::{ADMINS, EVERYBODYS, check_keys};
+use super::filter_keys::{ADMIN_FILTERS, PUBLIC_FILTERS, check_keys};
 use super::view::{self, status};
 use crate::api::input;
-use crate::app::fleet::Fleet;
-use crate::db::servers::Server;
-use crate::db::servers::listing::{Condition, Which};
-use crate::microversions;
 
-/// Who may filter by anything.
+/// The rule for using every filter.
 const ALL_FILTERS: &str = "os_compute_api:servers:allow_all_filters";
 
-/// What a list asks for.
+/// The filters of one request.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Filter {
+pub(super) struct ServerFilter {
     pub which: Which,
     pub conditions: Vec<Condition>,
     name: Option<Regex>,
     statuses: Vec<String>,
-    /// On what stands in the JSON of a row.
+    /// Filters on fields in the JSON of a row.
     fields: Vec<(&'static str, String)>,
     tags: Vec<String>,
     tags_any: Vec<String>,
     not_tags: Vec<String>,
     not_tags_any: Vec<String>,
-    /// Texts, one of which a server has in an address.
+    /// Address patterns. A server matches if one of its addresses contains one of them.
     pub addresses: Vec<String>,
-    /// Which zone a host is in.
+    /// Maps hosts to zones.
     fleet: Fleet,
-    /// Nothing can match.
+    /// True if no server can match.
     pub nothing: bool,
 }
 
-impl Filter {
+impl ServerFilter {
     /// Reads the query.
     ///
     /// # Errors
-    /// 403 for what only admins may ask, 400 for values that mean nothing.
+    /// 403 for filters of administrators, 400 for invalid values.
     pub(super) fn read(
         query: &Query,
         context: &Caller,
         version: Microversion,
         fleet: &Fleet,
-        whole: bool,
-    ) -> Result<Self, Fault> {
+        detailed: bool,
+    ) -> Result<Self, Refusal> {
         if version >= microversions::STRICT_REQUESTS {
             check_keys(query)?;
         }
         let mut filter = Self { fleet: fleet.clone(), ..Self::default() };
-        filter.of_project(query, context, whole)?;
+        filter.by_project(query, context, detailed)?;
         filter.by_name(query)?;
         filter.by_status(query, context, version)?;
         filter.by_change(query, version)?;
-        filter.deleted(query, context)?;
+        filter.by_deletion(query, context)?;
         if version >= microversions::TAGS {
             filter.by_tags(query)?;
         }
@@ -70,43 +70,48 @@ impl Filter {
             filter.conditions.push(Condition::Null("locked_by", !locked));
         }
         if query.get("vm_state") == Some("deleted") && !context.is_admin() {
-            return Err(Fault::forbidden("Only administrators may list deleted instances"));
+            return Err(Refusal::forbidden("Only administrators may list deleted instances"));
         }
-        for (field, first) in EVERYBODYS {
+        for (field, first) in PUBLIC_FILTERS {
             if version >= *first || context.allows_own(ALL_FILTERS) {
-                filter.field(query, field)?;
+                filter.by_field(query, field)?;
             }
         }
         if context.allows_own(ALL_FILTERS) {
-            for field in ADMINS {
-                filter.field(query, field)?;
+            for field in ADMIN_FILTERS {
+                filter.by_field(query, field)?;
             }
         }
         Ok(filter)
     }
 
-    fn of_project(&mut self, query: &Query, context: &Caller, whole: bool) -> Result<(), Fault> {
-        let wanted = query.get("project_id").or(query.get("tenant_id"));
-        let wanted = wanted.filter(|_| context.is_admin());
+    fn by_project(
+        &mut self,
+        query: &Query,
+        context: &Caller,
+        detailed: bool,
+    ) -> Result<(), Refusal> {
+        let named = query.get("project_id").or(query.get("tenant_id"));
+        let named = named.filter(|_| context.is_admin());
         let all = match query.get("all_tenants") {
-            // Without it a project that is named does not count, as upstream has it (bug 1185290).
+            // Without `all_tenants` upstream ignores a named project (bug 1185290).
             None => false,
             Some("") => true,
-            Some(word) => truth(word)
-                .ok_or_else(|| input::wrong_query("all_tenants", word, "It is not a boolean."))?,
+            Some(word) => boolean(word)
+                .ok_or_else(|| input::invalid_query("all_tenants", word, "It is not a boolean."))?,
         };
         if all {
-            context.may_own(match whole {
+            context.may_own(match detailed {
                 true => "os_compute_api:servers:detail:get_all_tenants",
                 false => "os_compute_api:servers:index:get_all_tenants",
             })?;
         }
-        let project = if all { wanted } else { Some(context.project_id.as_str()) };
+        let project = if all { named } else { Some(context.project_id.as_str()) };
         self.conditions.extend(project.map(|project| Condition::Is("project_id", project.into())));
         Ok(())
     }
 
-    fn by_name(&mut self, query: &Query) -> Result<(), Fault> {
+    fn by_name(&mut self, query: &Query) -> Result<(), Refusal> {
         let Some(pattern) = query.get("name").filter(|pattern| !pattern.is_empty()) else {
             return Ok(());
         };
@@ -117,8 +122,8 @@ impl Filter {
         }
         let built = RegexBuilder::new(pattern).case_insensitive(true).size_limit(1 << 18).build();
         self.name = Some(built.map_err(|_| {
-            Fault::bad_request(format!(
-                "Invalid filter name: {} is no regular expression.",
+            Refusal::bad_request(format!(
+                "Invalid filter name: {} is not a regular expression.",
                 pattern.escape_debug()
             ))
         })?);
@@ -130,18 +135,18 @@ impl Filter {
         query: &Query,
         context: &Context,
         version: Microversion,
-    ) -> Result<(), Fault> {
-        let asked: Vec<String> =
+    ) -> Result<(), Refusal> {
+        let statuses: Vec<String> =
             query.all("status").filter(|s| !s.is_empty()).map(str::to_uppercase).collect();
-        if asked.is_empty() {
+        if statuses.is_empty() {
             return Ok(());
         }
         let (known, unknown): (Vec<_>, Vec<_>) =
-            asked.into_iter().partition(|status| view::STATUSES.contains(&status.as_str()));
+            statuses.into_iter().partition(|status| view::STATUSES.contains(&status.as_str()));
         if known.is_empty() {
             if version >= microversions::STATUS_CHECKED {
                 let shown = unknown.join(", ");
-                return Err(Fault::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "Invalid status value: {}. It must be one of {}.",
                     shown.escape_debug(),
                     view::STATUSES.join(", ")
@@ -151,7 +156,7 @@ impl Filter {
         }
         if known.iter().any(|status| status == "DELETED") {
             if !context.is_admin() {
-                return Err(Fault::forbidden("Only administrators may list deleted instances"));
+                return Err(Refusal::forbidden("Only administrators may list deleted instances"));
             }
             self.which = Which::Both;
         }
@@ -162,14 +167,14 @@ impl Filter {
         Ok(())
     }
 
-    fn by_change(&mut self, query: &Query, version: Microversion) -> Result<(), Fault> {
-        let at = |key: &str| -> Result<Option<i64>, Fault> {
+    fn by_change(&mut self, query: &Query, version: Microversion) -> Result<(), Refusal> {
+        let at = |key: &str| -> Result<Option<i64>, Refusal> {
             let Some(text) = query.get(key).filter(|text| !text.is_empty()) else {
                 return Ok(None);
             };
             let read = time::parse(text);
             read.map(Some)
-                .ok_or_else(|| input::wrong_query(key, text, "It is not an ISO 8601 time."))
+                .ok_or_else(|| input::invalid_query(key, text, "It is not an ISO 8601 time."))
         };
         let since = at("changes-since")?;
         let before =
@@ -177,7 +182,7 @@ impl Filter {
         if let (Some(since), Some(before)) = (since, before)
             && since > before
         {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "The value of changes-since must be less than or equal to changes-before.",
             ));
         }
@@ -190,36 +195,37 @@ impl Filter {
         Ok(())
     }
 
-    fn deleted(&mut self, query: &Query, context: &Context) -> Result<(), Fault> {
+    fn by_deletion(&mut self, query: &Query, context: &Context) -> Result<(), Refusal> {
         let Some(word) = query.get("deleted").filter(|_| context.is_admin()) else {
             return Ok(());
         };
-        let deleted = truth(word)
-            .ok_or_else(|| input::wrong_query("deleted", word, "It is not a boolean."))?;
+        let deleted = boolean(word)
+            .ok_or_else(|| input::invalid_query("deleted", word, "It is not a boolean."))?;
         self.which = if deleted { Which::Deleted } else { Which::Live };
         Ok(())
     }
 
-    fn by_tags(&mut self, query: &Query) -> Result<(), Fault> {
-        for (key, into) in [
+    fn by_tags(&mut self, query: &Query) -> Result<(), Refusal> {
+        for (key, tags) in [
             ("tags", &mut self.tags),
             ("tags-any", &mut self.tags_any),
             ("not-tags", &mut self.not_tags),
             ("not-tags-any", &mut self.not_tags_any),
         ] {
             if let Some(text) = query.get(key) {
-                *into = text.split(',').map(str::to_owned).collect();
+                *tags = text.split(',').map(str::to_owned).collect();
             }
-            if into.len() > 50 {
-                return Err(input::wrong_query(key, "…", "At most 50 tags can be asked for."));
+            if tags.len() > 50 {
+                return Err(input::invalid_query(key, "…", "At most 50 tags can be asked for."));
             }
         }
-        let coarse = self.tags.iter().filter_map(|tag| within("tags", tag)).collect::<Vec<_>>();
+        let coarse =
+            self.tags.iter().filter_map(|tag| json_contains("tags", tag)).collect::<Vec<_>>();
         self.conditions.extend(coarse);
         Ok(())
     }
 
-    fn field(&mut self, query: &Query, field: &'static str) -> Result<(), Fault> {
+    fn by_field(&mut self, query: &Query, field: &'static str) -> Result<(), Refusal> {
         let Some(value) = query.get(field).filter(|value| !value.is_empty()) else {
             return Ok(());
         };
@@ -244,7 +250,7 @@ impl Filter {
             "locked_by" => Some(is("locked_by")),
             "description" | "display_description" => Some(is("description")),
             "display_name" => Some(is("name")),
-            "power_state" => Some(Condition::Is("power_state", power(value)?.into())),
+            "power_state" => Some(Condition::Is("power_state", power_state(value)?.into())),
             "created_at" => Some(second("created_at", field, value)?),
             "launched_at" => Some(second("launched_at", field, value)?),
             "terminated_at" => {
@@ -258,7 +264,7 @@ impl Filter {
             None => {
                 if matches!(field, "flavor" | "image" | "key_name" | "hostname" | "reservation_id")
                 {
-                    self.conditions.extend(within("spec", value));
+                    self.conditions.extend(json_contains("spec", value));
                 }
                 self.fields.push((field, value.to_owned()));
             }
@@ -266,7 +272,7 @@ impl Filter {
         Ok(())
     }
 
-    /// True if the database has judged everything.
+    /// True if the database query evaluates every filter.
     pub(super) fn is_exact(&self) -> bool {
         self.name.is_none()
             && self.statuses.is_empty()
@@ -277,7 +283,7 @@ impl Filter {
             && self.not_tags_any.is_empty()
     }
 
-    /// True if a server passes what the database could not judge.
+    /// True if a server matches the filters that the database query does not evaluate.
     pub(super) fn passes(&self, server: &Server) -> bool {
         let has = |tag: &String| server.tags.contains(tag);
         self.name.as_ref().is_none_or(|name| name.is_match(&server.name))
@@ -298,23 +304,23 @@ impl Filter {
     }
 }
 
-/// A condition that holds wherever a JSON text has the value in it; `None` for values that JSON
-/// spells in another way.
-fn within(column: &'static str, value: &str) -> Option<Condition> {
+/// A condition that holds for every row whose JSON contains the value; `None` for values that JSON
+/// escapes.
+fn json_contains(column: &'static str, value: &str) -> Option<Condition> {
     let plain = value.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
     plain.then(|| Condition::Contains(column, format!("\"{value}\"")))
 }
 
-fn power(value: &str) -> Result<i64, Fault> {
-    value.parse().map_err(|_| input::wrong_query("power_state", value, "It must be an integer."))
+fn power_state(value: &str) -> Result<i64, Refusal> {
+    value.parse().map_err(|_| input::invalid_query("power_state", value, "It must be an integer."))
 }
 
-/// Times are asked for by the second.
-fn second(column: &'static str, field: &str, value: &str) -> Result<Condition, Fault> {
+/// A condition on a time, with a resolution of one second.
+fn second(column: &'static str, field: &str, value: &str) -> Result<Condition, Refusal> {
     let at = time::parse(value)
-        .ok_or_else(|| input::wrong_query(field, value, "It is not an ISO 8601 time."))?;
-    let whole = at - at.rem_euclid(1_000_000);
-    Ok(Condition::Between(column, whole, whole + 999_999))
+        .ok_or_else(|| input::invalid_query(field, value, "It is not an ISO 8601 time."))?;
+    let start = at - at.rem_euclid(1_000_000);
+    Ok(Condition::Between(column, start, start + 999_999))
 }
 
 fn matches(server: &Server, field: &str, value: &str) -> bool {
@@ -326,19 +332,19 @@ fn matches(server: &Server, field: &str, value: &str) -> bool {
         "hostname" => spec.hostname == value,
         "reservation_id" => spec.reservation_id == value,
         "launch_index" => spec.launch_index.to_string() == value,
-        "config_drive" => truth(value).unwrap_or(true) == spec.config_drive,
-        "auto_disk_config" => truth(value).unwrap_or(true) == (spec.disk_config == "AUTO"),
+        "config_drive" => boolean(value).unwrap_or(true) == spec.config_drive,
+        "auto_disk_config" => boolean(value).unwrap_or(true) == (spec.disk_config == "AUTO"),
         "access_ip_v4" => spec.access[0] == value,
         "access_ip_v6" => spec.access[1] == value,
         "progress" => value == "0",
         "root_device_name" => value == "/dev/vda",
-        // No server has a kernel or a RAM disk of its own.
+        // Servers have no kernel or RAM disk of their own.
         _ => false,
     }
 }
 
 /// Nova's `strutils.bool_from_string`.
-fn truth(value: &str) -> Option<bool> {
+fn boolean(value: &str) -> Option<bool> {
     match value.to_ascii_lowercase().as_str() {
         "1" | "t" | "true" | "on" | "y" | "yes" => Some(true),
         "0" | "f" | "false" | "off" | "n" | "no" => Some(false),

@@ -1,14 +1,14 @@
-//! Which keys the query of a list of servers may hold, and whose they are.
+//! The query keys of a list of servers, and the callers that may use them.
 
+use kilonova_compute_app::microversions;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, Microversion};
+use kilonova_wire::{Microversion, Refusal};
 
 use crate::api::input;
-use crate::microversions;
 
-/// Filters that anyone may use, with the microversion that brings each. Others' are for admins,
-/// and are not looked at in anybody else's query.
-pub(super) const EVERYBODYS: &[(&str, Microversion)] = &[
+/// The filters of all callers, each with its first microversion. Administrators may use them at every
+/// microversion.
+pub(super) const PUBLIC_FILTERS: &[(&str, Microversion)] = &[
     ("image", microversions::MIN),
     ("flavor", microversions::MIN),
     ("ip", microversions::MIN),
@@ -26,8 +26,8 @@ pub(super) const EVERYBODYS: &[(&str, Microversion)] = &[
     ("progress", microversions::MORE_FILTERS),
     ("user_id", microversions::MORE_FILTERS),
 ];
-/// Filters that are looked at in the queries of admins alone.
-pub(super) const ADMINS: &[&str] = &[
+/// The filters of administrators. They are ignored for other callers.
+pub(super) const ADMIN_FILTERS: &[&str] = &[
     "host",
     "node",
     "uuid",
@@ -44,8 +44,8 @@ pub(super) const ADMINS: &[&str] = &[
     "ramdisk_id",
     "root_device_name",
 ];
-/// Keys that a strict query may hold besides.
-const OTHERS: &[&str] = &[
+/// Other keys that a strict query may contain.
+const OTHER_KEYS: &[&str] = &[
     "all_tenants",
     "block_device_mapping",
     "changes-before",
@@ -74,16 +74,16 @@ const OTHERS: &[&str] = &[
     "tenant_id",
 ];
 
-/// Refuses keys that no list of servers knows.
+/// Refuses unknown keys.
 ///
 /// # Errors
-/// 400 naming the first.
-pub(super) fn check_keys(query: &Query) -> Result<(), Fault> {
-    let known: Vec<&str> = EVERYBODYS
+/// 400 naming the first unknown key.
+pub(super) fn check_keys(query: &Query) -> Result<(), Refusal> {
+    let known: Vec<&str> = PUBLIC_FILTERS
         .iter()
         .map(|(field, _)| *field)
-        .chain(ADMINS.iter().copied())
-        .chain(OTHERS.iter().copied())
+        .chain(ADMIN_FILTERS.iter().copied())
+        .chain(OTHER_KEYS.iter().copied())
         .collect();
-    input::only(query, &known)
+    input::check_query_keys(query, &known)
 }

@@ -1,18 +1,17 @@
-//! A server by the id in the path: the caller's own, or any for an admin. Another project's server
-//! does not exist for the caller, as upstream has it.
+//! Finds the server of a path. As upstream, a server of another project does not exist for a caller
+//! who is not an administrator.
 
 use kilonova_access::Caller;
+use kilonova_compute_app::Error;
+use kilonova_compute_db::servers::{self, Server};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 
-use crate::Error;
-use crate::db::servers::{self, Server};
-
-/// Finds the server or answers 404; asks the rule of the route with the server's own project and user.
+/// Finds the server and checks the route's rule against the server's project and user.
 ///
 /// # Errors
-/// 404 `Instance <id> could not be found.`; 403.
+/// 404 `Instance <id> could not be found.`; 403 if the rule refuses.
 pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, id: &str) -> Result<Server, Error> {
     let known = parse_uuid_like::<ServerId>(id)
         .map(|id| servers::find(tx, id))
@@ -24,11 +23,12 @@ pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, id: &str) -> Result<Server,
     Ok(server)
 }
 
-/// The server as rules see it.
+/// The attributes of a server that rules refer to.
 pub(super) fn target(server: &Server) -> [(&'static str, &str); 2] {
     [("project_id", &server.project_id), ("user_id", &server.user_id)]
 }
 
-pub(super) fn missing(id: &str) -> Fault {
-    Fault::not_found(format!("Instance {id} could not be found."))
+/// 404 for a server.
+pub(super) fn missing(id: &str) -> Refusal {
+    Refusal::not_found(format!("Instance {id} could not be found."))
 }

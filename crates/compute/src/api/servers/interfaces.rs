@@ -1,35 +1,34 @@
-//! A server's connections to networks: addresses, interfaces, security groups.
+//! The network connections of a server: addresses, interfaces, security groups.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::Caller;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::flows::operation::Action;
+use kilonova_compute_app::nics::{self, Connections, NicRequest};
+use kilonova_compute_app::{Compute, Error, flows, microversions, states};
+use kilonova_compute_db::servers::Server;
 use kilonova_ids::{PortId, parse_uuid_like};
 use kilonova_network::ledger::ServerPort;
 use kilonova_wire::query::Query;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Fault, JsonBody, Microversion};
+use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::find::find;
 use crate::api::input;
-use crate::app::actions::ServerAction;
-use crate::app::nics::{self, Connections, Line};
-use crate::app::states;
-use crate::db::servers::Server;
-use crate::flows::operation::Action;
-use crate::{Compute, Error, flows, microversions};
 
-type Shown = Result<Json<Value>, Fault>;
+type JsonAnswer = Result<Json<Value>, Refusal>;
 
-/// The first version whose interfaces have tags in what is shown of them.
+/// The first microversion that shows the tag of an interface.
 const TAGS_SHOWN: Microversion = microversions::INTERFACE_TAGS;
 
 async fn connections(
     compute: &Compute,
     caller: Caller,
     id: String,
-) -> Result<(Server, Connections), Fault> {
+) -> Result<(Server, Connections), Refusal> {
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
         let nics = nics::look(tx, [&server])?;
@@ -38,8 +37,12 @@ async fn connections(
     Ok(found.await?)
 }
 
-fn no_query(query: &Query, version: Microversion) -> Result<(), Fault> {
-    if version >= microversions::STRICT_QUERIES { input::only(query, &[]) } else { Ok(()) }
+fn no_query(query: &Query, version: Microversion) -> Result<(), Refusal> {
+    if version >= microversions::STRICT_QUERIES {
+        input::check_query_keys(query, &[])
+    } else {
+        Ok(())
+    }
 }
 
 pub(super) async fn addresses(
@@ -48,7 +51,7 @@ pub(super) async fn addresses(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Shown {
+) -> JsonAnswer {
     no_query(&query, version)?;
     let (server, nics) = connections(&compute, caller, id).await?;
     Ok(Json(json!({"addresses": nics.addresses(server.id, false)})))
@@ -58,15 +61,15 @@ pub(super) async fn address(
     State(compute): State<Compute>,
     caller: Caller,
     Path((id, network)): Path<(String, String)>,
-) -> Shown {
+) -> JsonAnswer {
     let (server, nics) = connections(&compute, caller, id).await?;
     let mut all = nics.addresses(server.id, false);
     match all.remove(&network) {
         Some(list) => Ok(Json(json!({network: list}))),
         None => {
             let network = network.escape_debug();
-            let words = format!("Instance is not a member of specified network: {network}.");
-            Err(Fault::not_found(words))
+            let message = format!("Instance is not a member of specified network: {network}.");
+            Err(Refusal::not_found(message))
         }
     }
 }
@@ -77,7 +80,7 @@ pub(super) async fn security_groups(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Shown {
+) -> JsonAnswer {
     no_query(&query, version)?;
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
@@ -101,7 +104,7 @@ pub(super) async fn list(
     version: Microversion,
     query: Query,
     Path(id): Path<String>,
-) -> Shown {
+) -> JsonAnswer {
     no_query(&query, version)?;
     let (server, nics) = connections(&compute, caller, id).await?;
     let view = |port: &ServerPort| Connections::interface(port, version >= TAGS_SHOWN);
@@ -109,8 +112,8 @@ pub(super) async fn list(
     Ok(Json(json!({"interfaceAttachments": list})))
 }
 
-fn no_port(port: &str, server: &Server) -> Fault {
-    Fault::not_found(format!(
+fn no_port(port: &str, server: &Server) -> Refusal {
+    Refusal::not_found(format!(
         "Instance {} does not have a port with id {}",
         server.id,
         port.escape_debug()
@@ -122,12 +125,17 @@ pub(super) async fn show(
     caller: Caller,
     version: Microversion,
     Path((id, port)): Path<(String, String)>,
-) -> Shown {
+) -> JsonAnswer {
     let (server, nics) = connections(&compute, caller, id).await?;
-    one(&nics, &server, &port, version)
+    view_of_port(&nics, &server, &port, version)
 }
 
-fn one(nics: &Connections, server: &Server, port: &str, version: Microversion) -> Shown {
+fn view_of_port(
+    nics: &Connections,
+    server: &Server,
+    port: &str,
+    version: Microversion,
+) -> JsonAnswer {
     let id = parse_uuid_like::<PortId>(port);
     let found = nics.of(server.id).iter().find(|known| Some(known.id) == id);
     let found = found.ok_or_else(|| no_port(port, server))?;
@@ -135,53 +143,54 @@ fn one(nics: &Connections, server: &Server, port: &str, version: Microversion) -
     Ok(Json(json!({"interfaceAttachment": view})))
 }
 
-fn wrong(field: &str, why: &str) -> Fault {
-    Fault::bad_request(format!("Invalid input for field/attribute {field}. {why}"))
+fn invalid(field: &str, why: &str) -> Refusal {
+    Refusal::bad_request(format!("Invalid input for field/attribute {field}. {why}"))
 }
 
-/// What is to be attached.
-fn line(body: &Value, version: Microversion) -> Result<Line, Fault> {
-    let asked = match body.as_object() {
-        Some(fields) if fields.is_empty() => return Ok(Line::default()),
+/// The requested interface.
+fn read_interface(body: &Value, version: Microversion) -> Result<NicRequest, Refusal> {
+    let attachment = match body.as_object() {
+        Some(fields) if fields.is_empty() => return Ok(NicRequest::default()),
         Some(fields) if fields.len() == 1 => &body["interfaceAttachment"],
-        _ => return Err(wrong("interfaceAttachment", "The body names it and nothing else.")),
+        _ => return Err(invalid("interfaceAttachment", "The body names it and nothing else.")),
     };
-    let fields = asked.as_object();
-    let fields = fields.ok_or_else(|| wrong("interfaceAttachment", "It is an object."))?;
-    let mut line = Line::default();
+    let fields = attachment.as_object();
+    let fields = fields.ok_or_else(|| invalid("interfaceAttachment", "It is an object."))?;
+    let mut line = NicRequest::default();
     for (name, value) in fields {
         let text = value.as_str();
         match name.as_str() {
             "net_id" => {
                 let id = text.and_then(parse_uuid_like);
-                line.network = Some(id.ok_or_else(|| wrong(name, "It is the id of a network."))?);
+                line.network = Some(id.ok_or_else(|| invalid(name, "It is the id of a network."))?);
             }
             "port_id" => {
                 let id = text.and_then(parse_uuid_like);
-                line.port = Some(id.ok_or_else(|| wrong(name, "It is the id of a port."))?);
+                line.port = Some(id.ok_or_else(|| invalid(name, "It is the id of a port."))?);
             }
             "fixed_ips" => {
                 let ip = value.as_array().filter(|ips| ips.len() == 1).and_then(|ips| {
                     ips[0].as_object().filter(|ip| ip.len() == 1)?;
                     ips[0]["ip_address"].as_str()?.parse().ok()
                 });
-                line.fixed_ip = Some(ip.ok_or_else(|| wrong(name, "It names one ip_address."))?);
+                line.fixed_ip = Some(ip.ok_or_else(|| invalid(name, "It names one ip_address."))?);
             }
             "tag" if version >= microversions::TAGGED_ATTACH => {
                 let tag =
                     text.filter(|tag| (1..=60).contains(&tag.len()) && !tag.contains([',', '/']));
-                let tag =
-                    tag.ok_or_else(|| wrong(name, "It is 1 to 60 letters, no , and no /."))?;
+                let tag = tag.ok_or_else(|| {
+                    invalid(name, "It must have 1 to 60 characters other than ',' and '/'.")
+                })?;
                 line.tag = Some(tag.to_owned());
             }
-            other => return Err(wrong(other, "It is not known.")),
+            other => return Err(invalid(other, "It is not known.")),
         }
     }
     if line.network.is_some() && line.port.is_some() {
-        return Err(Fault::bad_request("Must not input both network_id and port_id"));
+        return Err(Refusal::bad_request("Must not input both network_id and port_id"));
     }
     if line.fixed_ip.is_some() && line.network.is_none() {
-        return Err(Fault::bad_request("Must input network_id when request IP address"));
+        return Err(Refusal::bad_request("Must input network_id when request IP address"));
     }
     Ok(line)
 }
@@ -192,14 +201,14 @@ pub(super) async fn attach(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Shown {
-    let line = line(&body, version)?;
+) -> JsonAnswer {
+    let line = read_interface(&body, version)?;
     let (service, context) = (compute.clone(), caller.clone());
-    let asked = id.clone();
+    let server_id = id.clone();
     let port = compute
         .store
         .write(move |tx| {
-            let server = find(tx, &context, &asked)?;
+            let server = find(tx, &context, &server_id)?;
             let now = now_micros();
             states::allow(&context, &server, ServerAction::AttachInterface)?;
             let port = nics::add(tx, &service, &context, &server, &line, now)?;
@@ -208,14 +217,14 @@ pub(super) async fn attach(
         })
         .await?;
     let (server, nics) = connections(&compute, caller, id).await?;
-    one(&nics, &server, &port.to_string(), version)
+    view_of_port(&nics, &server, &port.to_string(), version)
 }
 
 pub(super) async fn detach(
     State(compute): State<Compute>,
     caller: Caller,
     Path((id, port)): Path<(String, String)>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let service = compute.clone();
     compute
         .store

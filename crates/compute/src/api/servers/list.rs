@@ -1,4 +1,4 @@
-//! `GET /servers` and `GET /servers/detail`: filtered, sorted, in pages.
+//! `GET /servers` and `GET /servers/detail`: filters, order and pages.
 
 use std::collections::HashSet;
 
@@ -6,25 +6,25 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::Caller;
+use kilonova_compute_app::nics::{self, Connections};
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::servers::Server;
+use kilonova_compute_db::servers::listing::{self, Condition, Listing};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::{Tx, Value};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Fault, Microversion};
+use kilonova_wire::{Base, Context, Microversion, Refusal};
 use serde::{Serialize, Serializer};
 
-use super::filter::Filter;
+use super::filter::ServerFilter;
 use super::sort::Sort;
-use super::view::{Brief, Detail, Scene, Sight};
-use crate::app::nics::{self, Connections};
-use crate::db::servers::Server;
-use crate::db::servers::listing::{self, Condition, Listing};
-use crate::{Compute, Error};
+use super::view::{Brief, Detail, ViewContext, Visibility};
 
-/// Rows read at a time while filters throw some away.
+/// Number of rows read per query while filters exclude some of them.
 const CHUNK: i64 = 1001;
-/// Servers that the database is asked for by their ids, at most.
-const MOST_BY_ID: usize = 500;
+/// Maximum number of ids in a condition of the query.
+const MAX_IDS: usize = 500;
 
 #[derive(Serialize)]
 struct Answer<T> {
@@ -33,13 +33,13 @@ struct Answer<T> {
     servers_links: Vec<Next>,
 }
 
-/// Servers of which one is seen at a time.
-struct Each<'a, V> {
+/// Serializes servers one by one, without building all views first.
+struct ServerViews<'a, V> {
     all: &'a [Server],
     view: V,
 }
 
-impl<'a, V: Fn(&'a Server) -> T, T: Serialize> Serialize for Each<'a, V> {
+impl<'a, V: Fn(&'a Server) -> T, T: Serialize> Serialize for ServerViews<'a, V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.all.iter().map(&self.view))
     }
@@ -57,11 +57,11 @@ pub(super) async fn brief(
     base: Base,
     version: Microversion,
     query: Query,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     let (servers, next, _) = page(&compute, &context, version, &query, false).await?;
     let servers_links = links(&base, "servers", next);
     let (all, view) = (&servers[..], |server| Brief::of(server, &base));
-    answer(&Answer { servers: Each { all, view }, servers_links }, all.len() * 400)
+    answer(&Answer { servers: ServerViews { all, view }, servers_links }, all.len() * 400)
 }
 
 pub(super) async fn detail(
@@ -70,19 +70,20 @@ pub(super) async fn detail(
     base: Base,
     version: Microversion,
     query: Query,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     let (servers, next, nics) = page(&compute, &context, version, &query, true).await?;
     let servers_links = links(&base, "servers/detail", next);
-    let (sight, group) = (Sight::of(&context), None);
-    let scene = Scene { base: &base, version, sight, compute: &compute, group, nics: &nics };
-    let (all, view) = (&servers[..], |server| Detail::of(server, &scene));
-    answer(&Answer { servers: Each { all, view }, servers_links }, all.len() * 2000)
+    let (visibility, group) = (Visibility::of(&context), None);
+    let view_context =
+        ViewContext { base: &base, version, visibility, compute: &compute, group, nics: &nics };
+    let (all, view) = (&servers[..], |server| Detail::of(server, &view_context));
+    answer(&Answer { servers: ServerViews { all, view }, servers_links }, all.len() * 2000)
 }
 
-/// The answer, of which it is known about how many bytes it has.
-fn answer(answer: &impl Serialize, about: usize) -> Result<Response, Fault> {
-    let mut bytes = Vec::with_capacity(about);
-    serde_json::to_writer(&mut bytes, answer).map_err(Fault::internal)?;
+/// The response, with a buffer for the expected number of bytes.
+fn answer(answer: &impl Serialize, expected_bytes: usize) -> Result<Response, Refusal> {
+    let mut bytes = Vec::with_capacity(expected_bytes);
+    serde_json::to_writer(&mut bytes, answer).map_err(Refusal::internal)?;
     Ok(([(CONTENT_TYPE, "application/json")], bytes).into_response())
 }
 
@@ -98,22 +99,22 @@ async fn page(
     context: &Caller,
     version: Microversion,
     query: &Query,
-    whole: bool,
-) -> Result<(Vec<Server>, Option<String>, Connections), Fault> {
+    detailed: bool,
+) -> Result<(Vec<Server>, Option<String>, Connections), Refusal> {
     let page = Page::read(query)?;
-    let asked = Asked {
-        filter: Filter::read(query, context, version, &compute.fleet, whole)?,
+    let request = ServerQuery {
+        filter: ServerFilter::read(query, context, version, &compute.fleet, detailed)?,
         sort: Sort::read(query, context, &compute.fleet)?,
         limit: page.limit,
         marker: page.marker,
     };
-    let limit = asked.limit;
+    let limit = request.limit;
     let caller = context.clone();
     let (mut servers, nics) = compute
         .store
         .read(move |tx| {
-            let servers = asked.collect(tx, &caller)?;
-            let nics = if whole { nics::look(tx, &servers)? } else { Connections::default() };
+            let servers = request.collect(tx, &caller)?;
+            let nics = if detailed { nics::look(tx, &servers)? } else { Connections::default() };
             Ok::<_, Error>((servers, nics))
         })
         .await?;
@@ -124,19 +125,20 @@ async fn page(
     Ok((servers, next, nics))
 }
 
-/// What a query asks for.
+/// The filters, the order and the page of a request.
 #[derive(Clone)]
-struct Asked {
-    filter: Filter,
+struct ServerQuery {
+    filter: ServerFilter,
     sort: Sort,
     limit: usize,
     marker: Option<String>,
 }
 
-impl Asked {
-    /// One more than the page holds, so that the caller knows whether another follows.
+impl ServerQuery {
+    /// The servers of the page and one more if another page follows.
     fn collect(&self, tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Server>, Error> {
-        let marker = self.marker.as_deref().map(|marker| begin(tx, context, marker)).transpose()?;
+        let marker =
+            self.marker.as_deref().map(|marker| find_marker(tx, context, marker)).transpose()?;
         if self.filter.nothing {
             return Ok(Vec::new());
         }
@@ -146,17 +148,19 @@ impl Asked {
             conditions: self.filter.conditions.clone(),
             order: order.clone().unwrap_or_default(),
         };
-        let there = self.at_addresses(tx)?;
-        if let Some(there) = there.as_ref().filter(|there| there.len() <= MOST_BY_ID) {
-            let ids = there.iter().map(|id| Value::from(*id)).collect();
+        let at_addresses = self.at_addresses(tx)?;
+        if let Some(at_addresses) =
+            at_addresses.as_ref().filter(|at_addresses| at_addresses.len() <= MAX_IDS)
+        {
+            let ids = at_addresses.iter().map(|id| Value::from(*id)).collect();
             listing.conditions.push(Condition::Among("id", ids));
         }
-        let there = there.as_ref();
+        let at_addresses = at_addresses.as_ref();
         if order.is_some() {
             let after = marker.map(|marker| listing.place(&marker));
-            return self.passing(tx, &listing, there, after, self.limit.saturating_add(1));
+            return self.matching(tx, &listing, at_addresses, after, self.limit.saturating_add(1));
         }
-        let mut all = self.passing(tx, &listing, there, None, usize::MAX)?;
+        let mut all = self.matching(tx, &listing, at_addresses, None, usize::MAX)?;
         if let Some(marker) = marker {
             all.retain(|server| self.sort.compare(&marker, server).is_lt());
         }
@@ -164,37 +168,38 @@ impl Asked {
         Ok(all)
     }
 
-    /// The servers at the addresses that are asked for; `None` when no address is.
+    /// The servers with the requested addresses; `None` if the query has no filter on addresses.
     fn at_addresses(&self, tx: &mut Tx<'_>) -> Result<Option<HashSet<ServerId>>, Error> {
         let mut found = None;
         for text in &self.filter.addresses {
-            let there = kilonova_network::ledger::at_address(tx, text)?;
-            found.get_or_insert_with(HashSet::new).extend(there);
+            let at_addresses = kilonova_network::ledger::at_address(tx, text)?;
+            found.get_or_insert_with(HashSet::new).extend(at_addresses);
         }
         Ok(found)
     }
 
-    /// Up to `most` servers that pass, in the order of the listing.
-    fn passing(
+    /// Up to `limit` matching servers, in the order of the listing.
+    fn matching(
         &self,
         tx: &mut Tx<'_>,
         listing: &Listing,
-        there: Option<&HashSet<ServerId>>,
+        at_addresses: Option<&HashSet<ServerId>>,
         mut after: Option<Vec<Value>>,
-        most: usize,
+        limit: usize,
     ) -> Result<Vec<Server>, Error> {
-        let exact = self.filter.is_exact() && there.is_none();
-        let step = if exact { i64::try_from(most).unwrap_or(CHUNK).min(CHUNK) } else { CHUNK };
+        let exact = self.filter.is_exact() && at_addresses.is_none();
+        let chunk = if exact { i64::try_from(limit).unwrap_or(CHUNK).min(CHUNK) } else { CHUNK };
         let mut found = Vec::new();
         loop {
-            let rows = listing::rows(tx, listing, after.as_deref(), step)?;
-            let full = i64::try_from(rows.len()) == Ok(step);
+            let rows = listing::rows(tx, listing, after.as_deref(), chunk)?;
+            let full = i64::try_from(rows.len()) == Ok(chunk);
             after = rows.last().map(|last| listing.place(last));
             for server in rows {
-                let is_there = there.is_none_or(|there| there.contains(&server.id));
-                if is_there && self.filter.passes(&server) {
+                let has_address =
+                    at_addresses.is_none_or(|at_addresses| at_addresses.contains(&server.id));
+                if has_address && self.filter.passes(&server) {
                     found.push(server);
-                    if found.len() >= most {
+                    if found.len() >= limit {
                         return Ok(found);
                     }
                 }
@@ -206,11 +211,11 @@ impl Asked {
     }
 }
 
-/// The server after which a page begins.
-fn begin(tx: &mut Tx<'_>, context: &Context, marker: &str) -> Result<Server, Error> {
+/// The server that the marker names. The page begins after it.
+fn find_marker(tx: &mut Tx<'_>, context: &Context, marker: &str) -> Result<Server, Error> {
     let known = parse_uuid_like::<ServerId>(marker).map(|id| listing::find(tx, id)).transpose()?;
     let known = known.flatten().filter(|server| context.may_see(&server.project_id));
     known.ok_or_else(|| {
-        Fault::bad_request(format!("marker [{}] not found", marker.escape_debug())).into()
+        Refusal::bad_request(format!("marker [{}] not found", marker.escape_debug())).into()
     })
 }

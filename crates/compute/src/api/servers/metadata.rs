@@ -1,4 +1,4 @@
-//! `/servers/{id}/metadata`.
+//! `/servers/{id}/metadata`: the metadata of a server.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +6,24 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use kilonova_access::Caller;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::{Compute, Error, states};
+use kilonova_compute_db::servers;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Fault, JsonBody};
+use kilonova_wire::{JsonBody, Refusal};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::app::actions::ServerAction;
-use crate::app::states;
-use crate::db::servers;
-use crate::{Compute, Error};
 
 type Metadata = BTreeMap<String, String>;
 
 /// Reads and checks a metadata map.
 ///
 /// # Errors
-/// 400 naming the key; 403 when there are too many (Nova's quota `metadata_items`, 128).
-pub(in crate::api) fn parse(value: &Value) -> Result<Metadata, Fault> {
+/// 400 naming the invalid key.
+pub(in crate::api) fn parse(value: &Value) -> Result<Metadata, Refusal> {
     let wrong = |why: String| {
-        Fault::bad_request(format!("Invalid input for field/attribute metadata. {why}"))
+        Refusal::bad_request(format!("Invalid input for field/attribute metadata. {why}"))
     };
     let items =
         value.as_object().ok_or_else(|| wrong(format!("Value: {value}. It is not an object.")))?;
@@ -51,22 +50,22 @@ pub(in crate::api) fn parse(value: &Value) -> Result<Metadata, Fault> {
         .collect()
 }
 
-/// Refuses more items than the quota allows.
+/// Refuses more items than Nova's default quota `metadata_items` allows.
 ///
 /// # Errors
 /// 403.
-pub(super) fn check_count(metadata: &Metadata) -> Result<(), Fault> {
+pub(super) fn check_count(metadata: &Metadata) -> Result<(), Refusal> {
     if metadata.len() > 128 {
-        return Err(Fault::forbidden("Maximum number of metadata items exceeds 128"));
+        return Err(Refusal::forbidden("Maximum number of metadata items exceeds 128"));
     }
     Ok(())
 }
 
-async fn read(compute: &Compute, context: Caller, id: String) -> Result<Metadata, Fault> {
+async fn read(compute: &Compute, context: Caller, id: String) -> Result<Metadata, Refusal> {
     Ok(compute.store.read(move |tx| super::find::find(tx, &context, &id)).await?.metadata)
 }
 
-/// What refusals call a change, and a removal.
+/// The names of the actions in refusals.
 const UPDATE: &str = "update metadata";
 const DELETE: &str = "delete metadata";
 
@@ -74,16 +73,16 @@ async fn change(
     compute: &Compute,
     context: Caller,
     id: String,
-    named: &'static str,
-    mut change: impl FnMut(&mut Metadata) -> Result<(), Fault> + Send + 'static,
-) -> Result<Metadata, Fault> {
+    action: &'static str,
+    mut change: impl FnMut(&mut Metadata) -> Result<(), Refusal> + Send + 'static,
+) -> Result<Metadata, Refusal> {
     Ok(compute
         .store
         .write(move |tx| {
             let server = super::find::find(tx, &context, &id)?;
             let mut metadata = server.metadata.clone();
             change(&mut metadata)?;
-            states::allow_as(&context, &server, ServerAction::ChangeMetadata, named)?;
+            states::allow_as(&context, &server, ServerAction::ChangeMetadata, action)?;
             check_count(&metadata)?;
             servers::set_metadata(tx, server.id, &metadata, now_micros())?;
             Ok::<_, Error>(metadata)
@@ -95,7 +94,7 @@ pub(super) async fn list(
     State(compute): State<Compute>,
     context: Caller,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     Ok(Json(json!({"metadata": read(&compute, context, id).await?})))
 }
 
@@ -104,8 +103,8 @@ pub(super) async fn update(
     context: Caller,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    input::alone(&body, "metadata")?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_only_field(&body, "metadata")?;
     let new = parse(&body["metadata"])?;
     let all = change(&compute, context, id, UPDATE, move |metadata| {
         metadata.extend(new.clone());
@@ -119,8 +118,8 @@ pub(super) async fn replace(
     context: Caller,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    input::alone(&body, "metadata")?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_only_field(&body, "metadata")?;
     let new = parse(&body["metadata"])?;
     let all = change(&compute, context, id, UPDATE, move |metadata| {
         metadata.clone_from(&new);
@@ -133,10 +132,10 @@ pub(super) async fn show(
     State(compute): State<Compute>,
     context: Caller,
     Path((id, key)): Path<(String, String)>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     match read(&compute, context, id).await?.get(&key) {
         Some(value) => Ok(Json(json!({"meta": {key: value}}))),
-        None => Err(Fault::not_found("Metadata item was not found")),
+        None => Err(Refusal::not_found("Metadata item was not found")),
     }
 }
 
@@ -145,11 +144,11 @@ pub(super) async fn set(
     context: Caller,
     Path((id, key)): Path<(String, String)>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    input::alone(&body, "meta")?;
+) -> Result<Json<Value>, Refusal> {
+    input::check_only_field(&body, "meta")?;
     let new = parse(&body["meta"])?;
     if new.len() != 1 || !new.contains_key(&key) {
-        return Err(Fault::bad_request("Request body and URI mismatch"));
+        return Err(Refusal::bad_request("Request body and URI mismatch"));
     }
     let answer = json!({"meta": new});
     change(&compute, context, id, UPDATE, move |metadata| {
@@ -164,10 +163,10 @@ pub(super) async fn delete(
     State(compute): State<Compute>,
     context: Caller,
     Path((id, key)): Path<(String, String)>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     change(&compute, context, id, DELETE, move |metadata| match metadata.remove(&key) {
         Some(_) => Ok(()),
-        None => Err(Fault::not_found("Metadata item was not found")),
+        None => Err(Refusal::not_found("Metadata item was not found")),
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,4 +1,4 @@
-//! `/servers`: one file per thing that can be asked of a server.
+//! `/servers`: one file per resource or operation.
 
 mod action;
 mod actions;
@@ -13,16 +13,16 @@ mod interfaces;
 mod list;
 pub(super) mod metadata;
 mod migrations;
-mod parts;
 mod schema;
 mod show;
 mod sort;
+mod stubs;
 mod tags;
 mod update;
 pub(super) mod view;
 
-use crate::Compute;
 use kilonova_access::{Routes, delete, get, post, put};
+use kilonova_compute_app::Compute;
 
 /// Routes below `/v2.1`.
 pub fn routes() -> Routes<Compute> {
@@ -89,7 +89,7 @@ pub fn routes() -> Routes<Compute> {
         )
         .route(
             "/v2.1/servers/{id}/migrations/{number}/action",
-            [post("os_compute_api:servers:migrations:force_complete", migrations::act)],
+            [post("os_compute_api:servers:migrations:force_complete", migrations::force_complete)],
         )
         .route(
             "/v2.1/servers/{id}/os-instance-actions",
@@ -99,11 +99,11 @@ pub fn routes() -> Routes<Compute> {
             "/v2.1/servers/{id}/os-instance-actions/{request}",
             [get("os_compute_api:os-instance-actions:show", actions::show)],
         )
-        .merge(hanging())
+        .merge(sub_resources())
 }
 
-/// What hangs on a server and says little here.
-fn hanging() -> Routes<Compute> {
+/// Sub-resources of a server that are stubs or read-only here, and its interfaces.
+fn sub_resources() -> Routes<Compute> {
     Routes::new()
         .route(
             "/v2.1/servers/{id}/diagnostics",
@@ -111,7 +111,7 @@ fn hanging() -> Routes<Compute> {
         )
         .route(
             "/v2.1/servers/{id}/topology",
-            [get("compute:server:topology:index", parts::topology)],
+            [get("compute:server:topology:index", stubs::topology)],
         )
         .route("/v2.1/servers/{id}/ips", [get("os_compute_api:ips:index", interfaces::addresses)])
         .route(
@@ -139,27 +139,27 @@ fn hanging() -> Routes<Compute> {
         .route(
             "/v2.1/servers/{id}/os-volume_attachments",
             [
-                get("os_compute_api:os-volumes-attachments:index", parts::volumes),
-                post("os_compute_api:os-volumes-attachments:create", parts::add_volume),
+                get("os_compute_api:os-volumes-attachments:index", stubs::volumes),
+                post("os_compute_api:os-volumes-attachments:create", stubs::add_volume),
             ],
         )
         .route(
             "/v2.1/servers/{id}/os-volume_attachments/{volume}",
             [
-                get("os_compute_api:os-volumes-attachments:show", parts::volume),
-                put("os_compute_api:os-volumes-attachments:update", parts::volume),
-                delete("os_compute_api:os-volumes-attachments:delete", parts::volume),
+                get("os_compute_api:os-volumes-attachments:show", stubs::volume),
+                put("os_compute_api:os-volumes-attachments:update", stubs::volume),
+                delete("os_compute_api:os-volumes-attachments:delete", stubs::volume),
             ],
         )
         .route(
             "/v2.1/servers/{id}/os-server-password",
             [
-                get("os_compute_api:os-server-password:show", parts::password),
-                delete("os_compute_api:os-server-password:clear", parts::forget_password),
+                get("os_compute_api:os-server-password:show", stubs::password),
+                delete("os_compute_api:os-server-password:clear", stubs::clear_password),
             ],
         )
         .route(
             "/v2.1/servers/{id}/remote-consoles",
-            [post("os_compute_api:os-remote-consoles", parts::console)],
+            [post("os_compute_api:os-remote-consoles", stubs::console)],
         )
 }

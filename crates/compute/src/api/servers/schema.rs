@@ -1,18 +1,18 @@
-//! The body of `POST /servers`, by microversion. Unknown fields are refused; fields of later
-//! microversions are unknown before.
+//! The schema of the body of `POST /servers`, by microversion. Fields that the microversion does not
+//! have are refused.
 
 use std::sync::LazyLock;
 
-use kilonova_wire::{Fault, Microversion};
-use serde_json::{Value, json};
-
-use crate::api::input;
-use crate::microversions::{
+use kilonova_compute_app::microversions::{
     ALWAYS, DESCRIPTION, DEVICE_TAGS, DEVICE_TAGS_AGAIN, FILES_GONE, FQDN_HOSTNAME, HOST_AT_BOOT,
     HOSTNAME, HYPERVISOR_PAGES, NETWORKS_REQUIRED, TAGS_AT_BOOT, TRUSTED_CERTIFICATES, VOLUME_TYPE,
     before, between, since,
 };
-use crate::schemas::{self, Schemas, fields, file, text};
+use kilonova_compute_app::schemas::{self, Schemas, fields, file, text};
+use kilonova_wire::{Microversion, Refusal};
+use serde_json::{Value, json};
+
+use crate::api::input;
 
 static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(create));
 
@@ -20,24 +20,24 @@ static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(create));
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn check_create(body: &Value, version: Microversion) -> Result<(), Fault> {
+pub(super) fn check_create(body: &Value, version: Microversion) -> Result<(), Refusal> {
     SCHEMAS.check(version, body)?;
     let server = &body["server"];
     for field in ["name", "key_name", "availability_zone"] {
         if let Some(name) = server[field].as_str() {
-            input::name(field, name.trim())?;
+            input::check_name(field, name.trim())?;
         }
     }
     check_effect(server)
 }
 
-/// Checks that nothing is asked for that would have no effect, of a server that is made or made anew.
+/// Refuses fields of a create or rebuild request that would have no effect here.
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn check_effect(server: &Value) -> Result<(), Fault> {
+pub(super) fn check_effect(server: &Value) -> Result<(), Refusal> {
     let unsupported = |field: &str, why: &str| {
-        Err(Fault::bad_request(format!(
+        Err(Refusal::bad_request(format!(
             "Invalid input for field/attribute {field}. {why} Leave it out."
         )))
     };
@@ -63,11 +63,11 @@ fn count() -> Value {
 }
 
 pub(super) fn host_name(dots: bool) -> Value {
-    let (least, most, pattern) = match dots {
+    let (min, max, pattern) = match dots {
         true => (1, 255, "^[a-zA-Z0-9-._]*$"),
         false => (2, 63, "^[a-zA-Z0-9]+[a-zA-Z0-9-]*[a-zA-Z0-9]+$"),
     };
-    json!({"type": "string", "minLength": least, "maxLength": most, "pattern": pattern})
+    json!({"type": "string", "minLength": min, "maxLength": max, "pattern": pattern})
 }
 
 fn tag() -> Value {
@@ -125,7 +125,7 @@ fn device(version: Microversion) -> Value {
     json!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 
-/// The two words are taken before 2.37 too: there is nothing else that can be asked for here.
+/// Unlike upstream, `none` and `auto` are accepted before 2.37 too.
 fn networks(version: Microversion) -> Value {
     let properties = fields(
         version,
@@ -244,9 +244,9 @@ fn create(version: Microversion) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::microversions::{self, ALL, Span};
+    use kilonova_compute_app::microversions::{self, ALL, Span};
 
-    fn at(version: Microversion, field: &str, value: Value) -> Result<(), Fault> {
+    fn at(version: Microversion, field: &str, value: Value) -> Result<(), Refusal> {
         let mut server = json!({"name": "a", "flavorRef": "1"});
         if version >= NETWORKS_REQUIRED {
             server["networks"] = json!("none");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn refusals_name_the_invalid_field() {
         for (field, value) in [
             ("name", json!(7)),
             ("colour", json!("red")),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_come_and_go_with_the_microversion() {
+    fn each_field_is_known_only_in_its_microversions() {
         for (field, value, span) in [
             ("hostname", json!("hh"), since(HOSTNAME)),
             ("hostname", json!("h.x"), since(FQDN_HOSTNAME)),

@@ -1,156 +1,167 @@
-//! `sort_key` and `sort_dir`: by columns in the database, by what stands in a row's JSON here.
+//! `sort_key` and `sort_dir`. The database sorts by columns; this module sorts by fields in a row's
+//! JSON.
 
 use std::cmp::Ordering;
 
+use kilonova_compute_db::servers::listing::Key;
+use kilonova_compute_db::servers::{Server, TaskState};
+use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_store::Value;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 
 use crate::api::input;
-use crate::app::fleet::Fleet;
-use crate::db::servers::Server;
-use crate::db::servers::listing::Key;
 
-/// How a key is compared.
+/// The values that a sort key compares.
 #[derive(Clone, Copy)]
-enum By {
-    /// SQL over columns, never null.
+enum SortBy {
+    /// An SQL expression over columns that is never null, and its value.
     Column(&'static str, fn(&Server) -> Value),
-    /// What stands in the JSON of a row.
-    Inside(fn(&Server) -> Value),
-    /// The zone of its host.
+    /// A field in the JSON of a row.
+    JsonField(fn(&Server) -> Value),
+    /// The zone of the server's host.
     Zone,
-    /// The same for every server here.
-    Nothing,
+    /// A value that is the same for every server here.
+    Constant,
 }
 
-const fn nothing(name: &'static str) -> (&'static str, By) {
-    (name, By::Nothing)
+const fn constant(name: &'static str) -> (&'static str, SortBy) {
+    (name, SortBy::Constant)
 }
 
 fn text(value: Option<&str>) -> Value {
     value.unwrap_or_default().into()
 }
 
-const KEYS: &[(&str, By)] = &[
-    ("access_ip_v4", By::Inside(|s| s.spec.access[0].as_str().into())),
-    ("access_ip_v6", By::Inside(|s| s.spec.access[1].as_str().into())),
-    nothing("architecture"),
-    ("auto_disk_config", By::Inside(|s| s.spec.disk_config.as_str().into())),
-    ("availability_zone", By::Zone),
-    nothing("cell_name"),
-    nothing("cleaned"),
-    ("config_drive", By::Inside(|s| s.spec.config_drive.into())),
-    ("created_at", By::Column("created_at", |s| s.created_at.into())),
-    nothing("default_ephemeral_device"),
-    nothing("default_swap_device"),
-    nothing("deleted"),
-    nothing("deleted_at"),
-    nothing("disable_terminate"),
+/// The sort keys.
+const KEYS: &[(&str, SortBy)] = &[
+    ("access_ip_v4", SortBy::JsonField(|s| s.spec.access[0].as_str().into())),
+    ("access_ip_v6", SortBy::JsonField(|s| s.spec.access[1].as_str().into())),
+    constant("architecture"),
+    ("auto_disk_config", SortBy::JsonField(|s| s.spec.disk_config.as_str().into())),
+    ("availability_zone", SortBy::Zone),
+    constant("cell_name"),
+    constant("cleaned"),
+    ("config_drive", SortBy::JsonField(|s| s.spec.config_drive.into())),
+    ("created_at", SortBy::Column("created_at", |s| s.created_at.into())),
+    constant("default_ephemeral_device"),
+    constant("default_swap_device"),
+    constant("deleted"),
+    constant("deleted_at"),
+    constant("disable_terminate"),
     (
         "display_description",
-        By::Column("COALESCE(description, '')", |s| text(s.description.as_deref())),
+        SortBy::Column("COALESCE(description, '')", |s| text(s.description.as_deref())),
     ),
-    ("display_name", By::Column("name", |s| s.name.as_str().into())),
-    ("ephemeral_gb", By::Inside(|s| s.spec.flavor.ephemeral.into())),
-    nothing("ephemeral_key_uuid"),
-    ("host", By::Column("COALESCE(host, '')", |s| text(s.host.as_deref()))),
-    ("hostname", By::Inside(|s| s.spec.hostname.as_str().into())),
-    ("id", By::Column("seq", |s| s.seq.into())),
-    ("image_ref", By::Inside(|s| text(s.spec.image.map(|id| id.to_string()).as_deref()))),
-    ("instance_type_id", By::Inside(|s| s.spec.flavor.id.as_str().into())),
-    nothing("kernel_id"),
-    nothing("key_data"),
-    ("key_name", By::Inside(|s| text(s.spec.key_name.as_deref()))),
-    ("launch_index", By::Inside(|s| s.spec.launch_index.into())),
-    ("launched_at", By::Column("COALESCE(launched_at, 0)", |s| s.launched_at.unwrap_or(0).into())),
-    ("launched_on", By::Column("COALESCE(host, '')", |s| text(s.host.as_deref()))),
+    ("display_name", SortBy::Column("name", |s| s.name.as_str().into())),
+    ("ephemeral_gb", SortBy::JsonField(|s| s.spec.flavor.ephemeral.into())),
+    constant("ephemeral_key_uuid"),
+    ("host", SortBy::Column("COALESCE(host, '')", |s| text(s.host.as_deref()))),
+    ("hostname", SortBy::JsonField(|s| s.spec.hostname.as_str().into())),
+    ("id", SortBy::Column("seq", |s| s.seq.into())),
+    ("image_ref", SortBy::JsonField(|s| text(s.spec.image.map(|id| id.to_string()).as_deref()))),
+    ("instance_type_id", SortBy::JsonField(|s| s.spec.flavor.id.as_str().into())),
+    constant("kernel_id"),
+    constant("key_data"),
+    ("key_name", SortBy::JsonField(|s| text(s.spec.key_name.as_deref()))),
+    ("launch_index", SortBy::JsonField(|s| s.spec.launch_index.into())),
+    (
+        "launched_at",
+        SortBy::Column("COALESCE(launched_at, 0)", |s| s.launched_at.unwrap_or(0).into()),
+    ),
+    ("launched_on", SortBy::Column("COALESCE(host, '')", |s| text(s.host.as_deref()))),
     (
         "locked",
-        By::Column("CASE WHEN locked_by IS NULL THEN 0 ELSE 1 END", |s| s.lock.is_some().into()),
+        SortBy::Column("CASE WHEN locked_by IS NULL THEN 0 ELSE 1 END", |s| {
+            s.lock.is_some().into()
+        }),
     ),
     (
         "locked_by",
-        By::Column("COALESCE(locked_by, '')", |s| {
+        SortBy::Column("COALESCE(locked_by, '')", |s| {
             text(s.lock.as_ref().map(|lock| lock.by.as_str()))
         }),
     ),
-    ("memory_mb", By::Inside(|s| s.spec.flavor.ram.into())),
-    ("node", By::Column("COALESCE(host, '')", |s| text(s.host.as_deref()))),
-    nothing("os_type"),
-    ("power_state", By::Column("power_state", |s| s.power_state.into())),
-    nothing("progress"),
-    ("project_id", By::Column("project_id", |s| s.project_id.as_str().into())),
-    nothing("ramdisk_id"),
-    ("reservation_id", By::Inside(|s| s.spec.reservation_id.as_str().into())),
-    nothing("root_device_name"),
-    ("root_gb", By::Inside(|s| s.spec.flavor.disk.into())),
-    nothing("shutdown_terminate"),
-    ("task_state", By::Column("COALESCE(task_state, '')", |s| text(s.task_state.as_deref()))),
-    nothing("terminated_at"),
-    ("updated_at", By::Column("updated_at", |s| s.updated_at.into())),
-    nothing("user_data"),
-    ("user_id", By::Column("user_id", |s| s.user_id.as_str().into())),
-    ("uuid", By::Column("id", |s| s.id.to_string().into())),
-    ("vcpus", By::Inside(|s| s.spec.flavor.vcpus.into())),
-    nothing("vm_mode"),
-    ("vm_state", By::Column("vm_state", |s| s.vm_state.as_str().into())),
+    ("memory_mb", SortBy::JsonField(|s| s.spec.flavor.ram.into())),
+    ("node", SortBy::Column("COALESCE(host, '')", |s| text(s.host.as_deref()))),
+    constant("os_type"),
+    ("power_state", SortBy::Column("power_state", |s| s.power_state.number().into())),
+    constant("progress"),
+    ("project_id", SortBy::Column("project_id", |s| s.project_id.as_str().into())),
+    constant("ramdisk_id"),
+    ("reservation_id", SortBy::JsonField(|s| s.spec.reservation_id.as_str().into())),
+    constant("root_device_name"),
+    ("root_gb", SortBy::JsonField(|s| s.spec.flavor.disk.into())),
+    constant("shutdown_terminate"),
+    (
+        "task_state",
+        SortBy::Column("COALESCE(task_state, '')", |s| text(s.task_state.map(TaskState::as_str))),
+    ),
+    constant("terminated_at"),
+    ("updated_at", SortBy::Column("updated_at", |s| s.updated_at.into())),
+    constant("user_data"),
+    ("user_id", SortBy::Column("user_id", |s| s.user_id.as_str().into())),
+    ("uuid", SortBy::Column("id", |s| s.id.to_string().into())),
+    ("vcpus", SortBy::JsonField(|s| s.spec.flavor.vcpus.into())),
+    constant("vm_mode"),
+    ("vm_state", SortBy::Column("vm_state", |s| s.vm_state.as_str().into())),
 ];
-const ADMINS: &[&str] = &["host", "node", "launched_on"];
+/// Keys that only administrators may use.
+const ADMIN_KEYS: &[&str] = &["host", "node", "launched_on"];
 
-/// What a list is sorted by.
+/// The sort keys of a list.
 #[derive(Default, Clone)]
 pub(super) struct Sort {
-    keys: Vec<(By, bool)>,
-    /// Which zone a host is in.
+    keys: Vec<(SortBy, bool)>,
+    /// Maps hosts to zones.
     fleet: Fleet,
 }
 
 impl Sort {
-    /// Reads the query: as many directions as there are keys, or fewer; the rest is descending.
+    /// Reads the query. Keys without a direction are descending.
     ///
     /// # Errors
-    /// 400 for a key or a direction that is none, 403 for keys that are the admins'.
-    pub(super) fn read(query: &Query, context: &Context, fleet: &Fleet) -> Result<Self, Fault> {
+    /// 400 for an unknown key or direction, 403 for keys of administrators.
+    pub(super) fn read(query: &Query, context: &Context, fleet: &Fleet) -> Result<Self, Refusal> {
         let mut directions = query.all("sort_dir");
         let mut keys = Vec::new();
         for name in query.all("sort_key").filter(|name| !name.is_empty()) {
             let known = KEYS.iter().find(|(known, _)| *known == name);
             let (_, by) = known.ok_or_else(|| {
-                input::wrong_query("sort_key", name, "Servers cannot be sorted by it.")
+                input::invalid_query("sort_key", name, "Servers cannot be sorted by it.")
             })?;
-            if ADMINS.contains(&name) && !context.is_admin() {
-                return Err(Fault::forbidden(format!(
+            if ADMIN_KEYS.contains(&name) && !context.is_admin() {
+                return Err(Refusal::forbidden(format!(
                     "Only administrators can sort servers by {name}"
                 )));
             }
             keys.push((*by, direction(directions.next())?));
         }
-        for left in directions {
-            direction(Some(left))?;
+        for unused in directions {
+            direction(Some(unused))?;
         }
         Ok(Self { keys, fleet: fleet.clone() })
     }
 
-    /// The order as the database takes it; `None` when it cannot.
+    /// The order as columns of the database; `None` if some key is not a column.
     pub(super) fn in_database(&self) -> Option<Vec<Key>> {
         self.keys
             .iter()
-            .filter(|(by, _)| !matches!(by, By::Nothing))
+            .filter(|(by, _)| !matches!(by, SortBy::Constant))
             .map(|(by, descending)| match by {
-                By::Column(sql, of) => Some(Key { sql, of: *of, descending: *descending }),
+                SortBy::Column(sql, of) => Some(Key { sql, of: *of, descending: *descending }),
                 _ => None,
             })
             .collect()
     }
 
-    /// The order of two servers.
+    /// Compares two servers.
     pub(super) fn compare(&self, a: &Server, b: &Server) -> Ordering {
         for (by, descending) in &self.keys {
             let order = match by {
-                By::Column(_, of) | By::Inside(of) => compare(&of(a), &of(b)),
-                By::Zone => self.zone(a).cmp(&self.zone(b)),
-                By::Nothing => continue,
+                SortBy::Column(_, of) | SortBy::JsonField(of) => compare_values(&of(a), &of(b)),
+                SortBy::Zone => self.zone(a).cmp(&self.zone(b)),
+                SortBy::Constant => continue,
             };
             if order != Ordering::Equal {
                 return if *descending { order.reverse() } else { order };
@@ -165,15 +176,16 @@ impl Sort {
     }
 }
 
-fn direction(word: Option<&str>) -> Result<bool, Fault> {
+/// True for descending.
+fn direction(word: Option<&str>) -> Result<bool, Refusal> {
     match word {
         None | Some("desc") => Ok(true),
         Some("asc") => Ok(false),
-        Some(word) => Err(input::wrong_query("sort_dir", word, "It must be asc or desc.")),
+        Some(word) => Err(input::invalid_query("sort_dir", word, "It must be asc or desc.")),
     }
 }
 
-fn compare(a: &Value, b: &Value) -> Ordering {
+fn compare_values(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => a.cmp(b),
         (Value::Text(a), Value::Text(b)) => a.cmp(b),

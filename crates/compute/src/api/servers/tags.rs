@@ -1,30 +1,29 @@
-//! `/servers/{id}/tags`, from 2.26 on.
+//! `/servers/{id}/tags`: the tags of a server, from 2.26 on.
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use kilonova_access::Caller;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::{Compute, Error, microversions, states};
+use kilonova_compute_db::servers;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Fault, JsonBody, Microversion};
+use kilonova_wire::{Base, JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::app::actions::ServerAction;
-use crate::app::states;
-use crate::db::servers;
-use crate::{Compute, Error, microversions};
 
-/// Tags that a server may have.
-const MOST: usize = 50;
+/// Maximum number of tags of a server.
+const MAX_TAGS: usize = 50;
 
-/// Reads and checks a list of tags; repeats are dropped.
+/// Reads and checks a list of tags. Duplicates are dropped.
 ///
 /// # Errors
-/// 400 naming the tag.
-pub(super) fn parse(value: &Value) -> Result<Vec<String>, Fault> {
+/// 400 naming the invalid tag.
+pub(super) fn parse(value: &Value) -> Result<Vec<String>, Refusal> {
     let list = value.as_array().ok_or_else(|| {
-        Fault::bad_request(format!(
+        Refusal::bad_request(format!(
             "Invalid input for field/attribute tags. Value: {value}. It is not a list."
         ))
     })?;
@@ -32,7 +31,7 @@ pub(super) fn parse(value: &Value) -> Result<Vec<String>, Fault> {
     let mut tags: Vec<String> = Vec::new();
     for tag in list {
         let text = tag.as_str().ok_or_else(|| {
-            Fault::bad_request(format!(
+            Refusal::bad_request(format!(
                 "Invalid input for field/attribute tags. Value: {tag}. It is not a string."
             ))
         })?;
@@ -44,13 +43,13 @@ pub(super) fn parse(value: &Value) -> Result<Vec<String>, Fault> {
     Ok(tags)
 }
 
-fn check_tag(tag: &str) -> Result<(), Fault> {
+fn check_tag(tag: &str) -> Result<(), Refusal> {
     if tag.is_empty()
         || tag.chars().count() > 60
         || tag.contains(['/', ','])
         || tag.chars().any(char::is_control)
     {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "Tag '{}' is invalid. It must be a string of 1 to 60 characters without '/' and ','.",
             tag.escape_debug()
         )));
@@ -58,35 +57,35 @@ fn check_tag(tag: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-fn check_count(count: usize) -> Result<(), Fault> {
-    if count > MOST {
-        return Err(Fault::bad_request(format!(
-            "The number of tags exceeded the per-server limit {MOST}"
+fn check_count(count: usize) -> Result<(), Refusal> {
+    if count > MAX_TAGS {
+        return Err(Refusal::bad_request(format!(
+            "The number of tags exceeded the per-server limit {MAX_TAGS}"
         )));
     }
     Ok(())
 }
 
-fn since_2_26(version: Microversion) -> Result<(), Fault> {
+fn check_microversion(version: Microversion) -> Result<(), Refusal> {
     if version < microversions::TAGS {
-        return Err(Fault::not_found("The resource could not be found."));
+        return Err(Refusal::not_found("The resource could not be found."));
     }
     Ok(())
 }
 
-/// `named` is what refusals call it.
+/// Changes the tags if `change` returns true. Refusals call the change `action`.
 async fn change(
     compute: &Compute,
     context: Caller,
     id: String,
-    named: &'static str,
-    mut change: impl FnMut(&mut Vec<String>) -> Result<bool, Fault> + Send + 'static,
-) -> Result<bool, Fault> {
+    action: &'static str,
+    mut change: impl FnMut(&mut Vec<String>) -> Result<bool, Refusal> + Send + 'static,
+) -> Result<bool, Refusal> {
     Ok(compute
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &context, &id)?;
-            states::allow_as(&context, &server, ServerAction::ChangeTags, named)?;
+            states::allow_as(&context, &server, ServerAction::ChangeTags, action)?;
             let changed = change(&mut server.tags)?;
             check_count(server.tags.len())?;
             if changed {
@@ -102,8 +101,8 @@ pub(super) async fn list(
     context: Caller,
     version: Microversion,
     Path(id): Path<String>,
-) -> Result<Json<Value>, Fault> {
-    since_2_26(version)?;
+) -> Result<Json<Value>, Refusal> {
+    check_microversion(version)?;
     let server = compute.store.read(move |tx| super::find::find(tx, &context, &id)).await?;
     Ok(Json(json!({"tags": server.tags})))
 }
@@ -114,9 +113,9 @@ pub(super) async fn replace(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
-    since_2_26(version)?;
-    input::alone(&body, "tags")?;
+) -> Result<Json<Value>, Refusal> {
+    check_microversion(version)?;
+    input::check_only_field(&body, "tags")?;
     let new = parse(&body["tags"])?;
     let answer = json!({"tags": new});
     change(&compute, context, id, "update tags", move |tags| {
@@ -132,8 +131,8 @@ pub(super) async fn clear(
     context: Caller,
     version: Microversion,
     Path(id): Path<String>,
-) -> Result<StatusCode, Fault> {
-    since_2_26(version)?;
+) -> Result<StatusCode, Refusal> {
+    check_microversion(version)?;
     change(&compute, context, id, "delete tags", |tags| {
         tags.clear();
         Ok(true)
@@ -147,13 +146,13 @@ pub(super) async fn check(
     context: Caller,
     version: Microversion,
     Path((id, tag)): Path<(String, String)>,
-) -> Result<StatusCode, Fault> {
-    since_2_26(version)?;
+) -> Result<StatusCode, Refusal> {
+    check_microversion(version)?;
     let server = compute.store.read(move |tx| super::find::find(tx, &context, &id)).await?;
     if server.tags.contains(&tag) {
         Ok(StatusCode::NO_CONTENT)
     } else {
-        Err(absent(&server.id.to_string(), &tag))
+        Err(no_tag(&server.id.to_string(), &tag))
     }
 }
 
@@ -163,8 +162,8 @@ pub(super) async fn add(
     base: Base,
     version: Microversion,
     Path((id, tag)): Path<(String, String)>,
-) -> Result<Response, Fault> {
-    since_2_26(version)?;
+) -> Result<Response, Refusal> {
+    check_microversion(version)?;
     check_tag(&tag)?;
     let location = format!("{}/v2.1/servers/{id}/tags/{tag}", base.0);
     let added = change(&compute, context, id, "update tag", move |tags| {
@@ -190,18 +189,18 @@ pub(super) async fn delete(
     context: Caller,
     version: Microversion,
     Path((id, tag)): Path<(String, String)>,
-) -> Result<StatusCode, Fault> {
-    since_2_26(version)?;
+) -> Result<StatusCode, Refusal> {
+    check_microversion(version)?;
     let server = id.clone();
     change(&compute, context, id, "delete tag", move |tags| {
         let before = tags.len();
         tags.retain(|have| *have != tag);
-        if tags.len() == before { Err(absent(&server, &tag)) } else { Ok(true) }
+        if tags.len() == before { Err(no_tag(&server, &tag)) } else { Ok(true) }
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn absent(server: &str, tag: &str) -> Fault {
-    Fault::not_found(format!("Server {server} has no tag '{}'", tag.escape_debug()))
+fn no_tag(server: &str, tag: &str) -> Refusal {
+    Refusal::not_found(format!("Server {server} has no tag '{}'", tag.escape_debug()))
 }

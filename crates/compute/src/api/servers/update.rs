@@ -1,23 +1,23 @@
-//! `PUT /servers/{id}`: name, description, host name, access addresses, disk configuration, pinned
-//! zone.
+//! `PUT /servers/{id}`: changes name, description, host name, access addresses, disk configuration and
+//! pinned zone.
 
 use std::sync::LazyLock;
 
 use axum::extract::{Path, State};
 use axum::response::Response;
 use kilonova_access::Caller;
+use kilonova_compute_app::microversions::{
+    ALWAYS, CHANGE_PINNED_ZONE, DESCRIPTION, FQDN_HOSTNAME, HOSTNAME, since,
+};
+use kilonova_compute_app::schemas::{self, Schemas, fields};
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::servers::{self, Server};
+use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Fault, JsonBody, Microversion};
+use kilonova_wire::{Base, JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::app::fleet::Fleet;
-use crate::db::servers::{self, Server};
-use crate::microversions::{
-    ALWAYS, CHANGE_PINNED_ZONE, DESCRIPTION, FQDN_HOSTNAME, HOSTNAME, since,
-};
-use crate::schemas::{self, Schemas, fields};
-use crate::{Compute, Error};
 
 static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
 
@@ -53,14 +53,14 @@ pub(super) async fn update(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     SCHEMAS.check(version, &body)?;
     let changes = body["server"].clone();
     if let Some(name) = changes["name"].as_str() {
-        input::name("name", name.trim())?;
+        input::check_name("name", name.trim())?;
     }
     let (caller, fleet) = (context.clone(), compute.fleet.clone());
-    let (server, more) = compute
+    let (server, related) = compute
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &caller, &id)?;
@@ -74,14 +74,14 @@ pub(super) async fn update(
                 &server.spec,
                 server.updated_at,
             )?;
-            let more = super::show::More::of(tx, &server)?;
-            Ok::<_, Error>((server, more))
+            let related = super::show::RelatedData::of(tx, &server)?;
+            Ok::<_, Error>((server, related))
         })
         .await?;
-    super::show::answer_to_change(&compute, &context, &base, version, &server, more)
+    super::show::answer_to_change(&compute, &context, &base, version, &server, related)
 }
 
-fn apply(server: &mut Server, changes: &Value, fleet: &Fleet) -> Result<(), Fault> {
+fn apply(server: &mut Server, changes: &Value, fleet: &Fleet) -> Result<(), Refusal> {
     let string = |key: &str| changes[key].as_str().map(str::to_owned);
     if let Some(name) = string("name") {
         name.trim().clone_into(&mut server.name);
@@ -97,7 +97,7 @@ fn apply(server: &mut Server, changes: &Value, fleet: &Fleet) -> Result<(), Faul
     }
     for (index, key) in ["accessIPv4", "accessIPv6"].into_iter().enumerate() {
         if let Some(address) = string(key) {
-            server.spec.access[index] = input::address(address);
+            server.spec.access[index] = input::canonical_address(address);
         }
     }
     if changes.get("pinned_availability_zone").is_some() {
@@ -106,19 +106,19 @@ fn apply(server: &mut Server, changes: &Value, fleet: &Fleet) -> Result<(), Faul
     Ok(())
 }
 
-/// Pins a server to the zone that it is in, or unpins it.
-fn pin(server: &mut Server, zone: Option<String>, fleet: &Fleet) -> Result<(), Fault> {
+/// Pins a server to its current zone, or unpins it.
+fn pin(server: &mut Server, zone: Option<String>, fleet: &Fleet) -> Result<(), Refusal> {
     if let Some(zone) = &zone {
         let shown = zone.escape_debug();
         if !fleet.has_zone(zone) {
-            return Err(Fault::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Invalid input for field/attribute pinned_availability_zone. Value: {shown}. There \
                  is no such availability zone."
             )));
         }
         let host = server.host.as_deref().and_then(|host| fleet.by_name(host));
         if host.is_some_and(|host| !host.is_in(zone)) {
-            return Err(Fault::conflict(format!(
+            return Err(Refusal::conflict(format!(
                 "Cannot pin instance {} to availability zone {shown}: it runs in another one. Move \
                  it first.",
                 server.id

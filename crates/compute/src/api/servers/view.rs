@@ -1,9 +1,12 @@
-//! A server as clients see it, by microversion. Written straight to bytes: a list of a thousand is
-//! an everyday request.
+//! Views of a server, by microversion. They are serialized directly to bytes, because lists of a
+//! thousand servers are common.
 
 use std::collections::BTreeMap;
 
 use kilonova_access::Caller;
+use kilonova_compute_app::nics::Connections;
+use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_db::servers::{Server, TaskState, VmState};
 use kilonova_ids::{ImageId, ServerGroupId};
 use kilonova_wire::{Base, Microversion, time};
 use serde::Serialize;
@@ -11,26 +14,22 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha224};
 
 use super::extra::Extra;
-use crate::Compute;
-use crate::app::nics::Connections;
-use crate::db::servers::{Server, VmState};
-use crate::microversions;
 
-/// What of a server only some callers see.
+/// The parts of a server that only some callers see.
 #[derive(Clone, Copy)]
-pub(super) struct Sight {
-    /// True if faults come with their details.
+pub(super) struct Visibility {
+    /// The details of faults.
     pub admin: bool,
-    /// Where it runs, and how it was asked for.
+    /// The extended attributes: host, reservation and user data.
     pub attributes: bool,
-    /// The state of its host.
+    /// The state of the server's host.
     pub host_status: HostStatus,
-    /// The flavor's extra specs.
+    /// The extra specs of the flavor.
     pub extra_specs: bool,
 }
 
-impl Sight {
-    /// What the policy lets the caller see of servers of its own project.
+impl Visibility {
+    /// The parts that the policy lets the caller see of servers of its own project.
     pub(super) fn of(caller: &Caller) -> Self {
         Self {
             admin: caller.is_admin(),
@@ -41,12 +40,12 @@ impl Sight {
     }
 }
 
-/// When a caller sees the state of a server's host.
+/// The condition under which a caller sees the state of a server's host.
 #[derive(Clone, Copy)]
 pub(super) enum HostStatus {
     /// Always.
     Always,
-    /// While it is unknown: Nova's way to tell users that their server may not be reached.
+    /// Only if it is unknown, which warns users that their server may be unreachable.
     Unknown,
     /// Never.
     Never,
@@ -72,19 +71,19 @@ impl HostStatus {
     }
 }
 
-/// What the view needs besides the server.
-pub(super) struct Scene<'a> {
-    /// For links.
+/// The data that a view needs besides the server.
+pub(super) struct ViewContext<'a> {
+    /// The root of links.
     pub base: &'a Base,
-    /// The version asked for.
+    /// The requested microversion.
     pub version: Microversion,
-    /// What the caller sees of it.
-    pub sight: Sight,
-    /// Tells of hosts whether they are up and which zone they are in.
+    /// The parts that the caller sees.
+    pub visibility: Visibility,
+    /// Provides the state and the zone of hosts.
     pub compute: &'a Compute,
-    /// The group it is in, which a list does not say.
+    /// The server's group; the outer `None` omits the key, as lists do.
     pub group: Option<Option<ServerGroupId>>,
-    /// How the servers are connected.
+    /// The network connections of the servers.
     pub nics: &'a Connections,
 }
 
@@ -93,7 +92,7 @@ pub(in crate::api) fn status(server: &Server) -> &'static str {
     const REBUILD: &[&str] = &["rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"];
     const RESIZE: &[&str] =
         &["resize_prep", "resize_migrating", "resize_migrated", "resize_finish"];
-    let task = server.task_state.as_deref().unwrap_or_default();
+    let task = server.task_state.map_or("", TaskState::as_str);
     let rebuilt = REBUILD.contains(&task);
     match server.vm_state {
         VmState::Active => match task {
@@ -124,7 +123,7 @@ pub(in crate::api) fn status(server: &Server) -> &'static str {
     }
 }
 
-/// Every status, in Nova's order of names.
+/// All statuses, in alphabetical order.
 pub(super) const STATUSES: &[&str] = &[
     "ACTIVE",
     "BUILD",
@@ -147,7 +146,7 @@ pub(super) const STATUSES: &[&str] = &[
     "VERIFY_RESIZE",
 ];
 
-/// The states in which a server can have a status.
+/// The `vm_state`s that can produce a status.
 pub(super) fn states_of(status: &str) -> &'static [VmState] {
     match status {
         "ACTIVE" | "REBOOT" | "HARD_REBOOT" | "PASSWORD" => &[VmState::Active],
@@ -180,11 +179,11 @@ pub(super) fn links(base: &Base, id: impl std::fmt::Display) -> [Link; 2] {
     [itself, bookmark(base, "servers", id)]
 }
 
-fn bookmark(base: &Base, of: &str, id: impl std::fmt::Display) -> Link {
-    Link { rel: "bookmark", href: format!("{}/{of}/{id}", base.0) }
+fn bookmark(base: &Base, collection: &str, id: impl std::fmt::Display) -> Link {
+    Link { rel: "bookmark", href: format!("{}/{collection}/{id}", base.0) }
 }
 
-/// Id, name, links.
+/// The brief form: id, name, links.
 #[derive(Serialize)]
 pub(super) struct Brief<'a> {
     id: kilonova_ids::ServerId,
@@ -198,7 +197,7 @@ impl<'a> Brief<'a> {
     }
 }
 
-/// Everything. An outer `None` means that the key is not there at this version or for this caller.
+/// The full form. A skipped `None` omits the key at this microversion or for this caller.
 #[derive(Serialize)]
 pub(super) struct Detail<'a> {
     id: kilonova_ids::ServerId,
@@ -246,7 +245,7 @@ pub(super) struct Detail<'a> {
 }
 
 impl<'a> Detail<'a> {
-    pub(super) fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
+    pub(super) fn of(server: &'a Server, view_context: &ViewContext<'_>) -> Self {
         let spec = &server.spec;
         let status = status(server);
         Self {
@@ -257,61 +256,61 @@ impl<'a> Detail<'a> {
             user_id: &server.user_id,
             metadata: &server.metadata,
             host_id: host_id(&server.project_id, server.host.as_deref()),
-            image: Image::of(server, scene),
-            flavor: Flavor::of(server, scene),
+            image: Image::of(server, view_context),
+            flavor: Flavor::of(server, view_context),
             created: time::zulu(server.created_at),
             updated: time::zulu(server.updated_at),
-            addresses: scene.nics.addresses(server.id, true),
+            addresses: view_context.nics.addresses(server.id, true),
             access_v4: &spec.access[0],
             access_v6: &spec.access[1],
-            links: links(scene.base, server.id),
+            links: links(view_context.base, server.id),
             progress: shows_progress(status).then_some(0),
             fault: server.fault.as_ref().filter(|_| matches!(status, "ERROR" | "DELETED")).map(
                 |fault| {
                     let mut shown = json!({
                         "code": fault.code,
                         "created": time::zulu(fault.created),
-                        "message": if scene.sight.admin { &*fault.message } else { fault.told() },
+                        "message": if view_context.visibility.admin { &*fault.message } else { fault.told() },
                     });
-                    if let Some(details) = fault.details.as_ref().filter(|_| scene.sight.admin) {
+                    if let Some(details) = fault.details.as_ref().filter(|_| view_context.visibility.admin) {
                         shown["details"] = details.clone().into();
                     }
                     shown
                 },
             ),
             disk_config: &spec.disk_config,
-            availability_zone: scene.compute.zone_of(server.host.as_deref()),
+            availability_zone: view_context.compute.zone_of(server.host.as_deref()),
             config_drive: if spec.config_drive { "True" } else { "" },
             key_name: spec.key_name.as_deref(),
             launched_at: server.launched_at.map(time::naive),
             terminated_at: server.deleted_at.map(time::naive),
-            task_state: server.task_state.as_deref(),
+            task_state: server.task_state.map(TaskState::as_str),
             vm_state: server.vm_state.as_str(),
-            power_state: server.power_state,
+            power_state: server.power_state.number(),
             volumes: [],
-            extra: Extra::of(server, scene),
+            extra: Extra::of(server, view_context),
         }
     }
 }
 
-/// The statuses that come with a `progress`, which no driver of upstream's raises above 0.
+/// True for a status with the key `progress`. No driver of upstream reports more than 0.
 fn shows_progress(status: &str) -> bool {
     matches!(status, "ACTIVE" | "BUILD" | "REBUILD" | "RESIZE" | "VERIFY_RESIZE" | "MIGRATING")
 }
 
-/// A host without its name: the same for all servers that a project has on it.
+/// An opaque id of a host: equal for all servers of a project on that host.
 pub(super) fn host_id(project: &str, host: Option<&str>) -> String {
     let Some(host) = host else { return String::new() };
     let digest = Sha224::digest(format!("{project}{host}"));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// An image as a server shows it; empty text for a server that is not made of one.
+/// The image of a server; an empty string for a server without one.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Image<'a> {
     None(&'static str),
-    Of {
+    Image {
         id: ImageId,
         links: [Link; 1],
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -320,26 +319,26 @@ enum Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
+    fn of(server: &'a Server, view_context: &ViewContext<'_>) -> Self {
         let Some(id) = server.spec.image else { return Self::None("") };
-        let shown = scene.version >= microversions::IMAGE_PROPERTIES;
-        Self::Of {
+        let shown = view_context.version >= microversions::IMAGE_PROPERTIES;
+        Self::Image {
             id,
-            links: [bookmark(scene.base, "images", id)],
+            links: [bookmark(view_context.base, "images", id)],
             properties: shown.then_some(&server.spec.image_properties),
         }
     }
 }
 
-/// A flavor as a server shows it: where it is, and from 2.47 on what it was.
+/// The flavor of a server: a link before 2.47, a copy of its values from 2.47 on.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Flavor<'a> {
-    At {
+    Link {
         id: &'a str,
         links: [Link; 1],
     },
-    Was {
+    Embedded {
         vcpus: i64,
         ram: i64,
         disk: i64,
@@ -352,20 +351,20 @@ enum Flavor<'a> {
 }
 
 impl<'a> Flavor<'a> {
-    fn of(server: &'a Server, scene: &Scene<'_>) -> Self {
+    fn of(server: &'a Server, view_context: &ViewContext<'_>) -> Self {
         let flavor = &server.spec.flavor;
-        if scene.version < microversions::FLAVOR_IN_SERVER {
-            let links = [bookmark(scene.base, "flavors", &flavor.id)];
-            return Self::At { id: &flavor.id, links };
+        if view_context.version < microversions::FLAVOR_IN_SERVER {
+            let links = [bookmark(view_context.base, "flavors", &flavor.id)];
+            return Self::Link { id: &flavor.id, links };
         }
-        Self::Was {
+        Self::Embedded {
             vcpus: flavor.vcpus,
             ram: flavor.ram,
             disk: flavor.disk,
             ephemeral: flavor.ephemeral,
             swap: flavor.swap,
             original_name: &flavor.name,
-            extra_specs: scene.sight.extra_specs.then_some(&flavor.extra_specs),
+            extra_specs: view_context.visibility.extra_specs.then_some(&flavor.extra_specs),
         }
     }
 }

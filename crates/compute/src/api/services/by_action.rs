@@ -1,18 +1,16 @@
-//! Changes of a service below 2.53: the path names the action, the body the host.
+//! Changes of a service before 2.53: the path names the action, the body names the host.
 
 use std::sync::LazyLock;
 
 use axum::Json;
+use kilonova_compute_app::services::{self, Change, Status};
+use kilonova_compute_app::{Compute, microversions, schemas};
 use kilonova_wire::schema::Schema;
-use kilonova_wire::{Fault, Microversion, time};
+use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::not_compute;
-use crate::Compute;
 use crate::api::input;
-use crate::app::services::{self, Change, Status};
-use crate::microversions;
-use crate::schemas;
 
 fn schema(forced_down: bool) -> Schema {
     let mut properties = json!({
@@ -29,26 +27,26 @@ fn schema(forced_down: bool) -> Schema {
     }))
 }
 
-static UPDATE_2_1: LazyLock<Schema> = LazyLock::new(|| schema(false));
-static UPDATE_2_11: LazyLock<Schema> = LazyLock::new(|| schema(true));
+static WITHOUT_FORCED_DOWN: LazyLock<Schema> = LazyLock::new(|| schema(false));
+static WITH_FORCED_DOWN: LazyLock<Schema> = LazyLock::new(|| schema(true));
 
-/// Carries the action out.
+/// Performs the action.
 ///
 /// # Errors
-/// 400 for a wrong body, 404 for an unknown action or host.
+/// 400 for an invalid body, 404 for an unknown action or host.
 pub(super) async fn update(
     compute: &Compute,
     version: Microversion,
     action: &str,
     body: &Value,
-) -> Result<Json<Value>, Fault> {
-    let forcible = version >= microversions::FORCED_DOWN;
-    if forcible {
-        UPDATE_2_11.check(body)?
+) -> Result<Json<Value>, Refusal> {
+    let has_force_down = version >= microversions::FORCED_DOWN;
+    if has_force_down {
+        WITH_FORCED_DOWN.check(body)?
     } else {
-        UPDATE_2_1.check(body)?
+        WITHOUT_FORCED_DOWN.check(body)?
     }
-    let missing = |field: &str| Fault::bad_request(format!("Missing {field} field"));
+    let missing = |field: &str| Refusal::bad_request(format!("Missing {field} field"));
     let reason = input::text_of(body, "disabled_reason");
     let host = input::text_of(body, "host").unwrap_or_default();
     let binary = input::text_of(body, "binary").unwrap_or_default();
@@ -61,11 +59,11 @@ pub(super) async fn update(
             shown["disabled_reason"] = json!(reason);
             Change { status: Some(Status::Disabled(Some(reason))), forced_down: None }
         }
-        "force-down" if forcible => {
+        "force-down" if has_force_down => {
             let down = body.get("forced_down").ok_or_else(|| missing("forced_down"))?;
             Change { status: None, forced_down: Some(input::boolean(down)) }
         }
-        _ => return Err(Fault::not_found("Unknown action")),
+        _ => return Err(Refusal::not_found("Unknown action")),
     };
     match (&change.status, change.forced_down) {
         (Some(Status::Enabled), _) => shown["status"] = json!("enabled"),
@@ -81,7 +79,7 @@ pub(super) async fn update(
         .write(move |tx| services::change(tx, &fleet, &name, &change, now))
         .await?
         .ok_or_else(|| {
-            Fault::not_found(format!("Could not find binary {binary} on host {host}."))
+            Refusal::not_found(format!("Could not find binary {binary} on host {host}."))
         })?;
     Ok(Json(json!({"service": shown})))
 }

@@ -1,4 +1,4 @@
-//! `/os-services`: what the control plane is made of, and an operator's word on compute hosts.
+//! `/os-services`: the services of the cloud. Operators enable, disable and force down compute hosts here.
 
 mod by_action;
 mod request;
@@ -7,17 +7,16 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::{Routes, get, put};
+use kilonova_compute_app::services::{self, Service};
+use kilonova_compute_app::{Compute, Error, microversions, retire};
+use kilonova_compute_db::hosts;
 use kilonova_ids::{HostId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, JsonBody, Microversion, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::input;
-use crate::app::retire;
-use crate::app::services::{self, Service};
-use crate::db::hosts;
-use crate::{Compute, Error, microversions};
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new().route("/v2.1/os-services", [get("os_compute_api:os-services:list", list)]).route(
@@ -53,18 +52,18 @@ async fn list(
     State(compute): State<Compute>,
     version: Microversion,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version >= microversions::STRICT_REQUESTS {
-        input::only(&query, &["host", "binary"])?;
+        input::check_query_keys(&query, &["host", "binary"])?;
     }
-    let wanted = |key: &str, have: &str| {
-        query.get(key).is_none_or(|wanted| wanted.is_empty() || wanted == have)
+    let matches = |key: &str, actual: &str| {
+        query.get(key).is_none_or(|value| value.is_empty() || value == actual)
     };
     let (now, fleet) = (time::now_micros(), compute.fleet.clone());
     let services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
     let shown: Vec<Value> = services
         .iter()
-        .filter(|service| wanted("host", &service.host) && wanted("binary", service.binary))
+        .filter(|service| matches("host", &service.host) && matches("binary", service.binary))
         .map(|service| shown(service, version))
         .collect();
     Ok(Json(json!({"services": shown})))
@@ -75,12 +74,12 @@ async fn update(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if version < microversions::SERVICE_UUIDS {
         return by_action::update(&compute, version, &id, &body).await;
     }
     let uuid = parse_uuid_like::<HostId>(&id)
-        .ok_or_else(|| Fault::bad_request(format!("Invalid uuid {id}")))?;
+        .ok_or_else(|| Refusal::bad_request(format!("Invalid uuid {id}")))?;
     let change = request::read(&body)?;
     let (now, fleet) = (time::now_micros(), compute.fleet.clone());
     let service = compute
@@ -90,7 +89,7 @@ async fn update(
             services::change(tx, &fleet, &name, &change, now)
         })
         .await?
-        .ok_or_else(|| Fault::not_found(format!("Service {id} could not be found.")))?;
+        .ok_or_else(|| Refusal::not_found(format!("Service {id} could not be found.")))?;
     Ok(Json(json!({"service": shown(&service, version)})))
 }
 
@@ -98,32 +97,32 @@ async fn delete(
     State(compute): State<Compute>,
     version: Microversion,
     Path(id): Path<String>,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let by_uuid = version >= microversions::SERVICE_UUIDS;
     let uuid = parse_uuid_like::<HostId>(&id);
     let number = id.parse::<i64>().ok();
     if (by_uuid && uuid.is_none()) || (!by_uuid && number.is_none()) {
-        return Err(Fault::bad_request(format!("Invalid id {}", id.escape_debug())));
+        return Err(Refusal::bad_request(format!("Invalid id {}", id.escape_debug())));
     }
-    let held = compute.clone();
+    let compute_ = compute.clone();
     compute
         .store
         .write(move |tx| {
-            let is_it = |host: &hosts::Host| match by_uuid {
+            let is_named = |host: &hosts::Host| match by_uuid {
                 true => uuid == Some(host.id),
                 false => number == Some(services::service_number(host)),
             };
-            if let Some(host) = hosts::all(tx)?.into_iter().find(is_it) {
-                return retire::retire(tx, &held, &host);
+            if let Some(host) = hosts::all(tx)?.into_iter().find(is_named) {
+                return retire::retire(tx, &compute_, &host);
             }
             let own = services::own(time::now_micros());
             match own.iter().find(|own| own.id == id || number == Some(own.number)) {
-                Some(own) => Err(Fault::bad_request(format!(
+                Some(own) => Err(Refusal::bad_request(format!(
                     "The {} service is part of this process and cannot be deleted.",
                     own.binary
                 ))
                 .into()),
-                None => Err(Error::from(Fault::not_found(format!(
+                None => Err(Error::from(Refusal::not_found(format!(
                     "Service {} not found.",
                     id.escape_debug()
                 )))),
@@ -133,7 +132,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// The name of the host whose service has the id.
+/// The name of the host with this service id.
 fn host_of(tx: &mut Tx<'_>, id: HostId, now: i64) -> Result<String, Error> {
     let hosts = hosts::all(tx)?;
     if let Some(host) = hosts.into_iter().find(|host| host.id == id) {
@@ -141,13 +140,13 @@ fn host_of(tx: &mut Tx<'_>, id: HostId, now: i64) -> Result<String, Error> {
     }
     match services::own(now).iter().find(|service| service.id == id.to_string()) {
         Some(service) => Err(not_compute(service.binary).into()),
-        None => Err(Fault::not_found(format!("Service {id} could not be found.")).into()),
+        None => Err(Refusal::not_found(format!("Service {id} could not be found.")).into()),
     }
 }
 
-/// 400 for a service that cannot be changed.
-fn not_compute(binary: &str) -> Fault {
-    Fault::bad_request(format!(
+/// 400 for a service other than `nova-compute`, which cannot be changed.
+fn not_compute(binary: &str) -> Refusal {
+    Refusal::bad_request(format!(
         "Updating a {binary} service is not supported. Only nova-compute services can be updated."
     ))
 }

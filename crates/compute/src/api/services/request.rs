@@ -1,14 +1,14 @@
-//! Bodies that change a service, from 2.53 on.
+//! Request bodies that change a service, from 2.53 on.
 
 use std::sync::LazyLock;
 
-use kilonova_wire::Fault;
+use kilonova_compute_app::schemas;
+use kilonova_compute_app::services::{Change, Status};
+use kilonova_wire::Refusal;
 use kilonova_wire::schema::Schema;
 use serde_json::{Value, json};
 
 use crate::api::input;
-use crate::app::services::{Change, Status};
-use crate::schemas;
 
 static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::new(&json!({
@@ -22,16 +22,16 @@ static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
     }))
 });
 
-/// Reads what is to change.
+/// Reads the change.
 ///
 /// # Errors
-/// 400 for a wrong body, or one that changes nothing.
-pub(super) fn read(body: &Value) -> Result<Change, Fault> {
+/// 400 for an invalid body and for a body without a change.
+pub(super) fn read(body: &Value) -> Result<Change, Refusal> {
     UPDATE.check(body)?;
     let reason = input::text_of(body, "disabled_reason");
     let status = match body["status"].as_str() {
         Some("enabled") if reason.is_some() => {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "Specifying 'disabled_reason' with status 'enabled' is invalid.",
             ));
         }
@@ -41,7 +41,7 @@ pub(super) fn read(body: &Value) -> Result<Change, Fault> {
     };
     let forced_down = body.get("forced_down").map(input::boolean);
     if status.is_none() && forced_down.is_none() {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "No updates were requested. Fields 'status' or 'forced_down' should be specified.",
         ));
     }

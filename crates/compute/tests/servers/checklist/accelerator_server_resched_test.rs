@@ -2,17 +2,21 @@
 
 use serde_json::json;
 
-use super::eyes::{arqs, has, has_nothing};
+use super::inspect::{arqs, assert_bound, assert_no_claims};
 use super::{FIRST, ONE, SECOND};
 use crate::kit::{ADMIN, Cloud, Up, fault, hosts};
 
-/// Hosts on which the tries of a server's build failed.
+/// Hosts on which an attempt to build the server failed.
 async fn failed_on(up: &Up, id: &str) -> Vec<String> {
     let path = format!("/servers/{id}/os-instance-actions");
     let list = up.get(ADMIN, "2.90", &path).await.expect(200);
-    let request = list["instanceActions"][0]["request_id"].as_str().expect("an action").to_owned();
+    let request = list["instanceActions"][0]["request_id"]
+        .as_str()
+        .expect("the server has an action")
+        .to_owned();
     let shown = up.get(ADMIN, "2.90", &format!("{path}/{request}")).await.expect(200);
-    let events = shown["instanceAction"]["events"].as_array().expect("events").clone();
+    let events =
+        shown["instanceAction"]["events"].as_array().expect("the action has events").clone();
     let failed = events.iter().filter(|event| event["result"] == "Error");
     failed.filter_map(|event| event["host"].as_str().map(str::to_owned)).collect()
 }
@@ -20,38 +24,38 @@ async fn failed_on(up: &Up, id: &str) -> Vec<String> {
 #[tokio::test]
 async fn resched() {
     let topology = hosts(&[("accel_host0", &[FIRST]), ("accel_host1", &[SECOND])]);
-    for (cloud, mut up) in Cloud::all_up(topology).await {
+    for (cloud, mut up) in Cloud::all_running(topology).await {
         let quota = json!({"quota_set": {"cores": -1, "ram": -1}});
         up.admin("2.90", "PUT /os-quota-sets/admin", quota).await.expect(200);
-        // With most of the other host taken, the first choice is the one that fails.
+        // The filler makes the failing host the scheduler's first choice.
         up.flavor("filler", json!({"ram": 60000, "vcpus": 60})).await;
-        let filler = up.active_on(&cloud, "accel_host1", "filler").await;
+        let filler = up.active_server_on(&cloud, "accel_host1", "filler").await;
         up.restart_failing(&cloud, "accel_host0", &[("start", Some(1))]).await;
-        let id = up.active(&cloud, "accel_server1", "fpga").await;
+        let id = up.active_server(&cloud, "accel_server1", "fpga").await;
         assert_eq!(up.server(&id).await["OS-EXT-SRV-ATTR:host"], "accel_host1");
         assert_eq!(failed_on(&up, &id).await, ["accel_host0"]);
-        has(&cloud, &up, &id, ONE).await;
+        assert_bound(&cloud, &up, &id, ONE).await;
         assert_eq!(arqs(&up, &filler).await.len(), 0);
-        cloud.sound(&up, "rescheduled").await;
-        cloud.sweep(&up, "rescheduled").await;
+        cloud.assert_consistent(&up, "rescheduled").await;
+        cloud.teardown(&up, "rescheduled").await;
     }
 }
 
 #[tokio::test]
 async fn resched_fails() {
     let topology = hosts(&[("accel_host0", &[FIRST]), ("accel_host1", &[SECOND])]);
-    for (cloud, mut up) in Cloud::all_up(topology).await {
+    for (cloud, mut up) in Cloud::all_running(topology).await {
         for host in ["accel_host0", "accel_host1"] {
             up.restart_failing(&cloud, host, &[("start", None)]).await;
         }
         let id = up.boot(&cloud, "accel_server1", "fpga").await;
-        let server = up.becomes(&id, "ERROR").await;
+        let server = up.wait_for_status(&id, "ERROR").await;
         assert!(fault(&server).contains("start: "), "{server}");
         let mut hosts = failed_on(&up, &id).await;
         hosts.sort();
         assert_eq!(hosts, ["accel_host0", "accel_host1"]);
-        has_nothing(&up, &id).await;
-        cloud.sound(&up, "nowhere").await;
-        cloud.sweep(&up, "nowhere").await;
+        assert_no_claims(&up, &id).await;
+        cloud.assert_consistent(&up, "every host failed").await;
+        cloud.teardown(&up, "every host failed").await;
     }
 }

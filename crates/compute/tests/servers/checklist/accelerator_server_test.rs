@@ -3,63 +3,64 @@
 use kilonova_ids::ProviderId;
 use serde_json::json;
 
-use super::eyes::{has, has_nothing, nothing_on, placement, provider};
+use super::inspect::{
+    assert_bound, assert_no_allocations_on, assert_no_claims, placement, provider,
+};
 use super::{FIRST, ONE};
 use crate::kit::{Cloud, fault, hosts};
 
 #[tokio::test]
 async fn create_delete_server_ok() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("accel_host0", &[FIRST])])).await {
-        let id = up.active(&cloud, "accel_server1", "fpga").await;
-        has(&cloud, &up, &id, ONE).await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("accel_host0", &[FIRST])])).await {
+        let id = up.active_server(&cloud, "accel_server1", "fpga").await;
+        assert_bound(&cloud, &up, &id, ONE).await;
         up.delete(&id).await;
-        up.goes(&id).await;
-        has_nothing(&up, &id).await;
-        nothing_on(&up, "accel_host0").await;
-        cloud.empty(&up, "deleted").await;
+        up.wait_until_gone(&id).await;
+        assert_no_claims(&up, &id).await;
+        assert_no_allocations_on(&up, "accel_host0").await;
+        cloud.assert_empty(&up, "deleted").await;
     }
 }
 
-/// A build that fails leaves neither allocations nor requests, before the server is deleted and
-/// after.
+/// A failed build leaves neither allocations nor ARQs, before and after the server is deleted.
 #[tokio::test]
 async fn create_server_with_error() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("accel_host0", &[FIRST])])).await {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("accel_host0", &[FIRST])])).await {
         up.restart_failing(&cloud, "accel_host0", &[("start", None)]).await;
         let id = up.boot(&cloud, "accel_server1", "fpga").await;
-        up.becomes(&id, "ERROR").await;
-        has_nothing(&up, &id).await;
+        up.wait_for_status(&id, "ERROR").await;
+        assert_no_claims(&up, &id).await;
         up.delete(&id).await;
-        up.goes(&id).await;
-        has_nothing(&up, &id).await;
-        cloud.empty(&up, "failed").await;
+        up.wait_until_gone(&id).await;
+        assert_no_claims(&up, &id).await;
+        cloud.assert_empty(&up, "failed").await;
     }
 }
 
 #[tokio::test]
 async fn create_server_with_local_delete() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("accel_host0", &[FIRST])])).await {
-        let id = up.active(&cloud, "accel_server1", "fpga").await;
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("accel_host0", &[FIRST])])).await {
+        let id = up.active_server(&cloud, "accel_server1", "fpga").await;
         up.act(&id, json!({"os-stop": null})).await;
-        up.becomes(&id, "SHUTOFF").await;
-        has(&cloud, &up, &id, ONE).await;
+        up.wait_for_status(&id, "SHUTOFF").await;
+        assert_bound(&cloud, &up, &id, ONE).await;
         up.nodes.kill("accel_host0").await;
         up.force_down("accel_host0", true).await;
         up.delete(&id).await;
-        assert!(up.server(&id).await.is_null(), "it does not wait for the host");
-        has_nothing(&up, &id).await;
+        assert!(up.server(&id).await.is_null(), "the delete does not wait for the host");
+        assert_no_claims(&up, &id).await;
         up.force_down("accel_host0", false).await;
         up.start_node(&cloud, "accel_host0").await;
-        up.hosts_have_dropped(&cloud).await;
-        cloud.empty(&up, "the host is back").await;
+        up.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_empty(&up, "the host is back").await;
     }
 }
 
-/// Upstream's tests make the devices' providers by hand. Here only a host's word makes a device: a
-/// server is not built without it, and the provider stays as it was.
+/// Upstream's tests create the devices' providers by hand. Here only a registration creates a
+/// device: a boot on a provider without one fails, and the provider is unchanged.
 #[tokio::test]
 async fn a_provider_made_by_hand_gives_no_device() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("accel_host0", &[])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("accel_host0", &[])])).await {
         let id = ProviderId::new_v4();
         let root = provider(&up, "accel_host0").await;
         let child = json!({"name": "FakeDevice0", "uuid": id, "parent_provider_uuid": root});
@@ -78,11 +79,11 @@ async fn a_provider_made_by_hand_gives_no_device() {
         let path = format!("PUT /resource_providers/{id}/traits");
         placement(&up, &path, Some(traits)).await.expect(200);
         let server = up.boot(&cloud, "accel_server1", "fpga").await;
-        let shown = up.becomes(&server, "ERROR").await;
+        let shown = up.wait_for_status(&server, "ERROR").await;
         assert!(fault(&shown).starts_with("No valid host was found."), "{shown}");
-        has_nothing(&up, &server).await;
-        nothing_on(&up, "accel_host0").await;
-        cloud.sound(&up, "by hand").await;
-        cloud.sweep(&up, "by hand").await;
+        assert_no_claims(&up, &server).await;
+        assert_no_allocations_on(&up, "accel_host0").await;
+        cloud.assert_consistent(&up, "set by an operator").await;
+        cloud.teardown(&up, "set by an operator").await;
     }
 }

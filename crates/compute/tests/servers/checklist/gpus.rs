@@ -1,19 +1,19 @@
-//! The hosts of upstream's vGPU tests: two GPUs, by what they can be cut into.
+//! The hosts of upstream's vGPU tests: two GPUs, with their mdev types.
 
 use std::path::Path;
 
 use kilonova_node::topology::Topology;
 use serde_json::json;
 
-use super::eyes::{devices, holds, used, used_on};
+use super::inspect::{assert_holds, devices, used, used_on};
 use crate::kit::{Cloud, Up};
-use crate::servers::moving::admin;
+use crate::servers::resize::admin;
 
 pub const FIRST: &str = "0000:81:00.0";
 pub const SECOND: &str = "0000:81:01.0";
 
-/// The cards: `one` can be cut into nvidia-11, `scarce` once only, `both` into nvidia-11 or nvidia-12, `generic` into
-/// something that is no vGPU or into nvidia-12.
+/// The cards: `one` offers nvidia-11, `scarce` a single nvidia-11, `both` nvidia-11 or nvidia-12,
+/// `generic` a type that is not a vGPU, or nvidia-12.
 const CARDS: &str = r#"
 [card.one]
 vendor = "10de"
@@ -61,7 +61,7 @@ devices = { enabled_mdev_types = ["nvidia-11", "nvidia-12"] }
 mdev.nvidia-11 = { device_addresses = ["0000:81:00.0"] }
 mdev.nvidia-12 = { device_addresses = ["0000:81:01.0"] }
 "#;
-/// The same, of the first type two at most.
+/// The same, with at most two instances of the first type.
 pub const TWO_AT_MOST: &str = r#"
 devices = { enabled_mdev_types = ["nvidia-11", "nvidia-12"] }
 mdev.nvidia-11 = { device_addresses = ["0000:81:00.0"], max_instances = 2 }
@@ -74,7 +74,7 @@ mdev.mlx5_core = { device_addresses = ["0000:81:00.0"], mdev_class = "CUSTOM_NOT
 mdev.nvidia-12 = { device_addresses = ["0000:81:01.0"] }
 "#;
 
-/// Hosts by name, each with its two cards and what else goes into its entry.
+/// Hosts by name, each with its two cards and further lines of its entry.
 pub fn hosts(entries: &[(&str, &str, &str)]) -> Topology {
     hosts_at(&[FIRST, SECOND], entries)
 }
@@ -88,7 +88,7 @@ pub fn hosts_at(addresses: &[&str], entries: &[(&str, &str, &str)]) -> Topology 
              card = [{{ card = \"{card}\", addresses = {addresses:?} }}]\n{lines}\n"
         ));
     }
-    Topology::parse(&text, Path::new("test.toml")).expect("a topology")
+    Topology::parse(&text, Path::new("test.toml")).expect("the topology is valid")
 }
 
 /// Name of the provider of a GPU.
@@ -97,61 +97,74 @@ pub fn gpu(host: &str, address: &str) -> String {
 }
 
 /// Ends a host's agent and starts it with another configuration.
-pub async fn restart_as(cloud: &mut Cloud, up: &mut Up, topology: Topology) {
+pub async fn restart_with(cloud: &mut Cloud, up: &mut Up, topology: Topology) {
     for host in topology.hosts {
         let name = host.name.clone();
         up.nodes.kill(&name).await;
         let known = cloud.topology.hosts.iter_mut().find(|known| known.name == name);
-        *known.expect("a host") = host;
+        *known.expect("the host is known") = host;
         up.start_node(cloud, &name).await;
     }
 }
 
-/// A flavor with these extra specs, which is as large as that.
+/// A flavor with these extra specs and this memory.
 pub async fn flavor(up: &Up, id: &str, ram: i64, specs: serde_json::Value) {
     up.flavor(id, json!({"ram": ram})).await;
     let path = format!("POST /flavors/{id}/os-extra_specs");
     up.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
 }
 
-/// So many units of a class are in use on a host, and so many mediated devices are there.
-pub async fn mdev_usage(cloud: &Cloud, up: &Up, host: &str, class: &str, expected: usize) {
+/// Checks the units in use of a class on a host, and the number of its mediated devices.
+pub async fn assert_mdev_usage(cloud: &Cloud, up: &Up, host: &str, class: &str, expected: usize) {
     assert_eq!(used_on(up, host, class).await, expected as i64, "{host}");
     assert_eq!(cloud.files(host, "mdevs").len(), expected, "{host}");
 }
 
-/// The guest has one mediated device, made on that GPU, whose provider says so.
-pub async fn is_on(cloud: &Cloud, up: &Up, id: &str, host: &str, address: &str, class: &str) {
+/// Checks that the guest has one mediated device, on that GPU, and that the GPU's provider shows it.
+pub async fn assert_device_on(
+    cloud: &Cloud,
+    up: &Up,
+    id: &str,
+    host: &str,
+    address: &str,
+    class: &str,
+) {
     let seen = devices(cloud, host, id);
     assert_eq!(seen.iter().map(|one| one.parent.as_str()).collect::<Vec<_>>(), [address]);
     assert_eq!(used(up, &gpu(host, address), class).await, 1);
 }
 
-/// A server goes from `host1` to `host2` by a resize that is reverted, and again by one that is
-/// confirmed: both hosts hold a device until then.
-pub async fn resized_twice(cloud: &Cloud, up: &Up, id: &str, flavor: &str, class: &str) {
-    let both = async |first: usize, second: usize| {
-        mdev_usage(cloud, up, "host1", class, first).await;
-        mdev_usage(cloud, up, "host2", class, second).await;
+/// Resizes a server from `host1` to `host2`, reverts, resizes again and confirms. Both hosts hold a
+/// device until the resize ends.
+pub async fn resize_and_revert_then_confirm(
+    cloud: &Cloud,
+    up: &Up,
+    id: &str,
+    flavor: &str,
+    class: &str,
+) {
+    let assert_usage = async |first: usize, second: usize| {
+        assert_mdev_usage(cloud, up, "host1", class, first).await;
+        assert_mdev_usage(cloud, up, "host2", class, second).await;
     };
-    both(1, 0).await;
+    assert_usage(1, 0).await;
     let before = devices(cloud, "host1", id);
     for (end, code) in [("revertResize", 202), ("confirmResize", 204)] {
         let resize = json!({"resize": {"flavorRef": flavor}});
         admin(up, "2.90", id, resize).await.expect(202);
-        up.becomes(id, "VERIFY_RESIZE").await;
-        both(1, 1).await;
+        up.wait_for_status(id, "VERIFY_RESIZE").await;
+        assert_usage(1, 1).await;
         admin(up, "2.90", id, json!({end: null})).await.expect(code);
-        up.becomes(id, "ACTIVE").await;
-        up.hosts_have_dropped(cloud).await;
+        up.wait_for_status(id, "ACTIVE").await;
+        up.wait_for_host_cleanup(cloud).await;
         if end == "revertResize" {
-            both(1, 0).await;
+            assert_usage(1, 0).await;
             assert_eq!(devices(cloud, "host1", id), before);
         } else {
-            both(0, 1).await;
+            assert_usage(0, 1).await;
         }
-        holds(cloud, up, id, &[(class, 1)]).await;
-        cloud.sound(up, end).await;
+        assert_holds(cloud, up, id, &[(class, 1)]).await;
+        cloud.assert_consistent(up, end).await;
     }
-    cloud.sweep(up, "resized").await;
+    cloud.teardown(up, "resized").await;
 }

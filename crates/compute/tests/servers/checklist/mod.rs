@@ -1,15 +1,15 @@
-//! The checklist: upstream's functional tests of servers with accelerators and with vGPUs, each as a
-//! test here, in a file named as its class and under its own name without `test_`. What a test
-//! asserts is translated: by the Placement API, the accelerator API and the guest's domain ([`eyes`]).
-//! What upstream refuses works here, and the test says so.
+//! Upstream's functional tests of servers with accelerators and vGPUs. Each is a test here, in a file
+//! named after its class and under its own name without `test_`. Its assertions use the Placement API,
+//! the accelerator API and the guest's domain XML ([`inspect`]). Where an operation that upstream
+//! refuses works here, the test says so.
 //!
 //! The tests of servers whose accelerators come by ports need ports with device profiles.
 //!
-//! Scenarios that exist only because of what upstream is made of, and what there is instead:
+//! Scenarios that depend on upstream's implementation, and their replacements:
 //!
-//! | upstream | there | here |
+//! | upstream | behaviour there | here |
 //! |---|---|---|
-//! | `AcceleratorServerOpsTest.test_evacuate_old_compute`, `test_rebuild_old_compute`, `test_shelve_old_compute` | a service version below 53 or 54 anywhere refuses the action | a host's agent gets documents, not calls: an action is the same to each. [`old_computes`]: an agent that says less is served, one of another protocol is refused |
+//! | `AcceleratorServerOpsTest.test_evacuate_old_compute`, `test_rebuild_old_compute`, `test_shelve_old_compute` | a service version below 53 or 54 anywhere refuses the action | a host's agent gets documents, not calls: an action is the same to each. [`old_computes`]: an agent of an older version is served, one with another protocol is refused |
 //! | `test_shelve_with_compute_rpc_pin_5_0` | an RPC pin refuses to shelve | no pins: `shelve_and_unshelve_ok` |
 //! | `test_shelve_instance_5_13` | with this pin it works | `shelve_and_unshelve_ok` |
 //! | `test_shelve_offload_instance_5_0`, `_5_13` | with either pin it works | `shelve_offload_and_unshelve_ok` |
@@ -21,8 +21,8 @@ mod accelerator_server_ops_test;
 mod accelerator_server_resched_test;
 mod accelerator_server_test;
 mod different_mdev_classes_tests;
-pub mod eyes;
 mod gpus;
+pub mod inspect;
 mod old_computes;
 mod vgpu_live_migration_tests;
 mod vgpu_multiple_types_tests;
@@ -37,5 +37,5 @@ const FIRST: &str = r#"fake = [
 ]"#;
 /// Of the second: one.
 const SECOND: &str = r#"fake = [{ name = "FakeDevice3", address = "0000:0c:00.0", count = 2 }]"#;
-/// What the flavor `fpga` asks for.
+/// The resources of the flavor `fpga`.
 const ONE: &[(&str, i64)] = &[("FPGA", 1)];

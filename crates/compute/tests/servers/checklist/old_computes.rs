@@ -1,19 +1,18 @@
-//! In place of upstream's tests with old compute services: agents that were built earlier, or that
-//! speak another protocol, by the routes that agents call.
+//! In place of upstream's tests with old compute services: agents of an older version or with
+//! another protocol, through the routes that agents call.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
-use kilonova_compute::Link;
-use kilonova_compute::api::nodes;
+use kilonova_compute_nodes::{Link, api as nodes};
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
-use super::eyes::{holds, provider};
+use super::inspect::{assert_holds, provider};
 use crate::kit::{Answer, Client, Cloud, Up, hosts};
 
-async fn say(up: &Up, path: &str, message: &Value) -> Answer {
+async fn post_to_node_api(up: &Up, path: &str, message: &Value) -> Answer {
     let routes = nodes::routes(Link(up.compute.clone()));
     let router = kilonova_wire::mount(routes, nodes::service(), "/node", Arc::new(NoAuth));
     let request = Request::post(path)
@@ -21,12 +20,12 @@ async fn say(up: &Up, path: &str, message: &Value) -> Answer {
         .header("x-auth-token", "admin")
         .header("content-type", "application/json")
         .body(Body::from(message.to_string()))
-        .expect("a request");
+        .expect("the request is valid");
     (Client { router }).send(request).await
 }
 
-/// A registration as the first agents sent it: without what was added since.
-fn first_words(host: &str) -> Value {
+/// A registration as the first agents sent it, without the fields added since.
+fn first_registration(host: &str) -> Value {
     json!({
         "host": host, "hypervisor_type": "simulated", "hypervisor_version": 1_000_000,
         "host_ip": "192.0.2.1", "vcpus": 8, "memory_mb": 8192, "disk_gb": 100,
@@ -43,17 +42,18 @@ fn first_words(host: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_agent_that_says_less_is_served() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("new", &[])])).await {
+async fn an_agent_of_an_older_version_is_served() {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("new", &[])])).await {
         up.nodes.kill("new").await;
-        let session = say(&up, "/v1/register", &first_words("old")).await.expect(200);
+        let session =
+            post_to_node_api(&up, "/v1/register", &first_registration("old")).await.expect(200);
         assert!(session["epoch"].as_i64() > Some(0), "{session}");
-        let mut wish = up.wish(&cloud, "one", "fpga");
-        wish["server"]["host"] = json!("old");
-        let made = up.admin("2.90", "POST /servers", wish).await.expect(202);
-        let id = made["server"]["id"].as_str().expect("an id");
+        let mut boot_request = up.boot_request(&cloud, "one", "fpga");
+        boot_request["server"]["host"] = json!("old");
+        let made = up.admin("2.90", "POST /servers", boot_request).await.expect(202);
+        let id = made["server"]["id"].as_str().expect("the answer has an id");
         assert_eq!(up.server(id).await["OS-EXT-SRV-ATTR:host"], "old");
-        let arqs = super::eyes::arqs(&up, id).await;
+        let arqs = super::inspect::arqs(&up, id).await;
         assert_eq!((&arqs[0]["hostname"], &arqs[0]["state"]), (&json!("old"), &json!("Bound")));
         cloud.audit("an old agent").await;
     }
@@ -61,18 +61,22 @@ async fn an_agent_that_says_less_is_served() {
 
 #[tokio::test]
 async fn an_agent_of_another_protocol_is_refused() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("new", &[super::FIRST])])).await {
-        let id = up.active(&cloud, "one", "fpga").await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("new", &[super::FIRST])])).await {
+        let id = up.active_server(&cloud, "one", "fpga").await;
         for path in ["/v0/register", "/v2/register", "/register"] {
-            assert_eq!(say(&up, path, &first_words("new")).await.status, 404, "{path}");
+            assert_eq!(
+                post_to_node_api(&up, path, &first_registration("new")).await.status,
+                404,
+                "{path}"
+            );
         }
-        let mut wrong = first_words("other");
+        let mut wrong = first_registration("other");
         wrong["devices"][0]["deployables"][0]["slots"][0]["type"] = json!("of_tomorrow");
-        let refused = say(&up, "/v1/register", &wrong).await;
+        let refused = post_to_node_api(&up, "/v1/register", &wrong).await;
         assert!(refused.status.is_client_error(), "{}", refused.body);
         assert_eq!(provider(&up, "other").await, None);
-        holds(&cloud, &up, &id, super::ONE).await;
-        cloud.sound(&up, "refused").await;
-        cloud.sweep(&up, "refused").await;
+        assert_holds(&cloud, &up, &id, super::ONE).await;
+        cloud.assert_consistent(&up, "refused").await;
+        cloud.teardown(&up, "refused").await;
     }
 }

@@ -2,29 +2,32 @@
 
 use serde_json::json;
 
-use super::eyes::{devices, holds, inventory, tree, used};
-use super::gpus::{FIRST, NVIDIA_11, SECOND, flavor, gpu, hosts, mdev_usage, resized_twice};
+use super::gpus::{
+    FIRST, NVIDIA_11, SECOND, assert_mdev_usage, flavor, gpu, hosts, resize_and_revert_then_confirm,
+};
+use super::inspect::{assert_holds, devices, inventory, tree, used};
 use crate::kit::{ANN, Cloud, Up};
 
 const VGPU: &[(&str, i64)] = &[("VGPU", 1)];
 
 async fn clouds(names: &[&str]) -> Vec<(Cloud, Up)> {
     let entries: Vec<_> = names.iter().map(|name| (*name, "one", NVIDIA_11)).collect();
-    Cloud::all_up(hosts(&entries)).await
+    Cloud::all_running(hosts(&entries)).await
 }
 
 #[tokio::test]
 async fn create_servers_with_vgpu() {
     for (cloud, up) in clouds(&["host1"]).await {
-        let id = up.active(&cloud, "one", "vgpu").await;
-        let places = holds(&cloud, &up, &id, VGPU).await;
-        mdev_usage(&cloud, &up, "host1", "VGPU", 1).await;
+        let id = up.active_server(&cloud, "one", "vgpu").await;
+        let places = assert_holds(&cloud, &up, &id, VGPU).await;
+        assert_mdev_usage(&cloud, &up, "host1", "VGPU", 1).await;
         let seen = devices(&cloud, "host1", &id).remove(0);
-        let parent = tree(&up, "host1").await.remove(&places[0]).expect("of the tree");
+        let parent =
+            tree(&up, "host1").await.remove(&places[0]).expect("the provider belongs to the tree");
         assert_eq!(parent, gpu("host1", &seen.parent));
         assert_eq!(cloud.files("host1", "mdevs"), [seen.is]);
-        cloud.sweep(&up, "one vGPU").await;
-        mdev_usage(&cloud, &up, "host1", "VGPU", 0).await;
+        cloud.teardown(&up, "one vGPU").await;
+        assert_mdev_usage(&cloud, &up, "host1", "VGPU", 0).await;
     }
 }
 
@@ -32,30 +35,31 @@ async fn create_servers_with_vgpu() {
 async fn resize_servers_with_vgpu() {
     for (cloud, up) in clouds(&["host1", "host2"]).await {
         flavor(&up, "larger", 128, json!({"resources:VGPU": "1"})).await;
-        let id = up.active_on(&cloud, "host1", "vgpu").await;
-        resized_twice(&cloud, &up, &id, "larger", "VGPU").await;
+        let id = up.active_server_on(&cloud, "host1", "vgpu").await;
+        resize_and_revert_then_confirm(&cloud, &up, &id, "larger", "VGPU").await;
     }
 }
 
 #[tokio::test]
 async fn multiple_instance_create() {
     for (cloud, up) in clouds(&["host1"]).await {
-        let mut wish = up.wish(&cloud, "many", "vgpu");
-        wish["server"]["min_count"] = json!(2);
-        wish["server"]["return_reservation_id"] = json!(true);
-        let made = up.call(ANN, "2.90", "POST /servers", Some(wish)).await.expect(202);
-        let reservation = made["reservation_id"].as_str().expect("an id");
-        up.settle().await;
+        let mut boot_request = up.boot_request(&cloud, "many", "vgpu");
+        boot_request["server"]["min_count"] = json!(2);
+        boot_request["server"]["return_reservation_id"] = json!(true);
+        let made = up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.expect(202);
+        let reservation = made["reservation_id"].as_str().expect("the answer has an id");
+        up.wait_all_idle().await;
         let path = format!("/servers/detail?all_tenants=1&reservation_id={reservation}");
         let found = up.get("admin", "2.90", &path).await.expect(200);
-        let servers = found["servers"].as_array().expect("a list");
+        let servers = found["servers"].as_array().expect("the answer has a list");
         assert_eq!(servers.len(), 2);
         for server in servers {
             assert_eq!(server["status"], "ACTIVE", "{server}");
-            holds(&cloud, &up, server["id"].as_str().expect("an id"), VGPU).await;
+            assert_holds(&cloud, &up, server["id"].as_str().expect("the answer has an id"), VGPU)
+                .await;
         }
-        mdev_usage(&cloud, &up, "host1", "VGPU", 2).await;
-        cloud.sweep(&up, "two").await;
+        assert_mdev_usage(&cloud, &up, "host1", "VGPU", 2).await;
+        cloud.teardown(&up, "two").await;
     }
 }
 
@@ -65,18 +69,24 @@ async fn multiple_instance_create_filling_up_capacity() {
     for (cloud, up) in clouds(&["host1"]).await {
         flavor(&up, "sixteen", 64, json!({"resources:VGPU": "16"})).await;
         up.boot_with(&cloud, "many", "sixteen", json!({"min_count": 2})).await;
-        let servers = up.settle().await;
+        let servers = up.wait_all_idle().await;
         assert_eq!(servers.len(), 2);
         for server in &servers {
             assert_eq!(server["status"], "ACTIVE", "{server}");
-            holds(&cloud, &up, server["id"].as_str().expect("an id"), &[("VGPU", 16)]).await;
+            assert_holds(
+                &cloud,
+                &up,
+                server["id"].as_str().expect("the answer has an id"),
+                &[("VGPU", 16)],
+            )
+            .await;
         }
         for address in [FIRST, SECOND] {
             assert_eq!(used(&up, &gpu("host1", address), "VGPU").await, 16);
         }
-        mdev_usage(&cloud, &up, "host1", "VGPU", 32).await;
-        cloud.sound(&up, "full").await;
-        cloud.sweep(&up, "full").await;
+        assert_mdev_usage(&cloud, &up, "host1", "VGPU", 32).await;
+        cloud.assert_consistent(&up, "full").await;
+        cloud.teardown(&up, "full").await;
     }
 }
 
@@ -84,32 +94,38 @@ async fn multiple_instance_create_filling_up_capacity() {
 #[tokio::test]
 async fn the_guides_example() {
     let topology = crate::kit::hosts(&[("host1", &[crate::kit::GPU])]);
-    for (cloud, up) in Cloud::all_up(topology).await {
+    for (cloud, up) in Cloud::all_running(topology).await {
         up.boot_with(&cloud, "many", "vgpu4", json!({"max_count": 2})).await;
-        let servers = up.settle().await;
+        let servers = up.wait_all_idle().await;
         assert_eq!(servers.len(), 2);
         for server in &servers {
             assert_eq!(server["status"], "ACTIVE", "{server}");
-            holds(&cloud, &up, server["id"].as_str().expect("an id"), &[("VGPU", 4)]).await;
+            assert_holds(
+                &cloud,
+                &up,
+                server["id"].as_str().expect("the answer has an id"),
+                &[("VGPU", 4)],
+            )
+            .await;
         }
-        mdev_usage(&cloud, &up, "host1", "VGPU", 8).await;
-        cloud.sweep(&up, "the guide").await;
+        assert_mdev_usage(&cloud, &up, "host1", "VGPU", 8).await;
+        cloud.teardown(&up, "the example of the guide").await;
     }
 }
 
 #[tokio::test]
 async fn create_server_with_two_vgpus_isolated() {
     for (cloud, up) in clouds(&["host1"]).await {
-        let id = up.active(&cloud, "one", "vgpu-pair").await;
-        holds(&cloud, &up, &id, &[("VGPU", 2)]).await;
-        mdev_usage(&cloud, &up, "host1", "VGPU", 2).await;
+        let id = up.active_server(&cloud, "one", "vgpu-pair").await;
+        assert_holds(&cloud, &up, &id, &[("VGPU", 2)]).await;
+        assert_mdev_usage(&cloud, &up, "host1", "VGPU", 2).await;
         for address in [FIRST, SECOND] {
             assert_eq!(used(&up, &gpu("host1", address), "VGPU").await, 1);
         }
         let parents: Vec<_> =
             devices(&cloud, "host1", &id).into_iter().map(|seen| seen.parent).collect();
         assert!(parents.contains(&FIRST.to_owned()) && parents.contains(&SECOND.to_owned()));
-        cloud.sweep(&up, "isolated").await;
+        cloud.teardown(&up, "isolated").await;
     }
 }
 
@@ -117,18 +133,21 @@ async fn create_server_with_two_vgpus_isolated() {
 #[tokio::test]
 async fn update_available_resource() {
     for (cloud, mut up) in clouds(&["host1"]).await {
-        let id = up.active(&cloud, "one", "vgpu").await;
+        let id = up.active_server(&cloud, "one", "vgpu").await;
         let had = devices(&cloud, "host1", &id);
         for _ in 0..2 {
             up.restart_failing(&cloud, "host1", &[]).await;
             assert_eq!(devices(&cloud, "host1", &id), had);
-            mdev_usage(&cloud, &up, "host1", "VGPU", 1).await;
+            assert_mdev_usage(&cloud, &up, "host1", "VGPU", 1).await;
             for address in [FIRST, SECOND] {
-                let has = inventory(&up, &gpu("host1", address), "VGPU").await;
-                assert_eq!((&has["total"], &has["reserved"]), (&json!(16), &json!(0)));
+                let assert_bound = inventory(&up, &gpu("host1", address), "VGPU").await;
+                assert_eq!(
+                    (&assert_bound["total"], &assert_bound["reserved"]),
+                    (&json!(16), &json!(0))
+                );
             }
         }
-        cloud.sound(&up, "reported again").await;
-        cloud.sweep(&up, "reported again").await;
+        cloud.assert_consistent(&up, "reported again").await;
+        cloud.teardown(&up, "reported again").await;
     }
 }

@@ -1,4 +1,4 @@
-//! Boots that die on their way.
+//! Boots with crashes.
 
 use super::{Act, Before, Flow, matrix};
 use crate::kit::{FPGA, GPU, hosts};
@@ -34,7 +34,7 @@ async fn a_boot_with_an_fpga() {
 }
 
 #[tokio::test]
-async fn three_at_once() {
+async fn boot_of_three() {
     matrix::run(Flow {
         name: "boot of three",
         topology: || hosts(&[("a", &[GPU]), ("b", &[GPU])]),
@@ -48,7 +48,7 @@ async fn three_at_once() {
 }
 
 #[tokio::test]
-async fn as_many_as_fit() {
+async fn boot_of_one_to_four() {
     matrix::run(Flow {
         name: "boot of one to four",
         topology: || hosts(&[("a", &[GPU])]),
@@ -90,7 +90,7 @@ async fn a_boot_that_fails_on_two_hosts() {
 }
 
 #[tokio::test]
-async fn a_boot_that_moves_to_another_host() {
+async fn a_boot_rescheduled_to_another_host() {
     matrix::run(Flow {
         name: "boot that moves",
         topology: || hosts(&[("bad1", &[GPU, BAD]), ("bad2", &[GPU, BAD]), ("good", &[GPU])]),
@@ -104,7 +104,7 @@ async fn a_boot_that_moves_to_another_host() {
 }
 
 #[tokio::test]
-async fn a_boot_without_a_place() {
+async fn a_boot_without_a_valid_host() {
     matrix::run(Flow {
         name: "boot without a place",
         topology: || hosts(&[("a", &[])]),

@@ -1,4 +1,4 @@
-//! Deletes that die on their way.
+//! Deletes with crashes.
 
 use super::{Act, Before, Flow, matrix};
 use crate::kit::{FPGA, GPU, hosts};
@@ -6,7 +6,7 @@ use crate::kit::{FPGA, GPU, hosts};
 const SLOW: &str = "times_ms = { image = 5, define = 5, start = 5, destroy = 5 }";
 
 #[tokio::test]
-async fn of_a_server_with_a_vgpu() {
+async fn delete_with_a_vgpu() {
     matrix::run(Flow {
         name: "delete with a vGPU",
         topology: || hosts(&[("a", &[GPU])]),
@@ -20,7 +20,7 @@ async fn of_a_server_with_a_vgpu() {
 }
 
 #[tokio::test]
-async fn of_a_stopped_server_with_an_fpga() {
+async fn delete_of_a_stopped_server_with_an_fpga() {
     matrix::run(Flow {
         name: "delete of a stopped one",
         topology: || hosts(&[("a", &[FPGA])]),
@@ -34,7 +34,7 @@ async fn of_a_stopped_server_with_an_fpga() {
 }
 
 #[tokio::test]
-async fn during_the_build() {
+async fn delete_during_the_build() {
     matrix::run(Flow {
         name: "delete during the build",
         topology: || hosts(&[("a", &[GPU, SLOW])]),
@@ -48,7 +48,7 @@ async fn during_the_build() {
 }
 
 #[tokio::test]
-async fn on_a_host_that_counts_as_lost() {
+async fn delete_on_a_lost_host() {
     matrix::run(Flow {
         name: "delete on a lost host",
         topology: || hosts(&[("a", &[GPU])]),

@@ -1,10 +1,10 @@
-//! Boots that have a card programmed, and deletes that have a disk cleared, dying on their way.
+//! Boots that program an FPGA and deletes that clean a disk, with crashes.
 
 use super::{Act, Before, Flow, matrix};
 use crate::kit::{DISK, INTEL, hosts};
 
 #[tokio::test]
-async fn a_boot_that_has_a_card_programmed() {
+async fn a_boot_that_programs_an_fpga() {
     matrix::run(Flow {
         name: "boot with a bitstream",
         topology: || hosts(&[("a", &[INTEL])]),
@@ -18,7 +18,7 @@ async fn a_boot_that_has_a_card_programmed() {
 }
 
 #[tokio::test]
-async fn a_boot_whose_bitstream_is_none() {
+async fn a_boot_with_an_invalid_bitstream() {
     matrix::run(Flow {
         name: "boot with a bad bitstream",
         topology: || hosts(&[("a", &[INTEL])]),
@@ -32,7 +32,7 @@ async fn a_boot_whose_bitstream_is_none() {
 }
 
 #[tokio::test]
-async fn a_delete_after_which_a_disk_is_cleared() {
+async fn a_delete_followed_by_disk_cleaning() {
     matrix::run(Flow {
         name: "delete with a disk",
         topology: || hosts(&[("a", &[DISK])]),

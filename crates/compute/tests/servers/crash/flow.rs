@@ -1,55 +1,55 @@
-//! What is done to a cloud, and what it may be like afterwards.
+//! The operations of the crash matrix, and the states that each may end in.
 
-use kilonova_compute::reconcile::rest;
+use kilonova_compute_app::reconcile::rest;
 use kilonova_node::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, Up, hosts, patiently};
+use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, Up, hosts, wait_until};
 
 const LIVE: &str = r#"{"os-migrateLive": {"host": null, "block_migration": "auto"}}"#;
 
-/// A server that is there before.
+/// The server that exists before the operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     Nothing,
     Active,
     Stopped,
     /// Migrated from host `a`, and not confirmed.
-    Moved,
+    Migrated,
     /// On host `a`.
-    OnA,
-    /// Active first, then these actions, each until it has this status.
-    Did(&'static [(&'static str, &'static str)]),
+    ActiveOnA,
+    /// Active, then these actions, each until the server has its status.
+    AfterActions(&'static [(&'static str, &'static str)]),
     /// The same by an admin, on host `a`.
-    DidOnA(&'static [(&'static str, &'static str)]),
-    /// Deleted, and to be restored or reclaimed.
+    AfterActionsOnA(&'static [(&'static str, &'static str)]),
+    /// Soft-deleted.
     Deleted,
 }
 
-/// What is done.
+/// The operation.
 #[derive(Clone, Copy)]
 pub enum Act {
     Boot,
     BootThree,
-    /// One server at least, four at most.
+    /// At least one server, at most four.
     BootSome,
     BootAndDelete,
     Delete,
-    /// A host is declared dead, which it is not, and a server on it is deleted.
+    /// A host that is up is forced down, and a server on it is deleted.
     DeleteOnLostHost(&'static str),
-    /// One after the other, whatever the one before has come to.
+    /// Actions in order, without waiting for their results.
     Actions(&'static [&'static str]),
     /// The same by an admin.
     Operate(&'static [&'static str]),
-    /// An admin does something to a server, and it is deleted.
+    /// An admin's action, followed by a delete.
     OperateAndDelete(&'static str),
-    /// Host `a` is declared dead, which it is not, and its server is evacuated.
+    /// Host `a`, which is up, is forced down, and its server is evacuated.
     Evacuate,
-    /// An admin has the server migrate while it runs, and calls that off.
+    /// An admin starts a live migration and aborts it.
     Abort,
-    /// The same, and hurries it.
-    Hurry,
-    /// Everything that was deleted long ago goes for good.
+    /// An admin starts a live migration and forces it to complete.
+    ForceComplete,
+    /// The reclaim task deletes soft-deleted servers.
     Reclaim,
 }
 
@@ -59,9 +59,9 @@ pub struct Flow {
     pub flavor: &'static str,
     pub before: Before,
     pub act: Act,
-    /// Statuses of all servers once what was answered is done.
+    /// Statuses of all servers after the accepted operations.
     pub done: &'static [&'static str],
-    /// What else they may be when there was no answer.
+    /// Further statuses that are allowed when a request was not answered.
     pub otherwise: &'static [&'static [&'static str]],
 }
 
@@ -78,105 +78,108 @@ pub fn flow(
 }
 
 impl Flow {
-    /// Makes what is there before and returns its id.
+    /// Creates the server that exists before and returns its id.
     pub async fn prepare(&self, cloud: &Cloud, up: &Up) -> Option<String> {
         if self.flavor == "loaded" {
-            // As if something else were in the card: each time it is programmed anew.
+            // Forgets the loaded bitstream, so that each boot programs the card.
             cloud.execute("UPDATE deployables SET bitstream_id = NULL").await;
         }
         if self.before == Before::Nothing {
             return None;
         }
-        if matches!(self.before, Before::Moved | Before::OnA) {
-            let id = up.active_on(cloud, "a", self.flavor).await;
-            if self.before == Before::Moved {
-                taken(&operate(cloud, up, &id, r#"{"migrate": null}"#).await);
-                up.becomes(&id, "VERIFY_RESIZE").await;
+        if matches!(self.before, Before::Migrated | Before::ActiveOnA) {
+            let id = up.active_server_on(cloud, "a", self.flavor).await;
+            if self.before == Before::Migrated {
+                accepted(&operate(cloud, up, &id, r#"{"migrate": null}"#).await);
+                up.wait_for_status(&id, "VERIFY_RESIZE").await;
             }
             return Some(id);
         }
-        if let Before::DidOnA(actions) = self.before {
-            let id = up.active_on(cloud, "a", self.flavor).await;
+        if let Before::AfterActionsOnA(actions) = self.before {
+            let id = up.active_server_on(cloud, "a", self.flavor).await;
             for (body, status) in actions {
-                assert!(taken(&operate(cloud, up, &id, body).await));
-                up.becomes(&id, status).await;
+                assert!(accepted(&operate(cloud, up, &id, body).await));
+                up.wait_for_status(&id, status).await;
             }
             return Some(id);
         }
-        let id = up.active(cloud, "before", self.flavor).await;
-        if let Before::Did(actions) = self.before {
+        let id = up.active_server(cloud, "before", self.flavor).await;
+        if let Before::AfterActions(actions) = self.before {
             for (body, status) in actions {
-                assert!(taken(&up.try_act(&id, parse(cloud, body)).await));
-                up.becomes(&id, status).await;
+                assert!(accepted(&up.try_act(&id, parse(cloud, body)).await));
+                up.wait_for_status(&id, status).await;
             }
         }
         if self.before == Before::Deleted {
             up.delete(&id).await;
-            up.becomes(&id, "SOFT_DELETED").await;
+            up.wait_for_status(&id, "SOFT_DELETED").await;
             cloud.execute("UPDATE resting SET since = 0").await;
         }
         if self.before == Before::Stopped {
             up.act(&id, json!({"os-stop": null})).await;
-            up.becomes(&id, "SHUTOFF").await;
+            up.wait_for_status(&id, "SHUTOFF").await;
         }
         Some(id)
     }
 
-    /// Does it, as far as the services live. Whether all of it was answered.
+    /// Runs the operation while the services live. True if every request was answered.
     pub async fn act(&self, cloud: &Cloud, up: &Up, id: Option<&str>) -> bool {
         let id = id.unwrap_or_default();
         match self.act {
-            Act::Boot => made(self.boot(cloud, up, 1, 1).await).is_some(),
-            Act::BootThree => made(self.boot(cloud, up, 3, 3).await).is_some(),
-            Act::BootSome => made(self.boot(cloud, up, 1, 4).await).is_some(),
-            Act::BootAndDelete => match made(self.boot(cloud, up, 1, 1).await) {
+            Act::Boot => created_id(self.boot(cloud, up, 1, 1).await).is_some(),
+            Act::BootThree => created_id(self.boot(cloud, up, 3, 3).await).is_some(),
+            Act::BootSome => created_id(self.boot(cloud, up, 1, 4).await).is_some(),
+            Act::BootAndDelete => match created_id(self.boot(cloud, up, 1, 1).await) {
                 Some(id) => delete(up, &id).await,
                 None => false,
             },
             Act::Delete => delete(up, id).await,
             Act::DeleteOnLostHost(host) => {
-                taken(&up.try_force_down(host, true).await) && delete(up, id).await
+                accepted(&up.try_force_down(host, true).await) && delete(up, id).await
             }
             Act::Operate(bodies) => {
                 let mut all = true;
                 for body in bodies {
-                    all = all && taken(&operate(cloud, up, id, body).await);
+                    all = all && accepted(&operate(cloud, up, id, body).await);
                 }
                 all
             }
             Act::OperateAndDelete(body) => {
-                taken(&operate(cloud, up, id, body).await)
-                    && taken(&up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await)
+                accepted(&operate(cloud, up, id, body).await)
+                    && accepted(
+                        &up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await,
+                    )
             }
             Act::Evacuate => {
-                taken(&up.try_force_down("a", true).await)
-                    && taken(&operate(cloud, up, id, r#"{"evacuate": {}}"#).await)
+                accepted(&up.try_force_down("a", true).await)
+                    && accepted(&operate(cloud, up, id, r#"{"evacuate": {}}"#).await)
             }
-            Act::Abort | Act::Hurry => {
-                taken(&operate(cloud, up, id, LIVE).await) && self.meddle(up, id).await
+            Act::Abort | Act::ForceComplete => {
+                accepted(&operate(cloud, up, id, LIVE).await)
+                    && self.control_live_migration(up, id).await
             }
             Act::Reclaim => rest::run(up.compute.clone()).await.is_ok() && !up.plan.is_dead(),
             Act::Actions(bodies) => {
                 let mut all = true;
                 for body in bodies {
-                    all = all && taken(&up.try_act(id, parse(cloud, body)).await);
+                    all = all && accepted(&up.try_act(id, parse(cloud, body)).await);
                 }
                 all
             }
         }
     }
 
-    /// Has a hand in the live migration once the guest is on its way. Whether it came in time.
-    async fn meddle(&self, up: &Up, id: &str) -> bool {
+    /// Aborts or forces the live migration once it runs. True if the request was accepted.
+    async fn control_live_migration(&self, up: &Up, id: &str) -> bool {
         let path = format!("/servers/{id}/migrations");
         let mut number = None;
-        patiently("a guest on its way", async || {
+        wait_until("the migration runs", async || {
             let list = up.get(ADMIN, "2.80", &path).await;
             let found = list.body["migrations"].as_array().cloned().unwrap_or_default();
             let running = found.iter().find(|one| one["status"] == "running");
             number = running.and_then(|one| one["id"].as_i64());
             let nobody = up.plan.is_dead() || up.nodes.names().is_empty();
-            number.is_some() || nobody || up.is_quiet().await
+            number.is_some() || nobody || up.all_idle().await
         })
         .await;
         let Some(number) = number else { return false };
@@ -188,33 +191,34 @@ impl Flow {
     }
 
     async fn boot(&self, cloud: &Cloud, up: &Up, least: usize, most: usize) -> Answer {
-        let mut wish = up.wish(cloud, "one", self.flavor);
-        wish["server"]["min_count"] = json!(least);
-        wish["server"]["max_count"] = json!(most);
-        up.call(ANN, "2.90", "POST /servers", Some(wish)).await
+        let mut boot_request = up.boot_request(cloud, "one", self.flavor);
+        boot_request["server"]["min_count"] = json!(least);
+        boot_request["server"]["max_count"] = json!(most);
+        up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await
     }
 
-    /// What has to be undone after all.
-    pub async fn restore(&self, cloud: &Cloud, up: &Up, servers: &[Value]) {
+    /// Undoes the side effects of the operation, such as a forced-down host.
+    pub async fn undo_side_effects(&self, cloud: &Cloud, up: &Up, servers: &[Value]) {
         if let Act::DeleteOnLostHost(host) = self.act {
             up.force_down(host, false).await;
         }
         if let Act::Evacuate = self.act {
             up.force_down("a", false).await;
-            // Nobody waited for the host that counted as dead to start its guest again.
+            // The operation did not wait for host `a` to start its guest again.
             let on_a = |server: &&Value| server["OS-EXT-SRV-ATTR:host"] == "a";
             let stays = servers.iter().filter(on_a).count();
-            patiently("guests to run again", async || cloud.files("a", "running").len() == stays)
+            wait_until("the guests run again", async || cloud.files("a", "running").len() == stays)
                 .await;
         }
     }
 
-    /// Checks how all servers ended.
-    pub fn judge(&self, servers: &[Value], answered: bool, when: &str) {
-        let mut ends: Vec<&str> = servers.iter().filter_map(|s| s["status"].as_str()).collect();
-        ends.sort_unstable();
-        let fine = ends == self.done || (!answered && self.otherwise.contains(&ends.as_slice()));
-        assert!(fine, "{when}: answered: {answered}, {ends:?}: {servers:#?}");
+    /// Checks the final statuses of all servers.
+    pub fn assert_statuses(&self, servers: &[Value], answered: bool, when: &str) {
+        let mut statuses: Vec<&str> = servers.iter().filter_map(|s| s["status"].as_str()).collect();
+        statuses.sort_unstable();
+        let fine =
+            statuses == self.done || (!answered && self.otherwise.contains(&statuses.as_slice()));
+        assert!(fine, "{when}: answered: {answered}, {statuses:?}: {servers:#?}");
         for server in servers.iter().filter(|server| server["status"] == "ERROR") {
             assert!(!crate::kit::fault(server).is_empty(), "{when}: no reason: {server}");
         }
@@ -226,21 +230,23 @@ async fn operate(cloud: &Cloud, up: &Up, id: &str, body: &str) -> Answer {
     up.call(ADMIN, "2.91", &format!("POST /servers/{id}/action"), Some(body)).await
 }
 
-/// A body in which `IMAGE` stands for the image that every server is made from.
+/// A body in which `IMAGE` stands for the id of the servers' image.
 fn parse(cloud: &Cloud, body: &str) -> Value {
-    serde_json::from_str(&body.replace("IMAGE", &cloud.image.to_string())).expect("JSON")
+    serde_json::from_str(&body.replace("IMAGE", &cloud.image.to_string()))
+        .expect("the text is JSON")
 }
 
 async fn delete(up: &Up, id: &str) -> bool {
-    taken(&up.call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await)
+    accepted(&up.call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await)
 }
 
-fn made(answer: Answer) -> Option<String> {
-    taken(&answer).then(|| answer.body["server"]["id"].as_str().expect("an id").to_owned())
+fn created_id(answer: Answer) -> Option<String> {
+    accepted(&answer)
+        .then(|| answer.body["server"]["id"].as_str().expect("the answer has an id").to_owned())
 }
 
-/// Done as asked, or not at all because the services are dead.
-fn taken(answer: &Answer) -> bool {
+/// True if the request was accepted; false if the services were dead.
+fn accepted(answer: &Answer) -> bool {
     let code = answer.status.as_u16();
     assert!(answer.status.is_success() || code >= 500, "{code} {}", answer.body);
     answer.status.is_success()

@@ -1,7 +1,7 @@
-//! Every flow, with a death before and after each of its writes.
+//! Every operation, with a crash before and after each of its writes.
 //!
-//! `flow` says what is done and what may come of it, `matrix` does it over and over, each time with
-//! another death, and the files below name the flows.
+//! `flow` describes an operation and its allowed results, `matrix` runs it with a crash at each write,
+//! and the other files list the operations.
 
 mod flow;
 mod matrix;
@@ -9,8 +9,8 @@ mod matrix;
 mod boots;
 mod deletes;
 mod device_orders;
+mod in_place;
 mod moves;
-mod powers;
-mod stays;
+mod power;
 
 use flow::{Act, Before, Flow, flow};

@@ -1,6 +1,6 @@
-//! Moves that die on their way.
+//! Migrations, resizes and evacuations with crashes.
 
-use kilonova_compute::Options;
+use kilonova_compute_app::Options;
 use kilonova_node::topology::Topology;
 
 use super::{Act, Before, Flow, matrix};
@@ -26,101 +26,110 @@ fn flow(
 #[tokio::test]
 async fn a_cold_migration() {
     let act = Act::Operate(&[MIGRATE]);
-    let flow = flow("cold migration", Before::OnA, act, &["VERIFY_RESIZE"], &[&["ACTIVE"]]);
+    let flow = flow("cold migration", Before::ActiveOnA, act, &["VERIFY_RESIZE"], &[&["ACTIVE"]]);
     matrix::run(flow).await;
 }
 
 #[tokio::test]
-async fn a_cold_migration_that_fails_there() {
+async fn a_cold_migration_that_fails_on_the_destination() {
     let topology = || hosts(&[("a", &[GPU]), ("b", &[GPU, "fail = [{ step = \"start\" }]"])]);
     let act = Act::Operate(&[MIGRATE]);
-    let flow = flow("cold migration that fails", Before::OnA, act, &["ACTIVE"], &[]);
+    let flow = flow("cold migration that fails", Before::ActiveOnA, act, &["ACTIVE"], &[]);
     matrix::run(Flow { topology, ..flow }).await;
 }
 
 #[tokio::test]
 async fn a_confirmation() {
     let act = Act::Operate(&[CONFIRM]);
-    let flow = flow("confirmation", Before::Moved, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]]);
+    let flow = flow("confirmation", Before::Migrated, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]]);
     matrix::run(flow).await;
 }
 
 #[tokio::test]
 async fn a_revert() {
     let act = Act::Operate(&[REVERT]);
-    let flow = flow("revert", Before::Moved, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]]);
+    let flow = flow("revert", Before::Migrated, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]]);
     matrix::run(flow).await;
 }
 
 #[tokio::test]
-async fn a_delete_on_the_way() {
+async fn a_delete_during_a_cold_migration() {
     let topology = || hosts(&[("a", &[GPU, SLOW]), ("b", &[GPU, SLOW])]);
     let act = Act::OperateAndDelete(MIGRATE);
     let otherwise: &[&[&str]] = &[&["ACTIVE"], &["VERIFY_RESIZE"]];
-    let flow = flow("delete on the way", Before::OnA, act, &[], otherwise);
+    let flow = flow("delete on the way", Before::ActiveOnA, act, &[], otherwise);
     matrix::run(Flow { topology, ..flow }).await;
 }
 
 #[tokio::test]
-async fn a_delete_of_a_moved_one() {
+async fn a_delete_during_a_revert() {
     let act = Act::OperateAndDelete(REVERT);
     let otherwise: &[&[&str]] = &[&["ACTIVE"], &["VERIFY_RESIZE"]];
-    matrix::run(flow("delete of a moved one", Before::Moved, act, &[], otherwise)).await;
+    matrix::run(flow("delete of a moved one", Before::Migrated, act, &[], otherwise)).await;
 }
 
 #[tokio::test]
 async fn an_evacuation() {
-    matrix::run(flow("evacuation", Before::OnA, Act::Evacuate, &["ACTIVE"], &[])).await;
+    matrix::run(flow("evacuation", Before::ActiveOnA, Act::Evacuate, &["ACTIVE"], &[])).await;
 }
 
 #[tokio::test]
-async fn an_evacuation_that_fails_there() {
+async fn an_evacuation_that_fails_on_the_destination() {
     let topology = || hosts(&[("a", &[GPU]), ("b", &[GPU, "fail = [{ step = \"start\" }]"])]);
-    let flow = flow("evacuation that fails", Before::OnA, Act::Evacuate, &["ACTIVE"], &[]);
+    let flow = flow("evacuation that fails", Before::ActiveOnA, Act::Evacuate, &["ACTIVE"], &[]);
     matrix::run(Flow { topology, ..flow }).await;
 }
 
-/// On the only host, where the operator allows it.
-async fn on_one_host(flow: Flow) {
+/// Runs on a single host, with `allow_resize_to_same_host`.
+async fn run_on_one_host(flow: Flow) {
     let options = Options { allow_resize_to_same_host: true, ..Options::default() };
     let topology = || hosts(&[("a", &[GPU])]);
     matrix::run_with(Flow { topology, ..flow }, options).await;
 }
 
 const PAIR: &str = r#"{"resize": {"flavorRef": "vgpu-pair"}}"#;
-const PAIRED: Before = Before::DidOnA(&[(PAIR, "VERIFY_RESIZE")]);
+const RESIZED_TO_PAIR: Before = Before::AfterActionsOnA(&[(PAIR, "VERIFY_RESIZE")]);
 
 #[tokio::test]
 async fn a_resize_on_one_host() {
     let act = Act::Operate(&[PAIR]);
-    on_one_host(flow("resize", Before::OnA, act, &["VERIFY_RESIZE"], &[&["ACTIVE"]])).await;
+    run_on_one_host(flow("resize", Before::ActiveOnA, act, &["VERIFY_RESIZE"], &[&["ACTIVE"]]))
+        .await;
 }
 
 #[tokio::test]
 async fn a_confirmation_on_one_host() {
     let act = Act::Operate(&[CONFIRM]);
-    on_one_host(flow("confirm here", PAIRED, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]])).await;
+    run_on_one_host(flow("confirm here", RESIZED_TO_PAIR, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]]))
+        .await;
 }
 
 #[tokio::test]
 async fn a_revert_on_one_host() {
     let act = Act::Operate(&[REVERT]);
-    on_one_host(flow("revert here", PAIRED, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]])).await;
+    run_on_one_host(flow("revert here", RESIZED_TO_PAIR, act, &["ACTIVE"], &[&["VERIFY_RESIZE"]]))
+        .await;
 }
 
-const LASTING: &str = "times_ms = { migrate = 150 }";
+const SLOW_MIGRATION: &str = "times_ms = { migrate = 150 }";
 
 #[tokio::test]
-async fn a_live_migration_that_is_called_off() {
-    let topology = || hosts(&[("a", &[GPU, LASTING]), ("b", &[GPU])]);
-    let flow = flow("live migration, called off", Before::OnA, Act::Abort, &["ACTIVE"], &[]);
+async fn an_aborted_live_migration() {
+    let topology = || hosts(&[("a", &[GPU, SLOW_MIGRATION]), ("b", &[GPU])]);
+    let flow = flow("live migration, aborted", Before::ActiveOnA, Act::Abort, &["ACTIVE"], &[]);
     matrix::run(Flow { topology, ..flow }).await;
 }
 
 #[tokio::test]
-async fn a_live_migration_that_is_hurried() {
-    let topology = || hosts(&[("a", &[GPU, LASTING]), ("b", &[GPU])]);
-    let flow = flow("live migration, hurried", Before::OnA, Act::Hurry, &["ACTIVE"], &[]);
+async fn a_live_migration_forced_to_complete() {
+    let topology = || hosts(&[("a", &[GPU, SLOW_MIGRATION]), ("b", &[GPU])]);
+    let flow = flow(
+        "live migration, forced to complete",
+        Before::ActiveOnA,
+        Act::ForceComplete,
+        &["ACTIVE"],
+        &[],
+    );
     matrix::run(Flow { topology, ..flow }).await;
 }
 
@@ -129,26 +138,27 @@ async fn an_unshelving_to_another_host() {
     const SHELVED: &[(&str, &str)] = &[(r#"{"shelve": null}"#, "SHELVED_OFFLOADED")];
     let act = Act::Operate(&[r#"{"unshelve": {"host": "b"}}"#]);
     let otherwise: &[&[&str]] = &[&["SHELVED_OFFLOADED"]];
-    let flow = flow("unshelve elsewhere", Before::DidOnA(SHELVED), act, &["ACTIVE"], otherwise);
+    let flow =
+        flow("unshelve elsewhere", Before::AfterActionsOnA(SHELVED), act, &["ACTIVE"], otherwise);
     matrix::run(flow).await;
 }
 
 #[tokio::test]
 async fn a_live_migration() {
     let act = Act::Operate(&[LIVE]);
-    matrix::run(flow("live migration", Before::OnA, act, &["ACTIVE"], &[])).await;
+    matrix::run(flow("live migration", Before::ActiveOnA, act, &["ACTIVE"], &[])).await;
 }
 
-/// The guest arrives, and its old host says that it failed to send it.
-async fn a_live_migration_that_goes_unheard(guest: &'static str, topology: fn() -> Topology) {
+/// The guest arrives, and the source reports a failure.
+async fn run_unacknowledged(guest: &'static str, topology: fn() -> Topology) {
     let act = Act::Operate(&[LIVE]);
-    let flow = flow(guest, Before::OnA, act, &["ACTIVE"], &[]);
+    let flow = flow(guest, Before::ActiveOnA, act, &["ACTIVE"], &[]);
     matrix::run(Flow { topology, ..flow }).await;
 }
 
 #[tokio::test]
-async fn a_live_migration_whose_guest_goes_unheard() {
-    a_live_migration_that_goes_unheard("live migration that goes unheard", || {
+async fn a_live_migration_with_a_lost_acknowledgement() {
+    run_unacknowledged("live migration that goes unheard", || {
         let fail = "fail = [{ step = \"migrate\", guest = \"goes\" }]";
         hosts(&[("a", &[GPU, fail]), ("b", &[GPU])])
     })
@@ -156,8 +166,8 @@ async fn a_live_migration_whose_guest_goes_unheard() {
 }
 
 #[tokio::test]
-async fn a_live_migration_whose_guest_is_left_standing() {
-    a_live_migration_that_goes_unheard("live migration, left standing", || {
+async fn a_live_migration_that_leaves_the_guest_paused() {
+    run_unacknowledged("live migration, left standing", || {
         let fail = "fail = [{ step = \"migrate\", guest = \"stands\" }]";
         hosts(&[("a", &[GPU, fail]), ("b", &[GPU])])
     })
@@ -165,17 +175,17 @@ async fn a_live_migration_whose_guest_is_left_standing() {
 }
 
 #[tokio::test]
-async fn a_live_migration_that_fails_on_its_way() {
+async fn a_live_migration_that_fails() {
     let topology = || hosts(&[("a", &[GPU, "fail = [{ step = \"migrate\" }]"]), ("b", &[GPU])]);
     let act = Act::Operate(&[LIVE]);
-    let flow = flow("live migration that fails", Before::OnA, act, &["ACTIVE"], &[]);
+    let flow = flow("live migration that fails", Before::ActiveOnA, act, &["ACTIVE"], &[]);
     matrix::run(Flow { topology, ..flow }).await;
 }
 
 #[tokio::test]
-async fn a_delete_of_one_that_leaves() {
+async fn a_delete_during_a_live_migration() {
     let topology = || hosts(&[("a", &[GPU, SLOW]), ("b", &[GPU, SLOW])]);
     let act = Act::OperateAndDelete(LIVE);
-    let flow = flow("delete while it leaves", Before::OnA, act, &[], &[&["ACTIVE"]]);
+    let flow = flow("delete while it leaves", Before::ActiveOnA, act, &[], &[&["ACTIVE"]]);
     matrix::run(Flow { topology, ..flow }).await;
 }

@@ -1,5 +1,5 @@
-//! What outlives the processes: the database, the folders of the hosts, and what every test needs
-//! to be there.
+//! A cloud whose processes can be stopped and started: its database, the state directories of its
+//! hosts, and the flavors, images and device profiles that every test uses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use kilonova_compute::{Compute, Options};
+use kilonova_compute_app::{Compute, Options};
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Images, Status, Visibility};
 use kilonova_node::topology::{Host, Topology};
@@ -19,8 +19,8 @@ use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time::now_micros;
 use serde_json::{Value, json};
 
+use super::running::Up;
 use super::topology::aliases;
-use super::up::Up;
 use crate::common::Client;
 
 /// Flavors that every cloud has, with their extra specs.
@@ -41,8 +41,8 @@ const FLAVORS: &[(&str, &[(&str, &str)])] = &[
     ("once", &[("resources:CUSTOM_ONCE", "1")]),
 ];
 
-/// The alias that every cloud has: a network card whole.
-const WHOLE: &str = r#"{"name": "x710", "resource_class": "X710", "device_type": "type-PF"}"#;
+/// The PCI alias that every cloud has: a whole network card.
+const X710_ALIAS: &str = r#"{"name": "x710", "resource_class": "X710", "device_type": "type-PF"}"#;
 
 pub struct Cloud {
     /// The store's name, for messages.
@@ -51,14 +51,14 @@ pub struct Cloud {
     pub store: Store,
     pub image: ImageId,
     pub topology: Topology,
-    /// What the operator decided; for services that start from now on.
+    /// The operator's options; they apply to services that start from now on.
     pub options: Options,
     folder: tempfile::TempDir,
     _guard: Guard,
 }
 
 impl Cloud {
-    /// One on each store, with nothing running.
+    /// One cloud on each store, with no process running.
     pub async fn all(topology: Topology) -> Vec<Self> {
         let migrations = [
             kilonova_image::MIGRATIONS,
@@ -66,8 +66,8 @@ impl Cloud {
             kilonova_placement::MIGRATIONS,
             kilonova_accelerator::MIGRATIONS,
             kilonova_flow::MIGRATIONS,
-            kilonova_compute::MIGRATIONS[0],
-            kilonova_compute::MIGRATIONS[1],
+            kilonova_compute_db::MIGRATIONS[0],
+            kilonova_compute_db::MIGRATIONS[1],
         ];
         let mut clouds = Vec::new();
         for (name, store, guard) in kilonova_testkit::stores(&migrations).await {
@@ -76,22 +76,22 @@ impl Cloud {
                 store,
                 image: ImageId::new_v4(),
                 topology: topology.clone(),
-                options: Options { pci_aliases: aliases(&[WHOLE]), ..Options::default() },
-                folder: tempfile::tempdir().expect("a folder"),
+                options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
+                folder: tempfile::tempdir().expect("a temporary directory is created"),
                 _guard: guard,
             };
-            cloud.furnish().await;
+            cloud.seed().await;
             clouds.push(cloud);
         }
         clouds
     }
 
     /// [`Cloud::all`], with services and hosts started.
-    pub async fn all_up(topology: Topology) -> Vec<(Self, Up)> {
+    pub async fn all_running(topology: Topology) -> Vec<(Self, Up)> {
         let mut all = Vec::new();
         for cloud in Self::all(topology).await {
             let up = cloud.start().await;
-            up.hosts_are_there().await;
+            up.wait_for_hosts().await;
             all.push((cloud, up));
         }
         all
@@ -99,11 +99,11 @@ impl Cloud {
 
     /// Starts services and hosts.
     pub async fn start(&self) -> Up {
-        self.start_by(CrashPlan::default()).await
+        self.start_with_plan(CrashPlan::default()).await
     }
 
-    /// Starts services and hosts that die as the plan says.
-    pub async fn start_by(&self, plan: CrashPlan) -> Up {
+    /// Starts services and hosts that crash as the plan says.
+    pub async fn start_with_plan(&self, plan: CrashPlan) -> Up {
         let mut up = Up::new(self, plan).await;
         for host in &self.topology.hosts {
             up.nodes.start(host);
@@ -113,15 +113,15 @@ impl Cloud {
 
     /// A host of the topology.
     pub fn host(&self, name: &str) -> &Host {
-        self.topology.hosts.iter().find(|host| host.name == name).expect("a host")
+        self.topology.hosts.iter().find(|host| host.name == name).expect("the host is known")
     }
 
-    /// The services alone.
+    /// The services without hosts.
     pub async fn services(&self, plan: CrashPlan) -> Compute {
         let store = self.store.with_crash_plan(plan);
         let world = World::new();
-        world.load(&store).await.expect("loads");
-        let compute = Compute::open(store, world).await.expect("opens");
+        world.load(&store).await.expect("the providers are loaded");
+        let compute = Compute::open(store, world).await.expect("the service opens");
         compute.with_options(self.options.clone()).with_images(self.images().await)
     }
 
@@ -130,13 +130,13 @@ impl Cloud {
         self.folder.path().join("nodes")
     }
 
-    /// Names of what lies in a folder of a host's state, sorted.
+    /// Names of the files in a folder of a host's state, sorted.
     pub fn files(&self, host: &str, folder: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.nodes().join(host).join(folder)) else {
             return Vec::new();
         };
         let name = |entry: std::io::Result<std::fs::DirEntry>| {
-            entry.expect("readable").file_name().to_string_lossy().into_owned()
+            entry.expect("the data can be read").file_name().to_string_lossy().into_owned()
         };
         let mut names: Vec<String> = entries.map(name).collect();
         names.sort();
@@ -144,7 +144,7 @@ impl Cloud {
     }
 
     /// An image, flavors and a device profile.
-    async fn furnish(&self) {
+    async fn seed(&self) {
         let mut image = ImageRecord::new(self.image, "admin".into(), now_micros());
         image.name = Some("cirros".into());
         image.status = Status::Active;
@@ -152,7 +152,7 @@ impl Cloud {
         self.store
             .write(move |tx| kilonova_image::reserve(tx, &image))
             .await
-            .expect("an image is added");
+            .expect("the image is added");
         let client = client(self.services(CrashPlan::default()).await);
         for (id, specs) in FLAVORS {
             client.flavor(id, json!({})).await;
@@ -163,7 +163,7 @@ impl Cloud {
         let groups = json!([{"resources:FPGA": "1", "trait:CUSTOM_FAKE_DEVICE": "required"}]);
         self.profile("fpga", &groups).await;
         self.profile("vgpu", &json!([{"resources:VGPU": "1"}])).await;
-        for (name, bytes) in [("loaded", green()), ("spoilt", b"anything".to_vec())] {
+        for (name, bytes) in [("loaded", intel_bitstream()), ("spoilt", b"anything".to_vec())] {
             let image = self.bitstream(name, bytes).await;
             let groups = json!([{"resources:FPGA": "1", "accel:bitstream_id": image}]);
             self.profile(name, &groups).await;
@@ -172,7 +172,7 @@ impl Cloud {
 
     async fn images(&self) -> Images {
         let folder = self.folder.path().join("images");
-        Images::open(self.store.clone(), &folder).await.expect("opens")
+        Images::open(self.store.clone(), &folder).await.expect("the service opens")
     }
 
     /// A public image with these bytes, whose property `accel:function_id` is its name.
@@ -190,7 +190,7 @@ impl Cloud {
         self.image_as(name, "raw", properties, bytes).await
     }
 
-    /// [`Cloud::image_with`] of this format.
+    /// [`Cloud::image_with`] in this format.
     pub async fn image_as(
         &self,
         name: &str,
@@ -208,9 +208,9 @@ impl Cloud {
         let properties = properties.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         image.properties = properties.collect();
         let reserved = self.store.write(move |tx| kilonova_image::reserve(tx, &image));
-        reserved.await.expect("an image is added");
+        reserved.await.expect("the image is added");
         let kept = self.images().await.keep(id, format, "tests", || Body::from(bytes)).await;
-        kept.expect("its bytes are taken");
+        kept.expect("the bytes are stored");
         id
     }
 
@@ -228,13 +228,13 @@ impl Cloud {
             .header("host", "cloud:1234")
             .header("x-auth-token", "admin")
             .body(Body::from(json!([{"name": name, "groups": groups}]).to_string()))
-            .expect("a request");
+            .expect("the request is valid");
         (Client { router }).send(request).await.expect(201);
     }
 }
 
-/// A bitstream for the Intel cards of the topologies.
-fn green() -> Vec<u8> {
+/// A bitstream for the Intel FPGAs of the topologies.
+fn intel_bitstream() -> Vec<u8> {
     let text = json!({"afu-image": {
         "interface-uuid": "f3c99413-5081-4aad-5f1f-b0d0e7e5c0c6",
         "accelerator-clusters": [
@@ -242,7 +242,7 @@ fn green() -> Vec<u8> {
         ],
     }})
     .to_string();
-    let length = u32::try_from(text.len()).expect("short").to_le_bytes();
+    let length = u32::try_from(text.len()).expect("the length fits into 32 bits").to_le_bytes();
     [&b"XeonFPGA\xb7GBSv001"[..], &length, text.as_bytes()].concat()
 }
 

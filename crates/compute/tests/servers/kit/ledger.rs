@@ -1,4 +1,4 @@
-//! What must hold: the rules of the ledger, and that hosts, memory and database say the same.
+//! Checks of the ledger's rules, and that hosts, memory and database agree.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{Cloud, Up};
 impl Cloud {
     /// Checks every rule of the ledger.
     pub async fn audit(&self, when: &str) {
-        let findings = kilonova_compute::audit::run(&self.store).await.expect("the audit runs");
+        let findings = kilonova_compute_db::audit::run(&self.store).await.expect("the audit runs");
         let broken: Vec<_> = findings.iter().filter(|finding| !finding.rows.is_empty()).collect();
         assert!(broken.is_empty(), "{} {when}: {broken:#?}", self.name);
     }
@@ -28,7 +28,7 @@ impl Cloud {
                     .collect::<Result<_, Error>>()
             })
             .await
-            .expect("a query")
+            .expect("the query succeeds")
     }
 
     /// Changes the database under the services.
@@ -37,7 +37,7 @@ impl Cloud {
         done.await.unwrap_or_else(|error: Error| panic!("{error}"));
     }
 
-    /// Units of a class that are taken.
+    /// Units of a class that are allocated.
     pub async fn used(&self, class: &'static str) -> i64 {
         self.store
             .read(move |tx| {
@@ -49,8 +49,8 @@ impl Cloud {
             .unwrap_or_else(|error: Error| panic!("{error}"))
     }
 
-    /// Checks the rules, and that each host has the guests and devices that the ledger says it has.
-    pub async fn sound(&self, up: &Up, when: &str) {
+    /// Checks the rules, and that each host has exactly the guests and devices of the ledger.
+    pub async fn assert_consistent(&self, up: &Up, when: &str) {
         self.audit(when).await;
         let servers = up.servers().await;
         for host in &self.topology.hosts {
@@ -59,7 +59,7 @@ impl Cloud {
                     .iter()
                     .filter(|server| server["OS-EXT-SRV-ATTR:host"] == host.name.as_str())
                     .filter(|server| status.iter().any(|status| server["status"] == *status))
-                    .map(|server| server["id"].as_str().expect("an id").to_owned())
+                    .map(|server| server["id"].as_str().expect("the answer has an id").to_owned())
                     .collect();
                 ids.sort();
                 ids
@@ -70,13 +70,14 @@ impl Cloud {
             assert_eq!(files("domains"), domains, "{} {} {when}", self.name, host.name);
             for (id, devices) in &guests {
                 let folder = self.nodes().join(&host.name).join("domains");
-                let xml = std::fs::read_to_string(folder.join(format!("{id}.xml"))).expect("read");
+                let xml = std::fs::read_to_string(folder.join(format!("{id}.xml")))
+                    .expect("the domain XML is read");
                 let said = xml.matches("<kilonova:device ").count();
                 let all = devices.iter().all(|device| xml.contains(&format!("'{device}'")));
                 let when = format!("{} {} {when} {devices:?}", self.name, host.name);
                 assert!(said == devices.len() && all, "{when}: {xml}");
             }
-            // What a guest does whose last operation failed, nobody knows.
+            // The power state of a guest whose last operation failed is unknown.
             let unknown = here(&["ERROR"]);
             let running: Vec<_> =
                 files("running").into_iter().filter(|id| !unknown.contains(id)).collect();
@@ -91,7 +92,7 @@ impl Cloud {
             let mdevs = self.mdevs_of(&host.name).await;
             assert_eq!(files("mdevs"), mdevs, "{} {} {when}", self.name, host.name);
         }
-        self.memory_agrees(up, when).await;
+        self.assert_memory_matches_database(up, when).await;
     }
 
     /// The guests that should be on a host, with the devices that the ledger gives each: those of the
@@ -117,11 +118,11 @@ impl Cloud {
                 Ok::<_, Error>(guests)
             })
             .await
-            .expect("a query")
+            .expect("the query succeeds")
     }
 
-    /// Uuids of the mediated devices that guests of a host own, sorted. What is kept for a guest that
-    /// was resized in place is made again when it goes back.
+    /// UUIDs of the mediated devices that guests of a host own, sorted. Those held for the revert of a
+    /// resize on one host are absent: the revert recreates them.
     async fn mdevs_of(&self, host: &str) -> Vec<String> {
         let host = host.to_owned();
         self.store
@@ -134,13 +135,13 @@ impl Cloud {
                 rows.iter().map(|row| row.string(0)).collect::<Result<_, Error>>()
             })
             .await
-            .expect("a query")
+            .expect("the query succeeds")
     }
 
-    /// Checks that searches run on what the database holds, once the last commit is taken in.
-    async fn memory_agrees(&self, up: &Up, when: &str) {
+    /// Checks that the world in memory equals the database, once the last commit is applied.
+    async fn assert_memory_matches_database(&self, up: &Up, when: &str) {
         let fresh = World::new();
-        fresh.load(&self.store).await.expect("loads");
+        fresh.load(&self.store).await.expect("the providers are loaded");
         let held = providers(&fresh);
         let taken_in = tokio::time::Instant::now() + std::time::Duration::from_secs(2);
         while providers(&up.compute.world) != held && tokio::time::Instant::now() < taken_in {
@@ -149,8 +150,8 @@ impl Cloud {
         assert_eq!(providers(&up.compute.world), held, "{} {when}", self.name);
     }
 
-    /// Checks that nobody holds anything, on no host and in no table.
-    pub async fn empty(&self, up: &Up, when: &str) {
+    /// Checks that no claim, document or guest is left, on any host or in any table.
+    pub async fn assert_empty(&self, up: &Up, when: &str) {
         self.audit(when).await;
         for sql in [
             "SELECT id FROM servers",
@@ -175,18 +176,18 @@ impl Cloud {
                 assert!(left.is_empty(), "{} {when}: {} {folder} {left:?}", self.name, host.name);
             }
         }
-        self.memory_agrees(up, when).await;
+        self.assert_memory_matches_database(up, when).await;
     }
 
-    /// Deletes every server and checks that nothing is left of any.
-    pub async fn sweep(&self, up: &Up, when: &str) {
-        up.clear().await;
-        up.hosts_have_dropped(self).await;
-        self.empty(up, when).await;
+    /// Deletes every server and checks that nothing is left of it.
+    pub async fn teardown(&self, up: &Up, when: &str) {
+        up.delete_all_servers().await;
+        up.wait_for_host_cleanup(self).await;
+        self.assert_empty(up, when).await;
     }
 }
 
-/// All providers without what may differ: the order of classes and traits.
+/// All providers, with classes and traits sorted: their order may differ.
 fn providers(world: &World) -> BTreeMap<ProviderId, Provider> {
     let snapshot = world.snapshot();
     let views = snapshot.roots().filter_map(|root| snapshot.tree(root));
@@ -200,7 +201,7 @@ fn providers(world: &World) -> BTreeMap<ProviderId, Provider> {
         .collect()
 }
 
-/// The sentence that says why a server is in `ERROR`.
+/// The text of the fault of a server in `ERROR`.
 pub fn fault(server: &Value) -> &str {
     let fault = &server["fault"];
     fault["details"].as_str().or(fault["message"].as_str()).unwrap_or_default()

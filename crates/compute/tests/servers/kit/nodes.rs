@@ -18,7 +18,7 @@ pub struct Nodes {
     control: Arc<dyn ControlPlane>,
     folder: PathBuf,
     running: BTreeMap<String, Running>,
-    /// How often those that start from now on look at guests that may have changed by themselves.
+    /// How often agents that start from now on check the power states of their guests.
     pub power_sync: Option<Duration>,
 }
 
@@ -33,14 +33,14 @@ impl Nodes {
         Self { control, folder, running: BTreeMap::new(), power_sync: None }
     }
 
-    /// Nodes of the same hosts, none of which runs yet.
-    pub fn beside(&self) -> Self {
+    /// Agents for the same hosts, none of them started.
+    pub fn for_same_hosts(&self) -> Self {
         Self::new(Arc::clone(&self.control), self.folder.clone())
     }
 
-    /// Starts a host's agent. One that runs for the host already goes on beside it.
+    /// Starts a host's agent. An agent that already runs for the host continues beside it.
     pub fn start(&mut self, host: &Host) {
-        let node = Node::simulated(host, &self.folder).expect("a node");
+        let node = Node::simulated(host, &self.folder).expect("the agent starts");
         let node = node.syncing_power(self.power_sync);
         let parts = node.parts().clone();
         let (stop, stopped) = watch::channel(false);
@@ -54,11 +54,15 @@ impl Nodes {
         self.start(&Host { template: Arc::new(template), ..host.clone() });
     }
 
-    /// Ends a host's agent where it is.
+    /// Stops a host's agent wherever it is.
     pub async fn kill(&mut self, host: &str) {
         let Some(running) = self.running.remove(host) else { return };
         running.stop.send_replace(true);
-        running.task.await.expect("no panic").expect("nothing but the kill ends a node");
+        running
+            .task
+            .await
+            .expect("the task does not panic")
+            .expect("the agent stops without an error");
     }
 
     pub async fn kill_all(&mut self) {
@@ -66,19 +70,27 @@ impl Nodes {
             running.stop.send_replace(true);
         }
         for running in std::mem::take(&mut self.running).into_values() {
-            running.task.await.expect("no panic").expect("nothing but the kill ends a node");
+            running
+                .task
+                .await
+                .expect("the task does not panic")
+                .expect("the agent stops without an error");
         }
     }
 
-    /// How a host's agent ended by itself.
-    pub async fn end_of(&mut self, host: &str) -> Error {
-        let running = self.running.remove(host).expect("it was started");
-        running.task.await.expect("no panic").expect_err("it ended for a reason")
+    /// The error with which a host's agent ended.
+    pub async fn outcome_of(&mut self, host: &str) -> Error {
+        let running = self.running.remove(host).expect("the agent was started");
+        running
+            .task
+            .await
+            .expect("the task does not panic")
+            .expect_err("the agent ends with an error")
     }
 
-    /// What runs the guests of a host, as somebody at the host reaches it.
+    /// The hypervisor of a host, as an operator on the host uses it.
     pub fn hypervisor(&self, host: &str) -> &dyn Hypervisor {
-        &*self.running.get(host).expect("it was started").parts.hypervisor
+        &*self.running.get(host).expect("the agent was started").parts.hypervisor
     }
 
     pub fn names(&self) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kilonova_compute::app::aliases::{Alias, Aliases};
+use kilonova_compute_app::aliases::{Alias, Aliases};
 use kilonova_node::devices::PciAlias;
 use kilonova_node::topology::{HostTemplate, Topology};
 
@@ -13,8 +13,8 @@ devices = { enabled_mdev_types = ["nvidia-35"] }
 "#;
 /// vGPUs on such a host.
 pub const GPUS: i64 = 8;
-/// A host with four vGPUs that are virtual functions with a type of their own.
-pub const TYPED: &str = r#"
+/// A host with four vGPUs that are virtual functions with a VFIO vGPU type.
+pub const VFIO_VGPU: &str = r#"
 card = [{ card = "a40", addresses = ["0000:25:00.0"], vfs = 4 }]
 devices = { enabled_mdev_types = ["nvidia-558"] }
 "#;
@@ -26,20 +26,20 @@ pub const INTEL: &str = r#"
 card = [{ card = "n3000", addresses = ["0000:5e:00.0"] }]
 agent = { enabled_drivers = ["intel_fpga_driver"] }
 "#;
-/// A host with a disk, which its node clears after each guest.
+/// A host with a disk, which its agent cleans after each guest.
 pub const DISK: &str = r#"
 card = [{ card = "nvme", addresses = ["0000:01:00.0"] }]
 pci.device_spec = ['{"vendor_id": "144d", "product_id": "a808", "resource_class": "NVME"}']
 "#;
-/// A host with a card that is used once, and then cleaned by an operator.
+/// A host with a one-time-use card, which an operator cleans.
 pub const ONCE: &str = r#"
 card = [{ card = "c62x", addresses = ["0000:3d:00.0"] }]
 pci.device_spec = ['{"vendor_id": "8086", "product_id": "37c8", "resource_class": "ONCE", "one_time_use": true}']
 "#;
 
-/// A host with network cards of one virtual function each, that are given away whole (`X710`) or
-/// by their functions (`X710_VF`).
-pub fn cards(count: u32) -> String {
+/// A host with network cards of one virtual function each, which are passed through as a whole
+/// (`X710`) or by function (`X710_VF`).
+pub fn network_cards(count: u32) -> String {
     let addresses: Vec<String> =
         (0..count).map(|n| format!("\"0000:{:02x}:00.0\"", 0x40 + n)).collect();
     let spec = |product: &str, class: &str| {
@@ -124,7 +124,7 @@ driver = "nvidia-vfio-pci"
 
 /// Aliases as `[pci] alias` has them.
 pub fn aliases(texts: &[&str]) -> Aliases {
-    let each = texts.iter().flat_map(|text| PciAlias::parse(text).expect("an alias"));
+    let each = texts.iter().flat_map(|text| PciAlias::parse(text).expect("the alias is valid"));
     let each = each.map(|one| {
         let PciAlias { name, resource_class, required, forbidden } = one;
         (name, Alias { resource_class, required, forbidden })
@@ -132,7 +132,7 @@ pub fn aliases(texts: &[&str]) -> Aliases {
     each.collect()
 }
 
-/// Hosts by name, with what goes into their entries.
+/// Hosts by name, each with the lines of its entry.
 pub fn hosts(entries: &[(&str, &[&str])]) -> Topology {
     let mut text = CARD.to_owned();
     for (name, lines) in entries {
@@ -144,7 +144,7 @@ pub fn hosts(entries: &[(&str, &[&str])]) -> Topology {
     parse(&text)
 }
 
-/// A host that is like another, but for steps that fail so many times, or always.
+/// A copy of a host on which these steps fail the given number of times, or always.
 pub fn failing(template: &HostTemplate, steps: &[(&str, Option<u32>)]) -> HostTemplate {
     let entry = |(step, times): &(&str, Option<u32>)| match times {
         Some(times) => format!("{{ step = \"{step}\", times = {times} }}"),
@@ -164,5 +164,5 @@ pub fn failing(template: &HostTemplate, steps: &[(&str, Option<u32>)]) -> HostTe
 }
 
 fn parse(text: &str) -> Topology {
-    Topology::parse(text, Path::new("test.toml")).expect("a topology")
+    Topology::parse(text, Path::new("test.toml")).expect("the topology is valid")
 }

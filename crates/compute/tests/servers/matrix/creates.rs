@@ -1,4 +1,4 @@
-//! How servers come to be, one or several, and how they go.
+//! Creation of one or several servers, and deletion.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{ALL, flavors, print, row};
 use crate::kit::{ADMIN, Cloud, Up, hosts};
-use crate::servers::checklist::eyes::devices;
+use crate::servers::checklist::inspect::devices;
 
 const OPERATIONS: &[&str] = &[
     "create and delete",
@@ -20,7 +20,7 @@ const OPERATIONS: &[&str] = &[
     "delete while the node is down",
 ];
 
-/// How many of ten servers fit on both hosts.
+/// The number of servers, of ten, that fit on both hosts.
 fn fitting(flavor: &str) -> usize {
     match flavor {
         "vgpu-pair" => 8,
@@ -29,7 +29,7 @@ fn fitting(flavor: &str) -> usize {
     }
 }
 
-/// Devices in a guest of the flavor.
+/// The number of devices of a guest with the flavor.
 fn of(flavor: &str) -> usize {
     match flavor {
         "plain" => 0,
@@ -38,7 +38,7 @@ fn of(flavor: &str) -> usize {
     }
 }
 
-/// Asks for servers as an admin, and returns how many came to be on each host.
+/// Boots servers as an admin, and returns the number on each host.
 async fn ask(
     cloud: &Cloud,
     up: &Up,
@@ -46,17 +46,18 @@ async fn ask(
     more: Value,
     hints: Value,
 ) -> BTreeMap<String, usize> {
-    let mut wish = up.wish(cloud, "some", flavor);
-    if let (Some(server), Value::Object(more)) = (wish["server"].as_object_mut(), more) {
+    let mut boot_request = up.boot_request(cloud, "some", flavor);
+    if let (Some(server), Value::Object(more)) = (boot_request["server"].as_object_mut(), more) {
         server.extend(more);
     }
-    wish["os:scheduler_hints"] = hints;
-    up.admin("2.90", "POST /servers", wish).await.expect(202);
+    boot_request["os:scheduler_hints"] = hints;
+    up.admin("2.90", "POST /servers", boot_request).await.expect(202);
     let mut spread = BTreeMap::new();
-    for server in up.settle().await {
+    for server in up.wait_all_idle().await {
         assert_eq!(server["status"], "ACTIVE", "{server}");
-        let host = server["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned();
-        let id = server["id"].as_str().expect("an id");
+        let host =
+            server["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned();
+        let id = server["id"].as_str().expect("the answer has an id");
         assert_eq!(devices(cloud, &host, id).len(), of(flavor), "{server}");
         *spread.entry(host).or_default() += 1;
     }
@@ -73,19 +74,19 @@ async fn perform(cloud: &Cloud, up: &mut Up, flavor: &str, operation: &str) -> S
     let none = json!({});
     match operation {
         "create and delete" => {
-            let id = up.active(cloud, "one", flavor).await;
-            cloud.sound(up, operation).await;
+            let id = up.active_server(cloud, "one", flavor).await;
+            cloud.assert_consistent(up, operation).await;
             up.delete(&id).await;
-            up.goes(&id).await;
-            cloud.empty(up, operation).await;
+            up.wait_until_gone(&id).await;
+            cloud.assert_empty(up, operation).await;
         }
         "create two" => {
             let spread = ask(cloud, up, flavor, json!({"min_count": 2}), none).await;
             assert_eq!(spread.values().sum::<usize>(), 2);
         }
         "create as many as fit, of ten" => {
-            let wish = json!({"min_count": 2, "max_count": 10});
-            let spread = ask(cloud, up, flavor, wish, none).await;
+            let more = json!({"min_count": 2, "max_count": 10});
+            let spread = ask(cloud, up, flavor, more, none).await;
             assert_eq!(spread.values().sum::<usize>(), fitting(flavor), "{spread:?}");
         }
         "create two in a group, apart" => {
@@ -107,16 +108,16 @@ async fn perform(cloud: &Cloud, up: &mut Up, flavor: &str, operation: &str) -> S
             assert_eq!(spread, [("b".into(), 1)].into());
         }
         "create on a host by the zone" => {
-            let wish = json!({"availability_zone": "nova:b"});
-            let spread = ask(cloud, up, flavor, wish, none).await;
+            let more = json!({"availability_zone": "nova:b"});
+            let spread = ask(cloud, up, flavor, more, none).await;
             assert_eq!(spread, [("b".into(), 1)].into());
         }
         "delete while the node is down" => {
-            let id = up.active_on(cloud, "a", flavor).await;
+            let id = up.active_server_on(cloud, "a", flavor).await;
             up.nodes.kill("a").await;
             up.force_down("a", true).await;
             up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
-            assert!(up.server(&id).await.is_null(), "it does not wait for the host");
+            assert!(up.server(&id).await.is_null(), "the delete does not wait for the host");
             cloud.audit(operation).await;
             up.start_node(cloud, "a").await;
             up.force_down("a", false).await;
@@ -128,7 +129,7 @@ async fn perform(cloud: &Cloud, up: &mut Up, flavor: &str, operation: &str) -> S
 
 #[tokio::test]
 async fn every_create_with_every_accelerator() {
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
         let quota = json!({"quota_set": {
             "instances": -1, "cores": -1, "ram": -1, "server_groups": -1,
         }});

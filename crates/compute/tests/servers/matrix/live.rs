@@ -1,31 +1,31 @@
-//! Live migrations that an operator calls off, or has end at once.
+//! Live migrations that an operator aborts or forces to complete.
 
 use serde_json::json;
 
 use super::{ALL, flavors, print, row};
-use crate::kit::{ADMIN, Cloud, Up, hosts, patiently};
-use crate::servers::moving::admin;
+use crate::kit::{ADMIN, Cloud, Up, hosts, wait_until};
+use crate::servers::resize::admin;
 
 const OPERATIONS: &[&str] = &["live migrate, aborted", "live migrate, forced to complete"];
 
 async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> String {
-    let id = &up.active_on(cloud, "a", flavor).await;
-    let wish = json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}});
-    let answer = admin(up, "2.90", id, wish).await;
+    let id = &up.active_server_on(cloud, "a", flavor).await;
+    let action = json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}});
+    let answer = admin(up, "2.90", id, action).await;
     if answer.status == 400 {
         assert!(answer.message().contains("cannot be moved"), "{}", answer.body);
         return "refused".into();
     }
     answer.expect(202);
     let mut number = 0;
-    patiently("a guest on its way", async || {
+    wait_until("the migration runs", async || {
         let list = up.get(ADMIN, "2.80", &format!("/servers/{id}/migrations")).await.expect(200);
         let one = &list["migrations"][0];
         number = one["id"].as_i64().unwrap_or_default();
         one["memory_processed_bytes"].as_i64() > Some(0)
     })
     .await;
-    cloud.audit("on its way").await;
+    cloud.audit("migrating").await;
     let path = format!("/servers/{id}/migrations/{number}");
     let ends = if operation.ends_with("aborted") {
         up.call(ADMIN, "2.80", &format!("DELETE {path}"), None).await.expect(202);
@@ -35,14 +35,15 @@ async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> Strin
         up.admin("2.80", &format!("POST {path}/action"), force).await.expect(202);
         "b"
     };
-    assert_eq!(up.becomes(id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], ends);
+    assert_eq!(up.wait_for_status(id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], ends);
     "works".into()
 }
 
 #[tokio::test]
 async fn live_migrations_with_every_accelerator() {
     let lasting = "times_ms = { migrate = 60000 }";
-    for (cloud, mut up) in Cloud::all_up(hosts(&[("a", &[ALL, lasting]), ("b", &[ALL])])).await {
+    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[ALL, lasting]), ("b", &[ALL])])).await
+    {
         flavors(&up).await;
         let mut table = Vec::new();
         for operation in OPERATIONS {

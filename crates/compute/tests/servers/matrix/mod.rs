@@ -1,18 +1,18 @@
 //! Every operation with every kind of accelerator; prints the matrix, a part in each file.
 //!
-//! To add an operation: a line in the `OPERATIONS` of a file and an arm in its `perform`, which ends
-//! when every server is at rest. After each the guests have exactly the devices that the ledger gives
-//! them, the audit is clean, and once the servers are deleted nothing is left.
+//! To add an operation, add a line to `OPERATIONS` of a file and an arm to its `perform`, which
+//! returns when no server has a task. After each operation the guests have exactly the devices of the
+//! ledger, the audit is clean, and after the servers are deleted nothing is left.
 
 mod creates;
+mod in_place;
 mod live;
 mod moves;
-mod stays;
 
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, Up};
-use crate::servers::moving::admin;
+use crate::servers::resize::admin;
 
 /// Name, and flavor.
 const KINDS: &[(&str, &str)] = &[
@@ -25,7 +25,7 @@ const KINDS: &[(&str, &str)] = &[
     ("FPGA", "fpga"),
 ];
 
-/// A host with everything.
+/// A host with every kind of device.
 const ALL: &str = r#"
 card = [
     { card = "m10", addresses = ["0000:84:00.0", "0000:85:00.0"] },
@@ -36,7 +36,7 @@ fake = [{}]
 pci.device_spec = ['{"vendor_id": "8086", "product_id": "158b", "resource_class": "X710"}']
 "#;
 
-/// What cannot be done, and is refused in words.
+/// True for combinations that are refused.
 fn refused(kind: &str, operation: &str) -> bool {
     matches!(kind, "whole PCI function" | "whole by alias" | "FPGA")
         && operation.starts_with("live migrate")
@@ -68,7 +68,7 @@ async fn act(up: &Up, id: &str, action: Value) {
     assert!(answer.status.is_success(), "{}", answer.body);
 }
 
-/// An operation with every kind, one after the other.
+/// One operation with every kind of accelerator in turn.
 async fn row(
     cloud: &Cloud,
     up: &mut Up,
@@ -81,9 +81,9 @@ async fn row(
         let came = perform(cloud, up, flavor).await;
         let expected = if refused(kind, operation) { "refused" } else { "works" };
         assert_eq!(came, expected, "{when}");
-        up.hosts_have_dropped(cloud).await;
-        cloud.sound(up, &when).await;
-        cloud.sweep(up, &when).await;
+        up.wait_for_host_cleanup(cloud).await;
+        cloud.assert_consistent(up, &when).await;
+        cloud.teardown(up, &when).await;
         row.push(came);
     }
     row

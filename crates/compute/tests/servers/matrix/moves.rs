@@ -1,10 +1,10 @@
-//! Operations after which a server is, or may be, elsewhere.
+//! Operations that move a server, or may move it.
 
 use serde_json::{Value, json};
 
 use super::{ALL, act, flavors, print, row};
 use crate::kit::{Cloud, Up, hosts};
-use crate::servers::moving::admin;
+use crate::servers::resize::admin;
 
 const OPERATIONS: &[&str] = &[
     "resize to a larger flavor, confirm",
@@ -24,11 +24,11 @@ const OPERATIONS: &[&str] = &[
     "delete while resized",
 ];
 
-/// Resizes and then confirms or reverts.
+/// Resizes, then confirms or reverts.
 async fn resize(cloud: &Cloud, up: &Up, id: &str, flavor: &str, end: &str) {
     act(up, id, json!({"resize": {"flavorRef": flavor}})).await;
-    up.becomes(id, "VERIFY_RESIZE").await;
-    cloud.sound(up, flavor).await;
+    up.wait_for_status(id, "VERIFY_RESIZE").await;
+    cloud.assert_consistent(up, flavor).await;
     finish(up, id, end).await;
 }
 
@@ -38,7 +38,7 @@ async fn finish(up: &Up, id: &str, end: &str) {
 }
 
 async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> String {
-    let id = &up.active_on(cloud, "a", flavor).await;
+    let id = &up.active_server_on(cloud, "a", flavor).await;
     let (what, end) = operation.split_once(", ").unwrap_or((operation, ""));
     let mut rests = "ACTIVE";
     match what {
@@ -56,13 +56,13 @@ async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> Strin
         "cold migrate" | "cold migrate while stopped" | "cold migrate to a host" => {
             if what.ends_with("stopped") {
                 act(up, id, json!({"os-stop": null})).await;
-                up.becomes(id, "SHUTOFF").await;
+                up.wait_for_status(id, "SHUTOFF").await;
                 rests = "SHUTOFF";
             }
             let host = if what.ends_with("host") { json!({"host": "b"}) } else { Value::Null };
             act(up, id, json!({"migrate": host})).await;
-            up.becomes(id, "VERIFY_RESIZE").await;
-            cloud.sound(up, what).await;
+            up.wait_for_status(id, "VERIFY_RESIZE").await;
+            cloud.assert_consistent(up, what).await;
             finish(up, id, end).await;
         }
         "live migrate" | "live migrate to a host" => {
@@ -74,7 +74,7 @@ async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> Strin
                 return "refused".into();
             }
             answer.expect(202);
-            up.becomes(id, "ACTIVE").await;
+            up.wait_for_status(id, "ACTIVE").await;
             assert_eq!(up.server(id).await["OS-EXT-SRV-ATTR:host"], "b");
         }
         "evacuate" | "evacuate to a host" => {
@@ -85,17 +85,17 @@ async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> Strin
             };
             rests = if end == "2.95" { "SHUTOFF" } else { "ACTIVE" };
             admin(up, version, id, json!({"evacuate": body})).await.expect(200);
-            up.rest(id).await;
+            up.wait_until_idle(id).await;
             up.force_down("a", false).await;
         }
         "delete while resized" => {
             act(up, id, json!({"resize": {"flavorRef": format!("{flavor}-large")}})).await;
-            up.becomes(id, "VERIFY_RESIZE").await;
+            up.wait_for_status(id, "VERIFY_RESIZE").await;
             rests = "VERIFY_RESIZE";
         }
         other => panic!("no such operation: {other}"),
     }
-    let server = up.becomes(id, rests).await;
+    let server = up.wait_for_status(id, rests).await;
     assert_ne!(server["OS-EXT-STS:vm_state"], "error", "{server}");
     "works".into()
 }
@@ -105,7 +105,7 @@ async fn every_move_with_every_accelerator() {
     for mut cloud in Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
         let mut table = Vec::new();
         let mut up = cloud.start().await;
-        up.hosts_are_there().await;
+        up.wait_for_hosts().await;
         flavors(&up).await;
         for operation in OPERATIONS {
             let alone = operation.contains("on one host");
@@ -113,9 +113,9 @@ async fn every_move_with_every_accelerator() {
                 up.kill().await;
                 cloud.options.allow_resize_to_same_host = alone;
                 up = cloud.start().await;
-                up.hosts_are_there().await;
+                up.wait_for_hosts().await;
             }
-            // With the other host disabled, a resize has but one place.
+            // With the other host disabled, a resize stays on its host.
             enable(&up, "b", !alone).await;
             let perform = async |cloud: &Cloud, up: &mut Up, flavor: &str| {
                 perform(cloud, up, flavor, operation).await

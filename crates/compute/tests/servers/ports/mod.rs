@@ -1,8 +1,7 @@
-//! The checklist of upstream's functional tests, of servers whose accelerators come by ports: a file
-//! for each class, a test for each of its tests. What upstream refuses works here, and the test says
-//! so.
+//! Upstream's functional tests of servers whose ports have accelerators: a file for each class, a test
+//! for each of its tests. Where an operation that upstream refuses works here, the test says so.
 
-mod eyes;
+mod inspect;
 mod port_accelerator_server_create_reject_test;
 mod port_accelerator_server_ops_test;
 mod port_and_flavor_accels_server_create_test;

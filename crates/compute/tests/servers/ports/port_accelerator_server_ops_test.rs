@@ -1,112 +1,118 @@
-//! Upstream's `PortAcceleratorServerOpsTest`: what can be done to a server whose port is an
-//! accelerator, and, unlike upstream, what is refused there. A device is not plugged into a guest
-//! that is there, nor out of it: that is refused here too.
+//! Upstream's `PortAcceleratorServerOpsTest`: actions on a server whose port has an accelerator.
+//! Operations that upstream refuses work here, except attach and detach: devices are not hot-plugged.
 
-use kilonova_compute::Options;
+use kilonova_compute_app::Options;
 use serde_json::{Value, json};
 
-use super::eyes::{accelerator, active, has, is_free};
+use super::inspect::{accelerator_port, active_server_with_ports, assert_bound, assert_free};
 use super::{FIRST, SECOND};
 use crate::kit::{ANN, Cloud, Up, hosts};
-use crate::servers::moving::admin;
+use crate::servers::resize::admin;
 
-/// Runs a scenario on a server with such a port, on each store, and sees that nothing is left of it
-/// but the port.
+/// Runs a scenario on a server with such a port, on each store, and checks that only the port is left
+/// at the end.
 async fn with_server(options: Options, scenario: impl AsyncFn(&Cloud, &mut Up, &str, &str)) {
     let topology = hosts(&[("accel_host0", &[FIRST]), ("accel_host1", &[SECOND])]);
     for mut cloud in Cloud::all(topology).await {
         cloud.options = options.clone();
         let mut up = cloud.start().await;
-        up.hosts_are_there().await;
-        let net = up.net(ANN, "private", "10.0.0.0/24").await;
-        let port = accelerator(&up, &net, "fpga").await;
-        let id = active(&cloud, &up, "plain", &[&port]).await;
-        has(&cloud, &up, &id, &port).await;
+        up.wait_for_hosts().await;
+        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let port = accelerator_port(&up, &net, "fpga").await;
+        let id = active_server_with_ports(&cloud, &up, "plain", &[&port]).await;
+        assert_bound(&cloud, &up, &id, &port).await;
         scenario(&cloud, &mut up, &id, &port).await;
-        up.hosts_have_dropped(&cloud).await;
-        cloud.sound(&up, "in the end").await;
-        cloud.sweep(&up, "in the end").await;
-        is_free(&cloud, &up, &port).await;
+        up.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_consistent(&up, "at the end").await;
+        cloud.teardown(&up, "at the end").await;
+        assert_free(&cloud, &up, &port).await;
         up.kill().await;
     }
 }
 
-/// Each action in its turn; the device is the same throughout.
-async fn keeps(actions: &[(Value, &str)]) {
+/// Runs the actions in order; the device stays the same.
+async fn assert_keeps_devices(actions: &[(Value, &str)]) {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
-        let before = has(cloud, up, id, port).await;
+        let before = assert_bound(cloud, up, id, port).await;
         for (action, status) in actions {
             let answer = up.try_act(id, action.clone()).await;
             assert!(answer.status.is_success(), "{action}: {}", answer.body);
-            up.becomes(id, status).await;
-            assert_eq!(has(cloud, up, id, port).await, before, "{action}");
+            up.wait_for_status(id, status).await;
+            assert_eq!(assert_bound(cloud, up, id, port).await, before, "{action}");
         }
     })
     .await;
 }
 
 async fn host_of(up: &Up, id: &str) -> String {
-    up.server(id).await["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned()
+    up.server(id).await["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned()
 }
 
 #[tokio::test]
 async fn delete_ok() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
         up.delete(id).await;
-        up.goes(id).await;
-        is_free(cloud, up, port).await;
+        up.wait_until_gone(id).await;
+        assert_free(cloud, up, port).await;
     })
     .await;
 }
 
 #[tokio::test]
 async fn soft_reboot_ok() {
-    keeps(&[(json!({"reboot": {"type": "SOFT"}}), "ACTIVE")]).await;
+    assert_keeps_devices(&[(json!({"reboot": {"type": "SOFT"}}), "ACTIVE")]).await;
 }
 
 #[tokio::test]
 async fn hard_reboot_ok() {
-    keeps(&[(json!({"reboot": {"type": "HARD"}}), "ACTIVE")]).await;
+    assert_keeps_devices(&[(json!({"reboot": {"type": "HARD"}}), "ACTIVE")]).await;
 }
 
 #[tokio::test]
 async fn pause_unpause_ok() {
-    keeps(&[(json!({"pause": {}}), "PAUSED"), (json!({"unpause": {}}), "ACTIVE")]).await;
+    assert_keeps_devices(&[(json!({"pause": {}}), "PAUSED"), (json!({"unpause": {}}), "ACTIVE")])
+        .await;
 }
 
 #[tokio::test]
 async fn stop_start_ok() {
-    keeps(&[(json!({"os-stop": {}}), "SHUTOFF"), (json!({"os-start": {}}), "ACTIVE")]).await;
+    assert_keeps_devices(&[
+        (json!({"os-stop": {}}), "SHUTOFF"),
+        (json!({"os-start": {}}), "ACTIVE"),
+    ])
+    .await;
 }
 
 #[tokio::test]
 async fn lock_unlock_ok() {
-    keeps(&[(json!({"lock": null}), "ACTIVE"), (json!({"unlock": null}), "ACTIVE")]).await;
+    assert_keeps_devices(&[(json!({"lock": null}), "ACTIVE"), (json!({"unlock": null}), "ACTIVE")])
+        .await;
 }
 
 #[tokio::test]
 async fn backup_ok() {
     let backup = json!({"name": "Backup 1", "backup_type": "daily", "rotation": 1});
-    keeps(&[(json!({"createBackup": backup}), "ACTIVE")]).await;
+    assert_keeps_devices(&[(json!({"createBackup": backup}), "ACTIVE")]).await;
 }
 
 #[tokio::test]
 async fn create_image_ok() {
-    keeps(&[(json!({"createImage": {"name": "foo-image"}}), "ACTIVE")]).await;
+    assert_keeps_devices(&[(json!({"createImage": {"name": "foo-image"}}), "ACTIVE")]).await;
 }
 
 #[tokio::test]
 async fn rescue_unrescue_ok() {
-    keeps(&[(json!({"rescue": {}}), "RESCUE"), (json!({"unrescue": {}}), "ACTIVE")]).await;
+    assert_keeps_devices(&[(json!({"rescue": {}}), "RESCUE"), (json!({"unrescue": {}}), "ACTIVE")])
+        .await;
 }
 
 #[tokio::test]
 async fn rebuild_instance() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
-        let before = has(cloud, up, id, port).await;
+        let before = assert_bound(cloud, up, id, port).await;
         up.act(id, json!({"rebuild": {"imageRef": cloud.image}})).await;
-        up.becomes(id, "ACTIVE").await;
-        assert_eq!(has(cloud, up, id, port).await, before);
+        up.wait_for_status(id, "ACTIVE").await;
+        assert_eq!(assert_bound(cloud, up, id, port).await, before);
     })
     .await;
 }
@@ -117,37 +123,41 @@ async fn resize_fails() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
         up.flavor("larger", json!({"vcpus": 2, "ram": 128})).await;
         for (end, other) in [("revertResize", false), ("confirmResize", true)] {
-            let (before, at) = (has(cloud, up, id, port).await, host_of(up, id).await);
+            let (before, at) = (assert_bound(cloud, up, id, port).await, host_of(up, id).await);
             up.act(id, json!({"resize": {"flavorRef": "larger"}})).await;
-            up.becomes(id, "VERIFY_RESIZE").await;
-            assert_ne!(has(cloud, up, id, port).await, before, "a device of the new host");
+            up.wait_for_status(id, "VERIFY_RESIZE").await;
+            assert_ne!(
+                assert_bound(cloud, up, id, port).await,
+                before,
+                "the device is on the new host"
+            );
             let answer = up.try_act(id, json!({end: null})).await;
             assert!(answer.status.is_success(), "{}", answer.body);
-            up.becomes(id, "ACTIVE").await;
-            up.hosts_have_dropped(cloud).await;
-            assert_eq!(has(cloud, up, id, port).await != before, other, "{end}");
+            up.wait_for_status(id, "ACTIVE").await;
+            up.wait_for_host_cleanup(cloud).await;
+            assert_eq!(assert_bound(cloud, up, id, port).await != before, other, "{end}");
             assert_eq!(host_of(up, id).await != at, other, "{end}");
         }
     })
     .await;
 }
 
-/// The same, where the server stays on its host.
+/// Resize on the same host.
 #[tokio::test]
 async fn resize_on_one_host() {
     let options = Options { allow_resize_to_same_host: true, ..Options::default() };
     with_server(options, async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
         up.flavor("larger", json!({"vcpus": 2, "ram": 128})).await;
         for end in ["revertResize", "confirmResize"] {
-            let before = has(cloud, up, id, port).await;
+            let before = assert_bound(cloud, up, id, port).await;
             up.act(id, json!({"resize": {"flavorRef": "larger"}})).await;
-            up.becomes(id, "VERIFY_RESIZE").await;
-            has(cloud, up, id, port).await;
+            up.wait_for_status(id, "VERIFY_RESIZE").await;
+            assert_bound(cloud, up, id, port).await;
             let answer = up.try_act(id, json!({end: null})).await;
             assert!(answer.status.is_success(), "{}", answer.body);
-            up.becomes(id, "ACTIVE").await;
-            up.hosts_have_dropped(cloud).await;
-            let same = has(cloud, up, id, port).await == before;
+            up.wait_for_status(id, "ACTIVE").await;
+            up.wait_for_host_cleanup(cloud).await;
+            let same = assert_bound(cloud, up, id, port).await == before;
             assert_eq!(same, end == "revertResize", "{end}");
         }
     })
@@ -157,7 +167,11 @@ async fn resize_on_one_host() {
 /// Upstream refuses it.
 #[tokio::test]
 async fn suspend_fails() {
-    keeps(&[(json!({"suspend": {}}), "SUSPENDED"), (json!({"resume": {}}), "ACTIVE")]).await;
+    assert_keeps_devices(&[
+        (json!({"suspend": {}}), "SUSPENDED"),
+        (json!({"resume": {}}), "ACTIVE"),
+    ])
+    .await;
 }
 
 /// Upstream refuses it.
@@ -166,25 +180,25 @@ async fn migrate_fails() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
         let at = host_of(up, id).await;
         admin(up, "2.90", id, json!({"migrate": null})).await.expect(202);
-        up.becomes(id, "VERIFY_RESIZE").await;
-        has(cloud, up, id, port).await;
+        up.wait_for_status(id, "VERIFY_RESIZE").await;
+        assert_bound(cloud, up, id, port).await;
         admin(up, "2.90", id, json!({"confirmResize": null})).await.expect(204);
-        up.becomes(id, "ACTIVE").await;
+        up.wait_for_status(id, "ACTIVE").await;
         assert_ne!(host_of(up, id).await, at);
-        up.hosts_have_dropped(cloud).await;
-        has(cloud, up, id, port).await;
+        up.wait_for_host_cleanup(cloud).await;
+        assert_bound(cloud, up, id, port).await;
     })
     .await;
 }
 
-/// Upstream refuses it; here what stands still on its way over is.
+/// Upstream refuses it; here a passthrough device is refused, because its state cannot be transferred.
 #[tokio::test]
 async fn live_migrate_fails() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
-        let before = has(cloud, up, id, port).await;
+        let before = assert_bound(cloud, up, id, port).await;
         let body = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
         admin(up, "2.90", id, body).await.refused(400, "cannot be moved while the server runs");
-        assert_eq!(has(cloud, up, id, port).await, before);
+        assert_eq!(assert_bound(cloud, up, id, port).await, before);
     })
     .await;
 }
@@ -194,13 +208,13 @@ async fn live_migrate_fails() {
 async fn shelve_fails() {
     let options = Options { shelved_offload_time: -1, ..Options::default() };
     with_server(options, async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
-        let before = has(cloud, up, id, port).await;
+        let before = assert_bound(cloud, up, id, port).await;
         up.act(id, json!({"shelve": {}})).await;
-        up.becomes(id, "SHELVED").await;
-        assert_eq!(has(cloud, up, id, port).await, before);
+        up.wait_for_status(id, "SHELVED").await;
+        assert_eq!(assert_bound(cloud, up, id, port).await, before);
         up.act(id, json!({"unshelve": null})).await;
-        up.becomes(id, "ACTIVE").await;
-        assert_eq!(has(cloud, up, id, port).await, before);
+        up.wait_for_status(id, "ACTIVE").await;
+        assert_eq!(assert_bound(cloud, up, id, port).await, before);
     })
     .await;
 }
@@ -210,15 +224,15 @@ async fn shelve_fails() {
 async fn shelve_offload_fails() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
         up.act(id, json!({"shelve": {}})).await;
-        up.becomes(id, "SHELVED_OFFLOADED").await;
-        let now = up.port_now(port).await;
+        up.wait_for_status(id, "SHELVED_OFFLOADED").await;
+        let now = up.show_port(port).await;
         assert_eq!((&now["binding:host_id"], &now["device_id"]), (&json!(""), &json!(id)));
         assert_eq!(now["binding:profile"], json!({}), "nothing is held");
         assert!(cloud.column("SELECT uuid FROM arqs").await.is_empty());
         cloud.audit("offloaded").await;
         up.act(id, json!({"unshelve": null})).await;
-        up.becomes(id, "ACTIVE").await;
-        has(cloud, up, id, port).await;
+        up.wait_for_status(id, "ACTIVE").await;
+        assert_bound(cloud, up, id, port).await;
     })
     .await;
 }
@@ -231,13 +245,13 @@ async fn evacuate_fails() {
         up.nodes.kill(&at).await;
         up.force_down(&at, true).await;
         admin(up, "2.94", id, json!({"evacuate": {}})).await.expect(200);
-        up.becomes(id, "ACTIVE").await;
+        up.wait_for_status(id, "ACTIVE").await;
         assert_ne!(host_of(up, id).await, at);
         cloud.audit("evacuated").await;
         up.start_node(cloud, &at).await;
         up.force_down(&at, false).await;
-        up.hosts_have_dropped(cloud).await;
-        has(cloud, up, id, port).await;
+        up.wait_for_host_cleanup(cloud).await;
+        assert_bound(cloud, up, id, port).await;
     })
     .await;
 }
@@ -247,13 +261,16 @@ const REFUSED: &str = "Feature not supported with Ports that have accelerators."
 #[tokio::test]
 async fn attach_interface_fails() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
-        let before = has(cloud, up, id, port).await;
-        let net = up.port_now(port).await["network_id"].as_str().expect("an id").to_owned();
-        let other = accelerator(up, &net, "fpga").await;
+        let before = assert_bound(cloud, up, id, port).await;
+        let net = up.show_port(port).await["network_id"]
+            .as_str()
+            .expect("the answer has an id")
+            .to_owned();
+        let other = accelerator_port(up, &net, "fpga").await;
         let body = json!({"interfaceAttachment": {"port_id": other}});
         let path = format!("POST /servers/{id}/os-interface");
         up.call(ANN, "2.90", &path, Some(body)).await.refused(400, REFUSED);
-        assert_eq!(has(cloud, up, id, port).await, before);
+        assert_eq!(assert_bound(cloud, up, id, port).await, before);
         up.neutron(ANN, &format!("DELETE /ports/{other}"), None).await.expect(204);
     })
     .await;
@@ -262,10 +279,10 @@ async fn attach_interface_fails() {
 #[tokio::test]
 async fn detach_interface_fails() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
-        let before = has(cloud, up, id, port).await;
+        let before = assert_bound(cloud, up, id, port).await;
         let path = format!("DELETE /servers/{id}/os-interface/{port}");
         up.call(ANN, "2.90", &path, None).await.refused(400, REFUSED);
-        assert_eq!(has(cloud, up, id, port).await, before);
+        assert_eq!(assert_bound(cloud, up, id, port).await, before);
     })
     .await;
 }

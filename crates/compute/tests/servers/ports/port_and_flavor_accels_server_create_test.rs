@@ -1,45 +1,45 @@
-//! Upstream's `PortAndFlavorAccelsServerCreateTest`, and a port that is a real function.
+//! Upstream's `PortAndFlavorAccelsServerCreateTest`, and a port on a real virtual function.
 
 use serde_json::json;
 
 use super::FIRST;
-use super::eyes::{accelerator, active, has, is_free};
-use crate::kit::{ANN, Cloud, cards, hosts};
-use crate::servers::networks::xml;
+use super::inspect::{accelerator_port, active_server_with_ports, assert_bound, assert_free};
+use crate::kit::{ANN, Cloud, hosts, network_cards};
+use crate::servers::networks::domain_xml;
 
 #[tokio::test]
 async fn create_server() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("accel_host0", &[FIRST])])).await {
-        let net = up.net(ANN, "private", "10.0.0.0/24").await;
-        let port = accelerator(&up, &net, "fpga").await;
-        let id = active(&cloud, &up, "fpga", &[&port]).await;
-        let of_port = has(&cloud, &up, &id, &port).await;
+    for (cloud, up) in Cloud::all_running(hosts(&[("accel_host0", &[FIRST])])).await {
+        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let port = accelerator_port(&up, &net, "fpga").await;
+        let id = active_server_with_ports(&cloud, &up, "fpga", &[&port]).await;
+        let of_port = assert_bound(&cloud, &up, &id, &port).await;
         let all = cloud.column("SELECT uuid FROM arqs").await;
         assert_eq!(all.len(), 2);
         assert!(all.contains(&of_port));
         let own = cloud.column("SELECT uuid FROM arqs WHERE port_id IS NULL").await;
-        assert_eq!(own.len(), 1, "the flavor's is no port");
+        assert_eq!(own.len(), 1, "the flavor's ARQ has no port");
         assert_eq!(cloud.used("FPGA").await, 2);
         up.delete(&id).await;
-        up.goes(&id).await;
-        is_free(&cloud, &up, &port).await;
-        cloud.sweep(&up, "both").await;
+        up.wait_until_gone(&id).await;
+        assert_free(&cloud, &up, &port).await;
+        cloud.teardown(&up, "both").await;
     }
 }
 
 #[tokio::test]
 async fn a_function_of_a_card_is_the_interface() {
-    for (cloud, up) in Cloud::all_up(hosts(&[("accel_host0", &[&cards(2)])])).await {
+    for (cloud, up) in Cloud::all_running(hosts(&[("accel_host0", &[&network_cards(2)])])).await {
         cloud.profile("vf", &json!([{"resources:CUSTOM_X710_VF": "1"}])).await;
-        let net = up.net(ANN, "private", "10.0.0.0/24").await;
-        let port = accelerator(&up, &net, "vf").await;
-        let id = active(&cloud, &up, "plain", &[&port]).await;
-        has(&cloud, &up, &id, &port).await;
-        let domain = xml(&cloud, "accel_host0", &id);
+        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let port = accelerator_port(&up, &net, "vf").await;
+        let id = active_server_with_ports(&cloud, &up, "plain", &[&port]).await;
+        assert_bound(&cloud, &up, &id, &port).await;
+        let domain = domain_xml(&cloud, "accel_host0", &id);
         assert!(domain.contains("<interface type='hostdev' managed='yes'>"), "{domain}");
         assert!(!domain.contains("<hostdev "), "it is not there twice: {domain}");
-        assert_eq!(up.port_now(&port).await["binding:vif_type"], "hostdev_physical");
-        cloud.sweep(&up, "a function").await;
-        is_free(&cloud, &up, &port).await;
+        assert_eq!(up.show_port(&port).await["binding:vif_type"], "hostdev_physical");
+        cloud.teardown(&up, "a function").await;
+        assert_free(&cloud, &up, &port).await;
     }
 }

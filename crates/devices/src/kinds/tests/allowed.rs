@@ -101,7 +101,11 @@ fn traits_express_upstreams_device_type() {
     let types: Vec<_> = parts
         .map(|part| {
             assert!(part.traits.contains(&"CUSTOM_PCI_1B36_0010".to_owned()), "{part:?}");
-            let of_type = part.traits.iter().find(|name| name.contains("_TYPE_")).expect("one");
+            let of_type = part
+                .traits
+                .iter()
+                .find(|name| name.contains("_TYPE_"))
+                .expect("the deployable has a type trait");
             (part.name.as_str(), of_type.as_str())
         })
         .collect();
@@ -125,7 +129,8 @@ fn functions_that_libvirt_must_not_bind_need_their_driver() {
         let address = format!("0000:{bus}:00.0");
         let path = fixture.function(&address, ids, 0, driver);
         if driver.is_empty() {
-            std::fs::remove_file(fixture.root().join(path).join("driver")).expect("unbound");
+            std::fs::remove_file(fixture.root().join(path).join("driver"))
+                .expect("the driver is unbound");
         }
     }
     fixture.function("0000:84:00.0", ids, 0, "nvme");

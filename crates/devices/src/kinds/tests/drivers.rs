@@ -67,7 +67,8 @@ fn network_functions_know_their_network_and_function() {
     fixture.write(&format!("{card}/net/eth2/address"), "52:54:00:00:00:01\n");
     let ids = ("8086", "154c", "020000");
     fixture.virtual_functions("0000:05:00.0", "0000:05:02.0", 1, ids, "iavf");
-    let nics = NicOptions::new("physnet1:eth2|eth3,physnet2:eth4", "GTPv1:eth2").expect("options");
+    let nics = NicOptions::new("physnet1:eth2|eth3,physnet2:eth4", "GTPv1:eth2")
+        .expect("the options are valid");
     let discovery = Discovery { nics, ..driven(Driver::IntelNic) };
     assert_eq!(
         traits(&fixture, &discovery),
@@ -176,8 +177,11 @@ fn the_fake_device_matches_upstreams() {
 #[test]
 fn drivers_have_upstreams_names() {
     let all: Vec<&str> = Driver::ALL.iter().map(|(name, _)| *name).collect();
-    assert_eq!(Driver::parse(&all.join(", ")).expect("known").len(), Driver::ALL.len());
-    assert_eq!(Driver::parse("").expect("none"), []);
+    assert_eq!(
+        Driver::parse(&all.join(", ")).expect("the drivers are known").len(),
+        Driver::ALL.len()
+    );
+    assert_eq!(Driver::parse("").expect("an empty list is valid"), []);
     for wrong in ["nvidia", "pci_driver", "huawei_ascend_driver"] {
         assert!(Driver::parse(wrong).is_err(), "{wrong}");
     }

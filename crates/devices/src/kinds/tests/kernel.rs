@@ -64,8 +64,10 @@ fn refused_writes_report_the_reason_and_change_nothing() {
             let os = io::Error::from_raw_os_error(number).to_string().to_lowercase();
             assert!(text.contains(&os) && text.contains(&what), "{why}: {text}");
         }
-        assert_eq!(mdevs(&sysfs).expect("readable").len(), 1);
-        let state = vgpu_state(&sysfs, &vgpu.address).expect("readable").expect("a driver");
+        assert_eq!(mdevs(&sysfs).expect("the mdevs are readable").len(), 1);
+        let state = vgpu_state(&sysfs, &vgpu.address)
+            .expect("the state is readable")
+            .expect("the function has a vGPU driver");
         assert_eq!(state.current, None);
     }
 }

@@ -62,7 +62,7 @@ fn unreadable_functions_fail_and_vanished_ones_are_absent() {
     fixture.write("devices/pci0000:3a/0000:3a:00.0/vendor", "0x10\n");
     fixture.spoil("devices/pci0000:3b/0000:3b:00.0/device");
     let gone = fixture.root().join("devices/pci0000:3c/0000:3c:00.0");
-    std::fs::remove_dir_all(gone).expect("removed under the link");
+    std::fs::remove_dir_all(gone).expect("the directory is removed");
     let found = look(&fixture, &driven(Driver::NvidiaGpu));
     assert_eq!(short(&found.devices), ["0000:3d:00.0 PGPU [0000:3d:00.0]"]);
     assert!(failure(&found, "0000:3a:00.0").contains("\"0x10\""));
@@ -121,7 +121,7 @@ fn a_card_without_link_or_with_fatal_errors_is_not_offered() {
 }
 
 #[test]
-fn a_host_without_a_bus_has_no_devices_and_no_troubles() {
+fn a_host_without_a_bus_has_no_devices_and_no_problems() {
     let discovery = driven(Driver::NvidiaGpu);
     assert_eq!(look(&Fixture::new(), &discovery), crate::Found::default());
 }

@@ -44,9 +44,9 @@ fn the_offer_shrinks_with_the_functions_in_use() {
     let discovery = cut_into(&fixture, &[("nvidia-558", &[], None)]);
     let before = look(&fixture, &discovery);
     let vgpu = Vgpu { address: "0000:25:00.5".into(), vgpu_type: "nvidia-558".into() };
-    set_type(&fixture.sysfs(), &vgpu).expect("set");
+    set_type(&fixture.sysfs(), &vgpu).expect("the type is set");
     assert_eq!(short(&look(&fixture, &discovery).devices), short(&before.devices));
-    clear_type(&fixture.sysfs(), &vgpu).expect("cleared");
+    clear_type(&fixture.sysfs(), &vgpu).expect("the type is cleared");
     assert_eq!(look(&fixture, &discovery), before);
 }
 
@@ -115,7 +115,7 @@ fn mig_backed_types_have_slice_traits() {
 }
 
 #[test]
-fn a_card_may_be_offered_whole_beside_its_vgpus() {
+fn a_card_may_be_offered_whole_or_by_its_vgpus() {
     let fixture = a40([0, 0, 0], &TYPES);
     let mut discovery = cut_into(&fixture, &[("nvidia-558", &[], None)]);
     discovery.specs = allowed(&[r#"{"address": "0000:25:00.0", "resource_class": "PGPU"}"#]).specs;
@@ -129,7 +129,7 @@ fn a_card_may_be_offered_whole_beside_its_vgpus() {
 }
 
 #[test]
-fn a_card_may_be_offered_whole_beside_virtual_functions_that_are_cut() {
+fn a_card_may_be_offered_whole_or_by_typed_virtual_functions() {
     let fixture = Fixture::new();
     fixture.function(CARD, IDS, 1, "nvidia");
     let all = fixture.virtual_functions(CARD, "0000:25:00.4", 2, IDS, "nvidia");

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use kilonova_access::Caller;
 use kilonova_ids::{PortId, SubnetId};
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
 use super::super::addresses::{self, FixedIp};
 use super::super::{dhcp, targets};
-use super::{ATTRIBUTES, fixed_ips, kept, mac_in_use, note_change, secure, seen};
+use super::{ATTRIBUTES, fixed_ips, kept, mac_in_use, record_change, secure, seen};
 use crate::Error;
 use crate::attributes::{of_change, permitted};
 use crate::db::networks::Network;
@@ -74,7 +75,7 @@ pub(crate) fn update(
             port.addresses = addresses::allocate(tx, id, port.network, Some(&keep))?;
         }
     }
-    note_change(tx, &port, &before)?;
+    record_change(tx, &port, &before)?;
     Ok((port, network))
 }
 
@@ -97,7 +98,7 @@ fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
 }
 
 /// Refuses changes of attributes that attach the port to its server.
-fn refuse_attached(port: &Port, set: &Body) -> Result<(), Fault> {
+fn refuse_attached(port: &Port, set: &Body) -> Result<(), Refusal> {
     let Some(server) = port.server else { return Ok(()) };
     let differs = |key: &str, has: &Value| set.get(key).is_some_and(|value| value != has);
     let kind = port.record.body.get("binding:vnic_type").cloned().unwrap_or(Value::Null);
@@ -111,7 +112,7 @@ fn refuse_attached(port: &Port, set: &Body) -> Result<(), Fault> {
     ] {
         if differs(key, &has) {
             return Err(refused(
-                409,
+                Kind::Conflict,
                 "PortInUse",
                 format!(
                     "Unable to complete operation on port {} for network {}. Port already has an attached \

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use kilonova_access::Caller;
 use kilonova_ids::{NetworkId, PortId, SubnetId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
@@ -154,14 +155,14 @@ pub(crate) fn insert(
 /// Records that the members of groups changed.
 fn members(tx: &mut Tx<'_>, groups: &[String]) -> Result<(), Error> {
     for group in groups.iter().filter_map(|group| group.parse().ok()) {
-        changes::note(tx, NetworkChange::Members(group))?;
+        changes::record(tx, NetworkChange::Members(group))?;
     }
     Ok(())
 }
 
 /// Records that a port changed, so that its host, and hosts whose rules reference its security
 /// groups, are updated.
-pub(crate) fn note_change(tx: &mut Tx<'_>, port: &Port, before: &[String]) -> Result<(), Error> {
+pub(crate) fn record_change(tx: &mut Tx<'_>, port: &Port, before: &[String]) -> Result<(), Error> {
     let mut groups = port.record.texts("security_groups");
     if groups != before {
         changes::set_groups(tx, port.record.id, &groups)?;
@@ -171,14 +172,14 @@ pub(crate) fn note_change(tx: &mut Tx<'_>, port: &Port, before: &[String]) -> Re
     }
     members(tx, &groups)?;
     if port.server.is_some() {
-        changes::note(tx, NetworkChange::Port(port.record.id))?;
+        changes::record(tx, NetworkChange::Port(port.record.id))?;
     }
     Ok(())
 }
 
-fn mac_in_use(port: &Port) -> Fault {
+fn mac_in_use(port: &Port) -> Refusal {
     refused(
-        409,
+        Kind::Conflict,
         "MacAddressInUse",
         format!(
             "Unable to complete operation for network {}. The mac address {} is in use.",
@@ -202,7 +203,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(),
     caller.may("delete_port", &targets::of_port(&port, &network))?;
     dhcp::check(&port)?;
     if let Some(server) = port.server {
-        return Err(refused(409, "PortInUse", format!(
+        return Err(refused(Kind::Conflict, "PortInUse", format!(
             "Port {id} cannot be deleted: it is in use by server {server}. Remove it from the server \
              first."
         )).into());

@@ -9,6 +9,7 @@ use super::super::groups;
 use crate::Error;
 use crate::error::{not_found, refused};
 use crate::record::Body;
+use kilonova_wire::refusal::Kind;
 
 /// Sets a port's groups: the requested ones, or the project's default; none without port security.
 pub(super) fn secure(
@@ -26,7 +27,7 @@ pub(super) fn secure(
     if !secure {
         if has && named {
             return Err(refused(
-                409,
+                Kind::Conflict,
                 "PortSecurityAndIPRequiredForSecurityGroups",
                 "Port security must be enabled and port must have an IP address in order to use \
                  security groups.",
@@ -35,7 +36,7 @@ pub(super) fn secure(
         }
         if pairs {
             return Err(refused(
-                409,
+                Kind::Conflict,
                 "AddressPairAndPortSecurityRequired",
                 "Port Security must be enabled in order to have allowed address pairs on a port.",
             )

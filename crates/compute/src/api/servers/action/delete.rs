@@ -1,15 +1,14 @@
-//! `forceDelete`: as `DELETE`, from any state, and for good. `restore`: what a deletion that can be
-//! taken back has left.
+//! `forceDelete`: deletes a server from any state, without a way back. `restore`: restores a
+//! soft-deleted server.
 
 use axum::response::Response;
-use kilonova_wire::Fault;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::{flows, states};
+use kilonova_wire::Refusal;
 
 use super::ActionRequest;
-use crate::app::actions::ServerAction;
-use crate::app::states;
-use crate::flows;
 
-pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let restore = request.action == ServerAction::Restore;
     request
         .begin(move |tx, request, server, now| {

@@ -1,20 +1,23 @@
-//! Actions that change what the guest does on its host: `pause`, `suspend`, `rescue`, their opposites, and
-//! `trigger_crash_dump`.
+//! Actions on the guest in place: `pause`, `suspend`, `rescue`, their opposites, and the verbs that the host
+//! carries out on it.
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
+use kilonova_compute_app::Error;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::flows::{self, ServerCommand};
+use kilonova_compute_db::servers::Server;
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use serde_json::json;
 
 use super::ActionRequest;
-use crate::Error;
-use crate::app::actions::ServerAction;
-use crate::db::servers::Server;
-use crate::flows::{self, ServerCommand};
 
-pub(super) async fn act(request: ActionRequest, command: ServerCommand) -> Result<Response, Fault> {
+pub(super) async fn act(
+    request: ActionRequest,
+    command: ServerCommand,
+) -> Result<Response, Refusal> {
     request
         .begin(move |tx, request, server, now| {
             flows::command(tx, &request.compute, &request.context, server, &command, now)
@@ -22,14 +25,14 @@ pub(super) async fn act(request: ActionRequest, command: ServerCommand) -> Resul
         .await
 }
 
-pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> {
     let text = |key: &str| request.argument[key].as_str().map(str::to_owned);
     let named = text("rescue_image_ref");
-    let password = text("adminPass").unwrap_or_else(super::super::create::password);
+    let password = text("adminPass").unwrap_or_else(super::super::create::generate_password);
     request
         .write(move |tx, request, server, now| {
-            crate::app::states::allow(&request.context, server, ServerAction::Rescue)?;
-            let image = image(tx, request, server, named.as_deref())?;
+            kilonova_compute_app::states::allow(&request.context, server, ServerAction::Rescue)?;
+            let image = rescue_image(tx, request, server, named.as_deref())?;
             let command = ServerCommand::Rescue(image);
             flows::command(tx, &request.compute, &request.context, server, &command, now)
         })
@@ -37,8 +40,8 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Fault> {
     Ok(Json(json!({"adminPass": password})).into_response())
 }
 
-/// The image that was named, or the server's own.
-fn image(
+/// The requested rescue image; by default the server's own image.
+fn rescue_image(
     tx: &mut Tx<'_>,
     request: &ActionRequest,
     server: &Server,
@@ -51,7 +54,7 @@ fn image(
     let found = found.transpose()?.flatten();
     match found.filter(|image| image.status == "active") {
         Some(image) => Ok(Some(image.id)),
-        None => Err(Fault::bad_request(format!(
+        None => Err(Refusal::bad_request(format!(
             "Requested rescue image '{}' is not supported",
             named.escape_debug()
         ))

@@ -1,21 +1,23 @@
-//! `os-migrateLive`.
+//! `os-migrateLive`: live migration.
 
 use axum::response::Response;
-use kilonova_wire::Fault;
+use kilonova_compute_app::flows::{self, LiveRequest};
+use kilonova_compute_app::microversions::LIVE_MIGRATION_CHECKED_LATER;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 
 use super::ActionRequest;
-use super::migrate::{host, known};
+use super::migrate::{check_host_exists, requested_host};
 use crate::api::input;
-use crate::flows::{self, LiveRequest};
-use crate::microversions::LIVE_MIGRATION_CHECKED_LATER;
 
-pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
-    // A guest's disks are its host's own, so they always move with it, whatever `block_migration` says.
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
+    // Disks are local to the host, so they always migrate with the guest, whatever `block_migration`
+    // requests.
     let argument = &request.argument;
     let force = input::boolean(&argument["force"]);
-    let host = host(argument);
+    let host = requested_host(argument);
     if force && host.is_none() {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "Can't force to a non-provided destination. Name the host too.",
         ));
     }
@@ -26,13 +28,13 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
     };
     request
         .begin(move |tx, request, server, now| {
-            known(&request.compute, live.host.as_deref(), 400)?;
+            check_host_exists(&request.compute, live.host.as_deref(), Kind::BadRequest)?;
             if let Some(host) =
                 live.host.as_ref().filter(|host| server.host.as_ref() == Some(*host))
             {
-                let words =
+                let message =
                     format!("Unable to migrate instance ({}) to current host ({host}).", server.id);
-                return Err(Fault::bad_request(words).into());
+                return Err(Refusal::bad_request(message).into());
             }
             flows::migrate_live(tx, &request.compute, &request.context, server, &live, now)
         })

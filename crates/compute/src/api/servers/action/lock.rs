@@ -1,17 +1,17 @@
-//! `lock`, `unlock`: a mark on the server's row, and a line in its history.
+//! `lock` and `unlock`: set or clear the lock in the server's row, and record the instance action.
 
 use axum::response::Response;
-use kilonova_wire::Fault;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::flows;
+use kilonova_compute_app::flows::operation::Action;
+use kilonova_compute_app::microversions::LOCK_REASON;
+use kilonova_compute_db::servers::{self, Lock};
+use kilonova_wire::Refusal;
 
 use super::super::find::target;
 use super::ActionRequest;
-use crate::app::actions::ServerAction;
-use crate::db::servers::{self, Lock};
-use crate::flows;
-use crate::flows::operation::Action;
-use crate::microversions::LOCK_REASON;
 
-pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let reason = match request.version >= LOCK_REASON {
         true => request.argument["locked_reason"].as_str().map(str::to_owned),
         false => None,

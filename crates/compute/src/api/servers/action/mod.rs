@@ -1,60 +1,61 @@
-//! `POST /servers/{id}/action`: exactly one key names the action; a file for each family of actions.
+//! `POST /servers/{id}/action`: the only key of the body names the action. Each family of actions has a
+//! file.
 //!
-//! The table of actions ([`crate::app::actions`]) gives the rule, the microversions and the schema; a handler
-//! gets a request that all three let through.
+//! The table of actions ([`kilonova_compute_app::actions`]) defines the rule, the microversions and the
+//! schema. A handler receives only requests that satisfy all three.
 
+mod console_output;
 mod delete;
 mod guest;
 mod image;
 mod live;
 mod lock;
-mod look;
 mod migrate;
-mod none;
 mod power;
 mod rebuild;
 mod reset;
 mod resize;
 mod shelve;
+mod unavailable;
 
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use kilonova_access::{Caller, Guard};
+use kilonova_compute_app::actions::{RULE_OF_KEY, ServerAction, check_body};
+use kilonova_compute_app::flows::ServerCommand;
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::servers::Server;
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, Fault, JsonBody, Microversion};
+use kilonova_wire::{Base, Context, JsonBody, Microversion, Refusal};
 use serde_json::Value;
 
 use crate::api::input;
-use crate::app::actions::{RULE_OF_KEY, ServerAction, check_body};
-use crate::db::servers::Server;
-use crate::flows::ServerCommand;
-use crate::{Compute, Error};
 
-/// The keys that the body may have, and the rule of each.
+/// The keys of the body, and their rules.
 pub(super) const ACTIONS: Guard = Guard::Action(&RULE_OF_KEY);
 
-/// A request for an action.
+/// A request for a server action.
 #[derive(Clone)]
 struct ActionRequest {
     compute: Compute,
     context: Context,
-    /// The caller, who asks for the rule of the action.
+    /// The caller, with the rule of the action.
     caller: Caller,
     version: Microversion,
-    /// For links.
+    /// The root of links.
     base: Base,
-    /// The id in the path, as it came.
+    /// The id in the path, as sent.
     id: String,
     action: ServerAction,
-    /// The value of the action's key; its schema has accepted it.
+    /// The value of the action's key. It satisfies the action's schema.
     argument: Value,
 }
 
 impl ActionRequest {
-    /// Runs `act` on the server in one transaction; 202 when it let itself be begun.
-    async fn begin<F>(self, act: F) -> Result<Response, Fault>
+    /// Runs `act` on the server in one transaction and answers 202.
+    async fn begin<F>(self, act: F) -> Result<Response, Refusal>
     where
         F: Fn(&mut Tx<'_>, &Self, &Server, i64) -> Result<(), Error> + Send + 'static,
     {
@@ -62,8 +63,8 @@ impl ActionRequest {
         Ok(StatusCode::ACCEPTED.into_response())
     }
 
-    /// Runs `act` on the server in one transaction and gives its answer.
-    async fn write<T, F>(mut self, act: F) -> Result<T, Fault>
+    /// Runs `act` on the server in one transaction and returns its result.
+    async fn write<T, F>(mut self, act: F) -> Result<T, Refusal>
     where
         T: Send + 'static,
         F: Fn(&mut Tx<'_>, &Self, &Server, i64) -> Result<T, Error> + Send + 'static,
@@ -79,8 +80,8 @@ impl ActionRequest {
         Ok(answer)
     }
 
-    /// Looks at the server without changing anything.
-    async fn read<T, F>(self, look: F) -> Result<T, Fault>
+    /// Runs `inspect` on the server in a read transaction and returns its result.
+    async fn read<T, F>(self, inspect: F) -> Result<T, Refusal>
     where
         T: Send + 'static,
         F: Fn(&Self, &Server) -> Result<T, Error> + Send + 'static,
@@ -89,15 +90,15 @@ impl ActionRequest {
         let answer = store
             .read(move |tx| {
                 let server = super::find::find(tx, &self.caller, &self.id)?;
-                look(&self, &server)
+                inspect(&self, &server)
             })
             .await?;
         Ok(answer)
     }
 
     /// 400 for the argument.
-    fn wrong(&self, why: &str) -> Fault {
-        Fault::bad_request(format!(
+    fn invalid_argument(&self, why: &str) -> Refusal {
+        Refusal::bad_request(format!(
             "Invalid input for field/attribute {}. Value: {}. {why}",
             self.action.row().key().unwrap_or_default(),
             self.argument
@@ -112,14 +113,16 @@ pub(super) async fn action(
     version: Microversion,
     Path(id): Path<String>,
     JsonBody(body): JsonBody,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     let Some((name, argument)) =
         body.as_object().filter(|keys| keys.len() == 1).and_then(|keys| keys.iter().next())
     else {
-        return Err(Fault::bad_request("Malformed request body: it must name exactly one action."));
+        return Err(Refusal::bad_request(
+            "Malformed request body: it must name exactly one action.",
+        ));
     };
     if name == "resetNetwork" {
-        return Err(none::gone());
+        return Err(unavailable::gone());
     }
     let Some((action, caller)) = ServerAction::of_key(name).zip(caller.with_action(name)) else {
         return Err(unknown(name));
@@ -130,7 +133,7 @@ pub(super) async fn action(
         Some(_) | None => caller,
     };
     caller.may_route()?;
-    input::within(version, row.span)?;
+    input::check_microversion(version, row.span)?;
     check_body(action, version, argument)?;
     let (context, argument) = (caller.context.clone(), argument.clone());
     let request = ActionRequest { compute, context, caller, version, base, id, action, argument };
@@ -146,7 +149,7 @@ pub(super) async fn action(
         ServerAction::Suspend => guest::act(request, ServerCommand::Suspend).await,
         ServerAction::Resume => guest::act(request, ServerCommand::Resume).await,
         ServerAction::Unrescue => guest::act(request, ServerCommand::Unrescue).await,
-        ServerAction::CrashDump => guest::act(request, ServerCommand::CrashDump).await,
+        ServerAction::Guest(verb) => guest::act(request, ServerCommand::Guest(verb)).await,
         ServerAction::Rescue => guest::rescue(request).await,
         ServerAction::CreateImage | ServerAction::CreateBackup => image::act(request).await,
         ServerAction::Rebuild => rebuild::act(request).await,
@@ -154,21 +157,21 @@ pub(super) async fn action(
         ServerAction::ShelveOffload => shelve::offload(request).await,
         ServerAction::Unshelve => shelve::unshelve(request).await,
         ServerAction::ResetState => reset::act(request).await,
-        ServerAction::ConsoleOutput => look::act(request).await,
-        ServerAction::ChangePassword => none::password(request).await,
-        ServerAction::InjectNetworkInfo => Err(none::gone()),
+        ServerAction::ConsoleOutput => console_output::act(request).await,
+        ServerAction::ChangePassword => unavailable::password(request).await,
+        ServerAction::InjectNetworkInfo => Err(unavailable::gone()),
         ServerAction::AddFixedIp
         | ServerAction::RemoveFixedIp
         | ServerAction::AddFloatingIp
-        | ServerAction::RemoveFloatingIp => none::addresses(request).await,
+        | ServerAction::RemoveFloatingIp => unavailable::addresses(request).await,
         ServerAction::AddSecurityGroup | ServerAction::RemoveSecurityGroup => {
-            none::groups(request).await
+            unavailable::groups(request).await
         }
         ServerAction::VncConsole
         | ServerAction::SpiceConsole
         | ServerAction::RdpConsole
         | ServerAction::SerialConsole
-        | ServerAction::MksConsole => none::console(request).await,
+        | ServerAction::MksConsole => unavailable::console(request).await,
         ServerAction::Resize => resize::resize(request).await,
         ServerAction::ConfirmResize => resize::confirm(request).await,
         ServerAction::RevertResize => resize::revert(request).await,
@@ -185,12 +188,12 @@ pub(super) async fn action(
     }
 }
 
-/// 400 for a key that names no action.
-fn unknown(name: &str) -> Fault {
-    Fault::bad_request(format!("There is no such action: {}.", name.escape_debug()))
+/// 400 for an unknown action.
+fn unknown(name: &str) -> Refusal {
+    Refusal::bad_request(format!("There is no such action: {}.", name.escape_debug()))
 }
 
-/// True if the argument names a host, which needs another rule.
+/// True if the argument names a host, which requires a stricter rule.
 fn names_host(argument: &Value) -> bool {
     argument["host"].as_str().is_some_and(|host| !host.is_empty())
 }

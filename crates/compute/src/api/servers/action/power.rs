@@ -1,13 +1,13 @@
-//! `os-start`, `os-stop`, `reboot`.
+//! `os-start`, `os-stop` and `reboot`.
 
 use axum::response::Response;
-use kilonova_wire::Fault;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::flows::{PowerCommand, change_power};
+use kilonova_wire::Refusal;
 
 use super::ActionRequest;
-use crate::app::actions::ServerAction;
-use crate::flows::{PowerCommand, change_power};
 
-pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let kind = request.argument["type"].as_str().unwrap_or_default();
     let change = match request.action {
         ServerAction::Start => PowerCommand::Start,

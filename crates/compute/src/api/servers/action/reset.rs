@@ -1,13 +1,13 @@
-//! `os-resetState`: an operator says what the server is.
+//! `os-resetState`: an operator sets the state of a server.
 
 use axum::response::Response;
-use kilonova_wire::Fault;
+use kilonova_compute_app::flows;
+use kilonova_compute_db::servers::VmState;
+use kilonova_wire::Refusal;
 
 use super::ActionRequest;
-use crate::db::servers::VmState;
-use crate::flows;
 
-pub(super) async fn act(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let active = request.argument["state"] == "active";
     let state = if active { VmState::Active } else { VmState::Error };
     request

@@ -1,16 +1,16 @@
-//! `resize`, `confirmResize`, `revertResize`.
+//! `resize`, `confirmResize` and `revertResize`.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use kilonova_wire::Fault;
+use kilonova_compute_app::flows::{self, ColdRequest};
+use kilonova_compute_app::resolve;
+use kilonova_compute_db::servers;
+use kilonova_wire::Refusal;
 use serde_json::Value;
 
 use super::ActionRequest;
-use crate::app::resolve;
-use crate::db::servers;
-use crate::flows::{self, ColdRequest};
 
-pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal> {
     request
         .write(|tx, request, server, now| {
             flows::confirm(tx, &request.compute, &request.context, server, now)
@@ -19,7 +19,7 @@ pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Fault> {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-pub(super) async fn revert(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn revert(request: ActionRequest) -> Result<Response, Refusal> {
     request
         .begin(|tx, request, server, now| {
             flows::revert(tx, &request.compute, &request.context, server, now)
@@ -27,9 +27,9 @@ pub(super) async fn revert(request: ActionRequest) -> Result<Response, Fault> {
         .await
 }
 
-/// Disks are never partitioned here, so `OS-DCF:diskConfig` is shown and changes nothing else.
-pub(super) async fn resize(request: ActionRequest) -> Result<Response, Fault> {
-    let wanted = match &request.argument["flavorRef"] {
+/// `OS-DCF:diskConfig` is stored and shown only, because disks are never partitioned here.
+pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> {
+    let flavor_id = match &request.argument["flavorRef"] {
         Value::String(id) => id.clone(),
         number => number.to_string(),
     };
@@ -37,10 +37,10 @@ pub(super) async fn resize(request: ActionRequest) -> Result<Response, Fault> {
     request
         .begin(move |tx, request, server, now| {
             let mut server = server.clone();
-            let flavor = resolve::flavor(tx, &request.context, &wanted)?;
+            let flavor = resolve::flavor(tx, &request.context, &flavor_id)?;
             if flavor.id == server.spec.flavor.id {
-                let words = "When resizing, instances must change flavor!";
-                return Err(Fault::bad_request(words).into());
+                let message = "When resizing, instances must change flavor!";
+                return Err(Refusal::bad_request(message).into());
             }
             if let Some(kind) = &disk_config {
                 server.spec.disk_config.clone_from(kind);

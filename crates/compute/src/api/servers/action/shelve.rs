@@ -1,13 +1,13 @@
-//! `shelve`, `shelveOffload`, `unshelve`.
+//! `shelve`, `shelveOffload` and `unshelve`.
 
 use axum::response::Response;
-use kilonova_wire::Fault;
+use kilonova_compute_app::flows::{self, UnshelveTarget};
+use kilonova_compute_app::microversions::{UNSHELVE_TO_HOST, UNSHELVE_TO_ZONE};
+use kilonova_wire::Refusal;
 
 use super::ActionRequest;
-use crate::flows::{self, UnshelveTarget};
-use crate::microversions::{UNSHELVE_TO_HOST, UNSHELVE_TO_ZONE};
 
-pub(super) async fn shelve(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn shelve(request: ActionRequest) -> Result<Response, Refusal> {
     request
         .begin(|tx, request, server, now| {
             flows::shelve(tx, &request.compute, &request.context, server, now)
@@ -15,7 +15,7 @@ pub(super) async fn shelve(request: ActionRequest) -> Result<Response, Fault> {
         .await
 }
 
-pub(super) async fn offload(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn offload(request: ActionRequest) -> Result<Response, Refusal> {
     request
         .begin(|tx, request, server, now| {
             flows::offload(tx, &request.compute, &request.context, server, now)
@@ -23,7 +23,7 @@ pub(super) async fn offload(request: ActionRequest) -> Result<Response, Fault> {
         .await
 }
 
-pub(super) async fn unshelve(request: ActionRequest) -> Result<Response, Fault> {
+pub(super) async fn unshelve(request: ActionRequest) -> Result<Response, Refusal> {
     let to = destination(&request)?;
     request
         .begin(move |tx, request, server, now| {
@@ -31,22 +31,22 @@ pub(super) async fn unshelve(request: ActionRequest) -> Result<Response, Fault> 
                 && !request.compute.fleet.has_zone(zone)
             {
                 let why = "The requested availability zone is not available";
-                return Err(Fault::bad_request(why).into());
+                return Err(Refusal::bad_request(why).into());
             }
             if let Some(host) = &to.host
                 && request.compute.fleet.by_name(host).is_none()
             {
                 let host = host.escape_debug();
                 let why = format!("Compute host {host} could not be found.");
-                return Err(Fault::bad_request(why).into());
+                return Err(Refusal::bad_request(why).into());
             }
             flows::unshelve(tx, &request.compute, &request.context, server, &to, now)
         })
         .await
 }
 
-/// Where to unshelve to. An argument that the microversion ignores names nothing.
-fn destination(request: &ActionRequest) -> Result<UnshelveTarget, Fault> {
+/// The requested destination. Arguments of later microversions are ignored.
+fn destination(request: &ActionRequest) -> Result<UnshelveTarget, Refusal> {
     let mut to = UnshelveTarget::default();
     let version = request.version;
     if version >= UNSHELVE_TO_ZONE

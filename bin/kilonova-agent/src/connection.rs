@@ -1,0 +1,122 @@
+//! The connection to the control plane: by certificate, or by a shared token for tests and for one
+//! machine.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use kilonova_node_api::{Revocations, RevokedHost};
+use kilonova_node_link::{HostIdentity, Identity, Remote, follow_revocations, keep_certified};
+use tokio::task::JoinHandle;
+
+use crate::settings::Settings;
+use crate::{facts, libvirt_tls, pki_dir};
+
+/// Interval of checks of the certificate.
+const LOOK: Duration = Duration::from_secs(60);
+
+/// Interval of checks of the revocation list.
+const REVOKED: Duration = Duration::from_secs(15);
+
+/// A connection to the control plane.
+pub struct Connection {
+    /// The control plane.
+    pub remote: Remote,
+    /// The name of this host.
+    pub host: String,
+    /// Its address.
+    pub address: IpAddr,
+    keepers: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.keepers.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Prepares the connection. The error says what to do.
+pub fn open(settings: &Settings) -> Result<Connection, String> {
+    if let Some((url, file)) = &settings.by_token {
+        let shown = file.display();
+        let token =
+            std::fs::read_to_string(file).map_err(|e| format!("cannot read {shown}: {e}"))?;
+        let remote = Remote::new(url, &token).map_err(|e| e.to_string())?;
+        tracing::warn!(
+            "this host uses the shared token in {shown}, which any host could: that is only for tests and for \
+             one machine"
+        );
+        let host = settings.host.clone().unwrap_or_else(kilonova_program::host_name);
+        return Ok(Connection {
+            remote,
+            host,
+            address: address(settings, url),
+            keepers: Vec::new(),
+        });
+    }
+    let identity = Identity::at(&settings.state_dir);
+    let known = identity.read().map_err(|e| e.to_string())?.ok_or_else(|| {
+        "this host has not joined a cloud: run `kilonova node enroll` on the control plane, and \
+         what it prints here"
+            .to_owned()
+    })?;
+    if let Some(host) = settings.host.as_ref().filter(|host| **host != known.host) {
+        return Err(format!(
+            "this host joined as {} but is configured as {host}: change [DEFAULT] host back, or join \
+             again under the new name",
+            known.host
+        ));
+    }
+    let address = address(settings, &known.control);
+    let remote = known.remote().map_err(|e| e.to_string())?;
+    let host = known.host.clone();
+    let folder = settings.pki_dir.clone();
+    let publish = move |known: &HostIdentity| {
+        let Some(folder) = &folder else { return };
+        match pki_dir::write(folder, known) {
+            Ok(true) => drop(tokio::task::spawn_blocking(|| libvirt_tls::reload(&[]))),
+            Ok(false) => {}
+            Err(why) => {
+                tracing::error!(%why, "[node] pki_dir: could not install the certificate for libvirt");
+            }
+        }
+    };
+    publish(&known);
+    let kept = remote.clone();
+    let mut keepers = vec![tokio::spawn(async move {
+        match keep_certified(kept, identity, known, vec![address], LOOK, publish).await {}
+    })];
+    if let Some(folder) = settings.pki_dir.clone() {
+        let followed = remote.clone();
+        let publish = move |list: &Revocations, new: &[RevokedHost]| revoked(&folder, list, new);
+        keepers.push(tokio::spawn(async move {
+            match follow_revocations(followed, REVOKED, publish).await {}
+        }));
+    }
+    Ok(Connection { remote, host, address, keepers })
+}
+
+/// Installs the list of revoked certificates. Libvirt reloads it on a thread; a failure is logged
+/// with the command to run.
+fn revoked(folder: &Path, list: &Revocations, new: &[RevokedHost]) -> bool {
+    match pki_dir::write_revocations(folder, &list.crl) {
+        Ok(false) if new.is_empty() => true,
+        Ok(_) => {
+            let new = new.to_vec();
+            drop(tokio::task::spawn_blocking(move || libvirt_tls::reload(&new)));
+            true
+        }
+        Err(why) => {
+            tracing::error!(%why, "[node] pki_dir: could not install the revocation list for libvirt");
+            false
+        }
+    }
+}
+
+fn address(settings: &Settings, url: &str) -> IpAddr {
+    let found = settings.my_ip.or_else(|| facts::address_towards(url));
+    found.unwrap_or_else(|| {
+        tracing::warn!("could not determine this host's address; set [DEFAULT] my_ip");
+        Ipv4Addr::LOCALHOST.into()
+    })
+}

@@ -1,0 +1,67 @@
+//! Watches the clock, libvirt and missing devices, and reports changes in the log and to systemd.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use kilonova_libvirt::Driver;
+use kilonova_program::systemd;
+
+use crate::check::now;
+use crate::connection::Connection;
+
+const INTERVAL: Duration = Duration::from_secs(15);
+/// The clock is checked every this many rounds.
+const CLOCK: u32 = 240;
+/// A larger difference is reported, microseconds.
+const OFF: i64 = 2_000_000;
+
+/// Runs forever.
+pub async fn run(connection: &Connection, driver: &Driver, lacking: Option<&str>) -> Infallible {
+    let (mut reported, mut clock, mut rounds) = (None, None, 0_u32);
+    loop {
+        if rounds.is_multiple_of(CLOCK) {
+            let sent = now();
+            if let Ok(theirs) = connection.remote.clock().await {
+                clock = off(sent + (now() - sent) / 2 - theirs.micros);
+            }
+        }
+        rounds = rounds.wrapping_add(1);
+        let problems = [driver.connection_error(), lacking.map(str::to_owned), clock.clone()];
+        let problem = problems.into_iter().flatten().collect::<Vec<_>>().join("; ");
+        if reported.as_ref() != Some(&problem) {
+            if problem.is_empty() {
+                if reported.is_some() {
+                    tracing::info!(host = connection.host, "all problems are solved");
+                }
+                systemd::status(&format!("host {}, no problems", connection.host));
+            } else {
+                tracing::warn!(host = connection.host, "{problem}");
+                systemd::status(&problem);
+            }
+            reported = Some(problem);
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+fn off(ahead: i64) -> Option<String> {
+    let which = if ahead > 0 { "ahead of" } else { "behind" };
+    (ahead.abs() > OFF).then(|| {
+        format!(
+            "the clock of this host is {} s {which} the control plane's: set both by NTP",
+            ahead.abs() / 1_000_000
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_clock_is_reported() {
+        assert_eq!(off(1_900_000), None);
+        let reported = off(-600_000_000).expect("it is off");
+        assert!(reported.contains("600 s behind"), "{reported}");
+    }
+}

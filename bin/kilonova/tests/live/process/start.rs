@@ -1,0 +1,126 @@
+//! Starting: what the first start writes, that later starts change none of it, and that a killed
+//! system recovers completely.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::kit::cloud::{admin, password};
+use crate::kit::{Cloud, Environment};
+
+/// Mode and text of the files that are written once; the server's address is left out.
+fn written(state: &Path, address: SocketAddr) -> BTreeMap<String, (u32, String)> {
+    let mut files = BTreeMap::new();
+    let keys = std::fs::read_dir(state.join("keys")).expect("the keys are readable");
+    let keys = keys.map(|entry| {
+        format!("keys/{}", entry.expect("the key is generated").file_name().display())
+    });
+    let secrets =
+        std::fs::read_dir(state).expect("the directory is readable").filter_map(|entry| {
+            let name = entry
+                .expect("the file is readable")
+                .file_name()
+                .into_string()
+                .expect("the name is valid");
+            let secret = name.ends_with(".token") || name == "openrc" || name == "clouds.yaml";
+            secret.then_some(name)
+        });
+    for name in keys.chain(secrets) {
+        let path = state.join(&name);
+        let mode = path.metadata().expect("the file is readable").permissions().mode() & 0o777;
+        let text = std::fs::read_to_string(path).expect("the file is UTF-8");
+        files.insert(name, (mode, text.replace(&address.to_string(), "ADDRESS")));
+    }
+    files
+}
+
+#[test]
+fn the_first_start_writes_secrets_for_its_owner_and_the_second_changes_none() {
+    for place in Environment::all() {
+        let mut serve = place.start();
+        assert!(serve.said.contains("first start"), "{}", serve.said);
+        assert!(serve.said.contains("source ") && serve.said.contains("/openrc"), "{}", serve.said);
+        let first = written(&place.state(), serve.address);
+        for name in ["openrc", "clouds.yaml", "keys/1"] {
+            assert!(first.contains_key(name), "{name} of {:?}", first.keys());
+        }
+        for (name, (mode, text)) in &first {
+            assert_eq!(*mode, 0o600, "{name}");
+            assert!(!text.is_empty(), "{name}");
+        }
+        let mode =
+            |path: &Path| path.metadata().expect("the file exists").permissions().mode() & 0o777;
+        assert_eq!(mode(&place.state()), 0o700);
+        assert_eq!(mode(&place.state().join("keys")), 0o700);
+        let token = admin(&place, &serve);
+        serve.terminate();
+
+        let again = place.start();
+        assert!(!again.said.contains("first start"), "{}", again.said);
+        // The files follow the port, which has changed.
+        assert_eq!(written(&place.state(), again.address), first);
+        let mut same = token.clone();
+        same.address = again.address;
+        same.get("/compute/v2.1/servers").ok(200);
+        admin(&place, &again).get("/compute/v2.1/servers").ok(200);
+    }
+}
+
+#[test]
+fn lost_credentials_are_not_made_up() {
+    let place = Environment::new();
+    let mut serve = place.start();
+    let word = password(&place);
+    serve.terminate();
+    let clouds = std::fs::read(place.state().join("clouds.yaml")).expect("the file is readable");
+    std::fs::remove_file(place.state().join("clouds.yaml")).expect("the file is removed");
+
+    let mut again = place.start();
+    assert!(!again.said.contains("first start"), "{}", again.said);
+    assert!(!place.state().join("clouds.yaml").exists(), "with a password that is not the admin's");
+    assert_eq!(password(&place), word, "openrc is as it was");
+    assert!(again.log().contains("clouds.yaml"), "{}", again.log());
+    admin(&place, &again).get("/compute/v2.1/servers").ok(200);
+    again.terminate();
+    std::fs::write(place.state().join("clouds.yaml"), clouds).expect("the file is restored");
+    place.start();
+}
+
+#[test]
+fn a_killed_system_resumes_without_loss() {
+    for cloud in Cloud::with_hosts() {
+        let (flavor, image) = (cloud.flavor("small"), cloud.image("raw"));
+        let (ann, _, _) = cloud.user("ann", "member");
+        let server = cloud.server(&ann, "hers", &flavor, &image);
+        let paths = [
+            format!("/compute/v2.1/servers/{server}"),
+            format!("/compute/v2.1/servers/{server}/os-instance-actions"),
+            format!("/compute/v2.1/flavors/{flavor}"),
+            format!("/image/v2/images/{image}"),
+            format!("/placement/allocations/{server}"),
+        ];
+        let shown = |cloud: &Cloud| -> Vec<String> {
+            let address = cloud.serve.address.to_string();
+            let admin = &cloud.admin;
+            paths
+                .iter()
+                .map(|path| admin.get(path).ok(200).to_string().replace(&address, ""))
+                .collect()
+        };
+        let before = shown(&cloud);
+        let Cloud { mut serve, place, .. } = cloud;
+        serve.kill();
+
+        let cloud = Cloud::new(place);
+        assert_eq!(shown(&cloud), before);
+        let file = cloud.admin.get(&format!("/image/v2/images/{image}/file"));
+        assert_eq!(file.body, vec![7; 4096]);
+        let mut ann = ann;
+        ann.address = cloud.serve.address;
+        cloud.wait_for(&ann, &server, "ACTIVE");
+        ann.delete(&format!("/compute/v2.1/servers/{server}")).ok(204);
+        let doctor = cloud.place.run("doctor", &[]);
+        assert_eq!(doctor.status.code(), Some(0), "{}", String::from_utf8_lossy(&doctor.stdout));
+    }
+}

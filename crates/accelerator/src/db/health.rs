@@ -1,0 +1,103 @@
+//! Devices by their health, and the servers that use them. Read-only.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::{DeviceId, ServerId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use crate::states::{DeviceStatus, HealthState};
+
+/// The filters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HealthFilter {
+    /// This device, whatever its health.
+    pub device: Option<DeviceId>,
+    /// Devices of this host.
+    pub host: Option<String>,
+    /// Devices in this state.
+    pub health: Option<HealthState>,
+}
+
+/// A device and its health.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckedDevice {
+    /// The device.
+    pub device: DeviceId,
+    /// Its host.
+    pub host: String,
+    /// Its address there.
+    pub address: String,
+    /// `GPU`, `FPGA`, …
+    pub kind: String,
+    /// The administrative status.
+    pub status: DeviceStatus,
+    /// The health.
+    pub health: HealthState,
+    /// Why it is not healthy.
+    pub reason: Option<String>,
+    /// The time of the change (microseconds since 1970).
+    pub since: Option<i64>,
+    /// The servers that use it.
+    pub servers: Vec<ServerId>,
+}
+
+/// The condition of the filters; without filters, the device is not healthy.
+macro_rules! passes {
+    () => {
+        "(CAST(?1 AS TEXT) IS NULL OR d.uuid = ?1)
+          AND (CAST(?2 AS TEXT) IS NULL OR d.host = ?2)
+          AND ((CAST(?3 AS TEXT) IS NULL
+              AND (d.health <> 'healthy' OR CAST(?1 AS TEXT) IS NOT NULL))
+            OR d.health = ?3)"
+    };
+}
+
+statements! {
+    /// Devices that pass the filters.
+    DEVICES = concat!(
+        "SELECT d.id, d.uuid, d.host, d.address, d.kind, d.status, d.health, d.health_reason,
+        d.health_since FROM devices d WHERE ",
+        passes!(),
+        " ORDER BY d.host, d.address"
+    );
+    /// The servers that use those devices.
+    SERVERS = concat!(
+        "SELECT DISTINCT p.device_id, a.server_id FROM devices d
+        JOIN deployables p ON p.device_id = d.id
+        JOIN attach_handles h ON h.deployable_id = p.id JOIN arqs a ON a.uuid = h.arq_id WHERE ",
+        passes!(),
+        " AND a.server_id IS NOT NULL ORDER BY a.server_id"
+    );
+    /// Number of handles of a host that are not free.
+    HELD = "SELECT COUNT(*) AS held FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id
+        JOIN devices d ON d.id = p.device_id WHERE d.host = ?1 AND h.state <> 'free'";
+}
+
+/// Number of handles of a host that are not free.
+pub(crate) fn held_on(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+    tx.row(HELD, params![host])?.map_or(Ok(0), |row| row.int("held"))
+}
+
+/// The devices that pass the filters.
+pub(crate) fn devices(tx: &mut Tx<'_>, filter: &HealthFilter) -> Result<Vec<CheckedDevice>, Error> {
+    let HealthFilter { device, host, health } = filter;
+    let mut servers: BTreeMap<i64, Vec<ServerId>> = BTreeMap::new();
+    for row in tx.rows(SERVERS, params![*device, host.as_deref(), *health])? {
+        servers.entry(row.int("device_id")?).or_default().push(row.id("server_id")?);
+    }
+    let read = |row: &Row| {
+        Ok(CheckedDevice {
+            servers: servers.remove(&row.int("id")?).unwrap_or_default(),
+            device: row.id("uuid")?,
+            host: row.string("host")?,
+            address: row.string("address")?,
+            kind: row.string("kind")?,
+            status: DeviceStatus::read(row, "status")?,
+            health: HealthState::read(row, "health")?,
+            reason: row.string_opt("health_reason")?,
+            since: row.int_opt("health_since")?,
+        })
+    };
+    tx.rows(DEVICES, params![*device, host.as_deref(), *health])?.iter().map(read).collect()
+}

@@ -1,0 +1,74 @@
+//! The part of a provider that cannot be assigned: dirty handles, handles that an assigned one
+//! excludes, and all handles of a device that is absent or has failed.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::ProviderId;
+use kilonova_store::{Error, Tx, params, statements};
+
+use crate::states::HealthState;
+
+/// True for a handle `h` of device `d` while a handle that excludes it is assigned or dirty: the
+/// card's own function excludes its virtual functions and vice versa, and a function that is passed
+/// through excludes everything else on it. The same rule as [`super::excluded::CardHandle`]'s.
+macro_rules! is_excluded {
+    () => {
+        "EXISTS (
+            SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+            JOIN devices e ON e.id = q.device_id
+            WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state <> 'free'
+              AND h.attach_type <> 'TEST_PCI' AND o.attach_type <> 'TEST_PCI'
+              AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
+                AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV'))))"
+    };
+}
+pub(super) use is_excluded;
+
+/// True for a dirty or excluded handle `h` of device `d`.
+macro_rules! is_withheld {
+    () => {
+        concat!(
+            "(h.state = 'dirty' OR (h.state = 'free' AND h.present = 1 AND d.mixed = 1 AND ",
+            is_excluded!(),
+            "))"
+        )
+    };
+}
+
+statements! {
+    /// The unavailable part of a provider: whether its device is present and not failed, and the
+    /// number of dirty or excluded handles.
+    ON_PROVIDER = concat!(
+        "SELECT d.health, p.present, (SELECT COUNT(*) FROM attach_handles h
+          WHERE h.deployable_id = p.id AND ",
+        is_withheld!(),
+        ") AS withheld
+        FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id = ?1"
+    );
+    /// Number of dirty or excluded handles, for all providers of a host that have any.
+    OF_HOST = concat!(
+        "SELECT p.provider_id, COUNT(*) AS withheld FROM attach_handles h
+        JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
+        WHERE d.host = ?1 AND ",
+        is_withheld!(),
+        " GROUP BY p.provider_id"
+    );
+}
+
+/// The whole provider, whatever its size.
+pub(crate) const ALL: i64 = i64::MAX;
+
+/// The number of handles of a provider that cannot be assigned.
+pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, Error> {
+    let Some(row) = tx.row(ON_PROVIDER, params![provider])? else { return Ok(0) };
+    match HealthState::read(&row, "health")? {
+        HealthState::Healthy | HealthState::Degraded if row.bool("present")? => row.int("withheld"),
+        HealthState::Healthy | HealthState::Degraded | HealthState::Failed => Ok(ALL),
+    }
+}
+
+/// Number of dirty or excluded handles, by provider of a host.
+pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    let rows = tx.rows(OF_HOST, params![host])?;
+    rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("withheld")?))).collect()
+}

@@ -1,0 +1,109 @@
+//! The columns of the table of actions.
+
+use kilonova_compute_db::servers::{TaskState, VmState};
+use kilonova_policy::Rule;
+use kilonova_wire::Microversion;
+use serde_json::Value;
+
+use crate::microversions::Span;
+
+/// How an action is requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// By this key in the body of `POST /servers/{id}/action`.
+    Body(&'static str),
+    /// By the key of another row, with this argument.
+    Variant(&'static str, &'static str),
+    /// By a route of its own.
+    Route(&'static str),
+}
+
+/// The argument that the key of the body stands for.
+#[derive(Debug, Clone, Copy)]
+pub enum Body {
+    /// Ignored, as upstream does.
+    Ignored,
+    /// Null, or an empty object.
+    Nothing,
+    /// Of this JSON schema.
+    Schema(fn(Microversion) -> Value),
+}
+
+/// The task states in which an action is allowed.
+#[derive(Debug, Clone, Copy)]
+pub enum Tasks {
+    /// No task is in progress.
+    None,
+    /// No task, or one of these.
+    Or(&'static [TaskState]),
+    /// One of these tasks.
+    Only(&'static [TaskState]),
+    /// Any task, or none.
+    Any,
+}
+
+/// The state that a server must be in.
+#[derive(Debug, Clone, Copy)]
+pub struct Requires {
+    /// The allowed states; empty for all of them.
+    pub states: &'static [VmState],
+    /// The allowed tasks.
+    pub tasks: Tasks,
+    /// True if the server must have run once.
+    pub launched: bool,
+    /// True if a lock keeps everybody but administrators from it.
+    pub lock: bool,
+    /// True if the server must be on a host.
+    pub host: bool,
+}
+
+/// The rule that replaces an action's own one where the request names a host.
+#[derive(Debug, Clone, Copy)]
+pub struct HostRule {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// The microversions in which the argument may name a host.
+    pub span: Span,
+}
+
+/// A server action.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// How it is requested.
+    pub request: Request,
+    /// The microversions that have it.
+    pub span: Span,
+    /// The policy rules, with upstream's defaults. The first decides over the action; the others over
+    /// parts of it.
+    pub rules: &'static [Rule],
+    /// The rule in place of the first where a host is named.
+    pub host_rule: Option<HostRule>,
+    /// The state that the server must be in; `None` where the handler decides alone.
+    pub requires: Option<Requires>,
+    /// The name in refusals of a state.
+    pub refused_as: &'static str,
+    /// The name in the server's history, and the kind of the operation (Nova: instance action).
+    pub kind: &'static str,
+    /// The task state while it is in progress.
+    pub task: Option<TaskState>,
+    /// The event that Nova records when the host is done; `None` for none, or for several.
+    pub event: Option<&'static str>,
+    /// The argument.
+    pub body: Body,
+    /// What `explain` says that the host has to do.
+    pub host_does: Option<&'static str>,
+    /// The client's command, which the server's id completes.
+    pub command: Option<&'static str>,
+    /// One sentence for the documentation.
+    pub about: &'static str,
+}
+
+impl Row {
+    /// The key of the body, for an action that has one of its own.
+    pub fn key(&self) -> Option<&'static str> {
+        match self.request {
+            Request::Body(key) => Some(key),
+            Request::Variant(..) | Request::Route(_) => None,
+        }
+    }
+}

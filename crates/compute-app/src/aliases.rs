@@ -1,0 +1,169 @@
+//! `[pci] alias`: the devices that a flavor's `pci_passthrough:alias` requests, as request groups.
+//!
+//! As upstream with PCI devices in Placement, each device is a group of its own, so that two
+//! functions may be on the same card or not (`group_policy`). Owns the meaning of `NAME:COUNT,…`;
+//! the definitions of aliases come from the configuration.
+
+use std::collections::BTreeMap;
+
+use kilonova_compute_db::servers::FlavorOf;
+use kilonova_compute_scheduler::owners;
+use kilonova_engine::{Candidate, Group};
+use kilonova_ids::ProviderId;
+use kilonova_wire::Refusal;
+
+use crate::Error;
+
+const KEY: &str = "pci_passthrough:alias";
+/// The prefix of these groups' suffixes; suffixes of extra specs contain no dot.
+const SUFFIX: &str = "_pci_alias.";
+/// Maximum number of devices that one flavor may request.
+const MOST: usize = 256;
+
+/// The requirements of one device of an alias.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Alias {
+    /// The resource class; one unit is allocated.
+    pub resource_class: String,
+    /// Traits that the provider must have.
+    pub required: Vec<String>,
+    /// Traits that the provider must not have.
+    pub forbidden: Vec<String>,
+}
+
+/// The configured aliases by name.
+pub type Aliases = BTreeMap<String, Alias>;
+
+/// Refuses a flavor that names an undefined alias: a server must not run without the devices that
+/// it requests.
+///
+/// # Errors
+/// 400 with Nova's message.
+pub fn check(aliases: &Aliases, flavor: &FlavorOf) -> Result<(), Error> {
+    wanted(aliases, flavor).map(drop)
+}
+
+/// One group for each device that the flavor requests.
+///
+/// # Errors
+/// 400 with Nova's message for an undefined alias or a malformed list.
+pub(crate) fn groups(aliases: &Aliases, flavor: &FlavorOf) -> Result<Vec<Group>, Error> {
+    let each = wanted(aliases, flavor)?.into_iter().enumerate().map(|(number, alias)| {
+        let mut group = Group {
+            suffix: format!("{SUFFIX}{number}"),
+            resources: vec![(alias.resource_class.clone(), 1)],
+            required: alias.required.iter().map(|name| vec![name.clone()]).collect(),
+            forbidden: alias.forbidden.clone(),
+            ..Group::default()
+        };
+        owners::of_alias(&mut group);
+        group
+    });
+    Ok(each.collect())
+}
+
+/// The alias of each requested device, in the order of the flavor.
+fn wanted<'a>(aliases: &'a Aliases, flavor: &FlavorOf) -> Result<Vec<&'a Alias>, Error> {
+    let Some(value) = flavor.extra_specs.get(KEY) else { return Ok(Vec::new()) };
+    let mut all = Vec::new();
+    for one in value.split(',') {
+        let (name, count) = one.split_once(':').unwrap_or((one, ""));
+        let Some(alias) = aliases.get(name.trim()) else {
+            let name = name.trim().escape_debug();
+            return Err(Refusal::bad_request(format!("PCI alias {name} is not defined")).into());
+        };
+        let count: usize = count.trim().parse().map_err(|_| wrong(value, "is not NAME:COUNT"))?;
+        if count > MOST - all.len() {
+            return Err(wrong(value, &format!("asks for more than {MOST} devices")));
+        }
+        all.extend(std::iter::repeat_n(alias, count));
+    }
+    Ok(all)
+}
+
+fn wrong(value: &str, why: &str) -> Error {
+    let value = value.escape_debug();
+    Refusal::bad_request(format!(
+        "Invalid input for extra spec {KEY}: {value} {why}. Correct the flavor."
+    ))
+    .into()
+}
+
+/// The providers from which a candidate takes devices of aliases, with their numbers.
+pub(crate) fn taken(candidate: &Candidate) -> BTreeMap<ProviderId, i64> {
+    let mut taken = BTreeMap::new();
+    for (suffix, providers) in &candidate.mappings {
+        if suffix.starts_with(SUFFIX) {
+            for provider in providers {
+                *taken.entry(*provider).or_default() += 1;
+            }
+        }
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn aliases() -> Aliases {
+        let alias = |class: &str| Alias {
+            resource_class: class.to_owned(),
+            required: vec!["CUSTOM_GOLD".to_owned()],
+            forbidden: vec!["CUSTOM_OLD".to_owned()],
+        };
+        [("a1".to_owned(), alias("CUSTOM_A")), ("b c".to_owned(), alias("CUSTOM_B"))].into()
+    }
+
+    fn asked(value: &str) -> Result<Vec<(String, String)>, String> {
+        let mut flavor = crate::resolve::empty_flavor();
+        flavor.extra_specs.insert(KEY.to_owned(), value.to_owned());
+        let groups = groups(&aliases(), &flavor).map_err(|error| match error {
+            Error::Refused(fault) => format!("{:?}: {}", fault.kind, fault.message),
+            other => other.to_string(),
+        })?;
+        let short = groups.into_iter().map(|group| {
+            assert!(group.required.contains(&vec!["CUSTOM_GOLD".to_owned()]), "{group:?}");
+            assert_eq!(group.forbidden, ["CUSTOM_OLD"]);
+            (group.suffix, format!("{}:{}", group.resources[0].0, group.resources[0].1))
+        });
+        Ok(short.collect())
+    }
+
+    #[test]
+    fn each_device_is_a_group_of_its_own() {
+        let shown = |value| {
+            asked(value).expect(value).into_iter().map(|(suffix, what)| suffix + "=" + &what)
+        };
+        assert_eq!(
+            shown("a1:2, b c:1").collect::<Vec<_>>(),
+            ["_pci_alias.0=CUSTOM_A:1", "_pci_alias.1=CUSTOM_A:1", "_pci_alias.2=CUSTOM_B:1"]
+        );
+        assert_eq!(shown("a1:1,a1:1").count(), 2);
+        assert_eq!(shown("a1:0").count(), 0);
+        assert_eq!(shown("a1:256").count(), MOST);
+        let without = crate::resolve::empty_flavor();
+        assert_eq!(groups(&Aliases::new(), &without).expect("nothing"), []);
+    }
+
+    #[test]
+    fn what_is_not_defined_or_no_list_is_refused() {
+        for (value, why) in [
+            ("a2:1", "BadRequest: PCI alias a2 is not defined"),
+            ("a1:1, A1:1", "BadRequest: PCI alias A1 is not defined"),
+            ("a2", "BadRequest: PCI alias a2 is not defined"),
+            ("", "BadRequest: PCI alias  is not defined"),
+            (
+                "a1",
+                "BadRequest: Invalid input for extra spec pci_passthrough:alias: a1 is not NAME:COUNT",
+            ),
+            ("a1:-1", "a1:-1 is not NAME:COUNT"),
+            ("a1:1:1", "a1:1:1 is not NAME:COUNT"),
+            ("a1:256,a1:1", "asks for more than 256 devices"),
+            ("a1:99999999999999999999999", "is not NAME:COUNT"),
+        ] {
+            let said = asked(value).expect_err(value);
+            assert!(said.contains(why), "{value}: {said}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Clocks that differ. The controller's clock decides which hosts are up and which rows are old; a
+//! host's clock matters for its logs and for the events of its kernel.
+
+use kilonova_compute_db::{clock, hosts};
+use kilonova_store::{Store, Tx};
+use kilonova_wire::time::offset;
+
+use super::{Level, Notice};
+use crate::Error;
+
+/// How far a host's clock may differ, microseconds; a heartbeat takes a while to arrive.
+const HOST: i64 = 2_000_000;
+/// How far a row may be ahead of the controller's clock, microseconds.
+const ROW: i64 = 5_000_000;
+
+pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
+    let mut notices = Vec::new();
+    for host in hosts::all(tx)? {
+        let Some(skew) = host.clock_skew.filter(|skew| skew.abs() > HOST) else { continue };
+        let (seconds, how) = (skew.abs() as f64 / 1e6, if skew > 0 { "ahead" } else { "behind" });
+        notices.push(Notice {
+            area: "clock",
+            level: Level::Warning,
+            what: format!(
+                "the clock of host {} is {seconds:.1} s {how} of the controller's",
+                host.host
+            ),
+            remedy: format!(
+                "fix its time service (chronyc tracking on {}); this notice goes within seconds",
+                host.host
+            ),
+        });
+    }
+    if let Some(newest) = clock::newest(tx)?.filter(|newest| *newest - now > ROW) {
+        notices.push(Notice {
+            area: "clock",
+            level: Level::Error,
+            what: format!(
+                "the newest row has the time {}, {} s ahead of this machine's clock: the clock was set back",
+                offset(newest),
+                (newest - now) / 1_000_000
+            ),
+            remedy:
+                "correct the clock (chronyc tracking). If it is correct now, and was ahead when the row was \
+                 written: kilonova doctor --redate. Until then hosts that are down look up, and tokens \
+                 expire late"
+                    .to_owned(),
+        });
+    }
+    Ok(notices)
+}
+
+/// The number of rows that were ahead of the controller's clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Redated {
+    /// Hosts.
+    pub hosts: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Servers.
+    pub servers: u64,
+}
+
+/// Sets every time ahead of `now` to `now`, in one transaction. For a clock that was ahead and is right
+/// again.
+///
+/// # Errors
+/// The database's.
+pub async fn redate(store: &Store, now: i64) -> Result<Redated, Error> {
+    store
+        .write(move |tx| {
+            Ok(Redated {
+                hosts: clock::redate_hosts(tx, now)?,
+                operations: kilonova_flow::redate(tx, now)?,
+                servers: clock::redate_servers(tx, now)?,
+            })
+        })
+        .await
+}

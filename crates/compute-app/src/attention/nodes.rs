@@ -1,0 +1,131 @@
+//! The last heartbeat of each host, silent hosts, and machines that changed their name.
+
+use kilonova_compute_db::{hosts, machines};
+use kilonova_compute_scheduler::fleet::DOWN_AFTER;
+use kilonova_store::{Store, Tx};
+use kilonova_wire::time::{now_micros, offset};
+
+use super::{Bounds, Level, Notice};
+use crate::Error;
+
+const SECOND: i64 = 1_000_000;
+
+/// A host and its last heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// Its name.
+    pub host: String,
+    /// Microseconds since 1970.
+    pub last_seen: i64,
+    /// Its last registration, microseconds since 1970.
+    pub reported_at: i64,
+    /// The number of its registrations.
+    pub epoch: i64,
+    /// The newest generation of its documents.
+    pub generation: i64,
+    /// True if its compute service is enabled.
+    pub enabled: bool,
+    /// True if an operator forced it down.
+    pub forced_down: bool,
+    /// True if it is up: a recent heartbeat, and not forced down.
+    pub up: bool,
+    /// How far its clock is ahead of the controller's, microseconds; `None` when it never reported one.
+    pub clock_skew: Option<i64>,
+}
+
+/// Every host and its last heartbeat.
+///
+/// # Errors
+/// The database's.
+pub async fn heard(store: &Store) -> Result<Vec<Heard>, Error> {
+    store
+        .read(|tx| {
+            let now = now_micros();
+            let all = hosts::all(tx)?.into_iter();
+            Ok(all
+                .map(|host| Heard {
+                    up: !host.forced_down && now - host.last_seen < DOWN_AFTER,
+                    host: host.host,
+                    last_seen: host.last_seen,
+                    reported_at: host.reported_at,
+                    epoch: host.epoch,
+                    generation: host.generation,
+                    enabled: host.enabled,
+                    forced_down: host.forced_down,
+                    clock_skew: host.clock_skew,
+                })
+                .collect())
+        })
+        .await
+}
+
+pub(super) fn renamed(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
+    let rows = machines::renamed(tx)?;
+    let notice = |group: &[(String, String)]| {
+        let (machine, now) = group.first()?;
+        let old: Vec<&str> = group[1..].iter().map(|(_, host)| host.as_str()).collect();
+        let old = old.join(", ");
+        Some(Notice {
+            area: "nodes",
+            level: Level::Warning,
+            what: format!("host {now} is the machine that was host {old} (machine id {machine})"),
+            remedy: format!(
+                "name it {old} again, or move or delete the servers of {old} and delete its \
+                 compute service"
+            ),
+        })
+    };
+    Ok(rows.chunk_by(|a, b| a.0 == b.0).filter_map(notice).collect())
+}
+
+pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<Notice>, Error> {
+    let all = hosts::all(tx)?;
+    if !bounds.listening {
+        return Ok(all
+            .iter()
+            .map(|host| host.last_seen)
+            .max()
+            .map(no_controller)
+            .into_iter()
+            .collect());
+    }
+    let quiet = |host: &&hosts::Host| now - host.last_seen >= DOWN_AFTER && !host.forced_down;
+    let dead = |host: &&hosts::Host| host.forced_down && now - host.last_seen < DOWN_AFTER;
+    let mut notices: Vec<Notice> = all
+        .iter()
+        .filter(quiet)
+        .map(|host| Notice {
+            area: "nodes",
+            level: Level::Warning,
+            what: format!(
+                "host {} was last heard of {} s ago (epoch {})",
+                host.host,
+                (now - host.last_seen) / SECOND,
+                host.epoch
+            ),
+            remedy: "start its agent; if the host is lost, force its service down".to_owned(),
+        })
+        .collect();
+    notices.extend(all.iter().filter(dead).map(|host| Notice {
+        area: "nodes",
+        level: Level::Warning,
+        what: format!("host {} is forced down, but its agent runs", host.host),
+        remedy: format!(
+            "if the host is healthy: openstack compute service set --up {} nova-compute",
+            host.host
+        ),
+    }));
+    Ok(notices)
+}
+
+fn no_controller(last: i64) -> Notice {
+    Notice {
+        area: "nodes",
+        level: Level::Note,
+        what: format!(
+            "no server runs on this state, so silent hosts are not reported; the last heartbeat of a host is of {}",
+            offset(last)
+        ),
+        remedy: "start kilonova serve, unless it is meant to be down".to_owned(),
+    }
+}

@@ -1,0 +1,66 @@
+//! Operations that have not advanced for long, with what they wait for, and operations that this
+//! version cannot read.
+
+use kilonova_compute_db::{documents, moves, servers};
+use kilonova_flow as flow;
+use kilonova_node_api::Desired;
+use kilonova_store::Tx;
+use kilonova_wire::time::offset;
+
+use super::{Bounds, Level, Notice};
+use crate::Error;
+use crate::explain::awaited;
+use crate::flows::journal;
+
+/// Operations that are listed one by one.
+const MOST: i64 = 50;
+
+pub(super) fn stuck(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<Notice>, Error> {
+    let before = now - bounds.stuck;
+    let mut notices = Vec::new();
+    for row in flow::open_since(tx, before, MOST)? {
+        let server = row.subject;
+        let migration = moves::open_of(tx, server)?;
+        // A live migration in progress reports to its migration, not to the operation.
+        if migration.as_ref().is_some_and(|migration| migration.updated_at > before) {
+            continue;
+        }
+        let (kind, step, since) = (row.kind.clone(), row.step.clone(), row.updated_at);
+        let open = match journal::read(row) {
+            Ok(open) => open,
+            Err(error) => {
+                notices.push(unreadable(&error));
+                continue;
+            }
+        };
+        let host = servers::host_of(tx, server)?;
+        let absent = |(host, one): (String, kilonova_node_api::Document)| {
+            (one.desired == Desired::Absent).then_some(host)
+        };
+        let removing: Vec<String> =
+            documents::of_server(tx, server)?.into_iter().filter_map(absent).collect();
+        let awaited = awaited(&open.state, host.as_deref(), migration.as_ref(), &removing);
+        notices.push(Notice {
+            area: "operations",
+            level: Level::Error,
+            what: format!(
+                "{kind} of server {server} has stood at step {step} since {}: it waits for {}",
+                offset(since),
+                awaited.text()
+            ),
+            remedy: format!("kilonova server explain {server}"),
+        });
+    }
+    Ok(notices)
+}
+
+fn unreadable(error: &Error) -> Notice {
+    Notice {
+        area: "operations",
+        level: Level::Error,
+        what: error.to_string(),
+        remedy:
+            "run the version of kilonova that wrote the operation until it has ended, then upgrade"
+                .to_owned(),
+    }
+}

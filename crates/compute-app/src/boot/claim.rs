@@ -1,0 +1,292 @@
+//! Claim, release and abandon: the only functions by which a server gets and gives up resources.
+//! They run within the caller's transaction.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::servers::instance_name;
+use kilonova_compute_scheduler::{Choice, owners};
+use kilonova_engine::Candidate;
+use kilonova_ids::{ConsumerId, PortId, ServerId};
+use kilonova_node_api::{Attachment, Boot, Desired, Domain, Interface, Power};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+use newtype_uuid::GenericUuid;
+
+use super::super::aliases;
+use super::super::bitstreams::ImageBitstreams;
+use super::query::{ProfileGroups, Profiles};
+use super::{GuestSource, machine};
+use crate::{Compute, Error};
+
+/// A successful claim.
+#[derive(Debug, Clone)]
+pub struct Placement {
+    /// The host.
+    pub host: String,
+    /// The guest's devices.
+    pub devices: Vec<Attachment>,
+    /// The scheduling decision, for operators.
+    pub how: String,
+}
+
+/// The initiator of a claim, recorded in both ledgers.
+#[derive(Debug, Clone, Copy)]
+pub struct Who<'a> {
+    /// The user.
+    pub user_id: &'a str,
+    /// `req-<uuid>`.
+    pub request_id: &'a str,
+}
+
+/// The initiator of the newest operation of a server.
+fn asked_by(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
+    let newest = kilonova_flow::history(tx, server, 1)?.pop();
+    Ok(newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
+        user_id: Some(operation.user_id),
+        request_id: Some(operation.request_id),
+    }))
+}
+
+/// A server is the consumer of its own allocations, under the same uuid.
+pub(crate) fn consumer_of(server: ServerId) -> ConsumerId {
+    ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
+}
+
+/// Claims the first candidate that still fits; `None` if none does.
+///
+/// # Errors
+/// Store errors only. A lack of resources is not an error.
+pub fn claim(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    project_id: &str,
+    who: Who<'_>,
+    profiles: &Profiles,
+    choice: &Choice,
+) -> Result<Option<Placement>, Error> {
+    let actor = devices::Actor {
+        user_id: Some(who.user_id.to_owned()),
+        request_id: Some(who.request_id.to_owned()),
+    };
+    for candidate in &choice.candidates {
+        let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
+        let taken = tx.attempt(|tx| {
+            let claim = placement::Claim {
+                consumer: consumer_of(server),
+                consumer_type: Some("INSTANCE".into()),
+                project_id: project_id.to_owned(),
+                user_id: who.user_id.to_owned(),
+                allocations: candidate
+                    .allocations
+                    .iter()
+                    .map(|(provider, class, amount)| placement::Allocation {
+                        provider: *provider,
+                        class: class.to_string(),
+                        amount: *amount,
+                    })
+                    .collect(),
+            };
+            placement::claim(tx, &compute.world, &claim)?;
+            let (wants, ports) = wants(tx, candidate, profiles)?;
+            let bindings = if wants.is_empty() {
+                Vec::new()
+            } else {
+                let consumer = consumer_of(server);
+                devices::bind_as(
+                    tx,
+                    &compute.world,
+                    &actor,
+                    server,
+                    consumer,
+                    project_id,
+                    &host.name,
+                    &wants,
+                )?
+            };
+            for (binding, port) in bindings.iter().zip(ports) {
+                if let Some(port) = port {
+                    devices::is_port(tx, binding.arq, port)?;
+                }
+            }
+            if profiles.may_program() {
+                let consumer = consumer_of(server);
+                devices::orders::prepare(tx, Some(&ImageBitstreams), &actor, consumer)?;
+                devices::orders::announce(tx, compute)?;
+            }
+            Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
+        });
+        match taken {
+            Ok(devices) => {
+                let (host, how) = (host.name.to_string(), choice.how.clone());
+                return Ok(Some(Placement { host, devices, how }));
+            }
+            Err(error) if error.is_lack_of_room() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Releases all resources of a server.
+///
+/// # Errors
+/// Store errors only.
+pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+    release_of(tx, compute, server, consumer_of(server))
+}
+
+/// [`release`] for the server itself or one of its migrations.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn release_of(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
+    let actor = asked_by(tx, server)?;
+    devices::release_as(tx, &compute.world, &actor, consumer)?;
+    devices::orders::announce(tx, compute)?;
+    placement::release(tx, &compute.world, consumer)?;
+    Ok(())
+}
+
+/// Gives up the resources of a server on a host that cannot be told to drop it. Its capacity is
+/// free, as upstream; its devices stay dirty until [`reclaim`].
+///
+/// # Errors
+/// Store errors only.
+pub fn abandon(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+    abandon_of(tx, compute, server, consumer_of(server))
+}
+
+/// [`abandon`] for the server itself or one of its migrations.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn abandon_of(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
+    let actor = asked_by(tx, server)?;
+    let dirty = devices::abandon(tx, &actor, consumer)?;
+    placement::release(tx, &compute.world, consumer)?;
+    reserve(tx, compute, &dirty)
+}
+
+/// The host has dropped what a server, or one of its migrations, abandoned: its devices become
+/// free.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn reclaim(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
+    let dirty = devices::clean(tx, consumer)?;
+    devices::orders::announce(tx, compute)?;
+    reserve(tx, compute, &dirty)
+}
+
+fn reserve(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    dirty: &[(kilonova_ids::ProviderId, i64)],
+) -> Result<(), Error> {
+    for (provider, units) in dirty {
+        placement::reserve(tx, &compute.world, *provider, *units)?;
+    }
+    Ok(())
+}
+
+/// The accelerator requests of a candidate: those of the profiles' groups by the mapping, plus
+/// other allocations on device providers. Also the port of each request, in the same order.
+fn wants(
+    tx: &mut Tx<'_>,
+    candidate: &Candidate,
+    profiles: &Profiles,
+) -> Result<(Vec<devices::BindRequest>, Vec<Option<PortId>>), Error> {
+    let (mut wants, mut ports) = (Vec::new(), Vec::new());
+    let mut by_profile: Vec<(kilonova_ids::ProviderId, i64)> = Vec::new();
+    for profile in profiles.iter() {
+        for (index, group) in profile.groups.iter().enumerate() {
+            let suffix = profile.suffix(index);
+            let provider = candidate
+                .mappings
+                .iter()
+                .find(|(name, _)| *name == suffix)
+                .and_then(|(_, providers)| providers.first().copied());
+            let count = ProfileGroups::count_of(group);
+            if let Some(provider) = provider.filter(|_| count > 0) {
+                by_profile.push((provider, count));
+                ports.extend((0..count).map(|_| profile.port));
+                wants.push(devices::BindRequest {
+                    provider,
+                    count,
+                    group: index as i64,
+                    profile: Some(profile.id),
+                });
+            }
+        }
+    }
+    for (provider, class, amount) in &candidate.allocations {
+        let device = owners::only_devices_have(class)
+            || (*provider != candidate.root && devices::is_device_provider(tx, *provider)?);
+        if !device {
+            continue;
+        }
+        let of_profile: i64 =
+            by_profile.iter().filter(|(p, _)| p == provider).map(|(_, count)| count).sum();
+        if *amount > of_profile {
+            wants.push(devices::BindRequest {
+                provider: *provider,
+                count: amount - of_profile,
+                group: 0,
+                profile: None,
+            });
+        }
+    }
+    for (provider, count) in aliases::taken(candidate) {
+        // A provider that is not a device has no handles, so the bind fails and the next candidate
+        // is tried.
+        if wants.iter().all(|want| want.provider != provider) {
+            wants.push(devices::BindRequest { provider, count, group: 0, profile: None });
+        }
+    }
+    Ok((wants, ports))
+}
+
+/// The document of a server that is new on its host and runs there.
+pub fn desired(
+    source: &GuestSource<'_>,
+    devices: Vec<Attachment>,
+    interfaces: Vec<Interface>,
+) -> Desired {
+    let GuestSource { seq, name, spec, .. } = *source;
+    Desired::Present(Box::new(Domain {
+        name: instance_name(seq),
+        display_name: name.to_owned(),
+        vcpus: spec.flavor.vcpus,
+        memory_mb: spec.flavor.ram,
+        boot: Boot {
+            image: spec.image,
+            root_gb: spec.flavor.disk,
+            ephemeral_gb: spec.flavor.ephemeral,
+            swap_mb: spec.flavor.swap,
+            rebuilt: None,
+        },
+        machine: machine::of(spec, &spec.flavor),
+        guest: source.guest_metadata(),
+        power: Power::On,
+        verb: None,
+        devices,
+        interfaces,
+        rescue: None,
+        from: None,
+        outgoing_migration: None,
+    }))
+}

@@ -1,0 +1,23 @@
+//! A boot: resolve the request, plan, claim in one transaction.
+//!
+//! ```text
+//!   resolve (one read) ─► plan (memory) ─► claim: server, allocations, ARQs, handles, document,
+//!                              ▲                  operation in ONE transaction ─► 202
+//!                              └── other requests claimed everything planned ─┘
+//! ```
+//! ```
+
+mod claim;
+mod guest_metadata;
+pub mod machine;
+mod query;
+mod request;
+mod run;
+mod topology;
+
+pub use claim::{Placement, Who, abandon, claim, desired, release};
+pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
+pub use guest_metadata::{GuestSource, guest_metadata};
+pub use query::{ProfileGroups, Profiles, query_of};
+pub use request::BootRequest;
+pub use run::boot;

@@ -1,0 +1,189 @@
+//! Builds the candidates query from a flavor, image traits, aliases and device profiles, as Nova's
+//! `scheduler/utils.py` does: `resources[S]:*`, `trait[S]:*`, `group_policy`, profile groups as
+//! `device_profile_<n>`.
+
+use std::collections::BTreeMap;
+
+use kilonova_compute_db::servers::FlavorOf;
+use kilonova_compute_scheduler::owners;
+use kilonova_engine::{Group, Query};
+use kilonova_ids::{DeviceProfileId, PortId};
+use kilonova_wire::Refusal;
+
+use crate::Error;
+use crate::aliases::{self, Aliases};
+
+/// A device profile in a boot.
+#[derive(Debug, Clone)]
+pub struct ProfileGroups {
+    /// Its id.
+    pub id: DeviceProfileId,
+    /// Its groups, in order.
+    pub groups: Vec<BTreeMap<String, String>>,
+    /// Its port; `None` for the flavor's profile.
+    pub port: Option<PortId>,
+}
+
+/// The device profiles of a server: those of its flavor and of its ports.
+#[derive(Debug, Clone, Default)]
+pub struct Profiles {
+    /// The flavor's profile.
+    pub flavor: Option<ProfileGroups>,
+    /// One for each port with a device.
+    pub ports: Vec<ProfileGroups>,
+}
+
+impl Profiles {
+    /// All profiles, the flavor's first.
+    pub fn iter(&self) -> impl Iterator<Item = &ProfileGroups> {
+        self.flavor.iter().chain(&self.ports)
+    }
+
+    /// True if one of them names a bitstream.
+    pub(crate) fn may_program(&self) -> bool {
+        self.iter().any(ProfileGroups::may_program)
+    }
+}
+
+impl ProfileGroups {
+    /// Number of devices that a group requests.
+    pub(crate) fn count_of(group: &BTreeMap<String, String>) -> i64 {
+        group
+            .iter()
+            .filter(|(key, _)| key.starts_with("resources"))
+            .filter_map(|(_, value)| value.trim().parse::<i64>().ok())
+            .sum()
+    }
+
+    /// Number of devices that the profile requests.
+    pub fn count(&self) -> i64 {
+        self.groups.iter().map(Self::count_of).sum()
+    }
+
+    /// The suffix of a group, in upstream's form.
+    pub(crate) fn suffix(&self, index: usize) -> String {
+        match self.port {
+            None => format!("device_profile_{index}"),
+            Some(port) => format!("device_profile_{index}{port}"),
+        }
+    }
+
+    /// True if it names a bitstream, so that devices may have to be programmed.
+    pub(crate) fn may_program(&self) -> bool {
+        self.groups.iter().flat_map(|group| group.keys()).any(|key| key.starts_with("accel:"))
+    }
+}
+
+fn empty(suffix: &str) -> Group {
+    Group {
+        suffix: suffix.to_owned(),
+        resources: Vec::new(),
+        required: Vec::new(),
+        forbidden: Vec::new(),
+        member_of: Vec::new(),
+        forbidden_aggregates: Vec::new(),
+        in_tree: None,
+    }
+}
+
+/// Builds the query for one server, from its flavor and the properties of its image.
+///
+/// # Errors
+/// 400 for an extra spec whose amount is not a number, and for an undefined alias.
+pub fn query_of(
+    flavor: &FlavorOf,
+    properties: &BTreeMap<String, String>,
+    profiles: &Profiles,
+    aliases: &Aliases,
+    seed: u64,
+) -> Result<Query, Error> {
+    let disk = flavor.disk + flavor.ephemeral + (flavor.swap + 1023) / 1024;
+    let mut base: BTreeMap<String, i64> = [
+        ("VCPU".to_owned(), flavor.vcpus),
+        ("MEMORY_MB".to_owned(), flavor.ram),
+        ("DISK_GB".to_owned(), disk),
+    ]
+    .into();
+    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let mut isolate = false;
+    for (key, value) in &flavor.extra_specs {
+        if key == "group_policy" {
+            isolate = value == "isolate";
+        } else if let Some((suffix, class)) = split(key, "resources") {
+            let amount = amount(key, value)?;
+            if suffix.is_empty() {
+                base.insert(class.to_owned(), amount);
+            } else if amount > 0 {
+                let group = groups.entry(suffix.to_owned()).or_insert_with(|| empty(suffix));
+                group.resources.push((class.to_owned(), amount));
+            }
+        } else if let Some((suffix, name)) = split(key, "trait") {
+            let group = groups.entry(suffix.to_owned()).or_insert_with(|| empty(suffix));
+            demand(group, name, value);
+        }
+    }
+    for (key, value) in properties {
+        if let Some(name) = key.strip_prefix("trait:").filter(|_| value == "required") {
+            let group = groups.entry(String::new()).or_insert_with(|| empty(""));
+            demand(group, name.trim(), value);
+        }
+    }
+    let mut unsuffixed = groups.remove("").unwrap_or_else(|| empty(""));
+    unsuffixed.resources = base.into_iter().filter(|(_, amount)| *amount > 0).collect();
+    let mut all = vec![unsuffixed];
+    all.extend(groups.into_values());
+    all.iter_mut().for_each(owners::of_flavor);
+    all.extend(aliases::groups(aliases, flavor)?);
+    let mut root_required = vec![owners::of_root()];
+    if profiles.flavor.is_some() {
+        root_required.push("COMPUTE_ACCELERATORS".to_owned());
+    }
+    for profile in profiles.iter() {
+        for (index, spec) in profile.groups.iter().enumerate() {
+            let mut group = empty(&profile.suffix(index));
+            for (key, value) in spec {
+                if let Some((_, class)) = split(key, "resources") {
+                    group.resources.push((class.to_owned(), amount(key, value)?));
+                } else if let Some((_, name)) = split(key, "trait") {
+                    demand(&mut group, name, value);
+                }
+            }
+            owners::of_profile(&mut group);
+            all.push(group);
+        }
+    }
+    root_required.sort_unstable();
+    Ok(Query {
+        groups: all,
+        isolate,
+        same_subtree: Vec::new(),
+        root_required,
+        root_forbidden: vec!["COMPUTE_STATUS_DISABLED".to_owned()],
+        limit: None,
+        seed,
+    })
+}
+
+/// Splits `resources1:VGPU` into suffix `1` and name `VGPU`.
+fn split<'a>(key: &'a str, kind: &str) -> Option<(&'a str, &'a str)> {
+    key.strip_prefix(kind)?.split_once(':').map(|(suffix, name)| (suffix, name.trim()))
+}
+
+fn demand(group: &mut Group, name: &str, value: &str) {
+    match value {
+        "required" => group.required.push(vec![name.to_owned()]),
+        "forbidden" => group.forbidden.push(name.to_owned()),
+        _ => {}
+    }
+}
+
+fn amount(key: &str, value: &str) -> Result<i64, Error> {
+    match value.trim().parse::<i64>() {
+        Ok(amount) if amount >= 0 => Ok(amount),
+        _ => Err(Refusal::bad_request(format!(
+            "Invalid input for extra spec {key}: {value} is not a number of resources. Correct the \
+             flavor or the device profile."
+        ))
+        .into()),
+    }
+}

@@ -1,0 +1,39 @@
+//! A boot request with all names resolved.
+
+use std::collections::BTreeMap;
+
+use kilonova_compute_db::servers::Spec;
+
+use super::query::Profiles;
+use crate::nics::Nics;
+
+/// A resolved `POST /servers`.
+#[derive(Debug, Clone)]
+pub struct BootRequest {
+    /// The user.
+    pub project_id: String,
+    /// The project.
+    pub user_id: String,
+    /// `req-<uuid>`.
+    pub request_id: String,
+    /// The name, or its prefix for several servers.
+    pub name: String,
+    /// Description.
+    pub description: Option<String>,
+    /// The requested properties of each server.
+    pub spec: Spec,
+    /// Metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// The device profiles of the flavor and the ports.
+    pub profiles: Profiles,
+    /// The ports.
+    pub nics: Nics,
+    /// True if the host was named in the legacy form `zone:host`, which skips filters.
+    pub forced: bool,
+    /// Minimum number of servers.
+    pub min_count: usize,
+    /// Maximum number of servers.
+    pub max_count: usize,
+}

@@ -1,0 +1,274 @@
+//! The transaction of a boot, and the retries when its plan is outdated.
+
+use std::collections::{BTreeSet, HashSet};
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
+use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places};
+use kilonova_engine::Query;
+use kilonova_flow::{self as flow, Event, Outcome};
+use kilonova_ids::{ServerId, ascending};
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+
+use super::{BootRequest, GuestSource, Who, claim, desired, query_of};
+use crate::flows::journal::{self, OpenOperation, Requester};
+use crate::flows::operation::{Create, Operation};
+use crate::{Compute, Error, nics, server_groups, usage};
+
+/// Number of plans tried before the request fails with "no valid host".
+const ROUNDS: usize = 12;
+
+/// Boots `request.min_count` to `request.max_count` servers and returns their ids. If no host fits,
+/// the servers exist in `ERROR` with the reason, as upstream's do.
+///
+/// # Errors
+/// 400 for a flavor that cannot be scheduled and for an unknown zone; store errors.
+pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerId>, Error> {
+    let spec = &request.spec;
+    if let (Some(zone), None) = (&spec.availability_zone, &spec.wanted_host)
+        && !compute.fleet.has_zone(zone)
+    {
+        let why = "The requested availability zone is not available";
+        return Err(kilonova_wire::Refusal::bad_request(why).into());
+    }
+    let aliases = &compute.options.pci_aliases;
+    let query =
+        query_of(&spec.flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
+    for _ in 0..ROUNDS {
+        let facts = look(compute, &request).await?;
+        let constraints = Constraints {
+            fleet: &compute.fleet,
+            rules: &compute.options.scheduler,
+            spec,
+            project_id: &request.project_id,
+            group: facts.group.map(|(_, group)| group),
+            excluded: &HashSet::new(),
+            loads: &facts.loads,
+            same_host: facts.same_host.as_ref(),
+            different_host: facts.different_host.as_ref(),
+            forced: request.forced,
+            now: now_micros(),
+        };
+        let planned = places(&compute.world.snapshot(), &constraints, &query, request.max_count);
+        let planned = match planned {
+            Ok(plan) if plan.len() >= request.min_count => plan,
+            Ok(plan) => {
+                let reason = format!(
+                    "There is room for {} of the {} servers.",
+                    plan.len(),
+                    request.min_count
+                );
+                return refuse(compute, request, &query, NoHost::new(reason)).await;
+            }
+            Err(reason) => return refuse(compute, request, &query, reason).await,
+        };
+        let (compute_, request_) = (compute.clone(), request.clone());
+        let rows = request.nics.rows().into_iter().chain([usage::scope(&request.project_id)]);
+        let booted = compute
+            .store
+            .write_on(rows, move |tx| commit(tx, &compute_, &request_, &planned))
+            .await;
+        match booted {
+            Err(Error::Aged) => {}
+            ended => return ended,
+        }
+    }
+    let reason = NoHost::new("Every host that had room was taken by other requests; try again.");
+    refuse(compute, request, &query, reason).await
+}
+
+/// The facts about other servers that the scheduler needs; most requests need none.
+async fn look(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> {
+    if !kilonova_compute_scheduler::are_needed(&compute.options.scheduler, &request.spec.hints) {
+        return Ok(Facts::default());
+    }
+    let (compute_, hints) = (compute.clone(), request.spec.hints.clone());
+    Ok(compute
+        .store
+        .read(move |tx| {
+            kilonova_compute_scheduler::facts(tx, &compute_.options.scheduler, Subject::New(&hints))
+        })
+        .await?)
+}
+
+/// The group that the server joins, if any. Its row is written first, so that two boots into one
+/// group are serialized.
+fn enter(
+    tx: &mut Tx<'_>,
+    request: &BootRequest,
+    server: ServerId,
+    host: &str,
+) -> Result<(), Error> {
+    let Some(group) = kilonova_compute_scheduler::group_hint(&request.spec.hints) else {
+        return Ok(());
+    };
+    server_groups::join(tx, group, server, &request.project_id, &request.user_id)?;
+    let subject = Subject::Server(server, &request.spec.hints);
+    match kilonova_compute_scheduler::group_facts(tx, group, subject)? {
+        Some(facts) if !request.forced && !facts.allows(host) => Err(Error::Aged),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the servers of a plan. [`Error::Aged`] if another transaction has claimed every planned
+/// candidate of some server.
+fn commit(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    request: &BootRequest,
+    plan: &Plan,
+) -> Result<Vec<ServerId>, Error> {
+    let now = now_micros();
+    take_quota(tx, request, plan.len())?;
+    let mut ids = Vec::with_capacity(plan.len());
+    for (index, choice) in plan.iter().enumerate() {
+        let id = ascending::<ServerId>();
+        let placed = claim(
+            tx,
+            compute,
+            id,
+            &request.project_id,
+            Who { user_id: &request.user_id, request_id: &request.request_id },
+            &request.profiles,
+            choice,
+        )?;
+        let Some(place) = placed else { return Err(Error::Aged) };
+        enter(tx, request, id, &place.host)?;
+        let mut server = NewServer {
+            host: Some(place.host.clone()),
+            vm_state: VmState::Building,
+            task_state: Some(TaskState::Spawning),
+            ..new_server(request, id, index, plan.len())
+        };
+        server.spec.networked = !request.nics.list.is_empty();
+        let seq = servers::insert(tx, &server, now)?;
+        let (project, spec, host) = (&*request.project_id, &server.spec, &*place.host);
+        let one = nics::One { id, project, spec, host };
+        let nics = nics::attach(tx, one, &request.nics, now)?;
+        let name = &server.name;
+        let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
+        let source = GuestSource { seq, name, project, spec, metadata, zone };
+        let document = desired(&source, place.devices, nics);
+        documents::put(tx, compute, &place.host, id, &document)?;
+        begin(tx, request, id, Some(place.how), now)?;
+        ids.push(id);
+    }
+    Ok(ids)
+}
+
+/// Inserts the servers of a request without a valid host in `ERROR`. The caller has determined the
+/// fault in a read, because a write blocks all others.
+async fn refuse(
+    compute: &Compute,
+    request: BootRequest,
+    query: &Query,
+    reason: NoHost,
+) -> Result<Vec<ServerId>, Error> {
+    let classes = classes(query);
+    let cards: Vec<String> = compute
+        .store
+        .read(move |tx| {
+            let cards = classes.iter().map(|one| kilonova_accelerator::ledger::excluded(tx, one));
+            cards.collect::<Result<_, _>>().map_err(Error::from)
+        })
+        .await?;
+    let reason = cards.into_iter().fold(reason, NoHost::and);
+    let message = reason.details();
+    compute
+        .store
+        .write(move |tx| {
+            let now = now_micros();
+            take_quota(tx, &request, request.min_count)?;
+            tracing::info!(request = %request.request_id, "{message}");
+            let mut ids = Vec::with_capacity(request.min_count);
+            for index in 0..request.min_count {
+                let id = ascending::<ServerId>();
+                let fault = Fault::new(&reason.message(), &*message, now);
+                let server = NewServer {
+                    vm_state: VmState::Error,
+                    fault: Some(fault),
+                    ..new_server(&request, id, index, request.min_count)
+                };
+                servers::insert(tx, &server, now)?;
+                let open = begin(tx, &request, id, None, now)?;
+                flow::event(tx, open.row.id, &failed_to_schedule(&message, now))?;
+                journal::finish(tx, &open, Outcome::Failed, Some(&message), now)?;
+                ids.push(id);
+            }
+            Ok(ids)
+        })
+        .await
+}
+
+/// The resource classes of a query.
+fn classes(query: &Query) -> BTreeSet<String> {
+    let resources = query.groups.iter().flat_map(|group| &group.resources);
+    resources.map(|(class, _)| class.clone()).collect()
+}
+
+fn take_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let flavor = &request.spec.flavor;
+    let wanted = usage::ProjectUsage {
+        instances: count,
+        cores: flavor.vcpus.saturating_mul(count),
+        ram: flavor.ram.saturating_mul(count),
+    };
+    usage::take(tx, &request.project_id, &request.user_id, wanted)
+}
+
+fn failed_to_schedule(message: &str, now: i64) -> Event {
+    Event {
+        name: "conductor_schedule_and_build_instances".into(),
+        host: None,
+        result: Some("Error".into()),
+        details: Some(message.to_owned()),
+        started_at: now,
+        finished_at: Some(now),
+    }
+}
+
+fn begin(
+    tx: &mut Tx<'_>,
+    request: &BootRequest,
+    server: ServerId,
+    chosen: Option<String>,
+    now: i64,
+) -> Result<OpenOperation, Error> {
+    let by = Requester {
+        request_id: request.request_id.clone(),
+        project_id: request.project_id.clone(),
+        user_id: request.user_id.clone(),
+    };
+    let spawn = Create::Spawn { chosen, tried: Vec::new(), reason: None };
+    journal::begin(tx, server, &by, Operation::Create(spawn), now)
+}
+
+/// The row of one server of the request. The names of several servers get `-1`, `-2`, … appended.
+fn new_server(request: &BootRequest, id: ServerId, index: usize, of: usize) -> NewServer {
+    let name = if of > 1 || request.max_count > 1 {
+        format!("{}-{}", request.name, index + 1)
+    } else {
+        request.name.clone()
+    };
+    let mut spec = request.spec.clone();
+    spec.launch_index = index as i64;
+    if request.max_count > 1 {
+        spec.hostname = format!("{}-{}", spec.hostname, index + 1);
+    }
+    NewServer {
+        id,
+        project_id: request.project_id.clone(),
+        user_id: request.user_id.clone(),
+        name,
+        description: request.description.clone(),
+        host: None,
+        vm_state: VmState::Building,
+        task_state: None,
+        spec,
+        metadata: request.metadata.clone(),
+        tags: request.tags.clone(),
+        fault: None,
+    }
+}

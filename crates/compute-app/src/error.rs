@@ -1,0 +1,125 @@
+//! The errors of the compute service, and the text that the user sees.
+//!
+//! Work inside a transaction returns this type. It carries a [`Refusal`] as it is, because
+//! only the code that refuses knows the message.
+
+use kilonova_compute_scheduler::Unplaced;
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_store as store;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
+
+use crate::flows::operation::Unreadable;
+
+/// An error of the compute service.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The resource ledger refused.
+    #[error(transparent)]
+    Placement(#[from] kilonova_placement::Error),
+    /// The device ledger refused.
+    #[error(transparent)]
+    Accelerator(#[from] kilonova_accelerator::Error),
+    /// The journal refused.
+    #[error(transparent)]
+    Flow(#[from] kilonova_flow::Error),
+    /// A row of the journal is not a valid operation: a newer build wrote the database, or somebody
+    /// changed it by hand.
+    #[error("operation {operation} of server {server} cannot be read: {why}")]
+    Unreadable {
+        /// The operation.
+        operation: OperationId,
+        /// The server.
+        server: ServerId,
+        /// The reason.
+        why: Box<Unreadable>,
+    },
+    /// The image service failed.
+    #[error(transparent)]
+    Image(#[from] kilonova_image::Error),
+    /// The network service refused.
+    #[error(transparent)]
+    Network(#[from] kilonova_network::Error),
+    /// The planned claim was taken by another transaction; plan again.
+    #[error("another transaction has claimed the planned resources")]
+    Aged,
+    /// No host fits a server. The reason is determined before the transaction runs again
+    /// ([`Compute::write`](crate::Compute::write)).
+    #[error("no valid host was found for a server")]
+    Unexplained(Box<Unplaced>),
+    /// A node uses the epoch of an older session.
+    #[error("another process has registered for this host")]
+    Fenced,
+    /// A host of an external Nova, which has not created the host's resource provider yet.
+    #[error(
+        "no resource provider is named {0} yet: [nova] is set, and that Nova makes the providers of its \
+         hosts. Start nova-compute there, or give the agent the host's name that Nova knows (openstack \
+         hypervisor list)"
+    )]
+    NoRoot(String),
+    /// The request is refused.
+    #[error(transparent)]
+    Refused(Box<Refusal>),
+}
+
+impl Error {
+    /// True if a claim failed for lack of resources, so that the caller should try the next
+    /// candidate.
+    pub fn is_lack_of_room(&self) -> bool {
+        match self {
+            Self::Placement(error) => error.no_longer_fits(),
+            Self::Accelerator(error) => {
+                use kilonova_accelerator::Error as Refusal;
+                matches!(
+                    error,
+                    Refusal::NoHandle(_)
+                        | Refusal::NoDeployable(_)
+                        | Refusal::DeviceInUse { .. }
+                        | Refusal::NoBitstream(_)
+                        | Refusal::NotProgrammable { .. }
+                )
+            }
+            _ => false,
+        }
+    }
+}
+
+impl From<kilonova_compute_db::Error> for Error {
+    fn from(error: kilonova_compute_db::Error) -> Self {
+        let kilonova_compute_db::Error::Store(error) = error;
+        Self::Store(error)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+}
+
+impl IntoRefusal for Error {
+    fn into_refusal(self) -> Refusal {
+        match self {
+            Self::Refused(refusal) => *refusal,
+            Self::Placement(error) => error.into(),
+            Self::Accelerator(error) => error.into(),
+            Self::Image(error) => error.into(),
+            Self::Network(error) => error.into(),
+            Self::Flow(kilonova_flow::Error::Busy(server)) => Refusal::conflict(format!(
+                "Cannot act on instance {server} while another operation on it is in progress"
+            )),
+            Self::Flow(kilonova_flow::Error::Store(error)) => Self::Store(error).into(),
+            Self::Flow(
+                error @ (kilonova_flow::Error::Moved(_) | kilonova_flow::Error::Outcome(..)),
+            ) => Refusal::internal(error),
+            Self::Unreadable { .. } => Refusal::internal(self),
+            Self::Aged | Self::Fenced | Self::NoRoot(_) | Self::Unexplained(_) => {
+                Refusal::new(Kind::Unavailable, self.to_string())
+            }
+            Self::Store(error) => kilonova_compute_db::Error::Store(error).into(),
+        }
+    }
+}

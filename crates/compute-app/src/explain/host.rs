@@ -1,0 +1,102 @@
+//! The remains on a host that is being drained: guests, guests to remove, and claims of migrations.
+
+use std::collections::BTreeSet;
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::moves::{self, Move};
+use kilonova_compute_db::servers::{self, Server};
+use kilonova_compute_db::{documents, hosts};
+use kilonova_compute_scheduler::fleet::Fleet;
+use kilonova_ids::ServerId;
+use kilonova_node_api::Desired;
+use kilonova_store::Tx;
+
+use super::story::HostNow;
+use super::words::{Awaited, awaited};
+use crate::flows::journal::{self, OpenOperation};
+use crate::{Error, flows, services};
+
+/// A server with something on the host.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Its id.
+    pub id: ServerId,
+    /// The server; `None` if it is deleted.
+    pub server: Option<Server>,
+    /// True if a guest should be on this host; otherwise its remains are being removed.
+    pub present: bool,
+    /// Addresses of its devices on this host.
+    pub devices: Vec<String>,
+    /// A device that prevents its live migration.
+    pub stays: Option<String>,
+    /// The operation in progress.
+    pub operation: Option<OpenOperation>,
+    /// The event that the operation waits for.
+    pub awaited: Option<Awaited>,
+    /// Its open migration.
+    pub open: Option<Move>,
+}
+
+/// A host and everything on it.
+#[derive(Debug, Clone)]
+pub struct HostStory {
+    /// The host.
+    pub host: HostNow,
+    /// Servers with something on it.
+    pub guests: Vec<Guest>,
+    /// Number of accelerators that are not free.
+    pub devices_held: i64,
+}
+
+/// Reads it; `None` if the host does not exist.
+///
+/// # Errors
+/// Store errors only.
+pub fn tell_host(
+    tx: &mut Tx<'_>,
+    fleet: &Fleet,
+    name: &str,
+    now: i64,
+) -> Result<Option<HostStory>, Error> {
+    let Some(row) = hosts::by_name(tx, name)? else { return Ok(None) };
+    let up = services::is_up(fleet, &row, now);
+    let mut ids: BTreeSet<ServerId> = servers::ids_on(tx, name)?.into_iter().collect();
+    ids.extend(documents::servers_on(tx, name)?);
+    ids.extend(moves::servers_held_on(tx, name)?);
+    let mut guests = Vec::with_capacity(ids.len());
+    for id in ids {
+        guests.push(guest(tx, name, id)?);
+    }
+    let devices_held = devices::held_on(tx, name)?;
+    Ok(Some(HostStory { host: HostNow { row, up }, guests, devices_held }))
+}
+
+fn guest(tx: &mut Tx<'_>, host: &str, id: ServerId) -> Result<Guest, Error> {
+    let server = servers::find(tx, id)?;
+    let operation = journal::open_of(tx, id)?;
+    let open = moves::open_of(tx, id)?;
+    let documents = documents::of_server(tx, id)?;
+    let here = documents.iter().find(|(name, _)| name == host).map(|(_, one)| &one.desired);
+    let domain = match here {
+        Some(Desired::Present(domain)) => Some(domain),
+        Some(Desired::Absent) | None => None,
+    };
+    let removing: Vec<String> = documents
+        .iter()
+        .filter(|(_, one)| one.desired == Desired::Absent)
+        .map(|(name, _)| name.clone())
+        .collect();
+    let own = server.as_ref().and_then(|server| server.host.as_deref());
+    let awaited = operation.as_ref().map(|one| awaited(&one.state, own, open.as_ref(), &removing));
+    let devices = domain.map(|domain| domain.devices.as_slice()).unwrap_or_default();
+    Ok(Guest {
+        id,
+        present: domain.is_some(),
+        devices: devices.iter().map(flows::address_of).map(str::to_owned).collect(),
+        stays: flows::unmigratable_device(devices).map(str::to_owned),
+        server,
+        operation,
+        awaited,
+        open,
+    })
+}

@@ -1,0 +1,275 @@
+//! A summary of a server's story in one sentence, and the next actions. Derived from the story
+//! alone.
+
+use kilonova_compute_db::servers::VmState;
+use kilonova_flow::Outcome;
+
+use super::SLOW;
+use super::story::{HostNow, Story};
+use super::words::Awaited;
+use crate::actions::ServerAction;
+use crate::flows::operation::Action;
+
+const SECOND: i64 = 1_000_000;
+
+/// The server in one sentence.
+pub fn summary(story: &Story) -> String {
+    let server = &story.server;
+    let place = match &server.host {
+        Some(host) if server.deleted_at.is_none() => format!("on host {host}"),
+        Some(host) => format!("last on host {host}"),
+        None => "on no host".to_owned(),
+    };
+    let own = format!("Server {} ({})", server.name, server.id);
+    if server.deleted_at.is_some() {
+        return format!("{own} was deleted; it was {place}.");
+    }
+    let state = server.vm_state.as_str();
+    let devices = match story.held.len() {
+        0 => "no accelerators".to_owned(),
+        1 => "1 accelerator".to_owned(),
+        many => format!("{many} accelerators"),
+    };
+    match (&story.operation, &story.awaited) {
+        (Some(operation), Some(awaited)) => format!(
+            "{own} is {state}, {place}, with {devices}; its {} is under way and waits for {}.",
+            operation.row.kind,
+            awaited.text()
+        ),
+        _ => format!("{own} is {state}, {place}, with {devices}; nothing is under way."),
+    }
+}
+
+/// The next actions, most urgent first. Never empty.
+pub fn next(story: &Story) -> Vec<String> {
+    let mut todo = Vec::new();
+    if story.server.deleted_at.is_some() {
+        leftovers(story, &mut todo);
+        if todo.is_empty() {
+            todo.push("Nothing: it is deleted and holds no resources.".to_owned());
+        }
+        return todo;
+    }
+    match (&story.operation, &story.awaited) {
+        (Some(operation), Some(awaited)) => {
+            under_way(story, awaited, story.now - operation.row.updated_at, &mut todo);
+        }
+        _ => at_rest(story, &mut todo),
+    }
+    sick(story, &mut todo);
+    leftovers(story, &mut todo);
+    if todo.is_empty() {
+        todo.push("Nothing: it is in its desired state.".to_owned());
+    }
+    todo
+}
+
+fn silence(host: &HostNow, now: i64) -> String {
+    let name = &host.row.host;
+    if host.row.forced_down {
+        return format!("Host {name} was declared down by an operator.");
+    }
+    let seconds = (now - host.row.last_seen).max(0) / SECOND;
+    format!("Host {name} was last heard of {seconds} s ago.")
+}
+
+fn under_way(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    let host = awaited.host.as_deref().and_then(|name| story.host(name));
+    if let Some(host) = host.filter(|host| !host.up) {
+        let (name, silence) = (&host.row.host, silence(host, story.now));
+        let action = story.operation.as_ref().map(|open| open.state.action());
+        let lost = match action {
+            Some(Action::Delete) => {
+                "the deletion ends by itself, and its devices wait for the host".to_owned()
+            }
+            _ if story.server.host.as_deref() == Some(name) => format!(
+                "`openstack compute service set --down {name} nova-compute`, then `openstack server \
+                 evacuate {id}`"
+            ),
+            _ => "the move is given up by itself, and the server goes back to where it was"
+                .to_owned(),
+        };
+        todo.push(format!(
+            "{silence} Start its agent; it then continues. If the host is lost: {lost}."
+        ));
+        return;
+    }
+    if age < SLOW {
+        todo.push(format!("Wait: it is the turn of {}.", awaited.text()));
+        return;
+    }
+    let seconds = age / SECOND;
+    let about = awaited.host.as_deref().unwrap_or("the control plane");
+    let mut text = format!(
+        "It has waited {seconds} s for {}. Look at the log of {about} for {id}",
+        awaited.text()
+    );
+    if let Some(open) = story.open_move().filter(|_| awaited.what.starts_with("send")) {
+        text.push_str(&format!(
+            "; `openstack server migration abort {id} {0}` calls it off, `openstack server migration \
+             force complete {id} {0}` has the guest stand still until it is there",
+            open.number
+        ));
+    }
+    text.push('.');
+    todo.push(text);
+}
+
+fn at_rest(story: &Story, todo: &mut Vec<String>) {
+    let server = &story.server;
+    let id = server.id;
+    if let Some(host) = story.own_host().filter(|host| !host.up) {
+        let (name, silence) = (&host.row.host, silence(host, story.now));
+        todo.push(format!(
+            "{silence} Start its agent. If the host is lost: `openstack compute service set --down {name} \
+             nova-compute`, then `openstack server evacuate {id}`."
+        ));
+    }
+    if server.vm_state == VmState::Error {
+        failed(story, todo);
+    } else {
+        resting(story, todo);
+    }
+    if server.vm_state != VmState::Error
+        && let Some((operation, _)) = story.actions.first()
+        && operation.outcome == Outcome::Failed
+    {
+        let why = operation.message.as_deref().unwrap_or("see its events");
+        todo.push(format!(
+            "Its last action, {}, failed: {why} Correct that and retry.",
+            operation.kind
+        ));
+    }
+    locked(story, todo);
+}
+
+/// The client's command for an action.
+fn command(action: ServerAction) -> &'static str {
+    action.row().command.unwrap_or_default()
+}
+
+/// The action that its state requires.
+pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    match story.server.vm_state {
+        VmState::Resized => todo.push(format!(
+            "It waits for its owner: `{} {id}`, or `… resize revert {id}` to have it as it was.",
+            command(ServerAction::ConfirmResize)
+        )),
+        VmState::Stopped => {
+            todo.push(format!("It is shut off: `{} {id}`.", command(ServerAction::Start)));
+        }
+        VmState::Paused => {
+            todo.push(format!("It is paused: `{} {id}`.", command(ServerAction::Unpause)))
+        }
+        VmState::Suspended => {
+            todo.push(format!("It is suspended: `{} {id}`.", command(ServerAction::Resume)));
+        }
+        VmState::Rescued => {
+            todo.push(format!("It is in rescue: `{} {id}`.", command(ServerAction::Unrescue)));
+        }
+        VmState::Shelved => {
+            todo.push(format!("It is shelved: `{} {id}`.", command(ServerAction::Unshelve)));
+        }
+        VmState::ShelvedOffloaded => shelved(story, todo),
+        VmState::SoftDeleted => todo.push(format!(
+            "It is deleted and can come back: `{} {id}`, or `{} {id}`.",
+            command(ServerAction::Restore),
+            command(ServerAction::ForceDelete)
+        )),
+        VmState::Error | VmState::Building | VmState::Active | VmState::Deleted => {}
+    }
+}
+
+pub(super) fn locked(story: &Story, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    if let Some(lock) = &story.server.lock {
+        let why = lock.reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let unlock = command(ServerAction::Unlock);
+        todo.push(format!("It is locked by its {}{why}: `{unlock} {id}`.", lock.by));
+    }
+}
+
+fn failed(story: &Story, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    let Some(host) = story.own_host() else {
+        todo.push(match &story.room {
+            Some(room) if room.is_there => format!(
+                "There is room for it now. Delete it (`openstack server delete {id}`) and create it \
+                 again."
+            ),
+            Some(_) => format!(
+                "There is still no room for it: see below why. Make room, then delete it (`openstack \
+                 server delete {id}`) and create it again."
+            ),
+            None => format!("Delete it (`openstack server delete {id}`) and create it again."),
+        });
+        return;
+    };
+    if host.up {
+        todo.push(format!(
+            "Mend what the fault says, then `openstack server reboot --hard {id}`; where its disk is \
+             lost, `openstack server rebuild {id}`."
+        ));
+    }
+}
+
+fn shelved(story: &Story, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    todo.push(match &story.room {
+        Some(room) if !room.is_there => {
+            "It is shelved, and there is no room for it now: see below why.".to_owned()
+        }
+        _ => format!("It is shelved: `openstack server unshelve {id}`."),
+    });
+}
+
+/// Unhealthy devices, and devices that the guest's document does not contain.
+fn sick(story: &Story, todo: &mut Vec<String>) {
+    let id = story.server.id;
+    for held in &story.held {
+        let Some(handle) = &held.handle else {
+            todo.push(format!(
+                "Accelerator request {} is {}, without a device.",
+                held.arq, held.state
+            ));
+            continue;
+        };
+        if handle.health != "healthy" {
+            let why = handle.health_reason.as_deref().unwrap_or("no reason is known");
+            todo.push(format!(
+                "Its device {} is {} ({why}): move it away, `openstack server migrate {id}`, then see to \
+                 the device.",
+                handle.device_address, handle.health
+            ));
+        }
+        if story.operation.is_none() && !story.is_wanted_there(held) {
+            todo.push(format!(
+                "It holds {} on {}, and the host is not told to attach it: run `kilonova doctor`.",
+                handle.address,
+                held.host.as_deref().unwrap_or("no host")
+            ));
+        }
+    }
+}
+
+fn leftovers(story: &Story, todo: &mut Vec<String>) {
+    let mut told: Vec<&str> = Vec::new();
+    for left in &story.left {
+        if told.contains(&left.host.as_str()) {
+            continue;
+        }
+        told.push(&left.host);
+        let many = story.left.iter().filter(|other| other.host == left.host).count();
+        let state = match story.host(&left.host) {
+            Some(host) if !host.up => silence(host, story.now),
+            _ => "It is up and will report it.".to_owned(),
+        };
+        todo.push(format!(
+            "{many} device(s) that it left on host {} go to nobody before that host says that the guest \
+             is gone. {state}",
+            left.host
+        ));
+    }
+}

@@ -1,0 +1,73 @@
+//! The explanation for a server's owner: without host names, texts from hosts, and details of the
+//! ledger.
+
+use kilonova_compute_db::servers::VmState;
+use kilonova_flow::Outcome;
+
+use super::SLOW;
+use super::next::{locked, resting};
+use super::story::Story;
+
+/// The server in one sentence.
+pub fn owner_summary(story: &Story) -> String {
+    let server = &story.server;
+    let own = format!("Server {} ({})", server.name, server.id);
+    if server.deleted_at.is_some() {
+        return format!("{own} was deleted.");
+    }
+    let state = server.vm_state.as_str();
+    match &story.operation {
+        Some(operation) => format!("{own} is {state}; its {} is under way.", operation.row.kind),
+        None => format!("{own} is {state}; nothing is under way."),
+    }
+}
+
+/// The next actions, most urgent first. Never empty.
+pub fn owner_next(story: &Story) -> Vec<String> {
+    let server = &story.server;
+    let id = server.id;
+    let mut todo = Vec::new();
+    if server.deleted_at.is_some() {
+        return vec!["Nothing: it is gone.".to_owned()];
+    }
+    if story.own_host().is_some_and(|host| !host.up) {
+        todo.push("Its host does not answer. Ask an administrator to see to it.".to_owned());
+    }
+    match &story.operation {
+        Some(operation) if story.now - operation.row.updated_at < SLOW => {
+            todo.push(format!("Wait for its {} to end.", operation.row.kind));
+        }
+        Some(operation) => todo.push(format!(
+            "Its {} has not moved on for a while. Ask an administrator to look at it.",
+            operation.row.kind
+        )),
+        None if server.vm_state == VmState::Error => todo.push(match (&server.host, &story.room) {
+            (Some(_), _) => format!(
+                "Try `openstack server reboot --hard {id}`. An administrator can see why it failed."
+            ),
+            (None, Some(room)) if room.is_there => format!(
+                "There is room for it now. Delete it (`openstack server delete {id}`) and create it \
+                 again."
+            ),
+            (None, Some(_)) => format!(
+                "There is still no room for it: see below why. Delete it (`openstack server delete \
+                 {id}`), and create it with another flavor or later."
+            ),
+            (None, None) => {
+                format!("Delete it (`openstack server delete {id}`) and create it again.")
+            }
+        }),
+        None => resting(story, &mut todo),
+    }
+    let last = story.actions.first().map(|(operation, _)| operation);
+    if server.vm_state != VmState::Error
+        && let Some(failed) = last.filter(|last| last.outcome == Outcome::Failed)
+    {
+        todo.push(format!("Its last action, {}, failed.", failed.kind));
+    }
+    locked(story, &mut todo);
+    if todo.is_empty() {
+        todo.push("Nothing: it is in its desired state.".to_owned());
+    }
+    todo
+}

@@ -1,0 +1,81 @@
+//! Where a server without a host could be scheduled now, and which conditions prevent it.
+
+use std::collections::HashSet;
+
+use kilonova_compute_db::servers::Server;
+use kilonova_compute_scheduler::{Requirements, choose};
+use kilonova_engine::Step;
+use kilonova_store::Tx;
+
+use crate::{Compute, Error, boot, nics};
+
+/// The result of scheduling now.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// True if a valid host exists.
+    pub is_there: bool,
+    /// The reason, with host names.
+    pub text: String,
+    /// The reason for the server's owner, without host names.
+    pub said: String,
+    /// Number of hosts.
+    pub hosts: usize,
+    /// The conditions on resources and traits that removed hosts, in the order of trial.
+    pub steps: Vec<Step>,
+    /// The nearest host, and its unmet condition.
+    pub nearest: Option<(String, String)>,
+}
+
+impl Room {
+    fn refused(text: String) -> Self {
+        let said = text.clone();
+        Self { is_there: false, text, said, hosts: 0, steps: Vec::new(), nearest: None }
+    }
+}
+
+/// Schedules as a boot does, without a claim.
+///
+/// # Errors
+/// Store errors only.
+pub(super) fn room(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    now: i64,
+) -> Result<Room, Error> {
+    let flavor = &server.spec.flavor;
+    let profiles = match nics::profiles_of(tx, server, flavor)? {
+        Ok(profiles) => profiles,
+        Err(why) => return Ok(Room::refused(why)),
+    };
+    let (properties, aliases) = (&server.spec.image_properties, &compute.options.pci_aliases);
+    let query = match boot::query_of(flavor, properties, &profiles, aliases, 0) {
+        Ok(query) => query,
+        Err(Error::Refused(fault)) => return Ok(Room::refused(fault.message)),
+        Err(error) => return Err(error),
+    };
+    let nobody = HashSet::new();
+    let requirements =
+        Requirements { server, spec: &server.spec, excluded: &nobody, forced: false };
+    let (is_there, text, said) =
+        match choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)? {
+            Ok(plan) => {
+                let how = plan.into_iter().next().map(|choice| choice.how).unwrap_or_default();
+                (true, how, String::new())
+            }
+            Err(none) => {
+                let reason = none.reason(compute.scope());
+                (false, reason.all(), reason.said())
+            }
+        };
+    let told = compute.world.snapshot().explain(&query);
+    let nearest = told.nearest.filter(|_| told.left == 0);
+    Ok(Room {
+        is_there,
+        text,
+        said,
+        hosts: told.hosts,
+        steps: told.steps,
+        nearest: nearest.map(|nearest| (nearest.name.to_string(), nearest.lacks)),
+    })
+}

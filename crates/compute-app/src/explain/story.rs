@@ -1,0 +1,199 @@
+//! Everything stored about a server, read on one snapshot.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::documents;
+use kilonova_compute_db::hosts::{self, Host};
+use kilonova_compute_db::moves::{self, Move};
+use kilonova_compute_db::servers::{Server, VmState, listing};
+use kilonova_compute_scheduler::fleet::Fleet;
+use kilonova_flow::{self as flow, Event, Operation};
+use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_node_api::{Attachment, Desired, Document};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+
+use super::room::{Room, room};
+use super::words::{Awaited, awaited};
+use crate::boot::consumer_of;
+use crate::flows::journal::{self, OpenOperation};
+use crate::{Compute, Error, services};
+
+/// Maximum number of actions reported, newest first.
+const ACTIONS: i64 = 10;
+/// Maximum number of device changes reported, newest first.
+const CHANGES: i64 = 20;
+
+/// The present state of a host.
+#[derive(Debug, Clone)]
+pub struct HostNow {
+    /// Its row.
+    pub row: Host,
+    /// True if it is up.
+    pub up: bool,
+}
+
+/// The allocations of a consumer.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// The consumer.
+    pub consumer: ConsumerId,
+    /// The number of the migration, if the consumer is one.
+    pub migration: Option<i64>,
+    /// The allocations.
+    pub amounts: Vec<placement::Held>,
+}
+
+/// Everything stored about a server.
+#[derive(Debug, Clone)]
+pub struct Story {
+    /// The server; a deleted one has a deletion time.
+    pub server: Server,
+    /// The time of the read, microseconds since 1970.
+    pub now: i64,
+    /// The hosts involved; its own first.
+    pub hosts: Vec<HostNow>,
+    /// The operation in progress.
+    pub operation: Option<OpenOperation>,
+    /// The event that the operation waits for.
+    pub awaited: Option<Awaited>,
+    /// Its migrations, oldest first.
+    pub moves: Vec<Move>,
+    /// Its documents, by host.
+    pub documents: Vec<(String, Document)>,
+    /// Its devices, and those of its migrations.
+    pub held: Vec<devices::HeldAccelerator>,
+    /// Dirty handles that it left on hosts.
+    pub left: Vec<devices::LeftHandle>,
+    /// The allocations of it and its migrations.
+    pub accounts: Vec<Account>,
+    /// The newest actions with their events.
+    pub actions: Vec<(Operation, Vec<Event>)>,
+    /// Its handle changes, newest first.
+    pub past: Vec<devices::HandleChange>,
+    /// Where it could be scheduled now, if it has no host.
+    pub room: Option<Room>,
+}
+
+impl Story {
+    /// A host involved.
+    pub fn host(&self, name: &str) -> Option<&HostNow> {
+        self.hosts.iter().find(|host| host.row.host == name)
+    }
+
+    /// The server's host.
+    pub fn own_host(&self) -> Option<&HostNow> {
+        self.server.host.as_deref().and_then(|name| self.host(name))
+    }
+
+    /// The open migration.
+    pub fn open_move(&self) -> Option<&Move> {
+        self.moves.iter().find(|one| one.open)
+    }
+
+    /// True if the document on the device's host contains the device.
+    pub fn is_wanted_there(&self, held: &devices::HeldAccelerator) -> bool {
+        let (Some(host), Some(handle)) = (&held.host, &held.handle) else { return false };
+        let document = self.documents.iter().find(|(name, _)| name == host);
+        let Some(Desired::Present(domain)) = document.map(|(_, document)| &document.desired) else {
+            return false;
+        };
+        domain.devices.iter().any(|device| match device {
+            Attachment::Mdev { uuid, .. } => uuid.to_string() == handle.id.to_string(),
+            Attachment::Pci { address }
+            | Attachment::Vfio { address, .. }
+            | Attachment::TestPci { address } => *address == handle.address,
+        })
+    }
+}
+
+/// Reads the story; `None` if the server neither exists nor is remembered.
+///
+/// # Errors
+/// Store errors only.
+pub fn tell(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    id: ServerId,
+    now: i64,
+) -> Result<Option<Story>, Error> {
+    let Some(server) = listing::find(tx, id)? else { return Ok(None) };
+    let operation = journal::open_of(tx, id)?;
+    let moves = moves::of_server(tx, id)?;
+    let documents = documents::of_server(tx, id)?;
+    let held = devices::held_for(tx, id)?;
+    let mut left = devices::left_by(tx, consumer_of(id))?;
+    let mut accounts = vec![account(tx, consumer_of(id), None)?];
+    for one in &moves {
+        left.extend(devices::left_by(tx, one.id)?);
+        accounts.push(account(tx, one.id, Some(one.number))?);
+    }
+    accounts.retain(|account| !account.amounts.is_empty());
+    let mut actions = Vec::new();
+    for one in flow::history(tx, id, ACTIONS)? {
+        let events = flow::events(tx, one.id)?;
+        actions.push((one, events));
+    }
+    let open = moves.iter().find(|one| one.open);
+    let hosts = hosts_of(tx, &compute.fleet, &server, open, &documents, &left, now)?;
+    let absent = |(host, document): &(String, Document)| {
+        (document.desired == Desired::Absent).then(|| host.clone())
+    };
+    let removing: Vec<String> = documents.iter().filter_map(absent).collect();
+    let awaited =
+        operation.as_ref().map(|one| awaited(&one.state, server.host.as_deref(), open, &removing));
+    let nowhere = server.host.is_none()
+        && operation.is_none()
+        && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
+    let room = if nowhere { Some(room(tx, compute, &server, now)?) } else { None };
+    let past = devices::handle_history(tx, id, CHANGES)?;
+    Ok(Some(Story {
+        server,
+        now,
+        hosts,
+        operation,
+        awaited,
+        moves,
+        documents,
+        held,
+        left,
+        accounts,
+        actions,
+        past,
+        room,
+    }))
+}
+
+fn account(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    migration: Option<i64>,
+) -> Result<Account, Error> {
+    Ok(Account { consumer, migration, amounts: placement::held_by(tx, consumer)? })
+}
+
+fn hosts_of(
+    tx: &mut Tx<'_>,
+    fleet: &Fleet,
+    server: &Server,
+    open: Option<&Move>,
+    documents: &[(String, Document)],
+    left: &[devices::LeftHandle],
+    now: i64,
+) -> Result<Vec<HostNow>, Error> {
+    let mut names: Vec<&str> = server.host.as_deref().into_iter().collect();
+    names.extend(open.map(|one| one.source.as_str()));
+    names.extend(open.and_then(|one| one.dest.as_deref()));
+    names.extend(documents.iter().map(|(host, _)| host.as_str()));
+    names.extend(left.iter().map(|left| left.host.as_str()));
+    let mut hosts: Vec<HostNow> = Vec::new();
+    for name in names {
+        if hosts.iter().any(|host| host.row.host == name) {
+            continue;
+        }
+        if let Some(row) = hosts::by_name(tx, name)? {
+            let up = services::is_up(fleet, &row, now);
+            hosts.push(HostNow { row, up });
+        }
+    }
+    Ok(hosts)
+}

@@ -1,0 +1,147 @@
+//! Words for the event that an operation waits for.
+
+use kilonova_compute_db::moves::Move;
+
+use crate::actions::ServerAction;
+use crate::flows::operation::{
+    ColdMigration, Create, Evacuation, InPlace, InPlaceChange, InPlaceStep, LiveMigration,
+    Operation, Revert, Unshelve,
+};
+
+/// The awaited event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Awaited {
+    /// The host whose report continues the operation.
+    pub host: Option<String>,
+    /// The expected action of that host.
+    pub what: String,
+}
+
+impl Awaited {
+    /// `host gpu-1 to start the guest`.
+    pub fn text(&self) -> String {
+        match &self.host {
+            Some(host) => format!("host {host} to {}", self.what),
+            None => self.what.clone(),
+        }
+    }
+}
+
+/// The event that an open operation waits for. The hosts in `removing` still have to remove
+/// something of the server.
+pub fn awaited(
+    state: &Operation,
+    own: Option<&str>,
+    open: Option<&Move>,
+    removing: &[String],
+) -> Awaited {
+    let source = open.map(|one| one.source.as_str());
+    let dest = open.and_then(|one| one.dest.as_deref());
+    let removing = removing.first().map(String::as_str).or(own);
+    let (host, what) = match state {
+        Operation::Create(create) => match create {
+            Create::Spawn { .. } => (own, "start the guest with all its devices".to_owned()),
+            Create::Clear { .. } => (removing, CLEAR.to_owned()),
+        },
+        Operation::Delete(_) => {
+            (removing, "remove the guest, its disk and its mediated devices".to_owned())
+        }
+        Operation::Power(_) => (own, settling(state).to_owned()),
+        Operation::InPlace(InPlace { step: InPlaceStep::Undo { .. }, .. }) => {
+            (own, "restore the guest to its previous state".to_owned())
+        }
+        Operation::InPlace(InPlace { step: InPlaceStep::Settle, .. }) => {
+            (own, settling(state).to_owned())
+        }
+        Operation::Offload(_) => (removing, CLEAR.to_owned()),
+        Operation::Unshelve(unshelve) => match unshelve {
+            Unshelve::Spawn(_) => (own, "start the guest with all its devices".to_owned()),
+            Unshelve::Clear(_) => (removing, CLEAR.to_owned()),
+        },
+        Operation::Resize(cold) | Operation::Migrate(cold) => match cold {
+            ColdMigration::Begin => (own, BEGIN.to_owned()),
+            ColdMigration::StopSource(_) => {
+                (source, "shut the guest off, so that it can move".to_owned())
+            }
+            ColdMigration::MakeDest(_) => (dest, MAKE_DEST.to_owned()),
+            ColdMigration::DropDest(_) => (dest, DROP_DEST.to_owned()),
+            ColdMigration::Restore(_) => (source, RESTORE.to_owned()),
+        },
+        Operation::Revert(revert) => match revert {
+            Revert::Begin => (own, BEGIN.to_owned()),
+            Revert::DropDest(_) => (dest, DROP_DEST.to_owned()),
+            Revert::Restore(_) => (source, RESTORE.to_owned()),
+        },
+        Operation::Evacuate(evacuation) => match evacuation {
+            Evacuation::Begin => (own, BEGIN.to_owned()),
+            Evacuation::MakeDest(_) => (dest, MAKE_DEST.to_owned()),
+            Evacuation::DropDest(_) => (dest, DROP_DEST.to_owned()),
+        },
+        Operation::LiveMigration(live) => match live {
+            LiveMigration::Begin => (own, BEGIN.to_owned()),
+            LiveMigration::Queued(_) => {
+                (source, "migrate other guests first (max_concurrent_live_migrations)".to_owned())
+            }
+            LiveMigration::Receive(_) => (dest, "prepare for the incoming migration".to_owned()),
+            LiveMigration::Transfer(_) => (source, sending(open, dest.unwrap_or("the new host"))),
+            LiveMigration::Abort(_) => {
+                (source, "abort the migration, and report whether it has the guest".to_owned())
+            }
+            LiveMigration::Locate(_) => (dest, "report whether the guest has arrived".to_owned()),
+            LiveMigration::Arrive(_) => (dest, "complete the migration".to_owned()),
+            LiveMigration::DropDest(_) => (dest, DROP_DEST.to_owned()),
+            LiveMigration::Restore(_) => (source, RESTORE.to_owned()),
+        },
+        Operation::Recorded(action) => (own, format!("finish {action}")),
+    };
+    Awaited { host: host.map(str::to_owned), what }
+}
+
+const BEGIN: &str = "finish step begin";
+const CLEAR: &str = "report that nothing of the guest is left there";
+const MAKE_DEST: &str = "define the guest there with its devices";
+const DROP_DEST: &str = "remove the guest, because the move failed";
+const RESTORE: &str = "restore the guest to its state before the move";
+
+/// The host's part in the action, by the table of actions.
+fn settling(state: &Operation) -> &'static str {
+    if let Operation::InPlace(InPlace { change: InPlaceChange::SoftDelete, .. }) = state {
+        return "shut the guest off, so that it can be restored";
+    }
+    let action = ServerAction::of_kind(state.action().as_str());
+    let does = action.and_then(|action| action.row().host_does);
+    does.unwrap_or("reconcile the guest")
+}
+
+fn sending(open: Option<&Move>, to: &str) -> String {
+    match open.and_then(|one| one.progress).filter(|progress| progress.memory_total > 0) {
+        None => format!("migrate the running guest to {to}"),
+        Some(progress) => {
+            let (all, left) = (progress.memory_total, progress.memory_remaining);
+            let done = (all.saturating_sub(left)).saturating_mul(100) / all;
+            format!("migrate the running guest to {to} ({done} % of its memory is transferred)")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn state(kind: &str, step: &str) -> Operation {
+        Operation::read(kind, step, &json!({})).expect("an operation")
+    }
+
+    #[test]
+    fn every_step_says_which_host_does_what() {
+        let text = |kind, step| awaited(&state(kind, step), Some("a"), None, &[]).text();
+        assert_eq!(text("create", "spawn"), "host a to start the guest with all its devices");
+        assert_eq!(text("stop", "settle"), "host a to shut the guest off");
+        assert_eq!(text("live-migration", "transfer"), "migrate the running guest to the new host");
+        let two = ["b".to_owned(), "c".to_owned()];
+        let of = state("delete", "destroy");
+        assert!(awaited(&of, Some("a"), None, &two).text().starts_with("host b to remove"));
+    }
+}

@@ -1,0 +1,96 @@
+//! The begin of an operation on an existing server, and the records of actions that take no time.
+//!
+//! The server's row is written before the operation's. Two transactions that begin at once conflict
+//! on that row, and PostgreSQL repeats the later one instead of violating the unique key.
+
+use kilonova_compute_db::servers::{self, Server, TaskState};
+use kilonova_flow::{self as flow, Outcome};
+use kilonova_ids::RequestId;
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+
+use super::journal::{self, OpenOperation, Requester};
+use super::operation::{Action, Operation};
+use crate::Error;
+
+/// Begins an operation in the caller's name. `task` becomes the server's task state; without one the
+/// server looks idle meanwhile.
+///
+/// # Errors
+/// Busy when another operation is open.
+pub(super) fn begin(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    task: Option<TaskState>,
+    state: Operation,
+    now: i64,
+) -> Result<OpenOperation, Error> {
+    servers::set_task(tx, server.id, task, now)?;
+    journal::begin(tx, server.id, &Requester::from(context), state, now)
+}
+
+/// Records an action that was over as soon as it was requested, such as a lock.
+///
+/// # Errors
+/// The database's.
+pub fn record_action(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    action: Action,
+    now: i64,
+) -> Result<(), Error> {
+    let (by, state) = (Requester::from(context), Operation::Recorded(action));
+    journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
+    Ok(())
+}
+
+/// Records an action that could not begin, with an event that says why.
+///
+/// # Errors
+/// The database's.
+pub fn record_failure(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    action: Action,
+    why: &str,
+    now: i64,
+) -> Result<(), Error> {
+    let (by, state) = (Requester::from(context), Operation::Recorded(action));
+    let id = journal::record(tx, server.id, &by, &state, Outcome::Failed, now)?;
+    let host = server.host.as_deref().unwrap_or_default();
+    let failed = event(&format!("compute_{action}"), host, Some(why), now, now);
+    Ok(flow::event(tx, id, &failed)?)
+}
+
+/// The instance action event of a finished step.
+pub(super) fn event(
+    name: &str,
+    host: &str,
+    failure: Option<&str>,
+    started_at: i64,
+    now: i64,
+) -> flow::Event {
+    flow::Event {
+        name: name.to_owned(),
+        host: Some(host.to_owned()),
+        result: Some(if failure.is_some() { "Error" } else { "Success" }.to_owned()),
+        details: failure.map(str::to_owned),
+        started_at,
+        finished_at: Some(now),
+    }
+}
+
+/// The context of an operation that the service starts by itself: the owner's identity with a fresh
+/// request id.
+pub(super) fn service_context(server: &Server) -> Context {
+    Context {
+        user_id: server.user_id.clone(),
+        project_id: server.project_id.clone(),
+        roles: vec!["admin".to_owned()],
+        request_id: Some(RequestId::new_v4()),
+        ..Context::default()
+    }
+}

@@ -1,0 +1,211 @@
+//! A boot after its claim: the host starts the guest, or the next host is tried.
+//!
+//! A host that failed keeps its claim until it reports that nothing of the server is left on it. A
+//! device is never given to the next guest while the previous one may still use it.
+
+use std::collections::HashSet;
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, Fault, PowerState, Server, TaskState};
+use kilonova_compute_scheduler::{NoHost, Requirements, choose};
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Desired, Observation, Outcome};
+use kilonova_store::Tx;
+
+use super::begin::event;
+use super::journal::{self, OpenOperation};
+use super::operation::{Create, Operation};
+use crate::{Compute, Error, boot, nics};
+
+const EVENT: &str = "compute__do_build_and_run_instance";
+
+pub(super) fn observed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    open: &OpenOperation,
+    create: &Create,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    match create {
+        Create::Spawn { tried, .. } => {
+            spawned(tx, compute, host, open, tried, &observation.outcome, now)
+        }
+        Create::Clear { tried, reason } => match &observation.outcome {
+            Outcome::Absent => cleared(tx, compute, host, open, tried, reason, now),
+            Outcome::Running
+            | Outcome::Paused
+            | Outcome::Suspended
+            | Outcome::Stopped
+            | Outcome::Ready
+            | Outcome::Working { .. }
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut
+            | Outcome::Failed { .. } => Ok(()),
+        },
+    }
+}
+
+fn spawned(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    open: &OpenOperation,
+    tried: &[String],
+    outcome: &Outcome,
+    now: i64,
+) -> Result<(), Error> {
+    let (id, row) = (open.row.subject, &open.row);
+    match outcome {
+        Outcome::Running => {
+            servers::set_built(tx, id, PowerState::Running, now)?;
+            compute.note_build(tx, host, true);
+            flow::event(tx, row.id, &event(EVENT, host, None, row.updated_at, now))?;
+            journal::finish(tx, open, End::Done, None, now)
+        }
+        Outcome::Failed { step, message } => {
+            let reason = format!("{host}: {step}: {message}");
+            flow::event(tx, row.id, &event(EVENT, host, Some(&reason), row.updated_at, now))?;
+            compute.note_build(tx, host, false);
+            let mut tried = tried.to_vec();
+            tried.push(host.to_owned());
+            let clear = Operation::Create(Create::Clear { tried, reason });
+            journal::advance(tx, open, &clear, now)?;
+            servers::set_task(tx, id, Some(TaskState::Scheduling), now)?;
+            Ok(documents::put(tx, compute, host, id, &Desired::Absent)?)
+        }
+        Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
+        | Outcome::Absent => Ok(()),
+    }
+}
+
+fn cleared(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    open: &OpenOperation,
+    tried: &[String],
+    reason: &str,
+    now: i64,
+) -> Result<(), Error> {
+    let id = open.row.subject;
+    documents::forget(tx, host, id)?;
+    boot::release(tx, compute, id)?;
+    let Some(server) = servers::find(tx, id)? else {
+        return journal::finish(tx, open, End::Cancelled, None, now);
+    };
+    let may_retry = tried.len() < compute.options.max_attempts;
+    if may_retry && next_host(tx, compute, open, &server, tried, reason, now)? {
+        return Ok(());
+    }
+    let summary = if may_retry {
+        let why = "The host could not start the guest, and no other host has room.";
+        NoHost::new(why).message()
+    } else {
+        format!(
+            "Exceeded maximum number of retries. Exhausted all hosts available for retrying build \
+             failures for instance {}.",
+            server.id
+        )
+    };
+    let message = format!("{summary} Last failure: {reason}");
+    nics::set_host(tx, server.id, None, now)?;
+    nics::give_up(tx, &server, now)?;
+    let fault = Fault::new(&summary, &*message, now);
+    servers::set_error(tx, server.id, &fault, now)?;
+    journal::finish(tx, open, End::Failed, Some(&message), now)
+}
+
+/// Fails a build that takes longer than `instance_build_timeout`: the server is in `ERROR` and holds
+/// nothing. Its devices stay dirty until their host has dropped the guest.
+///
+/// # Errors
+/// The database's.
+pub fn fail_slow_build(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
+    if !matches!(open.state, Operation::Create(_)) {
+        return Ok(());
+    }
+    let message = format!(
+        "The build took longer than {} s (instance_build_timeout).",
+        compute.options.instance_build_timeout
+    );
+    tracing::warn!(%server, "{message} The server is in ERROR; delete it and create it again");
+    let host = servers::host_of(tx, server)?.unwrap_or_default();
+    let fault = Fault::new(&message, format!("{host}: {message}"), now);
+    servers::set_error(tx, server, &fault, now)?;
+    nics::set_host(tx, server, None, now)?;
+    compute.note_build(tx, &host, false);
+    boot::abandon(tx, compute, server)?;
+    for (host, _) in documents::of_server(tx, server)? {
+        documents::put(tx, compute, &host, server, &Desired::Absent)?;
+    }
+    let failed = event(EVENT, &host, Some(&message), open.row.updated_at, now);
+    flow::event(tx, open.row.id, &failed)?;
+    journal::finish(tx, &open, End::Failed, Some(&message), now)
+}
+
+/// Claims a place on a host that was not tried yet. Returns whether there was one.
+fn next_host(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    open: &OpenOperation,
+    server: &Server,
+    tried: &[String],
+    reason: &str,
+    now: i64,
+) -> Result<bool, Error> {
+    let Ok(profiles) = nics::profiles_of(tx, server, &server.spec.flavor)? else {
+        return Ok(false);
+    };
+    let aliases = &compute.options.pci_aliases;
+    let spec = &server.spec;
+    let query =
+        boot::query_of(&spec.flavor, &spec.image_properties, &profiles, aliases, rand::random());
+    let Ok(query) = query else { return Ok(false) };
+    let excluded: HashSet<String> = tried.iter().cloned().collect();
+    let requirements =
+        Requirements { server, spec: &server.spec, excluded: &excluded, forced: false };
+    let Ok(mut planned) =
+        choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)?
+    else {
+        return Ok(false);
+    };
+    let choice = planned.pop().unwrap_or_default();
+    let placed = boot::claim(
+        tx,
+        compute,
+        server.id,
+        &server.project_id,
+        boot::Who { user_id: &server.user_id, request_id: &open.row.request_id },
+        &profiles,
+        &choice,
+    )?;
+    let Some(place) = placed else { return Ok(false) };
+    nics::set_host(tx, server.id, Some(&place.host), now)?;
+    servers::set_task(tx, server.id, Some(TaskState::Spawning), now)?;
+    let zone = compute.zone_of(Some(&place.host));
+    let nics = nics::of_guest(tx, server, &place.host)?;
+    let document = boot::desired(&boot::GuestSource::of(server, &zone), place.devices, nics);
+    documents::put(tx, compute, &place.host, server.id, &document)?;
+    let spawn = Create::Spawn {
+        chosen: Some(place.how),
+        tried: tried.to_vec(),
+        reason: Some(reason.to_owned()),
+    };
+    journal::advance(tx, open, &Operation::Create(spawn), now)?;
+    Ok(true)
+}

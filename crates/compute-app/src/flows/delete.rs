@@ -1,0 +1,200 @@
+//! The end of a server. The transaction that removes its row releases what it holds; it runs when the
+//! host reports that nothing of the guest is left.
+//!
+//! A host that is down is not awaited: the server goes, and its devices there are dirty. The document
+//! stays, so that the host drops the guest once it is back, and reports that.
+//!
+//! A server that is being moved may be on two hosts. Each releases its side; the row goes with the
+//! last.
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::moves::{self, Move, Status};
+use kilonova_compute_db::servers::{self, Server, TaskState};
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Desired, Observation, Outcome};
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+
+use super::journal::{self, OpenOperation};
+use super::operation::{Delete, Operation};
+use super::{begin, in_place, migration};
+use crate::{Compute, Error, boot, moves as claims, nics};
+
+/// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
+/// are down, is deleted at once. Idempotent.
+///
+/// # Errors
+/// The database's.
+pub fn delete(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    now: i64,
+) -> Result<(), Error> {
+    let open = journal::open_of(tx, server.id)?;
+    if open.as_ref().is_some_and(is_deletion) {
+        delete_without_hosts(tx, compute, server.id, now)?;
+        return Ok(());
+    }
+    let status = if open.is_some() { Status::Cancelled } else { Status::Confirmed };
+    migration::cancel(tx, compute, server, open.as_ref(), status, now)?;
+    in_place::discard_shelved_image(tx, compute, server.id)?;
+    if let Some(open) = open {
+        in_place::cancel(tx, compute, &open)?;
+        journal::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
+    }
+    let destroy = Operation::Delete(Delete::default());
+    let open = begin::begin(tx, context, server, Some(TaskState::Deleting), destroy, now)?;
+    let documents = documents::of_server(tx, server.id)?;
+    for (host, _) in &documents {
+        documents::put(tx, compute, host, server.id, &Desired::Absent)?;
+    }
+    if !documents.is_empty() {
+        delete_without_hosts(tx, compute, server.id, now)?;
+        return Ok(());
+    }
+    boot::release(tx, compute, server.id)?;
+    remove(tx, "", &open, None, now)
+}
+
+fn is_deletion(open: &OpenOperation) -> bool {
+    matches!(open.state, Operation::Delete(_))
+}
+
+/// Ends a deletion that waits only for hosts that are down. Returns whether the server is gone.
+///
+/// # Errors
+/// The database's.
+pub fn delete_without_hosts(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<bool, Error> {
+    let Some(open) = journal::open_of(tx, server)?.filter(is_deletion) else { return Ok(false) };
+    let own = servers::host_of(tx, server)?;
+    let mut last = None;
+    for (host, _) in documents::of_server(tx, server)? {
+        if !compute.host_is_lost(&host, now) {
+            return Ok(false);
+        }
+        last = Some(host);
+    }
+    let Some(last) = last else { return Ok(false) };
+    tracing::warn!(
+        %server, host = last,
+        "deleted while its host is down; its devices stay dirty until the host's agent is back"
+    );
+    for (host, _) in documents::of_server(tx, server)? {
+        claims::abandon_held(tx, compute, server, &host)?;
+        if own.as_deref() == Some(&host) {
+            boot::abandon(tx, compute, server)?;
+        }
+    }
+    let remark = Some("The host is down; it drops the guest when it is back.");
+    remove(tx, own.as_deref().unwrap_or(&last), &open, remark, now)?;
+    Ok(true)
+}
+
+/// A host reports on a removal that no operation waits for: it was down and is back, or the server
+/// has moved away.
+pub(super) fn dropped(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    observation: &Observation,
+) -> Result<(), Error> {
+    let server = observation.server;
+    match &observation.outcome {
+        Outcome::Absent => {
+            documents::forget(tx, host, server)?;
+            // A migration and its server hold claims on different hosts, except after a resize on
+            // one host.
+            let own = moves::held_on(tx, server, host)?.iter().all(Move::same_host);
+            claims::drop_held(tx, compute, server, host)?;
+            if own {
+                boot::reclaim(tx, compute, boot::consumer_of(server))?;
+            }
+            Ok(())
+        }
+        Outcome::Failed { step, message } => {
+            tracing::warn!(
+                %server, host,
+                "host failed to remove the guest: {step}: {message}; it is asked again"
+            );
+            Ok(())
+        }
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut => Ok(()),
+    }
+}
+
+pub(super) fn destroyed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    open: &OpenOperation,
+    delete: &Delete,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    let (server, row) = (observation.server, &open.row);
+    match &observation.outcome {
+        Outcome::Absent => {
+            // Two hosts that drop it at once conflict on this row, so one of them is the last.
+            servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
+            documents::forget(tx, host, server)?;
+            claims::drop_held(tx, compute, server, host)?;
+            if documents::of_server(tx, server)?.is_empty() {
+                boot::release(tx, compute, server)?;
+                return remove(tx, host, open, None, now);
+            }
+            if servers::host_of(tx, server)?.as_deref() == Some(host) {
+                boot::release(tx, compute, server)?;
+                nics::set_host(tx, server, None, now)?;
+            }
+            delete_without_hosts(tx, compute, server, now)?;
+            Ok(())
+        }
+        Outcome::Failed { step, message } => {
+            let why = format!("{host}: {step}: {message}");
+            tracing::warn!(%server, "host failed to destroy the guest: {why}; it is asked again");
+            if delete.reason.as_deref() != Some(&why) {
+                let (name, since) = ("compute_terminate_instance", row.updated_at);
+                flow::event(tx, row.id, &begin::event(name, host, Some(&why), since, now))?;
+            }
+            let destroy = Operation::Delete(Delete { reason: Some(why) });
+            journal::advance(tx, open, &destroy, now)
+        }
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut => Ok(()),
+    }
+}
+
+/// Removes the server's row; its claims were released before.
+fn remove(
+    tx: &mut Tx<'_>,
+    host: &str,
+    open: &OpenOperation,
+    remark: Option<&str>,
+    now: i64,
+) -> Result<(), Error> {
+    nics::delete(tx, open.row.subject, now)?;
+    let done = begin::event("compute_terminate_instance", host, None, open.row.created_at, now);
+    flow::event(tx, open.row.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
+    journal::finish(tx, open, End::Done, None, now)
+}

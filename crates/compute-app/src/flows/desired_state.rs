@@ -1,0 +1,79 @@
+//! Compares each report with the document, whatever operation is open.
+//!
+//! A guest that is as its document says has released everything else: the kept side of a resize on one
+//! host is released then. A guest that failed although no operation is open puts its server in
+//! `ERROR` with the reason. This file must never look at hosts that a server has left.
+
+use kilonova_compute_db::moves;
+use kilonova_compute_db::servers::{self, Fault, VmState};
+use kilonova_node_api::{Domain, GuestVerb, Observation, Outcome, Power};
+use kilonova_store::Tx;
+
+use super::journal::OpenOperation;
+use super::operation::Action;
+use crate::{Compute, Error, moves as claims};
+
+/// True for a step of a host whose failure leaves the guest as it is.
+fn is_harmless(step: &str) -> bool {
+    step == "snapshot" || GuestVerb::ALL.iter().any(|verb| verb.as_str() == step)
+}
+
+/// A report on a guest that its document wants present.
+pub(super) struct Report<'a> {
+    pub host: &'a str,
+    pub domain: &'a Domain,
+    pub observation: &'a Observation,
+    pub open: Option<&'a OpenOperation>,
+}
+
+/// Compares a report with its document.
+///
+/// # Errors
+/// The database's.
+pub(super) fn check(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    report: &Report<'_>,
+    now: i64,
+) -> Result<(), Error> {
+    match &report.observation.outcome {
+        Outcome::Running | Outcome::Stopped | Outcome::Paused | Outcome::Suspended
+            if report.open.is_none_or(|open| open.state.action() != Action::Create) =>
+        {
+            let held = moves::held_on(tx, report.observation.server, report.host)?;
+            if held.is_empty() || !held.iter().all(|held| held.same_host() && !held.open) {
+                return Ok(());
+            }
+            claims::drop_held(tx, compute, report.observation.server, report.host)
+        }
+        Outcome::Failed { step, message } if report.open.is_none() && !is_harmless(step) => {
+            failed(tx, report, &format!("{}: {step}: {message}", report.host), now)
+        }
+        Outcome::Running
+        | Outcome::Stopped
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Failed { .. }
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
+        | Outcome::Absent => Ok(()),
+    }
+}
+
+/// The guest should run, and its host failed to keep it running.
+fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: i64) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
+    let runs = matches!(server.vm_state, VmState::Active | VmState::Paused)
+        && matches!(report.domain.power, Power::On | Power::Paused);
+    if !runs || server.host.as_deref() != Some(report.host) {
+        return Ok(());
+    }
+    tracing::warn!(
+        server = %server.id,
+        "the guest no longer runs: {why}; the server is in ERROR, reboot it hard once that is fixed"
+    );
+    let fault = Fault::new("The host could not keep the guest running.", why, now);
+    Ok(servers::set_error(tx, server.id, &fault, now)?)
+}

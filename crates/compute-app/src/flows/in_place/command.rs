@@ -1,0 +1,189 @@
+//! The commands that change a guest on its host: their names, and what each changes in the document.
+
+use kilonova_compute_db::servers::TaskState;
+use kilonova_ids::{ImageId, OperationId};
+use kilonova_node_api::{Domain, GuestMetadata, GuestVerb, Machine, Power, Rescue, Verb};
+
+use crate::actions::ServerAction;
+use crate::flows::operation::{Backup, InPlaceChange};
+
+/// A command for a guest on its host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerCommand {
+    /// `pause`.
+    Pause,
+    /// `unpause`.
+    Unpause,
+    /// `suspend`.
+    Suspend,
+    /// `resume`.
+    Resume,
+    /// `rescue`, from this image.
+    Rescue(Option<ImageId>),
+    /// `unrescue`.
+    Unrescue,
+    /// `rebuild`; a server that is shut off stays so.
+    Rebuild(Box<Rebuild>),
+    /// `createImage`, into this image.
+    CreateImage(ImageId),
+    /// `createBackup`, into this image.
+    CreateBackup(ImageId, Backup),
+    /// A verb that the host carries out on the guest.
+    Guest(GuestVerb),
+    /// `shelve`, with this image of the disk.
+    Shelve(ImageId),
+    /// `unshelve` of a server that is still on its host.
+    Unshelve,
+    /// `delete` that `restore` can take back.
+    SoftDelete,
+    /// `restore`.
+    Restore,
+}
+
+/// The new definition of a rebuilt server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebuild {
+    /// The display name.
+    pub name: String,
+    /// The image.
+    pub image: Option<ImageId>,
+    /// The machine that the image's properties describe.
+    pub machine: Machine,
+    /// The guest's metadata.
+    pub guest: GuestMetadata,
+}
+
+impl ServerCommand {
+    /// The change as the journal stores it.
+    pub(super) fn change(&self) -> InPlaceChange {
+        match self {
+            Self::Pause => InPlaceChange::Pause,
+            Self::Unpause => InPlaceChange::Unpause,
+            Self::Suspend => InPlaceChange::Suspend,
+            Self::Resume => InPlaceChange::Resume,
+            Self::Rescue(_) => InPlaceChange::Rescue,
+            Self::Unrescue => InPlaceChange::Unrescue,
+            Self::Rebuild(_) => InPlaceChange::Rebuild,
+            Self::CreateImage(image) => InPlaceChange::CreateImage(Some(*image)),
+            Self::CreateBackup(image, backup) => {
+                InPlaceChange::CreateBackup(Some(*image), backup.clone())
+            }
+            Self::Guest(verb) => InPlaceChange::Guest(*verb),
+            Self::Shelve(image) => InPlaceChange::Shelve(Some(*image)),
+            Self::Unshelve => InPlaceChange::Unshelve,
+            Self::SoftDelete => InPlaceChange::SoftDelete,
+            Self::Restore => InPlaceChange::Restore,
+        }
+    }
+
+    /// The action in the table of actions.
+    pub(super) fn action(&self) -> ServerAction {
+        action(&self.change())
+    }
+
+    /// The task state meanwhile; without one the server looks idle.
+    pub(super) fn task(&self) -> Option<TaskState> {
+        match self {
+            Self::SoftDelete => Some(TaskState::SoftDeleting),
+            Self::Pause
+            | Self::Unpause
+            | Self::Suspend
+            | Self::Resume
+            | Self::Rescue(_)
+            | Self::Unrescue
+            | Self::Rebuild(_)
+            | Self::CreateImage(_)
+            | Self::CreateBackup(..)
+            | Self::Guest(_)
+            | Self::Shelve(_)
+            | Self::Unshelve
+            | Self::Restore => self.action().row().task,
+        }
+    }
+
+    /// Makes the document ask for the change. A verb of an earlier operation is taken out.
+    pub(super) fn apply(&self, domain: &mut Domain, operation: OperationId) {
+        domain.verb = None;
+        match self {
+            Self::Pause => domain.power = Power::Paused,
+            Self::Suspend => domain.power = Power::Suspended,
+            Self::Unpause | Self::Resume | Self::Unshelve => domain.power = Power::On,
+            Self::Rescue(image) => {
+                domain.rescue = Some(Rescue { image: *image, ..Rescue::default() });
+                domain.power = Power::On;
+            }
+            Self::Unrescue | Self::Restore => {
+                domain.rescue = None;
+                domain.power = Power::On;
+            }
+            Self::Rebuild(rebuild) => {
+                domain.display_name.clone_from(&rebuild.name);
+                domain.boot.image = rebuild.image;
+                domain.boot.rebuilt = Some(operation);
+                domain.machine = rebuild.machine.clone();
+                domain.guest = rebuild.guest.clone();
+                domain.rescue = None;
+                if domain.power != Power::Off {
+                    domain.power = Power::On;
+                }
+            }
+            Self::CreateImage(image) | Self::CreateBackup(image, _) => {
+                domain.verb = Some((operation, Verb::Snapshot { image: *image }));
+            }
+            Self::Guest(verb) => domain.verb = Some((operation, Verb::Guest(*verb))),
+            Self::Shelve(image) => {
+                domain.power = Power::Off;
+                domain.verb = Some((operation, Verb::Snapshot { image: *image }));
+            }
+            Self::SoftDelete => domain.power = Power::Off,
+        }
+    }
+}
+
+/// The action that makes a change.
+pub(super) fn action(change: &InPlaceChange) -> ServerAction {
+    match change {
+        InPlaceChange::Pause => ServerAction::Pause,
+        InPlaceChange::Unpause => ServerAction::Unpause,
+        InPlaceChange::Suspend => ServerAction::Suspend,
+        InPlaceChange::Resume => ServerAction::Resume,
+        InPlaceChange::Rescue => ServerAction::Rescue,
+        InPlaceChange::Unrescue => ServerAction::Unrescue,
+        InPlaceChange::Rebuild => ServerAction::Rebuild,
+        InPlaceChange::CreateImage(_) => ServerAction::CreateImage,
+        InPlaceChange::CreateBackup(..) => ServerAction::CreateBackup,
+        InPlaceChange::Guest(verb) => ServerAction::Guest(*verb),
+        InPlaceChange::Shelve(_) => ServerAction::Shelve,
+        InPlaceChange::Unshelve => ServerAction::Unshelve,
+        InPlaceChange::SoftDelete => ServerAction::Delete,
+        InPlaceChange::Restore => ServerAction::Restore,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_has_novas_event() {
+        let backup = Backup { backup_type: "daily".into(), rotation: 1 };
+        for (change, event) in [
+            (InPlaceChange::CreateBackup(None, backup), "compute_backup_instance"),
+            (InPlaceChange::Pause, "compute_pause_instance"),
+            (InPlaceChange::Unpause, "compute_unpause_instance"),
+            (InPlaceChange::Suspend, "compute_suspend_instance"),
+            (InPlaceChange::Resume, "compute_resume_instance"),
+            (InPlaceChange::Rescue, "compute_rescue_instance"),
+            (InPlaceChange::Unrescue, "compute_unrescue_instance"),
+            (InPlaceChange::Rebuild, "compute_rebuild_instance"),
+            (InPlaceChange::CreateImage(None), "compute_snapshot_instance"),
+            (InPlaceChange::Guest(GuestVerb::CrashDump), "compute_trigger_crash_dump"),
+            (InPlaceChange::Shelve(None), "compute_shelve_instance"),
+            (InPlaceChange::Unshelve, "compute_unshelve_instance"),
+            (InPlaceChange::SoftDelete, "compute_soft_delete_instance"),
+            (InPlaceChange::Restore, "compute_restore_instance"),
+        ] {
+            assert_eq!(action(&change).row().event, Some(event));
+        }
+    }
+}

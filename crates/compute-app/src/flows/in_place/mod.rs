@@ -1,0 +1,273 @@
+//! Changes of a guest on its host: pause, suspend, rescue, rebuild, images, shelving.
+//!
+//! ```text
+//!   pause, suspend, rescue, …:  settle ──as requested──► done
+//!                                 └─Failed─► undo ──as before──► state as before; the action says why
+//!   createImage, createBackup:  settle ──uploaded──► done     (on failure likewise, image discarded)
+//!   rebuild:                    settle ──as requested──► done │ Failed ──► ERROR with the reason
+//!   shelve:                     settle ──uploaded──► SHELVED ─► clear ──Absent──► on no host
+//!   unshelve, on its host:      settle
+//!   unshelve, on no host:       unshelve ──Running──► done
+//!                                 └─Failed─► clear_unshelve ──Absent──► next host │ as before
+//! ```
+//!
+//! Each step is the whole document with another power state or a new verb. The devices stay in it
+//! throughout, so none of these flows can lose one. The guest before the change is kept with the
+//! operation; a rollback asks for that guest again and trusts the host's report.
+
+mod command;
+mod roll_back;
+mod settle;
+mod shelve;
+mod snapshot;
+mod soft_delete;
+mod unshelve;
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, Server};
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::{ImageId, ServerId};
+use kilonova_node_api::{Desired, Domain, Outcome, Rescue};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::begin;
+use super::journal::{self, OpenOperation};
+use super::operation::{Before, InPlace, InPlaceStep, Offload, Operation, Unshelve};
+use crate::actions::ServerAction;
+use crate::boot::machine;
+use crate::{Compute, Error, states, unsupported};
+
+pub use command::{Rebuild, ServerCommand};
+pub use shelve::{offload, offload_expired, shelve};
+pub use snapshot::{Snapshot, snapshot};
+pub use soft_delete::{reclaim, restore, soft_delete};
+pub use unshelve::{UnshelveTarget, unshelve};
+
+pub(super) use shelve::discard_shelved_image;
+
+/// The open operation that a report advances, with its server and the reporting host.
+struct FlowContext<'a> {
+    compute: &'a Compute,
+    host: &'a str,
+    open: &'a OpenOperation,
+    server: Server,
+    now: i64,
+}
+
+impl<'a> FlowContext<'a> {
+    /// Loads the server; an operation whose server is gone is cancelled.
+    fn load(
+        tx: &mut Tx<'_>,
+        compute: &'a Compute,
+        host: &'a str,
+        open: &'a OpenOperation,
+        now: i64,
+    ) -> Result<Option<Self>, Error> {
+        let Some(server) = servers::find(tx, open.row.subject)? else {
+            journal::finish(tx, open, End::Cancelled, None, now)?;
+            return Ok(None);
+        };
+        Ok(Some(Self { compute, host, open, server, now }))
+    }
+
+    fn put(&self, tx: &mut Tx<'_>, desired: &Desired) -> Result<(), Error> {
+        Ok(documents::put(tx, self.compute, self.host, self.server.id, desired)?)
+    }
+
+    /// Adds the event that Nova records on the host for the action; an action without one has none.
+    fn event(
+        &self,
+        tx: &mut Tx<'_>,
+        action: ServerAction,
+        failure: Option<&str>,
+    ) -> Result<(), Error> {
+        let Some(name) = action.row().event else { return Ok(()) };
+        let row = &self.open.row;
+        let event = begin::event(name, self.host, failure, row.created_at, self.now);
+        Ok(flow::event(tx, row.id, &event)?)
+    }
+
+    fn finish(&self, tx: &mut Tx<'_>, end: End, message: Option<&str>) -> Result<(), Error> {
+        journal::finish(tx, self.open, end, message, self.now)
+    }
+
+    fn advance(&self, tx: &mut Tx<'_>, state: &Operation) -> Result<(), Error> {
+        journal::advance(tx, self.open, state, self.now)
+    }
+}
+
+/// The host of the server, and the guest that its document describes.
+fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(String, Domain), Error> {
+    let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
+    match documents::get(tx, &host, server.id)?.map(|document| document.desired) {
+        Some(Desired::Present(domain)) => Ok((host, *domain)),
+        Some(Desired::Absent) => {
+            Err(Refusal::conflict(format!("Instance {} is being removed", server.id)).into())
+        }
+        None => Err(states::not_ready(server)),
+    }
+}
+
+/// Begins a command.
+///
+/// # Errors
+/// 409 with Nova's message when the server's state does not allow the command.
+pub fn command(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    command: &ServerCommand,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, command.action())?;
+    begin(tx, compute, context, server, command, now)
+}
+
+/// Ends the rescue of a server that exceeds `rescue_timeout`.
+///
+/// # Errors
+/// The database's.
+pub fn unrescue_expired(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, server)? else { return Ok(()) };
+    let context = begin::service_context(&server);
+    if states::allow(&context, &server, ServerAction::Unrescue).is_err() {
+        return Ok(());
+    }
+    begin(tx, compute, &context, &server, &ServerCommand::Unrescue, now)
+}
+
+/// [`command`], of a server whose state was checked.
+fn begin(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    command: &ServerCommand,
+    now: i64,
+) -> Result<(), Error> {
+    let (host, mut domain) = guest_of(tx, server)?;
+    let before = Before {
+        domain: Box::new(Domain { verb: None, ..domain.clone() }),
+        vm_state: server.vm_state,
+        power_state: server.power_state,
+    };
+    let change = InPlace { change: command.change(), before, step: InPlaceStep::Settle };
+    let state = Operation::InPlace(change);
+    let open = begin::begin(tx, context, server, command.task(), state, now)?;
+    command.apply(&mut domain, open.row.id);
+    if let ServerCommand::Rescue(image) = command {
+        domain.rescue = Some(rescue(tx, server, *image)?);
+    }
+    Ok(documents::put(tx, compute, &host, server.id, &Desired::Present(Box::new(domain)))?)
+}
+
+/// The rescue configuration implied by the image's properties.
+fn rescue(tx: &mut Tx<'_>, server: &Server, image: Option<ImageId>) -> Result<Rescue, Error> {
+    let spec = &server.spec;
+    let other = match image.filter(|_| image != spec.image) {
+        Some(id) => kilonova_image::find(tx, id)?,
+        None => None,
+    };
+    let properties = other.map_or_else(|| spec.image_properties.clone(), |image| image.properties);
+    machine::check(&properties, &spec.flavor)?;
+    if let Some(image) = image.filter(|_| image != spec.image) {
+        unsupported::image(image, &properties)?;
+    }
+    Ok(machine::rescue(spec, image, &properties))
+}
+
+/// Cleans up after a cancelled operation: its unfinished image is discarded, and its verb is taken
+/// out of the document. Operations of other flows are left alone.
+///
+/// # Errors
+/// The database's.
+pub(super) fn cancel(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    open: &OpenOperation,
+) -> Result<(), Error> {
+    match &open.state {
+        Operation::InPlace(change) => {
+            if let Some(image) = change.change.image() {
+                snapshot::discard(tx, compute, image)?;
+            }
+        }
+        Operation::Offload(_) | Operation::Unshelve(_) => {}
+        Operation::Create(_)
+        | Operation::Delete(_)
+        | Operation::Power(_)
+        | Operation::Resize(_)
+        | Operation::Migrate(_)
+        | Operation::Revert(_)
+        | Operation::Evacuate(_)
+        | Operation::LiveMigration(_)
+        | Operation::Recorded(_) => return Ok(()),
+    }
+    let id = open.row.subject;
+    let Some(host) = servers::host_of(tx, id)? else { return Ok(()) };
+    if let Some(Desired::Present(domain)) =
+        documents::get(tx, &host, id)?.map(|document| document.desired)
+        && domain.verb.as_ref().is_some_and(|(operation, _)| *operation == open.row.id)
+    {
+        let quiet = Desired::Present(Box::new(Domain { verb: None, ..*domain }));
+        documents::put(tx, compute, &host, id, &quiet)?;
+    }
+    Ok(())
+}
+
+/// The host reports on a change in place.
+pub(super) fn changed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    open: &OpenOperation,
+    change: &InPlace,
+    outcome: &Outcome,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
+    match &change.step {
+        InPlaceStep::Settle => settle::settled(tx, &ctx, change, outcome),
+        InPlaceStep::Undo { reason } => {
+            roll_back::rolled_back(tx, &ctx, &change.before, reason, outcome)
+        }
+    }
+}
+
+/// The host reports on the removal of a shelved guest.
+pub(super) fn offloaded(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    open: &OpenOperation,
+    offload: &Offload,
+    outcome: &Outcome,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
+    shelve::cleared(tx, &ctx, offload, outcome)
+}
+
+/// A host reports on the boot of an offloaded server.
+pub(super) fn unshelved(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    open: &OpenOperation,
+    unshelve: &Unshelve,
+    outcome: &Outcome,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
+    match unshelve {
+        Unshelve::Spawn(state) => unshelve::spawned(tx, &ctx, state, outcome),
+        Unshelve::Clear(state) => unshelve::cleared(tx, &ctx, state, outcome),
+    }
+}

@@ -1,0 +1,82 @@
+//! The rollback of a failed change: the host makes the guest as it was before.
+
+use kilonova_compute_db::servers::{self, Fault};
+use kilonova_flow::Outcome as End;
+use kilonova_node_api::{Desired, Outcome, Power};
+use kilonova_store::Tx;
+
+use super::{FlowContext, settle, snapshot};
+use crate::Error;
+use crate::flows::operation::{Before, InPlace, InPlaceStep, Operation};
+
+pub(super) fn begin(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    operation: &InPlace,
+    why: &str,
+) -> Result<(), Error> {
+    if let Some(image) = operation.change.image() {
+        snapshot::discard(tx, ctx.compute, image)?;
+    }
+    let undo = InPlace {
+        change: operation.change.clone().without_image(),
+        before: operation.before.clone(),
+        step: InPlaceStep::Undo { reason: why.to_owned() },
+    };
+    ctx.advance(tx, &Operation::InPlace(undo))?;
+    ctx.put(tx, &Desired::Present(operation.before.domain.clone()))
+}
+
+pub(super) fn rolled_back(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    before: &Before,
+    reason: &str,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    match (outcome, before.domain.power) {
+        (Outcome::Absent, _) => return Ok(()),
+        // The guest has no memory to lose.
+        (Outcome::Failed { step, message }, Power::Off | Power::Suspended) => {
+            tracing::warn!(
+                server = %ctx.server.id, host = ctx.host,
+                "rollback of {} failed: {step}: {message}; the guest was not running",
+                ctx.open.state.action()
+            );
+            as_before(tx, ctx, before)?;
+        }
+        (Outcome::Failed { step, message }, _) => {
+            let message = format!("{reason}. Not undone: {step}: {message}");
+            let summary = format!(
+                "The host could not carry out {}, and could not bring the guest back.",
+                ctx.open.state.action()
+            );
+            let fault = Fault::new(&summary, message, ctx.now);
+            servers::set_error(tx, ctx.server.id, &fault, ctx.now)?;
+        }
+        (Outcome::Stopped, Power::On | Power::Paused | Power::Suspended) => {
+            settle::shut_off(tx, ctx)?;
+        }
+        (Outcome::Stopped, Power::Off | Power::Incoming | Power::AsIs)
+        | (
+            Outcome::Running
+            | Outcome::Paused
+            | Outcome::Suspended
+            | Outcome::Ready
+            | Outcome::Working { .. }
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut,
+            _,
+        ) => as_before(tx, ctx, before)?,
+    }
+    ctx.finish(tx, End::Failed, Some(reason))
+}
+
+/// The server has its former state again; an earlier `ERROR` keeps its fault.
+fn as_before(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, before: &Before) -> Result<(), Error> {
+    let id = ctx.server.id;
+    if before.vm_state == ctx.server.vm_state {
+        return Ok(servers::set_task(tx, id, None, ctx.now)?);
+    }
+    Ok(servers::set_state(tx, id, before.vm_state, None, before.power_state, ctx.now)?)
+}

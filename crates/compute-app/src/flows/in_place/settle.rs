@@ -1,0 +1,159 @@
+//! The host's report on a change that it was asked for.
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::resting::{self, Why};
+use kilonova_compute_db::servers::{self, Fault, PowerState, VmState};
+use kilonova_flow::Outcome as End;
+use kilonova_node_api::{Desired, Domain, Outcome, Power};
+use kilonova_store::Tx;
+
+use super::command::action;
+use super::{FlowContext, roll_back, shelve, snapshot, soft_delete};
+use crate::Error;
+use crate::flows::operation::{InPlace, InPlaceChange};
+
+/// How a change in place ends.
+enum Goal {
+    /// The guest reaches this state.
+    State(VmState, PowerState),
+    /// The guest stays as it is.
+    Unchanged,
+}
+
+/// The end of the change that the report describes; `None` when the report describes another state.
+fn goal(change: &InPlaceChange, outcome: &Outcome) -> Option<Goal> {
+    let when =
+        |wanted: Outcome, state, power| (*outcome == wanted).then_some(Goal::State(state, power));
+    match change {
+        InPlaceChange::Pause => when(Outcome::Paused, VmState::Paused, PowerState::Paused),
+        InPlaceChange::Suspend => {
+            when(Outcome::Suspended, VmState::Suspended, PowerState::Suspended)
+        }
+        InPlaceChange::Rescue => when(Outcome::Running, VmState::Rescued, PowerState::Running),
+        InPlaceChange::Rebuild => when(Outcome::Stopped, VmState::Stopped, PowerState::Shutdown)
+            .or_else(|| when(Outcome::Running, VmState::Active, PowerState::Running)),
+        InPlaceChange::Shelve(_) => when(Outcome::Stopped, VmState::Shelved, PowerState::Shutdown),
+        InPlaceChange::SoftDelete => {
+            when(Outcome::Stopped, VmState::SoftDeleted, PowerState::Shutdown)
+        }
+        InPlaceChange::Unpause
+        | InPlaceChange::Resume
+        | InPlaceChange::Unrescue
+        | InPlaceChange::Unshelve
+        | InPlaceChange::Restore => when(Outcome::Running, VmState::Active, PowerState::Running),
+        InPlaceChange::CreateImage(_)
+        | InPlaceChange::CreateBackup(..)
+        | InPlaceChange::Guest(_) => Some(Goal::Unchanged),
+    }
+}
+
+pub(super) fn settled(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    operation: &InPlace,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    if let Outcome::Failed { step, message } = outcome {
+        return failed(tx, ctx, operation, &format!("{}: {step}: {message}", ctx.host));
+    }
+    if *outcome == Outcome::Absent {
+        return Ok(());
+    }
+    let change = &operation.change;
+    if !snapshot::is_uploaded(tx, change)? {
+        let why = format!("{}: snapshot: what is on the disk was not sent", ctx.host);
+        return failed(tx, ctx, operation, &why);
+    }
+    let (id, now) = (ctx.server.id, ctx.now);
+    let Some(goal) = goal(change, outcome) else {
+        return shut_off_meanwhile(tx, ctx, change, outcome);
+    };
+    ctx.event(tx, action(change), None)?;
+    match goal {
+        Goal::Unchanged => {
+            snapshot::rotate(tx, ctx, change)?;
+            servers::set_task(tx, id, None, now)?;
+        }
+        Goal::State(vm_state, power_state) => {
+            if let InPlaceChange::Shelve(image) = change {
+                return shelve::shelved(tx, ctx, &operation.before, *image);
+            }
+            servers::set_state(tx, id, vm_state, None, power_state, now)?;
+            after(tx, ctx, change, vm_state)?;
+        }
+    }
+    ctx.finish(tx, End::Done, None)
+}
+
+/// Changes the server beyond its state.
+fn after(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    change: &InPlaceChange,
+    vm_state: VmState,
+) -> Result<(), Error> {
+    let (id, now) = (ctx.server.id, ctx.now);
+    match change {
+        InPlaceChange::SoftDelete => soft_delete::deleted(tx, ctx),
+        InPlaceChange::Unshelve => shelve::discard_shelved_image(tx, ctx.compute, id),
+        InPlaceChange::Restore | InPlaceChange::Unrescue => Ok(resting::end(tx, id)?),
+        InPlaceChange::Rescue => Ok(resting::put(tx, id, Why::Rescued, None, now)?),
+        InPlaceChange::Rebuild if vm_state == VmState::Active => {
+            Ok(servers::set_launched(tx, id, now)?)
+        }
+        InPlaceChange::Rebuild
+        | InPlaceChange::Pause
+        | InPlaceChange::Unpause
+        | InPlaceChange::Suspend
+        | InPlaceChange::Resume
+        | InPlaceChange::CreateImage(_)
+        | InPlaceChange::CreateBackup(..)
+        | InPlaceChange::Guest(_)
+        | InPlaceChange::Shelve(_) => Ok(()),
+    }
+}
+
+/// The guest is in another state than requested. Only a shutdown can come between; the operation
+/// fails and the server is `SHUTOFF`.
+fn shut_off_meanwhile(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    change: &InPlaceChange,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    if *outcome != Outcome::Stopped {
+        return Ok(());
+    }
+    let why = format!("{}: the guest is shut off, there is nothing to do it to", ctx.host);
+    ctx.event(tx, action(change), Some(&why))?;
+    shut_off(tx, ctx)?;
+    ctx.finish(tx, End::Failed, Some(&why))
+}
+
+/// The server becomes `SHUTOFF`, and its document keeps the guest shut off.
+pub(super) fn shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
+    let id = ctx.server.id;
+    if let Some(Desired::Present(domain)) =
+        documents::get(tx, ctx.host, id)?.map(|document| document.desired)
+    {
+        let domain = Domain { power: Power::Off, verb: None, rescue: None, ..*domain };
+        ctx.put(tx, &Desired::Present(Box::new(domain)))?;
+    }
+    Ok(servers::set_state(tx, id, VmState::Stopped, None, PowerState::Shutdown, ctx.now)?)
+}
+
+fn failed(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    operation: &InPlace,
+    why: &str,
+) -> Result<(), Error> {
+    ctx.event(tx, action(&operation.change), Some(why))?;
+    if operation.change != InPlaceChange::Rebuild {
+        return roll_back::begin(tx, ctx, operation, why);
+    }
+    // The old disk may be gone, so a rebuild cannot be rolled back.
+    let fault = Fault::new("The host could not rebuild the guest.", why, ctx.now);
+    servers::set_error(tx, ctx.server.id, &fault, ctx.now)?;
+    ctx.finish(tx, End::Failed, Some(why))
+}

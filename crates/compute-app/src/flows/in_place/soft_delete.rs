@@ -1,0 +1,90 @@
+//! Soft delete, where `reclaim_instance_interval` allows it: the guest is shut off and keeps its
+//! host, its disk and its devices until it is restored or reclaimed.
+
+use kilonova_compute_db::resting::{self, Why};
+use kilonova_compute_db::servers::{self, Server, VmState};
+use kilonova_flow::Outcome as End;
+use kilonova_ids::ServerId;
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+
+use super::super::{begin, journal};
+use super::{FlowContext, ServerCommand, shelve};
+use crate::actions::ServerAction;
+use crate::flows::operation::Operation;
+use crate::{Compute, Error, flows, states, usage};
+
+/// Deletes a server so that `restore` can take it back, or for good where that is not possible.
+/// Idempotent.
+///
+/// # Errors
+/// 409 when the server is locked; the database's.
+pub fn soft_delete(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, ServerAction::Delete)?;
+    if server.vm_state == VmState::SoftDeleted {
+        return Ok(());
+    }
+    let enabled = compute.options.reclaim_instance_interval > 0;
+    let restorable = server.launched_at.is_some() && server.vm_state != VmState::Resized;
+    if !(enabled && restorable) || super::guest_of(tx, server).is_err() {
+        return flows::delete(tx, compute, context, server, now);
+    }
+    if let Some(open) = journal::open_of(tx, server.id)? {
+        if open.state.is_soft_delete() {
+            return Ok(());
+        }
+        if matches!(open.state, Operation::Create(_)) || open.state.is_move() {
+            return flows::delete(tx, compute, context, server, now);
+        }
+        super::cancel(tx, compute, &open)?;
+        journal::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
+    }
+    super::begin(tx, compute, context, server, &ServerCommand::SoftDelete, now)
+}
+
+/// The guest is shut off; the time until it is reclaimed begins.
+pub(super) fn deleted(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
+    shelve::discard_shelved_image(tx, ctx.compute, ctx.server.id)?;
+    Ok(resting::put(tx, ctx.server.id, Why::Deleted, None, ctx.now)?)
+}
+
+/// Begins `restore`.
+///
+/// # Errors
+/// 409 with Nova's message when the server is not soft-deleted; 403 over quota.
+pub fn restore(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, ServerAction::Restore)?;
+    let flavor = &server.spec.flavor;
+    let wanted = usage::ProjectUsage { instances: 1, cores: flavor.vcpus, ram: flavor.ram };
+    usage::check(tx, &server.project_id, &server.user_id, wanted)?;
+    super::begin(tx, compute, context, server, &ServerCommand::Restore, now)
+}
+
+/// Deletes a server for good whose `reclaim_instance_interval` is over, if it is still soft-deleted.
+///
+/// # Errors
+/// The database's.
+pub fn reclaim(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, server)? else { return Ok(()) };
+    if server.vm_state != VmState::SoftDeleted || server.task_state.is_some() {
+        return Ok(());
+    }
+    flows::delete(tx, compute, &begin::service_context(&server), &server, now)
+}

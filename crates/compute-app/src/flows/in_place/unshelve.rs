@@ -1,0 +1,193 @@
+//! Unshelve: the guest is started on its host, or recreated from its image on a host with room for the
+//! server and its devices.
+
+use kilonova_compute_db::servers::{self, PowerState, Server, Spec, TaskState, VmState};
+use kilonova_compute_db::{documents, resting};
+use kilonova_compute_scheduler::NoHost;
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_node_api::{Desired, Outcome};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::super::{begin, journal};
+use super::{FlowContext, ServerCommand, shelve};
+use crate::actions::ServerAction;
+use crate::flows::journal::OpenOperation;
+use crate::flows::operation::{Operation, Unshelve, UnshelveState};
+use crate::moves::{self, Search};
+use crate::{Compute, Error, aliases, boot, nics, states};
+
+/// The requested place of an unshelved server.
+#[derive(Debug, Clone, Default)]
+pub struct UnshelveTarget {
+    /// Another zone (2.77); an inner `None` removes the server's zone (2.91).
+    pub zone: Option<Option<String>>,
+    /// A host (2.91).
+    pub host: Option<String>,
+}
+
+/// Begins `unshelve`.
+///
+/// # Errors
+/// 409 with Nova's message when the server is not shelved, or is on its host while another place is
+/// requested.
+pub fn unshelve(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    target: &UnshelveTarget,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, ServerAction::Unshelve)?;
+    if server.vm_state == VmState::Shelved {
+        if target.zone.is_some() || target.host.is_some() {
+            return Err(Refusal::conflict(format!(
+                "Specifying an availability zone or a host when unshelving server \"{}\" with status \
+                 \"SHELVED\" is not supported. The server status must be SHELVED_OFFLOADED.",
+                server.id
+            ))
+            .into());
+        }
+        return super::begin(tx, compute, context, server, &ServerCommand::Unshelve, now);
+    }
+    aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
+    begin_offloaded(tx, compute, context, server, target, now)
+}
+
+fn begin_offloaded(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    target: &UnshelveTarget,
+    now: i64,
+) -> Result<(), Error> {
+    let mut server = server.clone();
+    if let Some(zone) = &target.zone {
+        server.spec = Spec { availability_zone: zone.clone(), ..server.spec };
+        let (name, description) = (server.name.clone(), server.description.clone());
+        servers::set_text(tx, server.id, &name, description.as_deref(), &server.spec, now)?;
+    }
+    let state = UnshelveState {
+        vm_state: server.vm_state,
+        power_state: server.power_state,
+        requested: target.host.clone(),
+        chosen: None,
+        tried: Vec::new(),
+        reason: None,
+    };
+    let spawn = Operation::Unshelve(Unshelve::Spawn(state.clone()));
+    let open = begin::begin(tx, context, &server, Some(TaskState::Unshelving), spawn, now)?;
+    let Err(reason) = place(tx, compute, &server, &open, &state, now)? else { return Ok(()) };
+    let message = reason.details();
+    tracing::info!(server = %server.id, "no host to unshelve the server on: {message}");
+    flow::event(tx, open.row.id, &scheduled(Some(&message), now))?;
+    servers::set_task(tx, server.id, None, now)?;
+    journal::finish(tx, &open, End::Failed, Some(&message), now)
+}
+
+fn scheduled(failure: Option<&str>, now: i64) -> flow::Event {
+    flow::Event { host: None, ..begin::event("schedule_instances", "", failure, now, now) }
+}
+
+/// Claims a place on a host that has not failed yet and asks that host for the guest. Returns why
+/// there is no place.
+fn place(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    open: &OpenOperation,
+    state: &UnshelveState,
+    now: i64,
+) -> Result<Result<(), NoHost>, Error> {
+    let search = Search {
+        server,
+        flavor: &server.spec.flavor,
+        host: state.requested.as_deref(),
+        force: false,
+        excluded: state.tried.iter().cloned().collect(),
+        request_id: &open.row.request_id,
+        root_required: &[],
+        fits: &|_| true,
+    };
+    let place = match moves::place(tx, compute, search, now)? {
+        Ok(place) => place,
+        Err(reason) => return Ok(Err(reason)),
+    };
+    flow::event(tx, open.row.id, &scheduled(None, now))?;
+    let state = UnshelveState { chosen: Some(place.how), ..state.clone() };
+    journal::advance(tx, open, &Operation::Unshelve(Unshelve::Spawn(state)), now)?;
+    let image = resting::image(tx, server.id)?.or(server.spec.image);
+    let spec = Spec { image, ..server.spec.clone() };
+    let nics = nics::of_guest(tx, server, &place.host)?;
+    let zone = compute.zone_of(Some(&place.host));
+    let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };
+    let document = boot::desired(&source, place.devices, nics);
+    nics::set_host(tx, server.id, Some(&place.host), now)?;
+    documents::put(tx, compute, &place.host, server.id, &document)?;
+    Ok(Ok(()))
+}
+
+pub(super) fn spawned(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    state: &UnshelveState,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    match outcome {
+        Outcome::Running => {
+            let (id, now) = (ctx.server.id, ctx.now);
+            servers::set_state(tx, id, VmState::Active, None, PowerState::Running, now)?;
+            shelve::discard_shelved_image(tx, ctx.compute, id)?;
+            ctx.event(tx, ServerAction::Unshelve, None)?;
+            ctx.finish(tx, End::Done, None)
+        }
+        Outcome::Failed { step, message } => {
+            let why = format!("{}: {step}: {message}", ctx.host);
+            ctx.event(tx, ServerAction::Unshelve, Some(&why))?;
+            let mut state = UnshelveState { reason: Some(why), ..state.clone() };
+            state.tried.push(ctx.host.to_owned());
+            ctx.advance(tx, &Operation::Unshelve(Unshelve::Clear(state)))?;
+            ctx.put(tx, &Desired::Absent)
+        }
+        Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
+        | Outcome::Absent => Ok(()),
+    }
+}
+
+/// Nothing is left of the attempt: the next host is tried, or the server is offloaded as before and
+/// holds nothing.
+pub(super) fn cleared(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    state: &UnshelveState,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    if *outcome != Outcome::Absent {
+        return Ok(());
+    }
+    let (id, now) = (ctx.server.id, ctx.now);
+    documents::forget(tx, ctx.host, id)?;
+    boot::release(tx, ctx.compute, id)?;
+    nics::set_host(tx, id, None, now)?;
+    let reason = state.reason.as_deref().unwrap_or_default();
+    let message = if state.tried.len() < ctx.compute.options.max_attempts {
+        let found = place(tx, ctx.compute, &ctx.server, ctx.open, state, now)?;
+        let Err(why) = found else { return Ok(()) };
+        format!("{} Last failure: {reason}", why.details())
+    } else {
+        format!(
+            "Exceeded maximum number of retries. Exhausted all hosts available for retrying the \
+             unshelve of instance {id}. Last failure: {reason}"
+        )
+    };
+    servers::set_state(tx, id, state.vm_state, None, state.power_state, now)?;
+    ctx.finish(tx, End::Failed, Some(&message))
+}

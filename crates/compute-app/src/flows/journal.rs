@@ -1,0 +1,168 @@
+//! The journal of operations, typed: the only caller of [`kilonova_flow`] that writes an operation.
+//!
+//! Every function works inside the caller's transaction.
+
+use kilonova_compute_db::servers::Server;
+use kilonova_flow::{self as flow, NewOperation, Outcome};
+use kilonova_ids::{OperationId, RequestId, ServerId, ascending};
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+
+use super::operation::{Operation, Unreadable};
+use crate::Error;
+
+/// An open operation: its row, and the state that the row describes.
+#[derive(Debug, Clone)]
+pub struct OpenOperation {
+    /// The row.
+    pub row: flow::Operation,
+    /// The operation at its step.
+    pub state: Operation,
+}
+
+/// The identity that requests an operation.
+#[derive(Debug, Clone)]
+pub struct Requester {
+    /// `req-<uuid>`.
+    pub request_id: String,
+    /// The caller's project.
+    pub project_id: String,
+    /// The caller's user.
+    pub user_id: String,
+}
+
+impl From<&Context> for Requester {
+    fn from(context: &Context) -> Self {
+        Self {
+            request_id: context.request_id_text(),
+            project_id: context.project_id.clone(),
+            user_id: context.user_id.clone(),
+        }
+    }
+}
+
+impl Requester {
+    /// The service itself, in the name of the server's owner.
+    pub fn service(server: &Server) -> Self {
+        Self {
+            request_id: format!("req-{}", RequestId::new_v4()),
+            project_id: server.project_id.clone(),
+            user_id: server.user_id.clone(),
+        }
+    }
+}
+
+/// Reads a row of the journal.
+///
+/// # Errors
+/// [`Error::Unreadable`] when the row describes no operation.
+pub fn read(row: flow::Operation) -> Result<OpenOperation, Error> {
+    match Operation::read(&row.kind, &row.step, &row.data) {
+        Ok(state) => Ok(OpenOperation { row, state }),
+        Err(why) => Err(unreadable(row.id, row.subject, why)),
+    }
+}
+
+/// The open operation of a server.
+///
+/// # Errors
+/// [`Error::Unreadable`], or the database's.
+pub fn open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<OpenOperation>, Error> {
+    flow::open_of(tx, server)?.map(read).transpose()
+}
+
+/// Begins an operation.
+///
+/// # Errors
+/// Busy when the server has an open operation; the transaction is then over.
+pub fn begin(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    by: &Requester,
+    state: Operation,
+    now: i64,
+) -> Result<OpenOperation, Error> {
+    let new = new(server, by, &state)?;
+    flow::begin(tx, &new, now)?;
+    let row = flow::Operation {
+        id: new.id,
+        kind: new.kind.to_owned(),
+        subject: new.subject,
+        request_id: new.request_id,
+        project_id: new.project_id,
+        user_id: new.user_id,
+        step: new.step.to_owned(),
+        version: 0,
+        data: new.data,
+        outcome: Outcome::Open,
+        message: None,
+        created_at: now,
+        updated_at: now,
+    };
+    Ok(OpenOperation { row, state })
+}
+
+/// Records an operation that is over already; another one may be open meanwhile.
+///
+/// # Errors
+/// The database's.
+pub fn record(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    by: &Requester,
+    state: &Operation,
+    outcome: Outcome,
+    now: i64,
+) -> Result<OperationId, Error> {
+    let new = new(server, by, state)?;
+    flow::record(tx, &new, outcome, now)?;
+    Ok(new.id)
+}
+
+/// Moves an operation to another step of the same kind, or changes the data of its step.
+///
+/// # Errors
+/// [`flow::Error::Moved`] when another transaction moved or ended it.
+pub fn advance(
+    tx: &mut Tx<'_>,
+    open: &OpenOperation,
+    state: &Operation,
+    now: i64,
+) -> Result<(), Error> {
+    debug_assert_eq!(open.state.action(), state.action(), "an operation keeps its kind");
+    let columns = state.write().map_err(|why| unreadable(open.row.id, open.row.subject, why))?;
+    Ok(flow::advance(tx, &open.row, columns.step.as_str(), &columns.data, now)?)
+}
+
+/// Ends an operation.
+///
+/// # Errors
+/// The database's.
+pub fn finish(
+    tx: &mut Tx<'_>,
+    open: &OpenOperation,
+    outcome: Outcome,
+    message: Option<&str>,
+    now: i64,
+) -> Result<(), Error> {
+    Ok(flow::finish(tx, &open.row, outcome, message, now)?)
+}
+
+fn new(server: ServerId, by: &Requester, state: &Operation) -> Result<NewOperation, Error> {
+    let id: OperationId = ascending();
+    let columns = state.write().map_err(|why| unreadable(id, server, why))?;
+    Ok(NewOperation {
+        id,
+        kind: columns.action.as_str(),
+        subject: server,
+        request_id: by.request_id.clone(),
+        project_id: by.project_id.clone(),
+        user_id: by.user_id.clone(),
+        step: columns.step.as_str(),
+        data: columns.data,
+    })
+}
+
+fn unreadable(operation: OperationId, server: ServerId, why: Unreadable) -> Error {
+    Error::Unreadable { operation, server, why: Box::new(why) }
+}

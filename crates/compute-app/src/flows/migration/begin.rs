@@ -1,0 +1,141 @@
+//! The begin of every move, and of each further attempt: the migration takes over the claims of the
+//! old place, and the server claims a new one.
+
+use std::collections::HashSet;
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
+use kilonova_compute_db::servers::{self, FlavorOf, Server, TaskState, shape};
+use kilonova_compute_scheduler::NoHost;
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::ConsumerId;
+use kilonova_node_api::{Attachment, Desired, Domain, Power};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::super::begin;
+use super::super::journal::{self, OpenOperation};
+use super::super::operation::{Attempts, Operation};
+use super::{FlowContext, device_pairing};
+use crate::boot::Placement;
+use crate::moves::{self as claims, Search};
+use crate::{Compute, Error, states};
+
+/// The first rows of a move.
+pub(super) struct NewMigration<'a> {
+    pub server: &'a Server,
+    pub kind: Kind,
+    pub state: Operation,
+    pub task: TaskState,
+    pub status: Status,
+    pub flavor: &'a FlavorOf,
+}
+
+/// The host of the server, and the guest that its document describes.
+pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(String, Domain), Error> {
+    let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
+    match documents::get(tx, &host, server.id)?.map(|document| document.desired) {
+        Some(Desired::Present(domain)) => Ok((host, *domain)),
+        Some(Desired::Absent) | None => Err(states::not_ready(server)),
+    }
+}
+
+/// Refuses a move whose source is down.
+pub(super) fn check_source_is_up(
+    compute: &Compute,
+    server: &Server,
+    now: i64,
+) -> Result<(), Error> {
+    if server.host.as_deref().is_some_and(|host| compute.host_is_lost(host, now)) {
+        return Err(Refusal::conflict("Service is unavailable at this time.").into());
+    }
+    Ok(())
+}
+
+/// Writes the operation and the migration.
+pub(super) fn begin(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    new: NewMigration<'_>,
+    now: i64,
+) -> Result<(OpenOperation, Move), Error> {
+    let server = new.server;
+    let (source, mut domain) = guest_of(tx, server)?;
+    if new.kind != Kind::Live && matches!(domain.power, Power::Paused | Power::Suspended) {
+        // `os-resetState` made the move possible; a cold move cannot keep what is in memory.
+        domain.power = Power::On;
+    }
+    let open = begin::begin(tx, context, server, Some(new.task), new.state, now)?;
+    let row = NewMove {
+        id: ConsumerId::new_v4(),
+        server: server.id,
+        kind: new.kind,
+        status: new.status,
+        source,
+        was: server.vm_state,
+        old_flavor: server.spec.flavor.clone(),
+        new_flavor: new.flavor.clone(),
+        old_domain: domain,
+        user_id: context.user_id.clone(),
+        project_id: server.project_id.clone(),
+    };
+    moves::insert(tx, &row, now)?;
+    let migration = moves::open_of(tx, server.id)?.ok_or_else(|| shape("no migration"))?;
+    Ok((open, migration))
+}
+
+/// Makes the migration hold the old place and the server a new one. Without a new place, all claims
+/// stay as they are, and the reason is returned.
+pub(super) fn claim_place(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    attempts: &Attempts,
+    fits: &dyn Fn(&[Attachment]) -> bool,
+) -> Result<Result<Placement, NoHost>, Error> {
+    let (server, migration) = (&ctx.server, &ctx.migration);
+    let mut excluded: HashSet<String> = attempts.tried.iter().cloned().collect();
+    // A host that still has to drop the server has a document of it.
+    excluded.extend(documents::of_server(tx, server.id)?.into_iter().map(|(host, _)| host));
+    let options = &ctx.compute.options;
+    if migration.kind == Kind::Resize && options.allow_resize_to_same_host {
+        excluded.remove(&migration.source);
+    }
+    claims::leave(tx, server.id, migration.id, &migration.source)?;
+    let required = device_pairing::required_traits(migration);
+    let search = Search {
+        server,
+        flavor: &migration.new_flavor,
+        host: attempts.requested.as_deref(),
+        force: attempts.force,
+        excluded,
+        request_id: &ctx.open.row.request_id,
+        root_required: &required,
+        fits,
+    };
+    let found = claims::place(tx, ctx.compute, search, ctx.now)?;
+    match &found {
+        Ok(place) => moves::set_dest(tx, migration.id, &place.host, ctx.now)?,
+        Err(_) => claims::take_back(tx, server.id, migration.id)?,
+    }
+    Ok(found)
+}
+
+/// Ends a move that found no place: nothing has changed, and the action says why.
+pub(super) fn no_host(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    event: &str,
+    reason: &NoHost,
+) -> Result<(), Error> {
+    let message = reason.details();
+    tracing::info!(server = %ctx.server.id, "no host to move the server to: {message}");
+    flow::event(tx, ctx.open.row.id, &conductor_event(event, Some(&message), ctx.now))?;
+    moves::close(tx, ctx.migration.id, Status::Error, ctx.now)?;
+    servers::set_task(tx, ctx.server.id, None, ctx.now)?;
+    journal::finish(tx, ctx.open, End::Failed, Some(&message), ctx.now)
+}
+
+/// An event that happened on no host.
+pub(super) fn conductor_event(name: &str, failure: Option<&str>, now: i64) -> flow::Event {
+    flow::Event { host: None, ..begin::event(name, "", failure, now, now) }
+}

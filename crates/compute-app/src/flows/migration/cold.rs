@@ -1,0 +1,309 @@
+//! Resize and cold migration: the guest is shut off at the source and recreated at the destination
+//! with its disk, or in place on one host.
+
+use kilonova_compute_db::hosts;
+use kilonova_compute_db::moves::{self, Kind, Status};
+use kilonova_compute_db::servers::{self, FlavorOf, PowerState, Server, TaskState, VmState};
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_node_api::{Attachment, Desired, Outcome, Peer, Power};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::super::operation::{Attempts, ColdMigration, ColdState, Operation};
+use super::super::{begin as events, journal};
+use super::begin::{self, NewMigration};
+use super::roll_back::{self, FailedMove};
+use super::{FlowContext, Reporter};
+use crate::actions::ServerAction;
+use crate::usage::{self, ProjectUsage};
+use crate::{Compute, Error, aliases, boot, nics, resolve, states, unsupported};
+
+/// The kind of a cold migration: [`Operation::Resize`] or [`Operation::Migrate`].
+pub(super) type ColdKind = fn(ColdMigration) -> Operation;
+
+/// A request for a resize or a cold migration.
+#[derive(Debug, Clone)]
+pub enum ColdRequest {
+    /// To another flavor.
+    Resize(Box<FlavorOf>),
+    /// To another host, a given one if set.
+    Migrate(Option<String>),
+}
+
+/// Begins it. A lack of hosts fails the action, not the request.
+///
+/// # Errors
+/// 409 with Nova's message when the server's state does not allow it, 403 over quota, 400 for a flavor
+/// whose devices have no alias.
+pub fn migrate_cold(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    request: &ColdRequest,
+    now: i64,
+) -> Result<(), Error> {
+    let (action, kind, operation, flavor): (_, _, ColdKind, _) = match request {
+        ColdRequest::Resize(flavor) => {
+            (ServerAction::Resize, Kind::Resize, Operation::Resize, flavor.as_ref())
+        }
+        ColdRequest::Migrate(_) => {
+            (ServerAction::Migrate, Kind::Cold, Operation::Migrate, &server.spec.flavor)
+        }
+    };
+    states::allow(context, server, action)?;
+    begin::check_source_is_up(compute, server, now)?;
+    if let ColdRequest::Resize(flavor) = request {
+        check_growth(tx, server, flavor)?;
+        boot::machine::check(&server.spec.image_properties, flavor)?;
+        unsupported::flavor(flavor, &server.spec.image_properties)?;
+    }
+    aliases::check(&compute.options.pci_aliases, flavor)?;
+    let new = NewMigration {
+        server,
+        kind,
+        state: operation(ColdMigration::Begin),
+        task: TaskState::ResizePrep,
+        status: Status::PreMigrating,
+        flavor,
+    };
+    let (open, migration) = begin::begin(tx, context, new, now)?;
+    let requested = match request {
+        ColdRequest::Migrate(host) => host.clone(),
+        ColdRequest::Resize(_) => None,
+    };
+    let power = migration.old_domain.power;
+    let attempts = Attempts { requested, ..Attempts::default() };
+    let mut ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
+    let place = match begin::claim_place(tx, &ctx, &attempts, &|_| true)? {
+        Ok(place) => place,
+        Err(reason) => return begin::no_host(tx, &ctx, "conductor_migrate_server", &reason),
+    };
+    let id = open.row.id;
+    for name in ["cold_migrate", "conductor_migrate_server"] {
+        flow::event(tx, id, &begin::conductor_event(name, None, now))?;
+    }
+    flow::event(tx, id, &events::event("compute_prep_resize", &place.host, None, now, now))?;
+    let attempts = Attempts { devices: place.devices, chosen: Some(place.how), ..attempts };
+    let state = ColdState { attempts, power };
+    ctx.migration.dest = Some(place.host.clone());
+    moves::set_status(tx, ctx.migration.id, Status::Migrating, now)?;
+    if ctx.migration.same_host() || power == Power::Off {
+        return make_dest(tx, &ctx, operation, state, &place.host);
+    }
+    servers::set_task(tx, server.id, Some(TaskState::ResizeMigrating), now)?;
+    let mut domain = ctx.migration.old_domain.clone();
+    domain.power = Power::Off;
+    ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))?;
+    ctx.advance(tx, &operation(ColdMigration::StopSource(state)))
+}
+
+/// Refuses a disk that would shrink, and a flavor over the quota.
+fn check_growth(tx: &mut Tx<'_>, server: &Server, flavor: &FlavorOf) -> Result<(), Error> {
+    let old = &server.spec.flavor;
+    if flavor.disk < old.disk {
+        let words = if flavor.disk == 0 {
+            "Resize to zero disk flavor is not allowed.".to_owned()
+        } else {
+            format!(
+                "Unable to resize disk down: the server has {} GiB, the flavor {} GiB. Choose a \
+                 flavor with as much disk.",
+                old.disk, flavor.disk
+            )
+        };
+        return Err(Refusal::bad_request(words).into());
+    }
+    // With a disk of 0 GiB the old flavor did not bound the image's size.
+    if let Some(image) = server.spec.image.filter(|_| old.disk == 0)
+        && let Some(image) = kilonova_image::find(tx, image)?
+    {
+        resolve::fits_disk(&image, flavor.disk)?;
+    }
+    let grown = ProjectUsage {
+        instances: 0,
+        cores: (flavor.vcpus - old.vcpus).max(0),
+        ram: (flavor.ram - old.ram).max(0),
+    };
+    usage::check(tx, &server.project_id, &server.user_id, grown)
+}
+
+/// A host reports on a cold migration.
+pub(super) fn observed(
+    tx: &mut Tx<'_>,
+    ctx: FlowContext<'_>,
+    kind: ColdKind,
+    cold: &ColdMigration,
+    by: Reporter,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let failed = |state: &ColdState| FailedMove::Cold(kind, state.clone());
+    match cold {
+        ColdMigration::StopSource(state) if by.is_source => {
+            source_stopped(tx, &ctx, kind, state, outcome)
+        }
+        ColdMigration::MakeDest(state) if by.is_dest => dest_made(tx, &ctx, kind, state, outcome),
+        ColdMigration::DropDest(state) if by.is_dest => {
+            roll_back::dest_dropped(tx, ctx, failed(state), outcome)
+        }
+        ColdMigration::Restore(state) if by.is_source => {
+            roll_back::restored(tx, ctx, failed(state), outcome)
+        }
+        ColdMigration::Begin
+        | ColdMigration::StopSource(_)
+        | ColdMigration::MakeDest(_)
+        | ColdMigration::DropDest(_)
+        | ColdMigration::Restore(_) => Ok(()),
+    }
+}
+
+fn source_stopped(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    kind: ColdKind,
+    state: &ColdState,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let (source, row) = (&ctx.migration.source, &ctx.open.row);
+    let name = "compute_resize_instance";
+    match outcome {
+        Outcome::Stopped => {
+            let done = events::event(name, source, None, row.created_at, ctx.now);
+            flow::event(tx, row.id, &done)?;
+            let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+            make_dest(tx, ctx, kind, state.clone(), &dest)
+        }
+        Outcome::Failed { step, message } => {
+            let why = format!("{source}: {step}: {message}");
+            let failed = events::event(name, source, Some(&why), row.created_at, ctx.now);
+            flow::event(tx, row.id, &failed)?;
+            let mut state = state.clone();
+            state.attempts.reason = Some(why);
+            roll_back::release_untouched_dest(tx, ctx, FailedMove::Cold(kind, state))
+        }
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
+        | Outcome::Absent => Ok(()),
+    }
+}
+
+/// Asks the destination for the guest.
+pub(super) fn make_dest(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    kind: ColdKind,
+    state: ColdState,
+    dest: &str,
+) -> Result<(), Error> {
+    // The destination reports when it has the disk; in place the disk is there already.
+    let task =
+        if ctx.migration.same_host() { TaskState::ResizeFinish } else { TaskState::ResizeMigrated };
+    servers::set_task(tx, ctx.server.id, Some(task), ctx.now)?;
+    let document = guest_at_dest(tx, ctx, state.attempts.devices.clone(), state.power)?;
+    ctx.put(tx, dest, &document)?;
+    ctx.advance(tx, &kind(ColdMigration::MakeDest(state)))
+}
+
+/// The guest at the destination: as it was, with its new flavor and devices, and with the disk that
+/// the source has. An evacuated guest has lost that disk.
+pub(super) fn guest_at_dest(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    devices: Vec<Attachment>,
+    power: Power,
+) -> Result<Desired, Error> {
+    let (migration, flavor) = (&ctx.migration, &ctx.migration.new_flavor);
+    let mut domain = migration.old_domain.clone();
+    domain.display_name.clone_from(&ctx.server.name);
+    domain.vcpus = flavor.vcpus;
+    domain.memory_mb = flavor.ram;
+    domain.boot.root_gb = flavor.disk;
+    domain.boot.ephemeral_gb = flavor.ephemeral;
+    domain.boot.swap_mb = flavor.swap;
+    domain.machine = boot::machine::of(&ctx.server.spec, flavor);
+    domain.power = power;
+    domain.devices = devices;
+    if let Some(dest) = &migration.dest {
+        domain.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
+        if migration.kind == Kind::Evacuation {
+            domain.guest = boot::guest_metadata(ctx.compute, &ctx.server, dest);
+        }
+    }
+    // A verb that the source carried out must not be repeated at the destination.
+    domain.verb = domain.verb.filter(|_| migration.same_host());
+    domain.from = None;
+    if !migration.same_host() && migration.kind != Kind::Evacuation {
+        let host = migration.source.clone();
+        let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
+        domain.from = Some(Peer { host, address });
+    }
+    Ok(Desired::Present(Box::new(domain)))
+}
+
+/// The report on a guest that the destination makes.
+pub(super) enum Made {
+    /// The guest has this power state, as requested.
+    As(PowerState),
+    /// The destination failed.
+    Failed(String),
+    /// Not yet.
+    NotYet,
+}
+
+impl Made {
+    pub(super) fn of(outcome: &Outcome, wanted: Power, dest: &str) -> Self {
+        match (outcome, wanted) {
+            (Outcome::Running, Power::On) => Self::As(PowerState::Running),
+            (Outcome::Stopped, Power::Off) => Self::As(PowerState::Shutdown),
+            (Outcome::Failed { step, message }, _) => {
+                Self::Failed(format!("{dest}: {step}: {message}"))
+            }
+            (Outcome::Running, _)
+            | (Outcome::Stopped, _)
+            | (
+                Outcome::Paused
+                | Outcome::Suspended
+                | Outcome::Ready
+                | Outcome::Working { .. }
+                | Outcome::MigratingOut(_)
+                | Outcome::MigratedOut
+                | Outcome::Absent,
+                _,
+            ) => Self::NotYet,
+        }
+    }
+}
+
+fn dest_made(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    kind: ColdKind,
+    state: &ColdState,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    let (id, now, row) = (ctx.server.id, ctx.now, &ctx.open.row);
+    let name = "compute_finish_resize";
+    match Made::of(outcome, state.power, &dest) {
+        Made::NotYet => Ok(()),
+        Made::Failed(why) => {
+            let failed = events::event(name, &dest, Some(&why), row.updated_at, now);
+            flow::event(tx, row.id, &failed)?;
+            let mut state = state.clone();
+            state.attempts.reason = Some(why);
+            roll_back::drop_dest(tx, ctx, FailedMove::Cold(kind, state))
+        }
+        Made::As(power_state) => {
+            flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
+            nics::set_host(tx, id, Some(&dest), now)?;
+            servers::set_flavor(tx, &ctx.server, &ctx.migration.new_flavor, now)?;
+            servers::set_state(tx, id, VmState::Resized, None, power_state, now)?;
+            moves::set_status(tx, ctx.migration.id, Status::Finished, now)?;
+            journal::finish(tx, ctx.open, End::Done, None, now)
+        }
+    }
+}

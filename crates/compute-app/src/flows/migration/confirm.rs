@@ -1,0 +1,162 @@
+//! The end of a resize or a cold migration: confirm, or revert.
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::moves::{self, Move, Status};
+use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::ServerId;
+use kilonova_node_api::Desired;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::super::begin;
+use super::super::journal::{self, Requester};
+use super::super::operation::{Action, Operation, Revert, RevertState};
+use super::FlowContext;
+use super::roll_back::{self, FailedMove, state_of_power};
+use crate::actions::ServerAction;
+use crate::{Compute, Error, moves as claims, nics, states};
+
+/// The migration that waits for its confirmation.
+fn finished(tx: &mut Tx<'_>, server: &Server) -> Result<Move, Error> {
+    let open = moves::open_of(tx, server.id)?.filter(|open| open.status == Status::Finished);
+    open.ok_or_else(|| Refusal::bad_request("Instance has not been resized.").into())
+}
+
+/// Confirms: the server stays at the destination. The source's claims are released when its host
+/// reports that nothing is left there; no operation waits for that.
+///
+/// # Errors
+/// 409 with Nova's message when the server's state does not allow it.
+pub fn confirm(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, ServerAction::ConfirmResize)?;
+    let migration = finished(tx, server)?;
+    confirmed(tx, compute, server, &migration, &Requester::from(context), now)
+}
+
+/// Confirms a migration that exceeds `resize_confirm_window`. Returns whether it did.
+///
+/// # Errors
+/// The database's.
+pub fn confirm_expired(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    before: i64,
+    now: i64,
+) -> Result<bool, Error> {
+    let Some(server) = servers::find(tx, server)? else { return Ok(false) };
+    let migration = moves::open_of(tx, server.id)?
+        .filter(|open| open.status == Status::Finished && open.updated_at <= before);
+    let Some(migration) = migration else { return Ok(false) };
+    if server.vm_state != VmState::Resized || server.task_state.is_some() {
+        return Ok(false);
+    }
+    confirmed(tx, compute, &server, &migration, &Requester::service(&server), now)?;
+    Ok(true)
+}
+
+fn confirmed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    migration: &Move,
+    by: &Requester,
+    now: i64,
+) -> Result<(), Error> {
+    let state = state_of_power(server.power_state);
+    servers::set_state(tx, server.id, state, None, server.power_state, now)?;
+    release_source(tx, compute, server.id, migration, now)?;
+    let action = Operation::Recorded(Action::ConfirmResize);
+    let id = journal::record(tx, server.id, by, &action, End::Done, now)?;
+    let done = begin::event("compute_confirm_resize", &migration.source, None, now, now);
+    Ok(flow::event(tx, id, &done)?)
+}
+
+/// Closes the migration and gives up the source.
+fn release_source(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    migration: &Move,
+    now: i64,
+) -> Result<(), Error> {
+    let source = &migration.source;
+    moves::close(tx, migration.id, Status::Confirmed, now)?;
+    if migration.same_host() {
+        return claims::drop_held(tx, compute, server, source);
+    }
+    documents::put(tx, compute, source, server, &Desired::Absent)?;
+    if compute.host_is_lost(source, now) {
+        claims::abandon_held(tx, compute, server, source)?;
+    }
+    Ok(())
+}
+
+/// `os-resetState` confirms a migration that waits for it.
+///
+/// # Errors
+/// The database's.
+pub(in crate::flows) fn confirm_on_reset(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    match moves::open_of(tx, server)?.filter(|open| open.status == Status::Finished) {
+        Some(migration) => release_source(tx, compute, server, &migration, now),
+        None => Ok(()),
+    }
+}
+
+/// Begins `revertResize`: the server holds the source and its old flavor from now on, and the guest
+/// is started there once the destination has dropped it.
+///
+/// # Errors
+/// 409 with Nova's message when the server's state does not allow it.
+pub fn revert(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, ServerAction::RevertResize)?;
+    let migration = finished(tx, server)?;
+    if compute.host_is_lost(&migration.source, now) {
+        return Err(Refusal::conflict("Service is unavailable at this time.").into());
+    }
+    let state = Operation::Revert(Revert::Begin);
+    let open = begin::begin(tx, context, server, Some(TaskState::ResizeReverting), state, now)?;
+    moves::set_status(tx, migration.id, Status::Reverting, now)?;
+    servers::set_flavor(tx, server, &migration.old_flavor, now)?;
+    nics::set_host(tx, server.id, Some(&migration.source), now)?;
+    let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
+    roll_back::drop_dest(tx, &ctx, FailedMove::Revert(RevertState::default()))?;
+    // Only now does the server hold the source again, where its ports are bound to its devices.
+    if server.spec.networked {
+        nics::bind(tx, server.id, Some(&ctx.migration.source), now)?;
+    }
+    Ok(())
+}
+
+/// Adds the events of a revert.
+pub(super) fn record_revert(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    failure: Option<&str>,
+) -> Result<(), Error> {
+    let (row, migration, now) = (&ctx.open.row, &ctx.migration, ctx.now);
+    let dest = migration.dest.as_deref().unwrap_or_default();
+    let name = "compute_revert_resize";
+    flow::event(tx, row.id, &begin::event(name, dest, None, row.created_at, row.updated_at))?;
+    let name = "compute_finish_revert_resize";
+    let done = begin::event(name, &migration.source, failure, row.updated_at, now);
+    Ok(flow::event(tx, row.id, &done)?)
+}

@@ -1,0 +1,146 @@
+//! Control of a live migration that is in progress: abort, force complete.
+
+use kilonova_compute_db::moves::{self, Kind, Move};
+use kilonova_compute_db::servers::Server;
+use kilonova_flow as flow;
+use kilonova_node_api::Progress;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::super::journal::{self, OpenOperation};
+use super::super::operation::{Action, Attempts, LiveMigration, Operation, Transit};
+use super::super::{begin, record_action};
+use super::roll_back::{self, FailedMove};
+use super::{FlowContext, live, locate_guest};
+use crate::actions::ServerAction;
+use crate::{Compute, Error, states};
+
+/// The live migration with that number, if it is in progress.
+fn under_way(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    number: i64,
+    method: &str,
+) -> Result<(OpenOperation, Move), Error> {
+    let known = moves::of_server(tx, server.id)?.into_iter().find(|known| known.number == number);
+    let Some(migration) = known else {
+        return Err(Refusal::not_found(format!(
+            "Migration {number} for instance {} is not found",
+            server.id
+        ))
+        .into());
+    };
+    let open = journal::open_of(tx, server.id)?
+        .filter(|open| matches!(open.state, Operation::LiveMigration(_)));
+    match open {
+        Some(open) if migration.open && migration.kind == Kind::Live => Ok((open, migration)),
+        Some(_) | None => Err(wrong_state(server, &migration, method)),
+    }
+}
+
+fn wrong_state(server: &Server, migration: &Move, method: &str) -> Error {
+    Refusal::bad_request(format!(
+        "Migration {} state of instance {} is {}. Cannot {method} while the migration is in this state.",
+        migration.number, server.id, migration.status
+    ))
+    .into()
+}
+
+/// A live migration that can be aborted.
+enum Abortable {
+    /// Nothing was written for the destination.
+    Queued(Attempts),
+    /// The destination prepares.
+    Receiving(Attempts),
+    /// The guest may be leaving.
+    Transferring(Transit),
+}
+
+impl Abortable {
+    fn of(state: &Operation) -> Option<Self> {
+        let Operation::LiveMigration(live) = state else { return None };
+        match live {
+            LiveMigration::Queued(attempts) => Some(Self::Queued(attempts.clone())),
+            LiveMigration::Receive(attempts) => Some(Self::Receiving(attempts.clone())),
+            LiveMigration::Transfer(transit) => Some(Self::Transferring(transit.clone())),
+            LiveMigration::Begin
+            | LiveMigration::Abort(_)
+            | LiveMigration::Locate(_)
+            | LiveMigration::Arrive(_)
+            | LiveMigration::DropDest(_)
+            | LiveMigration::Restore(_) => None,
+        }
+    }
+}
+
+/// Aborts it. Before the transfer it can be aborted only where `early` says so (2.65).
+///
+/// # Errors
+/// 404, 400 or 409, with Nova's message, when it is not in progress.
+pub fn abort(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    number: i64,
+    early: bool,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, ServerAction::AbortLiveMigration)?;
+    let (open, migration) = under_way(tx, server, number, "abort")?;
+    let abortable = Abortable::of(&open.state)
+        .filter(|state| early || matches!(state, Abortable::Transferring(_)));
+    let Some(abortable) = abortable else {
+        return Err(wrong_state(server, &migration, "abort"));
+    };
+    record_action(tx, context, server, Action::LiveMigrationCancel, now)?;
+    let source = migration.source.clone();
+    let aborted = begin::event("compute_live_migration_abort", &source, None, now, now);
+    flow::event(tx, open.row.id, &aborted)?;
+    let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
+    let cancelled = |attempts: Attempts| {
+        let reason = Some("The live migration was aborted.".to_owned());
+        let attempts = Attempts { reason, ..attempts };
+        FailedMove::Live(Transit { cancelled: true, ..attempts.into() })
+    };
+    match abortable {
+        Abortable::Queued(attempts) => {
+            roll_back::release_untouched_dest(tx, &ctx, cancelled(attempts))
+        }
+        Abortable::Receiving(attempts) => roll_back::drop_dest(tx, &ctx, cancelled(attempts)),
+        Abortable::Transferring(transit) => {
+            let transit = Transit { cancelled: true, sent: true, ..transit };
+            locate_guest::ask_source(tx, &ctx, transit)
+        }
+    }
+}
+
+/// Makes it end soon, even if the guest is paused for a while.
+///
+/// # Errors
+/// 404, 400 or 409, with Nova's message, when it is not in progress.
+pub fn force_complete(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    number: i64,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, ServerAction::ForceComplete)?;
+    let (open, migration) = under_way(tx, server, number, "force_complete")?;
+    let Operation::LiveMigration(LiveMigration::Transfer(transit)) = &open.state else {
+        return Err(wrong_state(server, &migration, "force_complete"));
+    };
+    record_action(tx, context, server, Action::LiveMigrationForceComplete, now)?;
+    let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
+    live::send(tx, &ctx, &transit.attempts.devices, true)?;
+    // The new version of the row makes a concurrent abort or force-complete fail.
+    ctx.advance(tx, &open.state)
+}
+
+/// The progress of a migration that has reported none yet.
+pub fn initial_progress(ram_mb: i64) -> Progress {
+    let memory = ram_mb.saturating_mul(1024 * 1024);
+    Progress { memory_total: memory, memory_remaining: memory, ..Progress::default() }
+}

@@ -1,0 +1,157 @@
+//! Devices in a live migration: which of them can move, which hosts can send and receive them, and
+//! which device of the destination replaces which of the source.
+//!
+//! The state of a vGPU moves where the hypervisors of both hosts support it. A host shows its support
+//! by traits of its root provider, one for each way in which vGPUs are made.
+
+use kilonova_compute_db::moves::{Kind, Move};
+use kilonova_compute_db::servers::Server;
+use kilonova_node_api::{Attachment, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
+use kilonova_wire::Refusal;
+
+use crate::{Compute, Error};
+
+/// The support that a kind of device needs from both hosts.
+struct Support {
+    /// The trait of hosts that have it.
+    name: &'static str,
+    what: &'static str,
+    qemu: &'static str,
+    libvirt: &'static str,
+    needs: fn(&Attachment) -> bool,
+}
+
+const SUPPORTS: [Support; 2] = [
+    Support {
+        name: VGPU_LIVE_MIGRATION,
+        what: "mediated devices",
+        qemu: "8.1.0",
+        libvirt: "8.6.0",
+        needs: |device| matches!(device, Attachment::Mdev { .. }),
+    },
+    Support {
+        name: VARIANT_LIVE_MIGRATION,
+        what: "PCI functions with a driver of their kind",
+        qemu: "8.2.2",
+        libvirt: "10.0.0",
+        needs: |device| matches!(device, Attachment::Vfio { .. }),
+    },
+];
+
+fn supports_for(devices: &[Attachment]) -> impl Iterator<Item = &'static Support> {
+    SUPPORTS.iter().filter(|support| devices.iter().any(support.needs))
+}
+
+/// Traits that the destination must have.
+pub(super) fn required_traits(migration: &Move) -> Vec<&'static str> {
+    if migration.kind != Kind::Live {
+        return Vec::new();
+    }
+    supports_for(&migration.old_domain.devices).map(|support| support.name).collect()
+}
+
+/// True if a host has the support. An unknown host is assumed to have it.
+fn has_support(compute: &Compute, host: &str, support: &Support) -> bool {
+    let Some(host) = compute.fleet.by_name(host) else { return true };
+    let snapshot = compute.world.snapshot();
+    let root =
+        snapshot.tree(host.root).and_then(|tree| tree.providers().find(|p| p.id == host.root));
+    root.is_some_and(|root| root.traits.iter().any(|name| **name == *support.name))
+}
+
+/// Refuses a guest whose devices the source cannot send.
+pub(super) fn check_source(
+    compute: &Compute,
+    server: &Server,
+    source: &str,
+    devices: &[Attachment],
+) -> Result<(), Error> {
+    let Some(Support { qemu, libvirt, .. }) =
+        supports_for(devices).find(|support| !has_support(compute, source, support))
+    else {
+        return Ok(());
+    };
+    Err(Refusal::bad_request(format!(
+        "Unable to migrate {}: Either libvirt or QEMU version for compute service source are too old \
+         than the supported ones : (QEMU: {qemu}, libvirt: {libvirt}). Upgrade {source}, or migrate the \
+         server shut off: `openstack server migrate`.",
+        server.id
+    ))
+    .into())
+}
+
+/// The hosts that lack the support to receive the guest, for the explanation of a failed search: the
+/// requested one, or any other than the source.
+pub(super) fn unfit_hosts(
+    compute: &Compute,
+    migration: &Move,
+    requested: Option<&str>,
+) -> Option<String> {
+    let all: Vec<String> = match requested {
+        Some(host) => vec![host.to_owned()],
+        None => compute.fleet.all().iter().map(|host| host.name.to_string()).collect(),
+    };
+    supports_for(&migration.old_domain.devices).find_map(|support| {
+        let is_unfit =
+            |host: &&String| **host != migration.source && !has_support(compute, host, support);
+        let mut unfit: Vec<&String> = all.iter().filter(is_unfit).collect();
+        unfit.sort_unstable();
+        let (first, more) = (unfit.first()?, unfit.len() - 1);
+        let who = if more == 0 { first.to_string() } else { format!("{first} and {more} more") };
+        let Support { name, what, qemu, libvirt, .. } = support;
+        Some(format!(
+            "{who} cannot take in {what} of a running guest, for which it takes QEMU {qemu}, \
+             libvirt {libvirt} and Linux 5.18 (trait {name})."
+        ))
+    })
+}
+
+/// The address of the first device that cannot be live-migrated.
+pub fn unmigratable_device(devices: &[Attachment]) -> Option<&str> {
+    devices.iter().find_map(|device| match device {
+        Attachment::Pci { address } | Attachment::TestPci { address } => Some(address.as_str()),
+        Attachment::Mdev { .. } | Attachment::Vfio { .. } => None,
+    })
+}
+
+/// The address of a device; for an mdev, the parent's.
+pub fn address_of(device: &Attachment) -> &str {
+    match device {
+        Attachment::Mdev { parent: address, .. }
+        | Attachment::Pci { address }
+        | Attachment::Vfio { address, .. }
+        | Attachment::TestPci { address } => address,
+    }
+}
+
+/// Refuses devices that cannot be live-migrated.
+pub(super) fn check_movable(server: &Server, devices: &[Attachment]) -> Result<(), Error> {
+    let Some(address) = unmigratable_device(devices) else { return Ok(()) };
+    Err(Refusal::bad_request(format!(
+        "Unable to migrate {}: its device {address} is given to it whole and cannot be moved while the \
+         server runs. Migrate it shut off: `openstack server migrate`.",
+        server.id
+    ))
+    .into())
+}
+
+/// Pairs each device of the source with one of its kind at the destination; `None` when one has no
+/// partner or a partner is left over.
+pub(super) fn pair_devices(
+    from: &[Attachment],
+    to: &[Attachment],
+) -> Option<Vec<(Attachment, Attachment)>> {
+    let kind = |device: &Attachment| match device {
+        Attachment::Mdev { mdev_type, .. } => ("mdev", mdev_type.clone()),
+        Attachment::Vfio { vgpu_type, .. } => ("vfio", vgpu_type.clone()),
+        Attachment::Pci { .. } => ("pci", String::new()),
+        Attachment::TestPci { .. } => ("test", String::new()),
+    };
+    let mut left: Vec<&Attachment> = to.iter().collect();
+    let mut pairs = Vec::with_capacity(from.len());
+    for device in from {
+        let at = left.iter().position(|other| kind(other) == kind(device))?;
+        pairs.push((device.clone(), left.remove(at).clone()));
+    }
+    left.is_empty().then_some(pairs)
+}

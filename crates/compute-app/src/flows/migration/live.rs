@@ -1,0 +1,371 @@
+//! Live migration: the destination prepares everything except the guest, then the guest moves.
+//!
+//! ```text
+//!   queued ──the source has room──► receive
+//!   receive ──Ready──► transfer ──MigratedOut──► arrive ──Running──► done
+//!      │                  └──Failed │ aborted──► abort, locate the guest (`locate_guest`)
+//!      └──Failed──► drop_dest, the next host
+//! ```
+//!
+//! One transaction switches the server to the destination once the guest has left. Devices that cannot
+//! be live-migrated (a whole PCI function, an FPGA) are refused before anything is claimed.
+
+use kilonova_compute_db::moves::{self, Kind, Status};
+use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, shape};
+use kilonova_compute_db::{documents, hosts, queue};
+use kilonova_compute_scheduler::NoHost;
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Attachment, Desired, Outcome, OutgoingMigration, Peer, Power};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::super::operation::{Attempts, LiveMigration, Operation, Transit};
+use super::super::{begin as events, journal};
+use super::begin::{self, NewMigration};
+use super::device_pairing::{check_movable, check_source, pair_devices, unfit_hosts};
+use super::locate_guest::{self, Asked};
+use super::roll_back::{self, FailedMove};
+use super::{FlowContext, Reporter, load};
+use crate::actions::ServerAction;
+use crate::boot::Placement;
+use crate::{Compute, Error, aliases, moves as claims, nics, states};
+
+/// A request for a live migration.
+#[derive(Debug, Clone, Default)]
+pub struct LiveRequest {
+    /// The destination.
+    pub host: Option<String>,
+    /// True if that host is taken whatever its zone.
+    pub force: bool,
+    /// True if a lack of hosts fails the request rather than the action (before 2.34).
+    pub refuse_without_host: bool,
+}
+
+/// Begins it.
+///
+/// # Errors
+/// 409 with Nova's message when the server's state does not allow it, 400 for devices that cannot be
+/// live-migrated and, before 2.34, for a lack of hosts.
+pub fn migrate_live(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    request: &LiveRequest,
+    now: i64,
+) -> Result<(), Error> {
+    let (source, domain) = begin::guest_of(tx, server)?;
+    check_movable(server, &domain.devices)?;
+    check_source(compute, server, &source, &domain.devices)?;
+    states::allow(context, server, ServerAction::LiveMigrate)?;
+    aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
+    for host in [Some(&source), request.host.as_ref()].into_iter().flatten() {
+        if compute.host_is_lost(host, now) {
+            let words = format!("Compute service of {host} is unavailable at this time.");
+            return Err(Refusal::bad_request(words).into());
+        }
+    }
+    let new = NewMigration {
+        server,
+        kind: Kind::Live,
+        state: Operation::LiveMigration(LiveMigration::Begin),
+        task: TaskState::Migrating,
+        status: Status::Preparing,
+        flavor: &server.spec.flavor,
+    };
+    let (open, migration) = begin::begin(tx, context, new, now)?;
+    let attempts =
+        Attempts { requested: request.host.clone(), force: request.force, ..Attempts::default() };
+    let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
+    let event = "conductor_live_migrate_instance";
+    match claim_place(tx, &ctx, &attempts)? {
+        Ok(place) => {
+            flow::event(tx, open.row.id, &begin::conductor_event(event, None, now))?;
+            let (devices, chosen) = (place.devices, Some(place.how));
+            let attempts = Attempts { devices, chosen, ..attempts };
+            if is_at_limit(tx, compute, &source)? {
+                moves::set_status(tx, ctx.migration.id, Status::Queued, now)?;
+                let queued = LiveMigration::Queued(attempts);
+                return ctx.advance(tx, &Operation::LiveMigration(queued));
+            }
+            receive(tx, &ctx, attempts, &place.host)
+        }
+        Err(reason) if request.refuse_without_host => {
+            let words = if context.is_admin() { reason.details() } else { reason.message() };
+            Err(Refusal::bad_request(words).into())
+        }
+        Err(reason) => begin::no_host(tx, &ctx, event, &reason),
+    }
+}
+
+/// True if `max_concurrent_live_migrations` guests leave the host. The check writes the host's row, so
+/// that two transactions do not both count without the other.
+fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &str) -> Result<bool, Error> {
+    let most = compute.options.max_concurrent_live_migrations;
+    if most <= 0 {
+        return Ok(false);
+    }
+    documents::next(tx, host)?;
+    Ok(queue::leaving(tx, host)? >= most)
+}
+
+/// Starts queued live migrations of a source as far as it has room for them.
+///
+/// # Errors
+/// The database's.
+pub fn start_queued(tx: &mut Tx<'_>, compute: &Compute, host: &str, now: i64) -> Result<(), Error> {
+    for server in queue::waiting(tx, host)? {
+        if is_at_limit(tx, compute, host)? {
+            return Ok(());
+        }
+        leave_queue(tx, compute, server, now)?;
+    }
+    Ok(())
+}
+
+fn leave_queue(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
+    let Operation::LiveMigration(LiveMigration::Queued(attempts)) = &open.state else {
+        return Ok(());
+    };
+    let Some((server, migration)) = load(tx, &open)? else { return Ok(()) };
+    let ctx = FlowContext { compute, open: &open, server, migration, now };
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    let attempts = attempts.clone();
+    if compute.host_is_lost(&dest, now) {
+        let attempts = Attempts { reason: Some(format!("{dest} went down.")), ..attempts };
+        return roll_back::release_untouched_dest(tx, &ctx, FailedMove::Live(attempts.into()));
+    }
+    receive(tx, &ctx, attempts, &dest)
+}
+
+/// Claims a place whose devices can replace those of the guest.
+fn claim_place(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    attempts: &Attempts,
+) -> Result<Result<Placement, NoHost>, Error> {
+    let has = &ctx.migration.old_domain.devices;
+    let fits = |devices: &[Attachment]| pair_devices(has, devices).is_some();
+    let found = begin::claim_place(tx, ctx, attempts, &fits)?;
+    let requested = attempts.requested.as_deref();
+    Ok(found.map_err(|why| match unfit_hosts(ctx.compute, &ctx.migration, requested) {
+        Some(unfit) => why.and(unfit),
+        None => why,
+    }))
+}
+
+/// Tries the next host after one has failed. Returns why there is none.
+pub(super) fn next_host(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    attempts: &Attempts,
+) -> Result<Result<(), NoHost>, Error> {
+    match claim_place(tx, ctx, attempts)? {
+        Err(why) => Ok(Err(why)),
+        Ok(place) => {
+            let (devices, chosen) = (place.devices, Some(place.how));
+            let attempts = Attempts { devices, chosen, ..attempts.clone() };
+            receive(tx, ctx, attempts, &place.host)?;
+            Ok(Ok(()))
+        }
+    }
+}
+
+fn receive(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    attempts: Attempts,
+    dest: &str,
+) -> Result<(), Error> {
+    let now = ctx.now;
+    for (name, host) in [
+        ("compute_check_can_live_migrate_destination", dest),
+        ("compute_check_can_live_migrate_source", ctx.migration.source.as_str()),
+    ] {
+        flow::event(tx, ctx.open.row.id, &events::event(name, host, None, now, now))?;
+    }
+    moves::set_status(tx, ctx.migration.id, Status::Preparing, now)?;
+    let incoming = guest_at_dest(tx, ctx, &attempts.devices, dest, Power::Incoming)?;
+    ctx.put(tx, dest, &incoming)?;
+    ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Receive(attempts)))
+}
+
+/// The guest at the destination.
+pub(super) fn guest_at_dest(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    devices: &[Attachment],
+    dest: &str,
+    power: Power,
+) -> Result<Desired, Error> {
+    let mut domain = ctx.migration.old_domain.clone();
+    domain.display_name.clone_from(&ctx.server.name);
+    domain.devices = devices.to_vec();
+    domain.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
+    domain.power = power;
+    domain.verb = None;
+    domain.from = None;
+    if power == Power::Incoming {
+        let host = ctx.migration.source.clone();
+        let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
+        domain.from = Some(Peer { host, address });
+    }
+    Ok(Desired::Present(Box::new(domain)))
+}
+
+/// A host reports on a live migration.
+pub(super) fn observed(
+    tx: &mut Tx<'_>,
+    ctx: FlowContext<'_>,
+    live: &LiveMigration,
+    by: Reporter,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    match live {
+        LiveMigration::Receive(attempts) if by.is_dest => received(tx, &ctx, attempts, outcome),
+        LiveMigration::Transfer(transit) if by.is_source => {
+            locate_guest::source_reported(tx, &ctx, Asked::Send, transit, outcome)
+        }
+        LiveMigration::Abort(transit) if by.is_source => {
+            locate_guest::source_reported(tx, &ctx, Asked::Stop, transit, outcome)
+        }
+        LiveMigration::Locate(transit) if by.is_source => {
+            locate_guest::source_reported(tx, &ctx, Asked::Report, transit, outcome)
+        }
+        LiveMigration::Locate(transit) if by.is_dest => {
+            locate_guest::dest_reported(tx, &ctx, transit, outcome)
+        }
+        LiveMigration::Arrive(_) if by.is_dest => arrived(tx, &ctx, outcome),
+        LiveMigration::DropDest(transit) if by.is_dest => {
+            roll_back::dest_dropped(tx, ctx, FailedMove::Live(transit.clone()), outcome)
+        }
+        LiveMigration::Restore(transit) if by.is_source => {
+            roll_back::restored(tx, ctx, FailedMove::Live(transit.clone()), outcome)
+        }
+        LiveMigration::Begin
+        | LiveMigration::Queued(_)
+        | LiveMigration::Receive(_)
+        | LiveMigration::Transfer(_)
+        | LiveMigration::Abort(_)
+        | LiveMigration::Locate(_)
+        | LiveMigration::Arrive(_)
+        | LiveMigration::DropDest(_)
+        | LiveMigration::Restore(_) => Ok(()),
+    }
+}
+
+/// The destination is ready, or failed.
+fn received(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    attempts: &Attempts,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    let (row, now) = (&ctx.open.row, ctx.now);
+    let name = "compute_pre_live_migration";
+    match outcome {
+        Outcome::Ready => {
+            flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
+            moves::set_status(tx, ctx.migration.id, Status::Running, now)?;
+            send(tx, ctx, &attempts.devices, false)?;
+            let transfer = LiveMigration::Transfer(attempts.clone().into());
+            ctx.advance(tx, &Operation::LiveMigration(transfer))
+        }
+        Outcome::Failed { step, message } => {
+            let why = format!("{dest}: {step}: {message}");
+            let failed = events::event(name, &dest, Some(&why), row.updated_at, now);
+            flow::event(tx, row.id, &failed)?;
+            let attempts = Attempts { reason: Some(why), ..attempts.clone() };
+            roll_back::drop_dest(tx, ctx, FailedMove::Live(attempts.into()))
+        }
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
+        | Outcome::Absent => Ok(()),
+    }
+}
+
+/// Asks the source to send the guest.
+pub(super) fn send(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    to_devices: &[Attachment],
+    force: bool,
+) -> Result<(), Error> {
+    let Some(host) = ctx.migration.dest.clone() else { return Ok(()) };
+    let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
+    let mut domain = ctx.migration.old_domain.clone();
+    let devices = pair_devices(&domain.devices, to_devices)
+        .ok_or_else(|| shape("devices of a move do not match"))?;
+    domain.outgoing_migration =
+        Some(Box::new(OutgoingMigration { to: Peer { host, address }, devices, force }));
+    ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
+}
+
+/// The guest has left the source: everything switches to the destination at once.
+pub(super) fn departed(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    transit: &Transit,
+) -> Result<(), Error> {
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    let (id, now, source) = (ctx.server.id, ctx.now, ctx.migration.source.as_str());
+    let row = &ctx.open.row;
+    let left = events::event("compute_live_migration", source, None, row.updated_at, now);
+    flow::event(tx, row.id, &left)?;
+    nics::set_host(tx, id, Some(&dest), now)?;
+    moves::set_status(tx, ctx.migration.id, Status::PostMigrating, now)?;
+    let power = ctx.migration.old_domain.power;
+    let guest = guest_at_dest(tx, ctx, &transit.attempts.devices, &dest, power)?;
+    ctx.put(tx, &dest, &guest)?;
+    ctx.put(tx, source, &Desired::Absent)?;
+    ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Arrive(transit.clone())))?;
+    start_queued(tx, ctx.compute, source, now)
+}
+
+/// The destination reports on the guest that has arrived.
+fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<(), Error> {
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    let (id, now, row) = (ctx.server.id, ctx.now, &ctx.open.row);
+    let name = "compute_post_live_migration_at_destination";
+    let (state, power_state) = match outcome {
+        Outcome::Running => (VmState::Active, PowerState::Running),
+        Outcome::Paused => (VmState::Paused, PowerState::Paused),
+        Outcome::Stopped => (VmState::Stopped, PowerState::Shutdown),
+        Outcome::Failed { step, message } => {
+            let why = format!("{dest}: {step}: {message}");
+            let failed = events::event(name, &dest, Some(&why), row.updated_at, now);
+            flow::event(tx, row.id, &failed)?;
+            moves::close(tx, ctx.migration.id, Status::Error, now)?;
+            let summary = "The host that the guest moved to could not take it over.";
+            let fault = servers::Fault::new(summary, &*why, now);
+            servers::set_error(tx, id, &fault, now)?;
+            return journal::finish(tx, ctx.open, End::Failed, Some(&why), now);
+        }
+        Outcome::Suspended
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut
+        | Outcome::Absent => return Ok(()),
+    };
+    flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
+    servers::set_state(tx, id, state, None, power_state, now)?;
+    moves::close(tx, ctx.migration.id, Status::Completed, now)?;
+    if ctx.compute.host_is_lost(&ctx.migration.source, now) {
+        claims::abandon_held(tx, ctx.compute, id, &ctx.migration.source)?;
+    }
+    journal::finish(tx, ctx.open, End::Done, None, now)
+}

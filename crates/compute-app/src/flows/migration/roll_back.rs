@@ -1,0 +1,581 @@
+//! The rollback of a move: the destination is cleared, then the next host is tried, or the server goes
+//! on where it was.
+//!
+//! From the first step of a rollback on, the server holds its old place again, and the migration holds
+//! the destination until that host reports that nothing is left there.
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
+use kilonova_compute_db::servers::{self, PowerState, Server, VmState};
+use kilonova_compute_scheduler::NoHost;
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_node_api::{Desired, Outcome, Power};
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
+
+use super::super::begin as events;
+use super::super::journal::{self, OpenOperation};
+use super::super::operation::{
+    Attempts, ColdMigration, ColdState, Evacuation, EvacuationState, LiveMigration, Operation,
+    Revert, RevertState, Transit,
+};
+use super::cold::{self, ColdKind};
+use super::{FlowContext, begin, confirm, evacuate, live, load};
+use crate::{Compute, Error, moves as claims};
+
+/// The state of a move that is rolled back.
+#[derive(Clone)]
+pub(super) enum FailedMove {
+    /// A resize or a cold migration.
+    Cold(ColdKind, ColdState),
+    /// A revert, which leaves the destination on request.
+    Revert(RevertState),
+    /// An evacuation.
+    Evacuation(EvacuationState),
+    /// A live migration.
+    Live(Transit),
+}
+
+impl FailedMove {
+    /// The move in that operation, if a destination is made or cleared for it.
+    fn awaiting_dest(state: &Operation) -> Option<(Self, DestStep)> {
+        match state {
+            Operation::Resize(cold) => Self::of_cold(Operation::Resize, cold),
+            Operation::Migrate(cold) => Self::of_cold(Operation::Migrate, cold),
+            Operation::Revert(revert) => match revert {
+                Revert::DropDest(state) => Some((Self::Revert(state.clone()), DestStep::Drop)),
+                Revert::Begin | Revert::Restore(_) => None,
+            },
+            Operation::Evacuate(evacuation) => match evacuation {
+                Evacuation::MakeDest(state) => {
+                    Some((Self::Evacuation(state.clone()), DestStep::Make))
+                }
+                Evacuation::DropDest(state) => {
+                    Some((Self::Evacuation(state.clone()), DestStep::Drop))
+                }
+                Evacuation::Begin => None,
+            },
+            Operation::LiveMigration(live) => match live {
+                LiveMigration::Receive(attempts) => {
+                    Some((Self::Live(attempts.clone().into()), DestStep::Make))
+                }
+                LiveMigration::DropDest(transit) => {
+                    Some((Self::Live(transit.clone()), DestStep::Drop))
+                }
+                LiveMigration::Begin
+                | LiveMigration::Queued(_)
+                | LiveMigration::Transfer(_)
+                | LiveMigration::Abort(_)
+                | LiveMigration::Locate(_)
+                | LiveMigration::Arrive(_)
+                | LiveMigration::Restore(_) => None,
+            },
+            Operation::Create(_)
+            | Operation::Delete(_)
+            | Operation::Power(_)
+            | Operation::InPlace(_)
+            | Operation::Offload(_)
+            | Operation::Unshelve(_)
+            | Operation::Recorded(_) => None,
+        }
+    }
+
+    fn of_cold(kind: ColdKind, cold: &ColdMigration) -> Option<(Self, DestStep)> {
+        match cold {
+            ColdMigration::MakeDest(state) => {
+                Some((Self::Cold(kind, state.clone()), DestStep::Make))
+            }
+            ColdMigration::DropDest(state) => {
+                Some((Self::Cold(kind, state.clone()), DestStep::Drop))
+            }
+            ColdMigration::Begin | ColdMigration::StopSource(_) | ColdMigration::Restore(_) => None,
+        }
+    }
+
+    fn drop_dest(self) -> Operation {
+        match self {
+            Self::Cold(kind, state) => kind(ColdMigration::DropDest(state)),
+            Self::Revert(state) => Operation::Revert(Revert::DropDest(state)),
+            Self::Evacuation(state) => Operation::Evacuate(Evacuation::DropDest(state)),
+            Self::Live(transit) => Operation::LiveMigration(LiveMigration::DropDest(transit)),
+        }
+    }
+
+    fn tried(&mut self) -> &mut Vec<String> {
+        match self {
+            Self::Cold(_, state) => &mut state.attempts.tried,
+            Self::Revert(state) => &mut state.tried,
+            Self::Evacuation(state) => &mut state.attempts.tried,
+            Self::Live(transit) => &mut transit.attempts.tried,
+        }
+    }
+
+    /// The search for a place; a revert has none.
+    fn attempts(&self) -> Option<&Attempts> {
+        match self {
+            Self::Cold(_, state) => Some(&state.attempts),
+            Self::Revert(_) => None,
+            Self::Evacuation(state) => Some(&state.attempts),
+            Self::Live(transit) => Some(&transit.attempts),
+        }
+    }
+
+    fn set_reason(&mut self, reason: String) {
+        match self {
+            Self::Cold(_, state) => state.attempts.reason = Some(reason),
+            Self::Revert(_) => {}
+            Self::Evacuation(state) => state.attempts.reason = Some(reason),
+            Self::Live(transit) => transit.attempts.reason = Some(reason),
+        }
+    }
+
+    /// True if another host is tried: neither for a revert, nor for a guest that an operator called
+    /// back or that has left its source once.
+    fn may_try_next(&self, max_attempts: usize) -> Next {
+        let goes_back = match self {
+            Self::Cold(..) | Self::Evacuation(_) => false,
+            Self::Revert(_) => true,
+            Self::Live(transit) => transit.cancelled || transit.sent,
+        };
+        match self.attempts().filter(|_| !goes_back) {
+            None => Next::GoBack,
+            Some(attempts) if attempts.tried.len() < max_attempts => Next::TryHost,
+            Some(_) => Next::Exhausted,
+        }
+    }
+}
+
+/// The step that follows once the destination is clear.
+enum Next {
+    /// The server goes on where it was.
+    GoBack,
+    /// Another host is tried.
+    TryHost,
+    /// The server goes on where it was, because `max_attempts` hosts failed.
+    Exhausted,
+}
+
+/// The part of the destination in an open move.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DestStep {
+    /// It makes the guest, or prepares for it.
+    Make,
+    /// It drops the guest.
+    Drop,
+}
+
+/// Clears the destination.
+pub(super) fn drop_dest(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    mut failed: FailedMove,
+) -> Result<(), Error> {
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    claims::swap(tx, ctx.server.id, ctx.migration.id, &dest)?;
+    failed.tried().push(dest.clone());
+    if ctx.migration.same_host() {
+        return restore(tx, ctx, failed);
+    }
+    ctx.put(tx, &dest, &Desired::Absent)?;
+    ctx.advance(tx, &failed.drop_dest())
+}
+
+/// Gives up a destination for which nothing was written.
+pub(super) fn release_untouched_dest(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    failed: FailedMove,
+) -> Result<(), Error> {
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    claims::swap(tx, ctx.server.id, ctx.migration.id, &dest)?;
+    claims::drop_held(tx, ctx.compute, ctx.server.id, &dest)?;
+    restore(tx, ctx, failed)
+}
+
+/// The destination reports on the removal.
+pub(super) fn dest_dropped(
+    tx: &mut Tx<'_>,
+    ctx: FlowContext<'_>,
+    failed: FailedMove,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
+    match outcome {
+        Outcome::Absent => {
+            documents::forget(tx, &dest, ctx.server.id)?;
+            claims::drop_held(tx, ctx.compute, ctx.server.id, &dest)?;
+            if ctx.migration.kind == Kind::Live {
+                let name = "compute_rollback_live_migration_at_destination";
+                let row = &ctx.open.row;
+                let done = events::event(name, &dest, None, row.updated_at, ctx.now);
+                flow::event(tx, row.id, &done)?;
+            }
+            next_host_or_back(tx, ctx, failed)
+        }
+        Outcome::Failed { step, message } => {
+            tracing::warn!(
+                server = %ctx.server.id, host = dest,
+                "the destination failed to remove the guest: {step}: {message}; it is asked again"
+            );
+            Ok(())
+        }
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::Working { .. }
+        | Outcome::MigratingOut(_)
+        | Outcome::MigratedOut => Ok(()),
+    }
+}
+
+/// The destination is clear.
+fn next_host_or_back(
+    tx: &mut Tx<'_>,
+    mut ctx: FlowContext<'_>,
+    mut failed: FailedMove,
+) -> Result<(), Error> {
+    match failed.may_try_next(ctx.compute.options.max_attempts) {
+        Next::GoBack => {}
+        Next::TryHost => match next_host(tx, &mut ctx, &failed)? {
+            Ok(()) => return Ok(()),
+            Err(why) => {
+                let reason = no_other_host(&failed, &why);
+                failed.set_reason(reason);
+            }
+        },
+        Next::Exhausted => {
+            let last = failed.attempts().map_or("The move failed.", Attempts::reason).to_owned();
+            failed.set_reason(format!(
+                "Exceeded maximum number of retries. Exhausted all hosts available for retrying the \
+                 move of instance {}. Last failure: {last}",
+                ctx.server.id
+            ));
+        }
+    }
+    restore(tx, &ctx, failed)
+}
+
+fn no_other_host(failed: &FailedMove, why: &NoHost) -> String {
+    let why = why.details();
+    match failed.attempts().and_then(|attempts| attempts.reason.as_ref()) {
+        Some(reason) => format!("{why} Last failure: {reason}"),
+        None => why,
+    }
+}
+
+/// Claims another place and begins there. Returns why there is none.
+fn next_host(
+    tx: &mut Tx<'_>,
+    ctx: &mut FlowContext<'_>,
+    failed: &FailedMove,
+) -> Result<Result<(), NoHost>, Error> {
+    let attempts = match failed {
+        FailedMove::Live(transit) => return live::next_host(tx, ctx, &transit.attempts),
+        FailedMove::Revert(_) => return Ok(Err(NoHost::new("A revert goes to its source alone."))),
+        FailedMove::Cold(_, state) => &state.attempts,
+        FailedMove::Evacuation(state) => &state.attempts,
+    };
+    let place = match begin::claim_place(tx, ctx, attempts, &|_| true)? {
+        Ok(place) => place,
+        Err(why) => return Ok(Err(why)),
+    };
+    let (devices, chosen, dest) = (place.devices, Some(place.how), place.host);
+    let attempts = Attempts { devices, chosen, ..attempts.clone() };
+    ctx.migration.dest = Some(dest.clone());
+    match failed {
+        FailedMove::Cold(kind, state) => {
+            let state = ColdState { attempts, power: state.power };
+            cold::make_dest(tx, ctx, *kind, state, &dest)?;
+        }
+        FailedMove::Evacuation(state) => {
+            let state = EvacuationState { attempts, power: state.power };
+            evacuate::make_dest(tx, ctx, state, &dest)?;
+        }
+        FailedMove::Revert(_) | FailedMove::Live(_) => {}
+    }
+    Ok(Ok(()))
+}
+
+/// Asks the source for the guest as it was.
+fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result<(), Error> {
+    match failed {
+        // The guest has never stopped.
+        FailedMove::Live(transit) if !transit.stopped => {
+            end_as_before(tx, ctx, &FailedMove::Live(transit))
+        }
+        FailedMove::Live(transit) => {
+            put_back(tx, ctx)?;
+            ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Restore(transit)))
+        }
+        FailedMove::Cold(kind, state) => {
+            put_back(tx, ctx)?;
+            ctx.advance(tx, &kind(ColdMigration::Restore(state)))
+        }
+        FailedMove::Revert(state) => {
+            put_back(tx, ctx)?;
+            ctx.advance(tx, &Operation::Revert(Revert::Restore(state)))
+        }
+        // The source is down and cannot report; it applies the document once it is back.
+        FailedMove::Evacuation(state) => {
+            put_back(tx, ctx)?;
+            end_as_before(tx, ctx, &FailedMove::Evacuation(state))
+        }
+    }
+}
+
+fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
+    let mut domain = ctx.migration.old_domain.clone();
+    domain.display_name.clone_from(&ctx.server.name);
+    ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
+}
+
+/// The source reports on the guest that it makes as it was.
+pub(super) fn restored(
+    tx: &mut Tx<'_>,
+    ctx: FlowContext<'_>,
+    failed: FailedMove,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let (id, now) = (ctx.server.id, ctx.now);
+    let source = ctx.migration.source.as_str();
+    let reverts = matches!(failed, FailedMove::Revert(_));
+    let power_state = match (outcome, ctx.migration.old_domain.power) {
+        (Outcome::Running, Power::On) => PowerState::Running,
+        (Outcome::Stopped, Power::Off) => PowerState::Shutdown,
+        (Outcome::Paused, Power::Paused) => PowerState::Paused,
+        (Outcome::Failed { step, message }, _) => {
+            let why = format!("{source}: {step}: {message}");
+            return not_restored(tx, &ctx, &failed, why);
+        }
+        (Outcome::Running | Outcome::Stopped | Outcome::Paused, _)
+        | (
+            Outcome::Suspended
+            | Outcome::Ready
+            | Outcome::Working { .. }
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut
+            | Outcome::Absent,
+            _,
+        ) => return Ok(()),
+    };
+    if ctx.migration.same_host() {
+        claims::drop_held(tx, ctx.compute, id, source)?;
+    }
+    servers::set_state(tx, id, ctx.migration.was, None, power_state, now)?;
+    if reverts {
+        confirm::record_revert(tx, &ctx, None)?;
+        moves::close(tx, ctx.migration.id, Status::Reverted, now)?;
+        return journal::finish(tx, ctx.open, End::Done, None, now);
+    }
+    end(tx, &ctx, &failed)
+}
+
+/// The source failed too: the server is in `ERROR`.
+fn not_restored(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    failed: &FailedMove,
+    why: String,
+) -> Result<(), Error> {
+    let message = match failed.attempts().and_then(|attempts| attempts.reason.as_ref()) {
+        Some(reason) => format!("{reason} Going back failed too: {why}"),
+        None => why,
+    };
+    let summary = match failed {
+        FailedMove::Revert(_) => {
+            confirm::record_revert(tx, ctx, Some(&message))?;
+            "The host could not bring the guest back from its resize."
+        }
+        FailedMove::Cold(..) | FailedMove::Evacuation(_) | FailedMove::Live(_) => {
+            "The move failed, and the host could not bring the guest back."
+        }
+    };
+    let fault = servers::Fault::new(summary, &*message, ctx.now);
+    moves::close(tx, ctx.migration.id, Status::Error, ctx.now)?;
+    servers::set_error(tx, ctx.server.id, &fault, ctx.now)?;
+    journal::finish(tx, ctx.open, End::Failed, Some(&message), ctx.now)
+}
+
+/// Ends the operation of a server that is as it was.
+fn end_as_before(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<(), Error> {
+    servers::set_task(tx, ctx.server.id, None, ctx.now)?;
+    end(tx, ctx, failed)
+}
+
+/// Ends the operation; the action says why it failed.
+fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<(), Error> {
+    let (id, now) = (ctx.open.row.id, ctx.now);
+    let reason = failed.attempts().map_or("The move failed.", Attempts::reason);
+    let (event, status) = match failed {
+        FailedMove::Evacuation(_) => ("rebuild_server", Status::Error),
+        FailedMove::Cold(..) | FailedMove::Revert(_) => ("conductor_migrate_server", Status::Error),
+        FailedMove::Live(transit) => {
+            let status = match (transit.cancelled, transit.sent) {
+                (true, _) => Status::Cancelled,
+                (false, true) => Status::Failed,
+                (false, false) => Status::Error,
+            };
+            ("conductor_live_migrate_instance", status)
+        }
+    };
+    flow::event(tx, id, &begin::conductor_event(event, Some(reason), now))?;
+    moves::close(tx, ctx.migration.id, status, now)?;
+    journal::finish(tx, ctx.open, End::Failed, Some(reason), now)?;
+    match failed {
+        FailedMove::Live(_) => live::start_queued(tx, ctx.compute, &ctx.migration.source, now),
+        FailedMove::Cold(..) | FailedMove::Revert(_) | FailedMove::Evacuation(_) => Ok(()),
+    }
+}
+
+/// Continues a move whose destination is down without it. Returns whether there was one.
+///
+/// # Errors
+/// The database's.
+pub fn abandon_dest(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<bool, Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(false) };
+    let Some((mut failed, step)) = FailedMove::awaiting_dest(&open.state) else {
+        return Ok(false);
+    };
+    let Some((server, migration)) = load(tx, &open)? else { return Ok(false) };
+    let is_down = |host: &String| compute.host_is_lost(host, now);
+    let dest = migration.dest.clone().filter(is_down).filter(|_| !migration.same_host());
+    let Some(dest) = dest else { return Ok(false) };
+    tracing::warn!(
+        server = %server.id, host = dest,
+        "the destination of the move is down; continuing without it, its devices stay dirty"
+    );
+    let ctx = FlowContext { compute, open: &open, server, migration, now };
+    if step == DestStep::Make {
+        failed.set_reason(format!("{dest} went down."));
+        drop_dest(tx, &ctx, failed)?;
+    }
+    claims::abandon_held(tx, compute, ctx.server.id, &dest)?;
+    let Some(open) = journal::open_of(tx, ctx.server.id)? else { return Ok(true) };
+    let Some((mut failed, _)) = FailedMove::awaiting_dest(&open.state) else { return Ok(true) };
+    let ctx = FlowContext { open: &open, ..ctx };
+    if matches!(failed.may_try_next(compute.options.max_attempts), Next::TryHost) {
+        match tx.attempt(|tx| try_third_host(tx, &ctx, &failed)) {
+            Ok(()) => return Ok(true),
+            Err(Error::Refused(why)) => {
+                let reason = no_other_host(&failed, &NoHost::new(&why.message));
+                failed.set_reason(reason);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    restore(tx, &ctx, failed)?;
+    Ok(true)
+}
+
+/// Tries another host. The migration to the host that is down is closed and keeps the dirty devices
+/// there; a new migration goes on.
+fn try_third_host(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    failed: &FailedMove,
+) -> Result<(), Error> {
+    let (old, now) = (&ctx.migration, ctx.now);
+    moves::close(tx, old.id, Status::Error, now)?;
+    let new = NewMove {
+        id: ConsumerId::new_v4(),
+        server: old.server,
+        kind: old.kind,
+        status: if old.kind == Kind::Live { Status::Preparing } else { Status::Migrating },
+        source: old.source.clone(),
+        was: old.was,
+        old_flavor: old.old_flavor.clone(),
+        new_flavor: old.new_flavor.clone(),
+        old_domain: old.old_domain.clone(),
+        user_id: old.user_id.clone(),
+        project_id: old.project_id.clone(),
+    };
+    moves::insert(tx, &new, now)?;
+    let Some(migration) = moves::open_of(tx, old.server)? else { return Ok(()) };
+    let mut ctx = FlowContext { server: ctx.server.clone(), migration, ..*ctx };
+    next_host(tx, &mut ctx, failed)?.map_err(|why| Refusal::conflict(why.all()).into())
+}
+
+/// Closes the migration of a move that another operation replaces (a delete, an evacuation): the
+/// server holds the place that it is on, the migration the other one. The caller writes the documents.
+///
+/// # Errors
+/// The database's.
+pub(in crate::flows) fn cancel(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    open: Option<&OpenOperation>,
+    status: Status,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(migration) = moves::open_of(tx, server.id)? else { return Ok(()) };
+    if open.is_some_and(|open| server_holds_dest(&open.state)) {
+        swap_back(tx, compute, server.id, &migration)?;
+    }
+    Ok(moves::close(tx, migration.id, status, now)?)
+}
+
+/// True if the server's own consumer holds the destination at this step.
+fn server_holds_dest(state: &Operation) -> bool {
+    match state {
+        Operation::Resize(cold) | Operation::Migrate(cold) => match cold {
+            ColdMigration::StopSource(_) | ColdMigration::MakeDest(_) => true,
+            ColdMigration::Begin | ColdMigration::DropDest(_) | ColdMigration::Restore(_) => false,
+        },
+        Operation::Evacuate(evacuation) => match evacuation {
+            Evacuation::MakeDest(_) => true,
+            Evacuation::Begin | Evacuation::DropDest(_) => false,
+        },
+        Operation::LiveMigration(live) => match live {
+            LiveMigration::Queued(_)
+            | LiveMigration::Receive(_)
+            | LiveMigration::Transfer(_)
+            | LiveMigration::Abort(_)
+            | LiveMigration::Locate(_) => true,
+            LiveMigration::Begin
+            | LiveMigration::Arrive(_)
+            | LiveMigration::DropDest(_)
+            | LiveMigration::Restore(_) => false,
+        },
+        Operation::Create(_)
+        | Operation::Delete(_)
+        | Operation::Power(_)
+        | Operation::InPlace(_)
+        | Operation::Offload(_)
+        | Operation::Unshelve(_)
+        | Operation::Revert(_)
+        | Operation::Recorded(_) => false,
+    }
+}
+
+fn swap_back(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    migration: &Move,
+) -> Result<(), Error> {
+    let Some(dest) = &migration.dest else { return Ok(()) };
+    claims::swap(tx, server, migration.id, dest)?;
+    if documents::get(tx, dest, server)?.is_none() {
+        claims::drop_held(tx, compute, server, dest)?;
+    }
+    Ok(())
+}
+
+/// The state of a server whose guest has this power state.
+pub(super) fn state_of_power(power_state: PowerState) -> VmState {
+    match power_state {
+        PowerState::Shutdown => VmState::Stopped,
+        PowerState::NoState | PowerState::Running | PowerState::Paused | PowerState::Suspended => {
+            VmState::Active
+        }
+    }
+}

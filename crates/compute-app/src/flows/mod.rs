@@ -1,0 +1,159 @@
+//! The flows: each advances the durable operations of one kind.
+//!
+//! ```text
+//!   create:     spawn ──Running──► done
+//!                 └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, everything released
+//!   delete:     destroy ──Absent──► row and claims removed
+//!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
+//!   power:      settle ──as requested──► done │ Failed ──► ERROR with the reason
+//!   in_place:   changes of a guest on its host, shelving (see there)
+//!   migration:  moves; the only flows that listen to two hosts (see there)
+//!   power_sync: a guest that changes although no operation is open
+//! ```
+//!
+//! A report of a host starts each step; the step is one transaction. A step never waits and never
+//! calls out: the host learns of it from the next document.
+
+mod begin;
+mod create;
+mod delete;
+mod desired_state;
+mod in_place;
+pub mod journal;
+mod migration;
+pub mod operation;
+mod power;
+mod power_sync;
+mod progress;
+mod reset_state;
+
+use journal::OpenOperation;
+use kilonova_compute_db::{documents, servers};
+use kilonova_node_api::{Desired, Observation, Outcome};
+use kilonova_store::Tx;
+use operation::Operation;
+
+use crate::{Compute, Error};
+
+pub use begin::{record_action, record_failure};
+pub use create::fail_slow_build;
+pub use delete::{delete, delete_without_hosts};
+pub use in_place::{
+    Rebuild, ServerCommand, Snapshot, UnshelveTarget, command, offload, offload_expired, reclaim,
+    restore, shelve, snapshot, soft_delete, unrescue_expired, unshelve,
+};
+pub use migration::{
+    ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, confirm,
+    confirm_expired, evacuate, force_complete, initial_progress, locate_guest, migrate_cold,
+    migrate_live, revert, start_queued, unmigratable_device,
+};
+pub use power::{PowerCommand, change_power, force_reboot};
+pub use reset_state::reset_state;
+
+/// Applies one report of a host. A report of an older document changes nothing; without an open
+/// operation it describes a guest that changed by itself, or the late end of a removal.
+///
+/// # Errors
+/// [`Error::Unreadable`] when the server's open operation cannot be read; the database's.
+pub fn observe(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(document) = documents::get(tx, host, observation.server)? else {
+        return match observation.generation {
+            0 => power_sync::orphan(tx, compute, host, observation, now),
+            _ => Ok(()),
+        };
+    };
+    if document.generation != observation.generation {
+        return Ok(());
+    }
+    let open = journal::open_of(tx, observation.server)?;
+    if let Desired::Present(domain) = &document.desired {
+        let report = desired_state::Report { host, domain, observation, open: open.as_ref() };
+        desired_state::check(tx, compute, &report, now)?;
+    }
+    let Some(open) = open else {
+        return match document.desired {
+            Desired::Absent => delete::dropped(tx, compute, host, observation),
+            Desired::Present(domain) => {
+                power_sync::observed(tx, compute, host, *domain, observation, now)
+            }
+        };
+    };
+    if is_bound_to_own_host(&open.state)
+        && servers::host_of(tx, observation.server)?.as_deref() != Some(host)
+    {
+        // The server left this host earlier and changes on another one.
+        return match document.desired {
+            Desired::Absent => delete::dropped(tx, compute, host, observation),
+            Desired::Present(_) => Ok(()),
+        };
+    }
+    if let Outcome::Working { phase } = observation.outcome {
+        return progress::working(tx, &open, phase, now);
+    }
+    advance(tx, compute, host, &document.desired, &open, observation, now)
+}
+
+/// True if only the server's own host advances the operation.
+fn is_bound_to_own_host(state: &Operation) -> bool {
+    match state {
+        Operation::Power(_)
+        | Operation::InPlace(_)
+        | Operation::Offload(_)
+        | Operation::Unshelve(_)
+        | Operation::Recorded(_) => !state.is_soft_delete(),
+        Operation::Create(_)
+        | Operation::Delete(_)
+        | Operation::Resize(_)
+        | Operation::Migrate(_)
+        | Operation::Revert(_)
+        | Operation::Evacuate(_)
+        | Operation::LiveMigration(_) => false,
+    }
+}
+
+fn advance(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    desired: &Desired,
+    open: &OpenOperation,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    match &open.state {
+        Operation::Create(create) => {
+            create::observed(tx, compute, host, open, create, observation, now)
+        }
+        Operation::Delete(delete) => {
+            delete::destroyed(tx, compute, host, open, delete, observation, now)
+        }
+        Operation::Power(power) => power::settled(tx, host, open, *power, observation, now),
+        Operation::InPlace(change) => {
+            in_place::changed(tx, compute, host, open, change, &observation.outcome, now)
+        }
+        Operation::Offload(offload) => {
+            in_place::offloaded(tx, compute, host, open, offload, &observation.outcome, now)
+        }
+        Operation::Unshelve(unshelve) => {
+            in_place::unshelved(tx, compute, host, open, unshelve, &observation.outcome, now)
+        }
+        Operation::Resize(_)
+        | Operation::Migrate(_)
+        | Operation::Revert(_)
+        | Operation::Evacuate(_)
+        | Operation::LiveMigration(_) => {
+            if *desired == Desired::Absent && !migration::waits_for(tx, open, host)? {
+                return delete::dropped(tx, compute, host, observation);
+            }
+            migration::observed(tx, compute, host, open, observation, now)
+        }
+        // Recorded operations are closed from the start; no host reports on one.
+        Operation::Recorded(_) => Ok(()),
+    }
+}

@@ -1,0 +1,167 @@
+//! Start, stop, reboot: the same document with another power state or a new verb.
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Desired, Observation, Outcome, Power, Verb};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::begin;
+use super::journal::{self, OpenOperation};
+use super::operation::{Operation, PowerAction};
+use crate::actions::ServerAction;
+use crate::{Compute, Error, states};
+
+/// A command that changes the power state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PowerCommand {
+    /// `os-start`.
+    Start,
+    /// `os-stop`.
+    Stop,
+    /// `reboot`, type `SOFT`.
+    RebootSoft,
+    /// `reboot`, type `HARD`.
+    RebootHard,
+}
+
+impl PowerCommand {
+    fn action(self) -> PowerAction {
+        match self {
+            Self::Start => PowerAction::Start,
+            Self::Stop => PowerAction::Stop,
+            Self::RebootSoft | Self::RebootHard => PowerAction::Reboot,
+        }
+    }
+
+    /// Why an operation that was open is cancelled.
+    fn cancels_because(self) -> &'static str {
+        match self {
+            Self::Start => "The server was started.",
+            Self::Stop => "The server was stopped.",
+            Self::RebootSoft => "The server was rebooted.",
+            Self::RebootHard => "The server was rebooted hard.",
+        }
+    }
+
+    /// The action in the table of actions.
+    fn server_action(self) -> ServerAction {
+        match self {
+            Self::Start => ServerAction::Start,
+            Self::Stop => ServerAction::Stop,
+            Self::RebootSoft => ServerAction::Reboot,
+            Self::RebootHard => ServerAction::RebootHard,
+        }
+    }
+}
+
+/// Begins the change.
+///
+/// # Errors
+/// 409 with Nova's message when the server's state does not allow the change.
+pub fn change_power(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    command: PowerCommand,
+    now: i64,
+) -> Result<(), Error> {
+    states::allow(context, server, command.server_action())?;
+    let Some(host) = &server.host else { return Err(states::not_ready(server)) };
+    let Some(document) = documents::get(tx, host, server.id)? else {
+        return Err(states::not_ready(server));
+    };
+    let Desired::Present(mut domain) = document.desired else {
+        return Err(Refusal::conflict(format!("Instance {} is being removed", server.id)).into());
+    };
+    if let Some(open) = journal::open_of(tx, server.id)? {
+        journal::finish(tx, &open, End::Cancelled, Some(command.cancels_because()), now)?;
+    }
+    let state = Operation::Power(command.action());
+    let open = begin::begin(tx, context, server, command.server_action().row().task, state, now)?;
+    domain.power = if command == PowerCommand::Stop { Power::Off } else { Power::On };
+    domain.verb = match command {
+        PowerCommand::RebootSoft => Some((open.row.id, Verb::RebootSoft)),
+        PowerCommand::RebootHard => Some((open.row.id, Verb::RebootHard)),
+        // A verb of a cancelled operation must not reach the guest in another power state.
+        PowerCommand::Start | PowerCommand::Stop => None,
+    };
+    if command == PowerCommand::RebootHard {
+        // A server that failed during a rescue boots from its own disk again.
+        domain.rescue = None;
+    }
+    Ok(documents::put(tx, compute, host, server.id, &Desired::Present(domain))?)
+}
+
+/// Reboots a server hard whose soft reboot takes longer than `reboot_timeout`.
+///
+/// # Errors
+/// The database's.
+pub fn force_reboot(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: i64,
+) -> Result<(), Error> {
+    let Some(server) = servers::find(tx, server)? else { return Ok(()) };
+    let context = begin::service_context(&server);
+    if server.task_state != Some(TaskState::Rebooting)
+        || states::allow(&context, &server, ServerAction::RebootHard).is_err()
+    {
+        return Ok(());
+    }
+    tracing::info!(server = %server.id, "soft reboot exceeded reboot_timeout; rebooting it hard");
+    change_power(tx, compute, &context, &server, PowerCommand::RebootHard, now)
+}
+
+pub(super) fn settled(
+    tx: &mut Tx<'_>,
+    host: &str,
+    open: &OpenOperation,
+    power: PowerAction,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    let id = observation.server;
+    let failure = match (power, &observation.outcome) {
+        (PowerAction::Start | PowerAction::Reboot, Outcome::Running) => {
+            servers::set_state(tx, id, VmState::Active, None, PowerState::Running, now)?;
+            servers::set_launched(tx, id, now)?;
+            None
+        }
+        (PowerAction::Stop, Outcome::Stopped) => {
+            servers::set_state(tx, id, VmState::Stopped, None, PowerState::Shutdown, now)?;
+            None
+        }
+        (_, Outcome::Failed { step, message }) => Some(format!("{host}: {step}: {message}")),
+        (PowerAction::Start | PowerAction::Reboot, Outcome::Stopped)
+        | (PowerAction::Stop, Outcome::Running)
+        | (
+            _,
+            Outcome::Paused
+            | Outcome::Suspended
+            | Outcome::Ready
+            | Outcome::Working { .. }
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut
+            | Outcome::Absent,
+        ) => return Ok(()),
+    };
+    let name = format!("compute_{}_instance", power.action());
+    let ended = begin::event(&name, host, failure.as_deref(), open.row.created_at, now);
+    flow::event(tx, open.row.id, &ended)?;
+    let Some(message) = failure else {
+        return journal::finish(tx, open, End::Done, None, now);
+    };
+    let summary = match power {
+        PowerAction::Stop => "The host could not shut the guest off.",
+        PowerAction::Reboot => "The host could not restart the guest.",
+        PowerAction::Start => "The host could not start the guest.",
+    };
+    let fault = servers::Fault::new(summary, &*message, now);
+    servers::set_error(tx, id, &fault, now)?;
+    journal::finish(tx, open, End::Failed, Some(&message), now)
+}

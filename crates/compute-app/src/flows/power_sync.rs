@@ -1,0 +1,173 @@
+//! Guests that change although no operation is open, and guests that no document names (Nova's power
+//! synchronization and its clean-up of deleted instances).
+//!
+//! ```text
+//!   ACTIVE, PAUSED, SUSPENDED   shut off       → SHUTOFF; started again if its host has just booted and
+//!                                                resume_guests_state_on_host_boot is set
+//!   ACTIVE                      suspended      → stop
+//!   SHUTOFF                     not shut off   → stop
+//!   otherwise                                    the power state alone
+//! ```
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, deleted};
+use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_node_api::{Desired, Domain, Observation, Outcome, Power};
+use kilonova_store::Tx;
+
+use super::begin;
+use super::journal::{self, Requester};
+use super::operation::{Operation, PowerAction};
+use crate::options::Orphans;
+use crate::{Compute, Error};
+
+/// A server without an open operation, and its guest.
+struct Idle<'a> {
+    compute: &'a Compute,
+    host: &'a str,
+    server: Server,
+    domain: Domain,
+    now: i64,
+}
+
+impl Idle<'_> {
+    fn put(&self, tx: &mut Tx<'_>, power: Power) -> Result<(), Error> {
+        let domain = Domain { power, verb: None, ..self.domain.clone() };
+        let desired = Desired::Present(Box::new(domain));
+        Ok(documents::put(tx, self.compute, self.host, self.server.id, &desired)?)
+    }
+
+    fn set_power_state(&self, tx: &mut Tx<'_>, power_state: PowerState) -> Result<(), Error> {
+        if self.server.power_state == power_state {
+            return Ok(());
+        }
+        Ok(servers::set_power(tx, self.server.id, power_state, self.now)?)
+    }
+
+    /// Records an action that the guest, or its host, took by itself.
+    fn record(
+        &self,
+        tx: &mut Tx<'_>,
+        power: PowerAction,
+        failure: Option<&str>,
+    ) -> Result<(), Error> {
+        let (server, now) = (&self.server, self.now);
+        let (by, action) = (Requester::service(server), power.action());
+        let end = if failure.is_some() { End::Failed } else { End::Done };
+        let id = journal::record(tx, server.id, &by, &Operation::Recorded(action), end, now)?;
+        let name = format!("compute_{action}_instance");
+        Ok(flow::event(tx, id, &begin::event(&name, self.host, failure, now, now))?)
+    }
+
+    /// Begins a start or a stop in the owner's name.
+    fn begin(
+        &self,
+        tx: &mut Tx<'_>,
+        action: PowerAction,
+        task: TaskState,
+        power: Power,
+    ) -> Result<(), Error> {
+        let context = begin::service_context(&self.server);
+        let state = Operation::Power(action);
+        begin::begin(tx, &context, &self.server, Some(task), state, self.now)?;
+        self.put(tx, power)
+    }
+}
+
+/// Applies a report on a guest whose server has no open operation.
+pub(super) fn observed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    domain: Domain,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    use VmState::{Active, Paused, Rescued, Resized, Stopped, Suspended};
+    let Some(server) = servers::find(tx, observation.server)? else { return Ok(()) };
+    if server.host.as_deref() != Some(host) || server.task_state.is_some() {
+        return Ok(());
+    }
+    let resume = observation.at_start
+        && compute.options.resume_guests_state_on_host_boot
+        && domain.power == Power::On;
+    let (state, id) = (server.vm_state, server.id);
+    let idle = Idle { compute, host, server, domain, now };
+    match (&observation.outcome, state) {
+        (Outcome::Stopped, Active) if resume => {
+            tracing::info!(server = %id, host, "the guest ran before its host booted; starting it");
+            servers::set_state(tx, id, Stopped, None, PowerState::Shutdown, now)?;
+            idle.begin(tx, PowerAction::Start, TaskState::PoweringOn, Power::On)
+        }
+        (Outcome::Stopped, Active | Paused | Suspended) => {
+            tracing::info!(server = %id, host, "the guest shut itself off");
+            servers::set_state(tx, id, Stopped, None, PowerState::Shutdown, now)?;
+            idle.put(tx, Power::Off)?;
+            idle.record(tx, PowerAction::Stop, None)
+        }
+        (Outcome::Suspended, Active)
+        | (Outcome::Running | Outcome::Paused | Outcome::Suspended, Stopped) => {
+            tracing::info!(
+                server = %id, host, vm_state = state.as_str(), outcome = ?observation.outcome,
+                "the guest's power state differs from the server's; stopping it"
+            );
+            idle.begin(tx, PowerAction::Stop, TaskState::PoweringOff, Power::Off)
+        }
+        (Outcome::Stopped, Rescued | Resized) => {
+            idle.set_power_state(tx, PowerState::Shutdown)?;
+            if resume {
+                idle.put(tx, Power::On)
+            } else if state == Resized && idle.domain.power != Power::Off {
+                idle.put(tx, Power::Off)
+            } else {
+                Ok(())
+            }
+        }
+        (Outcome::Failed { step, message }, Rescued | Resized)
+            if idle.server.power_state == PowerState::Shutdown
+                && idle.domain.power == Power::On =>
+        {
+            let why = format!("{host}: {step}: {message}");
+            idle.record(tx, PowerAction::Start, Some(&why))
+        }
+        (Outcome::Running, Active | Paused | Suspended | Rescued | Resized) => {
+            idle.set_power_state(tx, PowerState::Running)
+        }
+        (Outcome::Paused, Active | Paused | Suspended) => {
+            idle.set_power_state(tx, PowerState::Paused)
+        }
+        (Outcome::Suspended, Paused | Suspended) => idle.set_power_state(tx, PowerState::Suspended),
+        // Every other pair leaves the row as it is.
+        _ => Ok(()),
+    }
+}
+
+/// A host has a guest that no document names. Guests of deleted servers are removed as
+/// `running_deleted_instance_action` says; others are left alone.
+pub(super) fn orphan(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &str,
+    observation: &Observation,
+    now: i64,
+) -> Result<(), Error> {
+    let (id, options) = (observation.server, &compute.options);
+    if options.running_deleted_instance_action == Orphans::Noop {
+        return Ok(());
+    }
+    let Some(deleted_at) = deleted::since(tx, id)? else { return Ok(()) };
+    let patience = options.running_deleted_instance_timeout.saturating_mul(1_000_000);
+    if deleted_at > now.saturating_sub(patience) {
+        return Ok(());
+    }
+    if options.running_deleted_instance_action == Orphans::Log {
+        tracing::warn!(
+            server = %id, host,
+            "the host still has a guest of a deleted server; destroy it there \
+             (running_deleted_instance_action = log)"
+        );
+        return Ok(());
+    }
+    tracing::warn!(server = %id, host, "the host still has a guest of a deleted server; destroying it");
+    Ok(documents::put(tx, compute, host, id, &Desired::Absent)?)
+}

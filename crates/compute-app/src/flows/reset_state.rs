@@ -1,0 +1,51 @@
+//! `os-resetState`: the server's state becomes what an operator says, and its open operation ends.
+//!
+//! A move or a removal must run to its end: otherwise its devices would have no owner. A deletion
+//! that was answered is not cancelled either, a soft delete included; `restore` takes that back.
+
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
+use kilonova_flow::Outcome as End;
+use kilonova_node_api::Desired;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::operation::Action;
+use super::{in_place, journal, migration, record_action};
+use crate::{Compute, Error};
+
+/// Sets the state.
+///
+/// # Errors
+/// 409 for a server that is being moved or removed.
+pub fn reset_state(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    state: VmState,
+    now: i64,
+) -> Result<(), Error> {
+    if let Some(open) = journal::open_of(tx, server.id)? {
+        let removed = match &server.host {
+            None => true,
+            Some(host) => documents::get(tx, host, server.id)?
+                .is_none_or(|document| document.desired == Desired::Absent),
+        };
+        if removed || open.state.action() == Action::Delete || open.state.is_move() {
+            let task = server.task_state.map_or("None", TaskState::as_str);
+            return Err(Refusal::conflict(format!(
+                "Cannot 'resetState' instance {} while it is in task_state {task}: it is being moved, \
+                 or removed from its host. Wait for the end of it, or delete the server.",
+                server.id
+            ))
+            .into());
+        }
+        in_place::cancel(tx, compute, &open)?;
+        let why = Some("An operator reset the state.");
+        journal::finish(tx, &open, End::Cancelled, why, now)?;
+    }
+    migration::confirm_on_reset(tx, compute, server.id, now)?;
+    servers::set_state(tx, server.id, state, None, server.power_state, now)?;
+    record_action(tx, context, server, Action::ResetState, now)
+}

@@ -1,0 +1,41 @@
+//! The operations of the compute service: what a request, a host's report or a loop does to servers.
+//!
+//! [`flows`] has the operations that take several steps, [`reconcile`] the loops. The crate must never
+//! know HTTP, contain SQL, or access another service's tables; it calls that service's ledger instead.
+
+pub mod actions;
+pub mod aggregates;
+pub mod aliases;
+pub mod ask;
+pub mod attention;
+pub mod batch;
+pub mod bitstreams;
+pub mod boot;
+pub mod error;
+pub mod explain;
+pub mod extra_specs;
+pub mod flavors;
+pub mod flows;
+pub mod keypairs;
+pub mod managed_consumers;
+pub mod microversions;
+pub mod moves;
+pub mod nics;
+pub mod options;
+pub mod quotas;
+pub mod reconcile;
+pub mod resolve;
+pub mod retire;
+pub mod rules;
+pub mod schemas;
+pub mod server_groups;
+pub mod services;
+pub mod state;
+pub mod states;
+pub mod unsupported;
+pub mod usage;
+
+pub use error::Error;
+pub use options::{Options, Orphans};
+pub use rules::RULES;
+pub use state::Compute;

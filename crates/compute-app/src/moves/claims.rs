@@ -1,0 +1,83 @@
+//! Moving claims between a server and its migration.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::moves;
+use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+
+use crate::boot::{abandon_of, consumer_of, reclaim, release_of};
+use crate::{Compute, Error};
+
+fn hand_over(
+    tx: &mut Tx<'_>,
+    from: ConsumerId,
+    to: ConsumerId,
+    consumer_type: &str,
+) -> Result<(), Error> {
+    placement::hand_over(tx, from, to, consumer_type)?;
+    Ok(devices::hand_over(tx, from, to)?)
+}
+
+/// Moves the server's claim to the migration, so that the server can claim resources on another
+/// host.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn leave(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    migration: ConsumerId,
+    host: &str,
+) -> Result<(), Error> {
+    hand_over(tx, consumer_of(server), migration, "MIGRATION")?;
+    Ok(moves::set_held(tx, migration, Some(host))?)
+}
+
+/// Moves the claim back to the server, which must have none.
+pub fn take_back(tx: &mut Tx<'_>, server: ServerId, migration: ConsumerId) -> Result<(), Error> {
+    hand_over(tx, migration, consumer_of(server), "INSTANCE")?;
+    Ok(moves::set_held(tx, migration, None)?)
+}
+
+/// Exchanges the claims of server and migration; the server's former claim is on `host`.
+pub fn swap(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    migration: ConsumerId,
+    host: &str,
+) -> Result<(), Error> {
+    let aside = ConsumerId::new_v4();
+    hand_over(tx, consumer_of(server), aside, "MIGRATION")?;
+    hand_over(tx, migration, consumer_of(server), "INSTANCE")?;
+    hand_over(tx, aside, migration, "MIGRATION")?;
+    Ok(moves::set_held(tx, migration, Some(host))?)
+}
+
+/// Nothing of the server is left on a host: releases the claims of its migrations there.
+pub fn drop_held(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    host: &str,
+) -> Result<(), Error> {
+    for held in moves::held_on(tx, server, host)? {
+        release_of(tx, compute, server, held.id)?;
+        reclaim(tx, compute, held.id)?;
+        moves::set_held(tx, held.id, None)?;
+    }
+    Ok(())
+}
+
+/// The same for a host that cannot be asked: the devices stay dirty until [`drop_held`].
+pub fn abandon_held(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    host: &str,
+) -> Result<(), Error> {
+    for held in moves::held_on(tx, server, host)? {
+        abandon_of(tx, compute, server, held.id)?;
+    }
+    Ok(())
+}

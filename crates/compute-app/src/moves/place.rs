@@ -1,0 +1,91 @@
+//! Scheduling an existing server on a new host.
+
+use std::collections::HashSet;
+
+use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
+use kilonova_compute_scheduler::{NoHost, Requirements, choose};
+use kilonova_node_api::Attachment;
+use kilonova_store::Tx;
+
+use crate::boot::{self, Placement};
+use crate::{Compute, Error, nics};
+
+/// The search for a host.
+pub struct Search<'a> {
+    /// The server.
+    pub server: &'a Server,
+    /// Its flavor on the new host.
+    pub flavor: &'a FlavorOf,
+    /// The only host allowed, if set.
+    pub host: Option<&'a str>,
+    /// True if that host is used even if the server's zone does not include it.
+    pub force: bool,
+    /// Hosts to exclude.
+    pub excluded: HashSet<String>,
+    /// The initiator.
+    pub request_id: &'a str,
+    /// Required traits.
+    pub root_required: &'a [&'static str],
+    /// True if other devices may replace the present ones.
+    pub fits: &'a dyn Fn(&[Attachment]) -> bool,
+}
+
+/// Claims resources on a host for the server, which must have no claim. Returns the reason if no
+/// host fits.
+///
+/// # Errors
+/// Store errors only. A lack of resources is not an error.
+pub fn place(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    search: Search<'_>,
+    now: i64,
+) -> Result<Result<Placement, NoHost>, Error> {
+    let server = search.server;
+    let profiles = match nics::profiles_of(tx, server, search.flavor)? {
+        Ok(profiles) => profiles,
+        Err(why) => return Ok(Err(NoHost::new(why))),
+    };
+    let aliases = &compute.options.pci_aliases;
+    let properties = &server.spec.image_properties;
+    let mut query =
+        match boot::query_of(search.flavor, properties, &profiles, aliases, rand::random()) {
+            Ok(query) => query,
+            Err(Error::Refused(fault)) => return Ok(Err(NoHost::new(fault.message))),
+            Err(error) => return Err(error),
+        };
+    query.root_required.extend(search.root_required.iter().map(|name| (*name).to_owned()));
+    query.root_required.sort_unstable();
+    let zone = server.spec.availability_zone.clone().filter(|_| !search.force);
+    let spec = Spec {
+        flavor: search.flavor.clone(),
+        wanted_host: search.host.map(str::to_owned),
+        availability_zone: zone,
+        ..server.spec.clone()
+    };
+    let who = boot::Who { user_id: &server.user_id, request_id: search.request_id };
+    let mut excluded = search.excluded;
+    loop {
+        let requirements =
+            Requirements { server, spec: &spec, excluded: &excluded, forced: search.force };
+        let choice =
+            match choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)?
+            {
+                Ok(mut plan) => plan.pop().unwrap_or_default(),
+                Err(none) => {
+                    return Ok(Err(compute.reasons.of(none).map_err(Error::Unexplained)?));
+                }
+            };
+        let project = &server.project_id;
+        let placed = boot::claim(tx, compute, server.id, project, who, &profiles, &choice)?;
+        let Some(place) = placed else {
+            let taken = "Every host that had room was taken by other requests; try again.";
+            return Ok(Err(NoHost::new(taken)));
+        };
+        if (search.fits)(&place.devices) {
+            return Ok(Ok(place));
+        }
+        boot::release(tx, compute, server.id)?;
+        excluded.insert(place.host);
+    }
+}

@@ -1,0 +1,251 @@
+//! Ports for servers: at boot, and attached later.
+
+use kilonova_access::Enforcer;
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, Server, Spec};
+use kilonova_ids::{PortId, SecurityGroupId, ServerId};
+use kilonova_network::ledger::{self as networks, Attach, Nic};
+use kilonova_node_api::{Desired, Interface, Power};
+use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Context, Refusal};
+
+use super::resolve::{Nics, ResolvedNic, automatic_network, no_group, one};
+use super::{NicRequest, bind, interfaces};
+use crate::{Compute, Error};
+
+/// The server that gets ports.
+#[derive(Debug, Clone, Copy)]
+pub struct One<'a> {
+    /// Its id.
+    pub id: ServerId,
+    /// Its project.
+    pub project: &'a str,
+    /// Its requested properties.
+    pub spec: &'a Spec,
+    /// Its host.
+    pub host: &'a str,
+}
+
+/// Gives a new server its ports, in the transaction that creates it.
+///
+/// # Errors
+/// The network service's errors with Nova's messages.
+pub fn attach(
+    tx: &mut Tx<'_>,
+    one: One<'_>,
+    nics: &Nics,
+    now: i64,
+) -> Result<Vec<Interface>, Error> {
+    if nics.list.is_empty() {
+        return Ok(Vec::new());
+    }
+    let secure = |resolved: &ResolvedNic| matches!(resolved.nic, Nic::New { secure: true, .. });
+    let groups = if nics.list.iter().any(secure) {
+        networks::groups_by_name(tx, one.project, &nics.groups, now).map_err(no_group)?
+    } else {
+        Vec::new()
+    };
+    for (ordinal, resolved) in nics.list.iter().enumerate() {
+        let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
+        plug(tx, one, resolved, ordinal, &groups, now)?;
+    }
+    if nics.list.iter().any(|resolved| resolved.profile.is_some()) {
+        bind(tx, one.id, Some(one.host), now)?;
+    }
+    interfaces(tx, one.id, one.host)
+}
+
+fn plug(
+    tx: &mut Tx<'_>,
+    one: One<'_>,
+    resolved: &ResolvedNic,
+    ordinal: i64,
+    groups: &[SecurityGroupId],
+    now: i64,
+) -> Result<PortId, Error> {
+    let owner = format!("compute:{}", one.spec.availability_zone.as_deref().unwrap_or("nova"));
+    let attach = Attach {
+        server: one.id,
+        project: one.project,
+        host: Some(one.host),
+        owner: &owner,
+        hostname: &one.spec.hostname,
+        nic: resolved.nic,
+        tag: resolved.tag.as_deref(),
+        ordinal,
+        groups,
+    };
+    networks::attach(tx, &attach, now).map_err(|error| upstream_error(error, resolved.nic))
+}
+
+fn upstream_error(error: kilonova_network::Error, nic: Nic) -> Error {
+    let kilonova_network::Error::Refused(fault) = error else { return error.into() };
+    let words = match (fault.code, nic) {
+        ("PortInUse", _) => return Refusal::conflict(fault.message).into(),
+        ("PortNotFound", Nic::Existing(id)) => format!("Port id {id} could not be found."),
+        ("IpAddressGenerationFailure", Nic::New { network, .. }) => {
+            format!("No fixed IP addresses available for network: {network}")
+        }
+        ("IpAddressAlreadyAllocated", Nic::New { fixed_ip: Some(ip), .. }) => {
+            format!("Fixed IP address {ip} is already in use.")
+        }
+        _ => fault.message,
+    };
+    Refusal::bad_request(words).into()
+}
+
+/// Attaches a port to an existing server and updates its guest.
+///
+/// # Errors
+/// 400 and 409 with Nova's messages.
+pub fn add(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    line: &NicRequest,
+    now: i64,
+) -> Result<PortId, Error> {
+    let host = server.host.clone().ok_or_else(|| crate::states::not_ready(server))?;
+    let owner = Context { project_id: server.project_id.clone(), ..context.clone() };
+    let resolved = if line.network.is_none() && line.port.is_none() {
+        any(tx, &compute.policy, &owner, line)?
+    } else {
+        one(tx, &compute.policy, &owner, line)?
+    };
+    if resolved.profile.is_some() {
+        return Err(with_accelerator());
+    }
+    let groups = match resolved.nic {
+        Nic::New { secure: true, .. } => {
+            networks::groups_by_name(tx, &server.project_id, &[], now).map_err(no_group)?
+        }
+        _ => Vec::new(),
+    };
+    let spec = Spec { networked: true, ..server.spec.clone() };
+    servers::set_spec(tx, server.id, &spec, now)?;
+    let has = networks::of_server(tx, server.id)?;
+    let place = One { id: server.id, project: &server.project_id, spec: &spec, host: &host };
+    let ordinal = i64::try_from(has.len()).unwrap_or(i64::MAX);
+    let id = plug(tx, place, &resolved, ordinal, &groups, now)?;
+    tell(tx, compute, server.id, &host)?;
+    Ok(id)
+}
+
+/// The one network that there is.
+fn any(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    owner: &Context,
+    line: &NicRequest,
+) -> Result<ResolvedNic, Error> {
+    let only = automatic_network(tx, policy, owner)?.pop();
+    let only = only.ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "No specific network was requested and none are available for project '{}'.",
+            owner.project_id
+        ))
+    })?;
+    Ok(ResolvedNic { tag: line.tag.clone(), ..only })
+}
+
+/// Upstream's message. A device cannot be attached to or detached from an existing guest.
+fn with_accelerator() -> Error {
+    Refusal::bad_request("Feature not supported with Ports that have accelerators.").into()
+}
+
+/// Detaches a port.
+///
+/// # Errors
+/// 404 for a port that is not the server's, 400 for a port with a device.
+pub fn remove(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    id: PortId,
+    now: i64,
+) -> Result<(), Error> {
+    let found = networks::of_server(tx, server.id)?.into_iter().find(|port| port.id == id);
+    let port =
+        found.ok_or_else(|| Refusal::not_found(format!("Port id {id} could not be found.")))?;
+    if port.is_accelerator() {
+        return Err(with_accelerator());
+    }
+    servers::set_spec(tx, server.id, &server.spec, now)?;
+    networks::detach(tx, server.id, id, now)?;
+    match &server.host {
+        Some(host) => tell(tx, compute, server.id, host),
+        None => Ok(()),
+    }
+}
+
+/// Updates the guest's interfaces.
+fn tell(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, host: &str) -> Result<(), Error> {
+    let document = documents::get(tx, host, server)?;
+    let Some(Desired::Present(mut domain)) = document.map(|document| document.desired) else {
+        return Ok(());
+    };
+    domain.interfaces = interfaces(tx, server, host)?;
+    Ok(documents::put(tx, compute, host, server, &Desired::Present(domain))?)
+}
+
+/// Applies a change of a port or a network to the server's documents, if they differ.
+///
+/// Returns false if the guest is migrating: the caller must repeat the call later.
+///
+/// # Errors
+/// Store errors only.
+pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<bool, Error> {
+    let mut told = Vec::new();
+    for (host, document) in documents::of_server(tx, server)? {
+        let Desired::Present(domain) = document.desired else { continue };
+        let on_its_way = matches!(domain.power, Power::Incoming | Power::AsIs);
+        if domain.outgoing_migration.is_some() || on_its_way {
+            return Ok(false);
+        }
+        told.push((host, domain));
+    }
+    for (host, mut domain) in told {
+        let now = interfaces(tx, server, &host)?;
+        if domain.interfaces != now {
+            domain.interfaces = now;
+            documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
+        }
+    }
+    Ok(true)
+}
+
+/// Adds a security group to all ports of a server, or removes it.
+///
+/// # Errors
+/// 404 if the group does not exist, or is not on the server.
+pub fn set_group(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    name: &str,
+    add: bool,
+    now: i64,
+) -> Result<(), Error> {
+    let named = [name.to_owned()];
+    let missing =
+        || Refusal::not_found(format!("Security group {} not found.", name.escape_debug()));
+    let found = networks::groups_by_name(tx, &server.project_id, &named, now);
+    let found = found.map_err(|error| match error {
+        kilonova_network::Error::Refused(refusal) if refusal.kind == Kind::NotFound => {
+            missing().into()
+        }
+        other => Error::from(other),
+    })?;
+    let Some(group) = found.first() else { return Err(missing().into()) };
+    let changed = networks::set_groups(tx, server.id, *group, add, now)?;
+    if changed == 0 && !add {
+        return Err(Refusal::not_found(format!(
+            "Security group {} not associated with the instance {}",
+            name.escape_debug(),
+            server.id
+        ))
+        .into());
+    }
+    Ok(())
+}

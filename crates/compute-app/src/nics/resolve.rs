@@ -1,0 +1,303 @@
+//! From what is asked for to what there is, as far as the caller may use it.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_access::Enforcer;
+use kilonova_compute_db::servers::{FlavorOf, Server};
+use kilonova_ids::PortId;
+use kilonova_network::ledger::{self as networks, NetworkFacts, Nic};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::request::{NetworkRequest, NicRequest, no_network, no_port};
+use crate::Error;
+use crate::boot::{ProfileGroups, Profiles};
+
+/// The ports that servers of a request get.
+#[derive(Debug, Clone, Default)]
+pub struct Nics {
+    /// The connections in order.
+    pub list: Vec<ResolvedNic>,
+    /// Security groups by name or id; the project's default if none is named.
+    pub groups: Vec<String>,
+}
+
+/// One requested connection, resolved.
+#[derive(Debug, Clone)]
+pub struct ResolvedNic {
+    /// The kind of connection.
+    pub nic: Nic,
+    /// The tag shown to the guest.
+    pub tag: Option<String>,
+    /// The device profile, if the port is a device.
+    pub profile: Option<ProfileGroups>,
+}
+
+impl Nics {
+    /// The device profiles of the ports.
+    pub fn profiles(&self) -> Vec<ProfileGroups> {
+        self.list.iter().filter_map(|resolved| resolved.profile.clone()).collect()
+    }
+
+    /// The rows on which two concurrent boots conflict.
+    pub fn rows(&self) -> Vec<String> {
+        let row = |resolved: &ResolvedNic| match resolved.nic {
+            Nic::New { network, .. } => network.to_string(),
+            Nic::Existing(port) => port.to_string(),
+        };
+        self.list.iter().map(row).collect()
+    }
+}
+
+/// The rule for connecting servers to an external network that is not shared
+/// (`nova/policies/servers.py`).
+const EXTERNAL: &str = "network:attach_external_network";
+
+/// Looks up what a request for `count` servers asks for.
+///
+/// # Errors
+/// 400, 403 and 409 with Nova's messages.
+pub fn resolve(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    context: &Context,
+    request: &NetworkRequest,
+    groups: &[String],
+    count: usize,
+) -> Result<Nics, Error> {
+    let list = match request {
+        NetworkRequest::None => Vec::new(),
+        NetworkRequest::Auto => automatic_network(tx, policy, context)?,
+        NetworkRequest::Nics(nics) => {
+            let mut list = Vec::with_capacity(nics.len());
+            let mut ports: Vec<PortId> = Vec::new();
+            for line in nics {
+                if count > 1 {
+                    check_single_server(line)?;
+                }
+                if let Some(port) = line.port {
+                    if ports.contains(&port) {
+                        return Err(in_use(port).into());
+                    }
+                    ports.push(port);
+                }
+                list.push(one(tx, policy, context, line)?);
+            }
+            list
+        }
+    };
+    let new = list.iter().filter(|resolved| matches!(resolved.nic, Nic::New { .. })).count();
+    if new > 0 {
+        let more = i64::try_from(new.saturating_mul(count)).unwrap_or(i64::MAX);
+        networks::check_quota(tx, &context.project_id, more).map_err(|error| match error {
+            kilonova_network::Error::Refused(_) => {
+                Error::from(Refusal::forbidden("Maximum number of ports exceeded"))
+            }
+            other => other.into(),
+        })?;
+    }
+    let others: Vec<String> = groups.iter().filter(|name| *name != "default").cloned().collect();
+    if !others.is_empty() {
+        networks::groups_by_name(tx, &context.project_id, &others, 0).map_err(no_group)?;
+    }
+    Ok(Nics { list, groups: groups.to_vec() })
+}
+
+/// Nova's error for an unknown group.
+pub(super) fn no_group(error: kilonova_network::Error) -> Error {
+    match error {
+        kilonova_network::Error::Refused(fault) => {
+            let name = fault
+                .message
+                .strip_prefix("Security group ")
+                .and_then(|rest| rest.strip_suffix(" does not exist"));
+            let words = name.map_or_else(
+                || fault.message.clone(),
+                |name| format!("Security group {name} not found."),
+            );
+            Refusal::bad_request(words).into()
+        }
+        other => other.into(),
+    }
+}
+
+fn in_use(port: PortId) -> Refusal {
+    Refusal::conflict(format!("Port {port} is still in use."))
+}
+
+/// Refuses settings that only one server can have.
+fn check_single_server(line: &NicRequest) -> Result<(), Refusal> {
+    if line.port.is_some() {
+        return Err(Refusal::bad_request(
+            "Unable to launch multiple instances with a single configured port ID. Please launch \
+             your instance one by one with different ports.",
+        ));
+    }
+    if line.fixed_ip.is_some() {
+        return Err(Refusal::bad_request(
+            "Failed to launch instances: max_count cannot be greater than 1 if an fixed_ip is \
+             specified.",
+        ));
+    }
+    Ok(())
+}
+
+/// The network of the project, if it has one.
+pub(super) fn automatic_network(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    context: &Context,
+) -> Result<Vec<ResolvedNic>, Error> {
+    let mut all = networks::available(tx, &context.project_id)?;
+    all.retain(|network| may_attach(policy, context, network));
+    if all.len() > 1 {
+        return Err(Refusal::conflict(
+            "Multiple possible networks found, use a Network ID to be more specific.",
+        )
+        .into());
+    }
+    let only = all.pop().filter(|network| network.has_subnets);
+    Ok(only.map(|network| new_nic(&network, None, None)).into_iter().collect())
+}
+
+fn new_nic(
+    network: &NetworkFacts,
+    fixed_ip: Option<std::net::IpAddr>,
+    tag: Option<String>,
+) -> ResolvedNic {
+    let nic = Nic::New { network: network.id, fixed_ip, secure: network.secure };
+    ResolvedNic { nic, tag, profile: None }
+}
+
+/// Policy lets the caller connect servers to the network.
+fn may_attach(policy: &Enforcer, context: &Context, network: &NetworkFacts) -> bool {
+    !network.external || network.shared || policy.allows_own(context, EXTERNAL)
+}
+
+/// Refuses a network that leads outside, with Nova's message.
+fn check_external(
+    policy: &Enforcer,
+    context: &Context,
+    network: &NetworkFacts,
+) -> Result<(), Error> {
+    if may_attach(policy, context, network) {
+        return Ok(());
+    }
+    let id = network.id;
+    let words = format!("It is not allowed to create an interface on external network {id}");
+    Err(Refusal::forbidden(words).into())
+}
+
+/// One line of a request.
+///
+/// # Errors
+/// As [`resolve`].
+pub(super) fn one(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    context: &Context,
+    line: &NicRequest,
+) -> Result<ResolvedNic, Error> {
+    if let Some(port) = line.port {
+        return existing(tx, policy, context, port, line.tag.clone());
+    }
+    let id = line.network.ok_or_else(|| no_network("None"))?;
+    let may_use = |network: &NetworkFacts| {
+        network.shared
+            || network.external
+            || context.is_admin()
+            || network.project == context.project_id
+    };
+    let network = networks::network(tx, id)?.filter(may_use).ok_or_else(|| no_network(id))?;
+    check_external(policy, context, &network)?;
+    if !network.has_subnets {
+        return Err(Refusal::bad_request(format!(
+            "Network {id} requires a subnet in order to boot instances on."
+        ))
+        .into());
+    }
+    Ok(new_nic(&network, line.fixed_ip, line.tag.clone()))
+}
+
+fn existing(
+    tx: &mut Tx<'_>,
+    policy: &Enforcer,
+    context: &Context,
+    id: PortId,
+    tag: Option<String>,
+) -> Result<ResolvedNic, Error> {
+    let port = networks::port(tx, id)?.filter(|port| context.may_see(&port.project));
+    let port = port.ok_or_else(|| no_port(id))?;
+    if port.taken {
+        return Err(in_use(id).into());
+    }
+    if !port.has_address {
+        let words = format!("Port {id} requires a FixedIP in order to be used.");
+        return Err(Refusal::bad_request(words).into());
+    }
+    if let Some(network) = networks::network(tx, port.network)? {
+        check_external(policy, context, &network)?;
+    }
+    let profile = if port.accelerator {
+        let name = port.device_profile.as_deref();
+        Some(profile(tx, id, name)?.map_err(Refusal::bad_request)?)
+    } else {
+        None
+    };
+    Ok(ResolvedNic { nic: Nic::Existing(id), tag, profile })
+}
+
+/// The profile of a port's device, which must be one device; or the error.
+fn profile(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    name: Option<&str>,
+) -> Result<Result<ProfileGroups, String>, Error> {
+    let Some(name) = name else {
+        let words = format!("Device profile name None: No device profile for port {port}.");
+        return Ok(Err(words));
+    };
+    let Some(profile) = devices::profile_by_name(tx, name)? else {
+        let words =
+            format!("Device profile name {name}: Expected 1 device profile but got nothing.");
+        return Ok(Err(words));
+    };
+    let found = ProfileGroups { id: profile.id, groups: profile.groups, port: Some(port) };
+    if found.count() != 1 {
+        let words =
+            format!("Device profile name {name}: request multiple devices for single port.");
+        return Ok(Err(words));
+    }
+    Ok(Ok(found))
+}
+
+/// The profiles of an existing server, from its flavor and its ports; or the error.
+///
+/// # Errors
+/// Store errors only.
+pub fn profiles_of(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    flavor: &FlavorOf,
+) -> Result<Result<Profiles, String>, Error> {
+    let mut profiles = Profiles::default();
+    if let Some(name) = flavor.extra_specs.get("accel:device_profile") {
+        match devices::profile_by_name(tx, name)? {
+            Some(found) => {
+                profiles.flavor =
+                    Some(ProfileGroups { id: found.id, groups: found.groups, port: None });
+            }
+            None => return Ok(Err(format!("Device profile {name} could not be found."))),
+        }
+    }
+    if server.spec.networked {
+        for port in networks::of_server(tx, server.id)? {
+            if port.is_accelerator() {
+                match profile(tx, port.id, port.device_profile.as_deref())? {
+                    Ok(found) => profiles.ports.push(found),
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+        }
+    }
+    Ok(Ok(profiles))
+}

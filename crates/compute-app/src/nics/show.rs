@@ -1,0 +1,111 @@
+//! The views of servers' ports.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kilonova_compute_db::servers::Server;
+use kilonova_ids::ServerId;
+use kilonova_network::ledger::{self as networks, ServerPort};
+use kilonova_store::Tx;
+use serde_json::{Value, json};
+
+use crate::Error;
+
+/// The ports of the servers shown.
+#[derive(Debug, Clone, Default)]
+pub struct Connections {
+    ports: HashMap<ServerId, Vec<ServerPort>>,
+    groups: HashMap<String, String>,
+}
+
+/// Reads the ports of servers; reads nothing for servers without ports.
+///
+/// # Errors
+/// Store errors only.
+pub fn look<'a>(
+    tx: &mut Tx<'_>,
+    servers: impl IntoIterator<Item = &'a Server>,
+) -> Result<Connections, Error> {
+    let of = |server: &Server| server.spec.networked && server.deleted_at.is_none();
+    let ids: Vec<ServerId> =
+        servers.into_iter().filter(|server| of(server)).map(|server| server.id).collect();
+    let mut found = Connections::default();
+    if ids.is_empty() {
+        return Ok(found);
+    }
+    let mut groups: Vec<String> = Vec::new();
+    for port in networks::of_servers(tx, &ids)? {
+        groups.extend(port.groups.iter().cloned());
+        found.ports.entry(port.server).or_default().push(port);
+    }
+    groups.sort_unstable();
+    groups.dedup();
+    if !groups.is_empty() {
+        found.groups = networks::group_names(tx, &groups)?;
+    }
+    Ok(found)
+}
+
+impl Connections {
+    /// The ports of a server, in order.
+    pub fn of(&self, server: ServerId) -> &[ServerPort] {
+        self.ports.get(&server).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Addresses by network. `whole` adds the fields of a server's detailed view.
+    pub fn addresses(&self, server: ServerId, whole: bool) -> BTreeMap<String, Vec<Value>> {
+        let mut by_network: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for port in self.of(server) {
+            let list = by_network.entry(port.network_name.clone()).or_default();
+            for fixed in &port.fixed {
+                let version = if fixed.address.is_ipv4() { 4 } else { 6 };
+                let mut view = json!({"version": version, "addr": fixed.address});
+                if whole {
+                    view["OS-EXT-IPS:type"] = json!("fixed");
+                    view["OS-EXT-IPS-MAC:mac_addr"] = json!(port.mac);
+                }
+                list.push(view);
+            }
+        }
+        by_network
+    }
+
+    /// Names of the security groups on a server's ports; `None` for a server without ports.
+    pub fn groups(&self, server: ServerId) -> Option<Vec<Value>> {
+        let ports = self.of(server);
+        let mut names: Vec<&str> = ports
+            .iter()
+            .flat_map(|port| &port.groups)
+            .filter_map(|id| self.groups.get(id).map(String::as_str))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        (!names.is_empty()).then(|| names.into_iter().map(|name| json!({"name": name})).collect())
+    }
+
+    /// Ids of the groups on a server's ports.
+    pub fn group_ids(&self, server: ServerId) -> Vec<String> {
+        let mut ids: Vec<String> =
+            self.of(server).iter().flat_map(|port| port.groups.iter().cloned()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    /// A port in the form of `os-interface`.
+    pub fn interface(port: &ServerPort, with_tag: bool) -> Value {
+        let fixed: Vec<Value> = port
+            .fixed
+            .iter()
+            .map(|fixed| json!({"subnet_id": fixed.subnet, "ip_address": fixed.address}))
+            .collect();
+        let state = if port.host.is_empty() { "DOWN" } else { "ACTIVE" };
+        let mut view = json!({
+            "port_state": state, "fixed_ips": fixed, "port_id": port.id, "net_id": port.network,
+            "mac_addr": port.mac,
+        });
+        if with_tag {
+            view["tag"] = json!(port.tag);
+        }
+        view
+    }
+}

@@ -1,0 +1,107 @@
+//! The operator's settings for servers, with the names and defaults of nova.conf.
+//!
+//! Plain values; the program reads them from its configuration.
+
+use std::time::Duration;
+
+use kilonova_compute_scheduler::Rules;
+use kilonova_wire::Microversion;
+
+use crate::aliases::Aliases;
+use crate::microversions;
+
+/// The settings for servers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// `[DEFAULT] allow_resize_to_same_host`: whether a resize may stay on its host.
+    pub allow_resize_to_same_host: bool,
+    /// `[DEFAULT] resize_confirm_window`, seconds: a resize is confirmed automatically after this
+    /// time; 0 never.
+    pub resize_confirm_window: i64,
+    /// `[DEFAULT] reclaim_instance_interval`, seconds: how long a deleted server can be restored; 0
+    /// disables soft deletion.
+    pub reclaim_instance_interval: i64,
+    /// `[DEFAULT] shelved_offload_time`, seconds: a shelved server is offloaded after this time; 0
+    /// at once, -1 never.
+    pub shelved_offload_time: i64,
+    /// `[DEFAULT] shelved_poll_interval`, seconds: how often shelved servers are checked; 0 never.
+    pub shelved_poll_interval: i64,
+    /// `[DEFAULT] reboot_timeout`, seconds: a soft reboot that takes longer becomes a hard reboot;
+    /// 0 never.
+    pub reboot_timeout: i64,
+    /// `[DEFAULT] rescue_timeout`, seconds: a server is unrescued after this time; 0 never.
+    pub rescue_timeout: i64,
+    /// `[DEFAULT] max_concurrent_live_migrations`: live migrations from a host at the same time;
+    /// others wait; 0 for no limit.
+    pub max_concurrent_live_migrations: i64,
+    /// `[DEFAULT] instance_build_timeout`, seconds: a build that takes longer has failed; 0 never.
+    pub instance_build_timeout: i64,
+    /// `[DEFAULT] resume_guests_state_on_host_boot`: whether guests that ran when their host went
+    /// down are started when it returns.
+    pub resume_guests_state_on_host_boot: bool,
+    /// `[DEFAULT] sync_power_state_interval`, seconds: how often the simulated hosts of this
+    /// process check the power states of guests; 0 every minute, negative never.
+    pub sync_power_state_interval: i64,
+    /// `[DEFAULT] running_deleted_instance_action`: the action for guests whose servers were
+    /// deleted.
+    pub running_deleted_instance_action: Orphans,
+    /// `[DEFAULT] running_deleted_instance_timeout`, seconds: minimum time since the deletion.
+    pub running_deleted_instance_timeout: i64,
+    /// `[scheduler] max_attempts`: maximum number of hosts tried for one boot or move.
+    pub max_attempts: usize,
+    /// The settings of the scheduler.
+    pub scheduler: Rules,
+    /// `[pci] alias`: the aliases that flavors may request.
+    pub pci_aliases: Aliases,
+    /// True if `[nova]` names an external Nova, which has the servers on the hosts that report here
+    /// and uses the devices through the Cyborg API.
+    pub nova_elsewhere: bool,
+    /// The newest microversion of the compute API that is served. Only tests choose another one.
+    pub newest_microversion: Microversion,
+}
+
+/// The action for a guest whose server was deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Orphans {
+    /// Leaves it.
+    Noop,
+    /// Leaves it and logs a warning.
+    Log,
+    /// Removes it.
+    Reap,
+}
+
+impl Options {
+    /// Interval at which hosts check the power states of guests; `None` for never.
+    pub fn power_sync(&self) -> Option<Duration> {
+        match self.sync_power_state_interval {
+            0 => Some(Duration::from_secs(60)),
+            seconds => u64::try_from(seconds).ok().map(Duration::from_secs),
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            allow_resize_to_same_host: false,
+            resize_confirm_window: 0,
+            reclaim_instance_interval: 0,
+            shelved_offload_time: 0,
+            shelved_poll_interval: 3600,
+            reboot_timeout: 0,
+            rescue_timeout: 0,
+            max_concurrent_live_migrations: 1,
+            instance_build_timeout: 0,
+            resume_guests_state_on_host_boot: false,
+            sync_power_state_interval: 600,
+            running_deleted_instance_action: Orphans::Reap,
+            running_deleted_instance_timeout: 0,
+            max_attempts: 3,
+            scheduler: Rules::default(),
+            pci_aliases: Aliases::new(),
+            nova_elsewhere: false,
+            newest_microversion: microversions::MAX,
+        }
+    }
+}

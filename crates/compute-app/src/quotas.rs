@@ -1,0 +1,119 @@
+//! Limits: built-in, of the class `default`, of a project, of a user in it. Each level overrides
+//! the previous one.
+
+use kilonova_compute_db::quotas::{self as rows, Limits};
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
+
+use crate::{Error, usage};
+
+/// The class with everybody's default limits.
+pub const DEFAULT_CLASS: &str = "default";
+
+/// Every resource with Nova's default, in the order of responses. `-1` means no limit.
+pub const RESOURCES: &[(&str, i64)] = &[
+    ("cores", 20),
+    ("fixed_ips", -1),
+    ("floating_ips", -1),
+    ("injected_file_content_bytes", 10240),
+    ("injected_file_path_bytes", 255),
+    ("injected_files", 5),
+    ("instances", 10),
+    ("key_pairs", 100),
+    ("metadata_items", 128),
+    ("ram", 51200),
+    ("security_group_rules", -1),
+    ("security_groups", -1),
+    ("server_group_members", 10),
+    ("server_groups", 10),
+];
+
+fn built_in() -> Limits {
+    RESOURCES.iter().map(|(name, limit)| ((*name).to_owned(), *limit)).collect()
+}
+
+/// The limits of a class.
+///
+/// # Errors
+/// Store errors; also for all functions below, with the errors that they name.
+pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
+    let mut limits = built_in();
+    limits.extend(rows::of_class(tx, class)?);
+    Ok(limits)
+}
+
+/// The effective limits of a project, or of a user in it.
+pub fn limits(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
+    let (mut limits, own) = both(tx, project_id, user_id)?;
+    limits.extend(own);
+    Ok(limits)
+}
+
+/// The effective limits of a project, and those set for a user in it.
+pub fn both(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: Option<&str>,
+) -> Result<(Limits, Limits), Error> {
+    let levels = rows::all(tx, DEFAULT_CLASS, project_id, user_id)?;
+    let mut limits = built_in();
+    limits.extend(levels.class);
+    limits.extend(levels.project);
+    Ok((limits, levels.user))
+}
+
+/// The usage of each counted resource.
+pub fn used(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Limits, Error> {
+    let used = match user_id {
+        None => usage::of_project(tx, project_id)?,
+        Some(user_id) => usage::of_user(tx, project_id, user_id)?,
+    };
+    let groups = kilonova_compute_db::server_groups::count(tx, project_id, user_id)?;
+    let counts = [
+        ("instances", used.instances),
+        ("cores", used.cores),
+        ("ram", used.ram),
+        ("server_groups", groups),
+    ];
+    Ok(counts.map(|(name, used)| (name.to_owned(), used)).into())
+}
+
+/// Sets limits of a project, or of a user in it. 400 for a limit below the usage (unless `force`)
+/// or, for a user, above the project's.
+pub fn update(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: Option<&str>,
+    wanted: &[(String, i64)],
+    force: bool,
+) -> Result<Limits, Error> {
+    if !force {
+        let used = used(tx, project_id, user_id)?;
+        let project = limits(tx, project_id, None)?;
+        for (resource, limit) in wanted {
+            let least = used.get(resource).copied().unwrap_or(0);
+            let most = user_id.and_then(|_| project.get(resource).copied()).unwrap_or(-1);
+            check(resource, *limit, least, most)?;
+        }
+    }
+    for (resource, limit) in wanted {
+        rows::put(tx, project_id, user_id, resource, *limit)?;
+    }
+    limits(tx, project_id, user_id)
+}
+
+fn check(resource: &str, limit: i64, least: i64, most: i64) -> Result<(), Refusal> {
+    let endless = |limit: i64| if limit == -1 { i64::MAX } else { limit };
+    if endless(limit) < least {
+        return Err(Refusal::bad_request(format!(
+            "Quota limit {limit} for {resource} must be greater than or equal to already used and \
+             reserved {least}."
+        )));
+    }
+    if endless(limit) > endless(most) {
+        return Err(Refusal::bad_request(format!(
+            "Quota limit {limit} for {resource} must be less than or equal to {most}."
+        )));
+    }
+    Ok(())
+}

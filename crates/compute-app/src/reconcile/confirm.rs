@@ -1,0 +1,29 @@
+//! Confirms resizes and cold migrations that exceed `resize_confirm_window`.
+
+use kilonova_compute_db::moves;
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+
+use crate::{Compute, Error, flows};
+
+/// Confirms all of them once.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    let window = compute.options.resize_confirm_window;
+    if window == 0 {
+        return Ok(());
+    }
+    let before = now_micros() - window.saturating_mul(1_000_000);
+    for server in compute.store.read(move |tx| moves::unconfirmed(tx, before)).await? {
+        let compute_ = compute.clone();
+        let write = move |tx: &mut Tx<'_>| {
+            flows::confirm_expired(tx, &compute_, server, before, now_micros())
+        };
+        if compute.store.write(write).await? {
+            tracing::info!(%server, "confirmed a resize that exceeded resize_confirm_window");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! Sends changes of networks, ports and security groups to the hosts.
+//!
+//! The transaction of each change records it. One run takes all records at once, so a thousand new
+//! members of a group cost each host one document. A guest in a live migration is put back until it has
+//! arrived, and delays no other.
+
+use std::collections::BTreeSet;
+
+use kilonova_compute_db::documents;
+use kilonova_network::ledger as networks;
+use kilonova_store::Tx;
+
+use crate::{Compute, Error, nics};
+
+/// Takes all recorded changes once.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    if !compute.store.read(networks::has_changed).await? {
+        return Ok(());
+    }
+    let own = compute.clone();
+    compute.store.write(move |tx| send(tx, &own)).await
+}
+
+fn send(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
+    let changes = networks::take_changes(tx)?;
+    let mut done = BTreeSet::new();
+    for change in &changes {
+        let mut migrating = false;
+        for server in networks::servers_to_reconnect(tx, *change)? {
+            if done.contains(&server) {
+                continue;
+            }
+            if nics::refresh(tx, compute, server)? {
+                done.insert(server);
+            } else {
+                migrating = true;
+            }
+        }
+        if migrating {
+            networks::record_change(tx, *change)?;
+        }
+    }
+    let filtered = networks::servers_to_filter(tx, &changes)?;
+    for host in documents::hosts_of(tx, &filtered)? {
+        documents::filter(tx, compute, &host)?;
+    }
+    Ok(())
+}

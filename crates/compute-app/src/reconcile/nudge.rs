@@ -1,0 +1,60 @@
+//! Retries operations that have not advanced for a while.
+//!
+//! A host that failed to remove a guest is asked again, by a new generation of the same document.
+//! Deletions and moves that wait for a host that is down continue without it. Queued live migrations
+//! start when their source has room, and hosts are asked again for a guest whose place is unknown.
+
+use kilonova_compute_db::{documents, queue, stuck};
+use kilonova_node_api::Desired;
+use kilonova_store::Tx;
+use kilonova_wire::time::now_micros;
+
+use crate::{Compute, Error, flows};
+
+/// Microseconds between two attempts.
+const PATIENCE: i64 = 10_000_000;
+
+/// Retries all of them once.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    let before = now_micros() - PATIENCE;
+    for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
+        let write = move |tx: &mut Tx<'_>| flows::abandon_dest(tx, &compute_, server, now_micros());
+        own.write(write).await?;
+    }
+    for server in compute.store.read(move |tx| stuck::leaving(tx, before)).await? {
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
+        let write = move |tx: &mut Tx<'_>| flows::locate_guest(tx, &compute_, server, now_micros());
+        own.write(write).await?;
+    }
+    for host in compute.store.read(queue::hosts).await? {
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
+        let write = move |tx: &mut Tx<'_>| flows::start_queued(tx, &compute_, &host, now_micros());
+        own.write(write).await?;
+    }
+    let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;
+    for (host, server) in stuck {
+        let compute_ = compute.explaining();
+        let own = compute_.clone();
+        own.write(move |tx| {
+            let now = now_micros();
+            if !stuck::touch(tx, server, before, now)? {
+                return Ok(());
+            }
+            if flows::delete_without_hosts(tx, &compute_, server, now)?
+                || compute_.host_is_lost(&host, now)
+            {
+                return Ok(());
+            }
+            Ok(documents::put(tx, &compute_, &host, server, &Desired::Absent)?)
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,151 @@
+//! Resolves the names in a request, as far as the caller may see the objects.
+
+use std::collections::BTreeMap;
+
+use kilonova_compute_db::servers::FlavorOf;
+use kilonova_compute_db::{self};
+use kilonova_ids::ImageId;
+use kilonova_image::ImageRecord;
+use kilonova_node_api::Key;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use crate::boot::machine;
+use crate::{Compute, Error};
+
+/// A flavor without any property, as a base for tests.
+#[cfg(test)]
+pub(crate) fn empty_flavor() -> FlavorOf {
+    FlavorOf {
+        id: String::new(),
+        name: String::new(),
+        vcpus: 0,
+        ram: 0,
+        disk: 0,
+        ephemeral: 0,
+        swap: 0,
+        extra_specs: BTreeMap::new(),
+    }
+}
+
+/// Finds the flavor by its id.
+///
+/// # Errors
+/// 400 if there is none that the caller may use, as Nova does for a `flavorRef`.
+pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, Error> {
+    let missing =
+        || Refusal::bad_request(format!("Flavor {} could not be found.", id.escape_debug()));
+    let flavor = kilonova_compute_db::flavors::by_id(tx, id)?.ok_or_else(missing)?;
+    if !flavor.is_public
+        && !context.is_admin()
+        && !kilonova_compute_db::flavors::is_granted(tx, id, &context.project_id)?
+    {
+        return Err(missing().into());
+    }
+    Ok(FlavorOf {
+        id: flavor.id,
+        name: flavor.name,
+        vcpus: flavor.vcpus,
+        ram: flavor.memory_mb,
+        disk: flavor.root_gb,
+        ephemeral: flavor.ephemeral_gb,
+        swap: flavor.swap,
+        extra_specs: flavor.extra_specs,
+    })
+}
+
+/// Checks that the image can be booted with the flavor, and returns its properties.
+///
+/// # Errors
+/// 400 if the image is not visible, has no data, or needs a larger flavor; 403 for a flavor without
+/// a disk, whose servers could use any amount of a host's disk.
+pub fn image(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    id: ImageId,
+    flavor: &FlavorOf,
+) -> Result<BTreeMap<String, String>, Error> {
+    let image = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
+    let image =
+        image.ok_or_else(|| Refusal::bad_request(format!("Image {id} could not be found.")))?;
+    if image.status != "active" {
+        return Err(Refusal::bad_request(format!("Image {id} is not active.")).into());
+    }
+    if flavor.ram < image.min_ram {
+        return Err(Refusal::bad_request(format!(
+            "Flavor's memory is too small for requested image: it has {} MiB, the image needs {}.",
+            flavor.ram, image.min_ram
+        ))
+        .into());
+    }
+    if flavor.disk == 0 && !compute.policy.allows_own(context, ZERO_DISK) {
+        let why = "Only volume-backed servers are allowed for flavors with zero disk.";
+        return Err(Refusal::forbidden(why).into());
+    }
+    fits_disk(&image, flavor.disk)?;
+    machine::check(&image.properties, flavor)?;
+    for part in ["kernel_id", "ramdisk_id"] {
+        let Some(named) = image.properties.get(part).filter(|named| is_named(named)) else {
+            continue;
+        };
+        let missing =
+            || Refusal::bad_request(format!("Image {} could not be found.", named.escape_debug()));
+        let id = machine::kernel(&image.properties, part).ok_or_else(missing)?;
+        let found = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
+        if found.ok_or_else(missing)?.status != "active" {
+            return Err(Refusal::bad_request(format!("Image {id} is not active.")).into());
+        }
+    }
+    Ok(image.properties)
+}
+
+/// The rule for booting a flavor without a disk from an image.
+const ZERO_DISK: &str = "os_compute_api:servers:create:zero_disk_flavor";
+
+/// Refuses an image that is larger than the flavor's root disk: as a file, as a virtual disk, or by
+/// its own minimum. A flavor without a disk has no size to compare with.
+///
+/// # Errors
+/// 400 with Nova's message.
+pub fn fits_disk(image: &ImageRecord, root_gb: i64) -> Result<(), Error> {
+    const GIB: i64 = 1 << 30;
+    if root_gb == 0 {
+        return Ok(());
+    }
+    let disk = root_gb.saturating_mul(GIB);
+    let size = image.size.unwrap_or_default().max(image.virtual_size.unwrap_or_default());
+    if size > disk {
+        return Err(Refusal::bad_request(format!(
+            "Flavor's disk is too small for requested image. Flavor disk is {disk} bytes, image is \
+             {size} bytes."
+        ))
+        .into());
+    }
+    let least = image.min_disk.saturating_mul(GIB);
+    if least > disk {
+        return Err(Refusal::bad_request(format!(
+            "Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk \
+             is {disk} bytes, minimum size is {least} bytes."
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+/// True if a property names an image: an empty text and `nokernel` do not.
+fn is_named(id: &str) -> bool {
+    !["", "nokernel", "noramdisk"].contains(&id)
+}
+
+/// The user's key pair.
+///
+/// # Errors
+/// 400 if there is no key pair of this name.
+pub fn key_pair(tx: &mut Tx<'_>, user_id: &str, name: &str) -> Result<Key, Error> {
+    let found = kilonova_compute_db::keypairs::by_name(tx, user_id, name)?.ok_or_else(|| {
+        let name = name.escape_debug();
+        Refusal::bad_request(format!("Invalid key_name provided: {name} could not be found."))
+    })?;
+    Ok(Key { name: found.name, kind: found.kind, public_key: found.public_key })
+}

@@ -1,0 +1,68 @@
+//! Removes a compute host: its service, hypervisor, providers, devices, and pending removals. It is
+//! registered as a new host if its node returns.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::hosts::{self, Host};
+use kilonova_compute_db::{documents, usage};
+use kilonova_placement as placement;
+use kilonova_store::Tx;
+use kilonova_wire::{Refusal, time};
+
+use crate::boot::{consumer_of, reclaim};
+use crate::{Compute, Error, aggregates, services};
+
+/// Removes a host.
+///
+/// # Errors
+/// 409 while its node is up, servers are on it, or other consumers have allocations on its
+/// providers; store errors.
+pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
+    let name = &host.host;
+    let now = time::now_micros();
+    if services::is_up(&compute.fleet, host, now) {
+        return Err(Refusal::conflict(format!(
+            "Unable to delete compute service of {name}: its node is up and would register again. Stop \
+             the node first."
+        ))
+        .into());
+    }
+    if usage::any_on(tx, name)? {
+        return Err(Refusal::conflict(
+            "Unable to delete compute service that is hosting instances. Migrate or delete the \
+             instances first.",
+        )
+        .into());
+    }
+    if usage::any_move_holds(tx, name)? {
+        return Err(Refusal::conflict(
+            "Unable to delete compute service that has in-progress migrations. Complete the \
+             migrations or delete the instances first.",
+        )
+        .into());
+    }
+    for document in documents::since(tx, name, 0)? {
+        reclaim(tx, compute, consumer_of(document.server))?;
+        documents::forget(tx, name, document.server)?;
+    }
+    for aggregate in kilonova_compute_db::aggregates::of_host(tx, name)? {
+        aggregates::remove_host(tx, compute, aggregate.id, name, now)?;
+    }
+    devices::acknowledge(tx, &compute.world, name, devices::EVERYTHING)?;
+    devices::report(tx, name, &[])?;
+    if compute.options.nova_elsewhere {
+        placement::ledger::report_below(tx, &compute.world, host.root_provider, &[])?;
+    } else {
+        let root = placement::ledger::ProviderSpec {
+            id: host.root_provider,
+            name: name.clone(),
+            inventories: Vec::new(),
+            traits: Vec::new(),
+        };
+        placement::ledger::report_host(tx, &compute.world, &root, &[])?;
+        placement::app::providers::delete(tx, &compute.world, host.root_provider)?;
+    }
+    hosts::delete(tx, name)?;
+    let (fleet, name) = (compute.fleet.clone(), name.clone());
+    tx.on_commit(move || fleet.remove(&name));
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! The compute services as operators see them: one `nova-compute` per host, and the two that this
+//! process provides.
+
+use std::sync::LazyLock;
+
+use kilonova_compute_db::fleet::{About, HostRow};
+use kilonova_compute_db::hosts::{self, Host};
+use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
+use kilonova_store::Tx;
+
+use crate::Error;
+
+/// The zone of services that are not compute hosts.
+pub const INTERNAL_ZONE: &str = "internal";
+/// Integer ids below this belong to the services of this process.
+const FIRST_HOST_NUMBER: i64 = 2;
+
+static THIS_HOST: LazyLock<String> = LazyLock::new(|| {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+});
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// `nova-compute`, `nova-scheduler` or `nova-conductor`.
+    pub binary: &'static str,
+    /// Its host.
+    pub host: String,
+    /// Id from 2.53 on.
+    pub id: String,
+    /// Id before 2.53.
+    pub number: i64,
+    /// Zone.
+    pub zone: String,
+    /// True if it is enabled.
+    pub enabled: bool,
+    /// The reason if it is disabled.
+    pub disabled_reason: Option<String>,
+    /// True if it is forced down.
+    pub forced_down: bool,
+    /// True if it is up.
+    pub up: bool,
+    /// When it was last seen or changed.
+    pub updated_at: i64,
+}
+
+/// True if a host is up: seen lately, and not forced down. The database gets the last-seen times
+/// with a delay, while an evacuation uses the current ones. This function uses them too, so that no
+/// list shows a host as down that an evacuation considers up.
+pub fn is_up(fleet: &Fleet, host: &Host, now: i64) -> bool {
+    !host.forced_down && now - last_seen(fleet, host) < DOWN_AFTER
+}
+
+fn last_seen(fleet: &Fleet, host: &Host) -> i64 {
+    fleet.by_name(&host.host).map_or(host.last_seen, |known| known.last_seen().max(host.last_seen))
+}
+
+/// The service of a compute host.
+pub fn of_host(fleet: &Fleet, host: &Host, now: i64) -> Service {
+    Service {
+        binary: "nova-compute",
+        host: host.host.clone(),
+        id: host.id.to_string(),
+        number: service_number(host),
+        zone: host.availability_zone.clone(),
+        enabled: host.enabled,
+        disabled_reason: host.disabled_reason.clone(),
+        forced_down: host.forced_down,
+        up: is_up(fleet, host, now),
+        updated_at: last_seen(fleet, host).max(host.updated_at.unwrap_or(0)),
+    }
+}
+
+/// The integer id of a host's service.
+pub fn service_number(host: &Host) -> i64 {
+    host.number + FIRST_HOST_NUMBER
+}
+
+/// The services of this process. They are up, or there would be no response.
+pub fn own(now: i64) -> [Service; 2] {
+    [("nova-scheduler", 1), ("nova-conductor", 2)].map(|(binary, number)| {
+        let name = format!("{binary}.{}", *THIS_HOST);
+        Service {
+            binary,
+            host: THIS_HOST.clone(),
+            id: uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_DNS, name.as_bytes()).to_string(),
+            number,
+            zone: INTERNAL_ZONE.to_owned(),
+            enabled: true,
+            disabled_reason: None,
+            forced_down: false,
+            up: true,
+            updated_at: now,
+        }
+    })
+}
+
+/// Every service.
+///
+/// # Errors
+/// Store errors only.
+pub fn all(tx: &mut Tx<'_>, fleet: &Fleet, now: i64) -> Result<Vec<Service>, Error> {
+    let hosts = hosts::all(tx)?;
+    Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(fleet, host, now))).collect())
+}
+
+/// True if a host accepts new servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Status {
+    /// It may.
+    Enabled,
+    /// It may not.
+    Disabled(Option<String>),
+}
+
+/// An operator's change of a compute host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Unchanged if absent.
+    pub status: Option<Status>,
+    /// Unchanged if absent.
+    pub forced_down: Option<bool>,
+}
+
+/// Stores an operator's change of a host, and applies it to the scheduler after the commit. `None`
+/// if the host does not exist.
+///
+/// # Errors
+/// Store errors only.
+pub fn change(
+    tx: &mut Tx<'_>,
+    fleet: &Fleet,
+    name: &str,
+    change: &Change,
+    now: i64,
+) -> Result<Option<Service>, Error> {
+    let Some(mut host) = hosts::by_name(tx, name)? else { return Ok(None) };
+    match &change.status {
+        Some(Status::Enabled) => (host.enabled, host.disabled_reason) = (true, None),
+        Some(Status::Disabled(reason)) => {
+            (host.enabled, host.disabled_reason) = (false, reason.clone());
+        }
+        None => {}
+    }
+    host.forced_down = change.forced_down.unwrap_or(host.forced_down);
+    host.updated_at = Some(now);
+    hosts::set_status(tx, &host, now)?;
+    let (known, row) = (fleet.clone(), row_of(&host));
+    tx.on_commit(move || {
+        known.refresh(&row);
+    });
+    Ok(Some(of_host(fleet, &host, now)))
+}
+
+/// The row in the fleet's form.
+pub(crate) fn row_of(host: &Host) -> HostRow {
+    HostRow {
+        host: host.host.clone(),
+        id: host.id,
+        root: host.root_provider,
+        epoch: host.epoch,
+        generation: host.generation,
+        enabled: host.enabled,
+        forced_down: host.forced_down,
+        availability_zone: host.availability_zone.clone(),
+        last_seen: host.last_seen,
+        reported_at: 0,
+        about: About {
+            hypervisor_type: host.hypervisor_type.clone(),
+            hypervisor_version: host.hypervisor_version,
+            vcpus: host.vcpus,
+            memory_mb: host.memory_mb,
+        },
+    }
+}

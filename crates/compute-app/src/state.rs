@@ -1,0 +1,173 @@
+//! The state that every handler of the compute API gets: handles that are cheap to clone.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kilonova_accelerator::Nodes;
+use kilonova_access::Enforcer;
+use kilonova_compute_db::documents::{self, Wake};
+use kilonova_compute_scheduler::fleet::Fleet;
+use kilonova_compute_scheduler::{Reasons, Scope};
+use kilonova_image::Images;
+use kilonova_placement::World;
+use kilonova_store::{Store, Tx};
+use kilonova_wire::Dialect;
+use kilonova_wire::time::now_micros;
+
+use crate::{Error, Options};
+
+/// The compute service.
+#[derive(Clone)]
+pub struct Compute {
+    /// The database.
+    pub store: Store,
+    /// The in-memory copy of providers.
+    pub world: World,
+    /// The in-memory copy of hosts.
+    pub fleet: Fleet,
+    /// The operator's settings.
+    pub options: Arc<Options>,
+    /// The image data, if this process has it.
+    pub images: Option<Images>,
+    /// The policy.
+    pub policy: Enforcer,
+    /// The image service's policy, for boots: a server starts from images that its caller may read.
+    pub image_policy: Enforcer,
+    /// Why servers have no place, where a transaction is run again to note it.
+    pub reasons: Reasons,
+}
+
+impl Compute {
+    /// The service over a migrated database and a loaded world.
+    ///
+    /// # Errors
+    /// Store errors only.
+    pub async fn open(store: Store, world: World) -> Result<Self, Error> {
+        let policy = Enforcer::of(crate::RULES, Dialect::Compute);
+        let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);
+        let (fleet, options, reasons) = Default::default();
+        let images = None;
+        let compute = Self { store, world, fleet, options, images, policy, image_policy, reasons };
+        for row in compute.store.read(kilonova_compute_db::fleet::all).await? {
+            compute.fleet.refresh(&row);
+        }
+        compute.fleet.regroup(&compute.store.read(kilonova_compute_db::aggregates::all).await?);
+        Ok(compute)
+    }
+
+    /// With what the operator decided.
+    #[must_use]
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = Arc::new(options);
+        self
+    }
+
+    /// With the policy that the operator configured, in place of upstream's defaults.
+    #[must_use]
+    pub fn with_policy(mut self, policy: Enforcer) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// With the image service's policy, where that service is another process.
+    #[must_use]
+    pub fn with_image_policy(mut self, policy: Enforcer) -> Self {
+        self.image_policy = policy;
+        self
+    }
+
+    /// With the images that nodes may fetch, and the policy over them.
+    #[must_use]
+    pub fn with_images(mut self, images: Images) -> Self {
+        self.image_policy = images.policy().clone();
+        self.images = Some(images);
+        self
+    }
+
+    /// A handle for one transaction in which servers look for places: [`Compute::write`] runs it again
+    /// with the reasons for those that found none.
+    pub fn explaining(&self) -> Self {
+        Self { reasons: Reasons::asked_for(), ..self.clone() }
+    }
+
+    /// Runs `work`, which uses this very handle, as one transaction. Where a server in it finds no
+    /// place, all of it is undone, the reason is worked out, and `work` is run again to note it.
+    pub async fn write<T, F>(&self, work: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+    {
+        let work = Arc::new(Mutex::new(work));
+        loop {
+            let work = Arc::clone(&work);
+            let run =
+                move |tx: &mut Tx<'_>| (work.lock().unwrap_or_else(PoisonError::into_inner))(tx);
+            match self.store.write(run).await {
+                Err(Error::Unexplained(unplaced)) => self.reasons.tell(&unplaced, self.scope()),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// The hosts and the rules of scheduling decisions.
+    pub(crate) fn scope(&self) -> Scope<'_> {
+        Scope { fleet: &self.fleet, rules: &self.options.scheduler }
+    }
+
+    /// Notes how a build on a host ended, for the weighers, once that is durable.
+    pub(crate) fn note_build(&self, tx: &mut Tx<'_>, host: &str, well: bool) {
+        if let Some(host) = self.fleet.by_name(host) {
+            tx.on_commit(move || host.built(well));
+        }
+    }
+
+    /// True if a host that is known has not been heard of for so long that nobody waits for it.
+    pub(crate) fn host_is_lost(&self, host: &str, now: i64) -> bool {
+        self.fleet.by_name(host).is_some_and(|host| !host.is_up(now))
+    }
+
+    /// True if an operator said that a host is dead: nothing runs there.
+    pub(crate) fn host_is_declared_dead(&self, host: &str) -> bool {
+        self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())
+    }
+
+    /// The zone of a server's host; empty for one that is on none.
+    pub fn zone_of(&self, host: Option<&str>) -> String {
+        let host = host.and_then(|host| self.fleet.by_name(host));
+        host.map(|host| host.zone()).unwrap_or_default()
+    }
+
+    /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` was declared by an operator,
+    /// `UNKNOWN` is a host that was not heard of lately.
+    pub fn host_status(&self, host: &str) -> &'static str {
+        match self.fleet.by_name(host) {
+            None => "",
+            Some(host) if host.is_declared_dead() => "DOWN",
+            Some(host) if !host.is_enabled() => "MAINTENANCE",
+            Some(host) if host.is_up(now_micros()) => "UP",
+            Some(_) => "UNKNOWN",
+        }
+    }
+
+    /// True if a host was heard of lately.
+    pub fn host_is_up(&self, host: &str) -> bool {
+        self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))
+    }
+}
+
+impl Wake for Compute {
+    fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64) {
+        if let Some(host) = self.fleet.by_name(host) {
+            tx.on_commit(move || host.publish(generation));
+        }
+    }
+}
+
+impl Nodes for Compute {
+    fn next(&self, tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error> {
+        let next = documents::next_of(tx, host)?;
+        if let Some(generation) = next {
+            self.wake_on_commit(tx, host, generation);
+        }
+        Ok(next)
+    }
+}

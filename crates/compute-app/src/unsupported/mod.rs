@@ -1,0 +1,77 @@
+//! Settings of flavors and images that Kilonova does not support: pinned CPUs, NUMA nodes, page
+//! sizes and similar.
+//!
+//! A tenant must never pay for a feature that the guest does not have. Therefore each such extra
+//! spec is refused when it is set and, because flavors may be older than this rule, when a server
+//! is created. The same holds for image properties. A combination that upstream refuses gets
+//! upstream's message. Settings that upstream's libvirt driver ignores too are accepted;
+//! `docs/compatibility.md` lists all of them.
+
+mod constraints;
+mod table;
+
+use std::collections::BTreeMap;
+
+use kilonova_compute_db::servers::FlavorOf;
+use kilonova_ids::ImageId;
+use kilonova_wire::Refusal;
+
+/// Checks one extra spec before it is set.
+///
+/// # Errors
+/// 400 with the unsupported extra spec.
+pub fn extra_spec(key: &str, value: &str) -> Result<(), Refusal> {
+    match table::of_spec(key, value) {
+        None => Ok(()),
+        Some(why) => Err(Refusal::bad_request(format!(
+            "Extra spec {} cannot be set: {why}.",
+            pair(key, value)
+        ))),
+    }
+}
+
+/// Checks a flavor, and the properties of the server's image, before a server is created with it or
+/// resized to it.
+///
+/// # Errors
+/// 400 with upstream's message for an invalid combination, otherwise with the flavor and the extra
+/// spec.
+pub fn flavor(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    constraints::check(flavor, properties).map_err(Refusal::bad_request)?;
+    for (key, value) in &flavor.extra_specs {
+        if let Some(why) = table::of_spec(key, value) {
+            return Err(Refusal::bad_request(format!(
+                "Flavor {} asks for {}, and {why}. Choose another flavor.",
+                flavor.name.escape_debug(),
+                pair(key, value)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Checks the properties of an image before a guest starts from it.
+///
+/// # Errors
+/// 400 with the image and the property.
+pub fn image(image: ImageId, properties: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    for (key, value) in properties {
+        if let Some(why) = table::of_property(key, value) {
+            return Err(Refusal::bad_request(format!(
+                "Image {image} asks for {}, and {why}. Remove the property or choose another image.",
+                pair(key, value)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// `key=value`, shortened, without control characters.
+fn pair(key: &str, value: &str) -> String {
+    let short = |text: &str| text.chars().take(80).collect::<String>().escape_debug().to_string();
+    format!("{}={}", short(key), short(value))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,161 @@
+//! The refused extra specs and image properties, each with the reason.
+//!
+//! Names and values follow Nova's reference of extra specs and its `ImageMetaProps`. A key is
+//! listed if upstream's libvirt driver acts on it and Kilonova does not.
+
+use crate::boot::machine::truth;
+
+/// The refused values of a key.
+#[derive(Debug, Clone, Copy)]
+enum Refused {
+    /// All.
+    All,
+    /// True values.
+    Yes,
+    /// All except these, which describe every guest.
+    AllBut(&'static [&'static str]),
+    /// Numbers above 0, and texts that are not numbers.
+    Some,
+}
+
+impl Refused {
+    fn has(self, value: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Yes => truth(value),
+            Self::AllBut(fine) => !fine.contains(&value.trim().to_ascii_lowercase().as_str()),
+            Self::Some => value.trim().parse::<i64>().map_or(true, |number| number > 0),
+        }
+    }
+}
+
+type Row = (&'static str, Refused, &'static str);
+
+const PINNING: &str = "guests share the processors of their host";
+const NUMA: &str = "guests have no NUMA topology";
+const PAGES: &str = "guests have no memory pages of a chosen size";
+const LOCKED: &str = "the memory of guests is not locked on the host";
+const ENCRYPTED: &str = "the memory of guests is not encrypted";
+const PMEM: &str = "guests have no persistent memory";
+const AFFINITY: &str = "devices are not chosen by their NUMA node";
+const TPM: &str = "guests have no TPM";
+const IOMMU: &str = "guests have no IOMMU";
+const SOUND: &str = "guests have no sound device";
+const USB: &str = "the model of a guest's USB controller cannot be chosen";
+const RING: &str = "guests have no packed rings";
+const PMU: &str = "a guest's performance monitoring unit cannot be switched";
+const SERIAL: &str = "guests have one serial port";
+const LIMITS: &str = "the consumption of guests is not limited or weighed";
+const ADDRESSES: &str = "the physical address bits of guests cannot be chosen";
+const DISKS: &str = "the disks of guests are not encrypted";
+
+/// Suffixes of keys that extra specs (`hw:…`) and image properties (`hw_…`) share.
+const SHARED: &[Row] = &[
+    ("cpu_policy", Refused::AllBut(&["shared"]), PINNING),
+    ("cpu_thread_policy", Refused::All, PINNING),
+    ("cpu_realtime_mask", Refused::All, PINNING),
+    ("numa_nodes", Refused::All, NUMA),
+    ("mem_page_size", Refused::All, PAGES),
+    ("locked_memory", Refused::Yes, LOCKED),
+    ("mem_encryption", Refused::Yes, ENCRYPTED),
+    ("mem_encryption_model", Refused::All, ENCRYPTED),
+    ("pci_numa_affinity_policy", Refused::AllBut(&["legacy", "preferred"]), AFFINITY),
+    ("pmu", Refused::All, PMU),
+    ("serial_port_count", Refused::AllBut(&["1"]), SERIAL),
+    ("tpm_model", Refused::All, TPM),
+    ("tpm_version", Refused::All, TPM),
+    ("tpm_secret_security", Refused::All, TPM),
+    ("viommu_model", Refused::All, IOMMU),
+    ("sound_model", Refused::All, SOUND),
+    ("usb_model", Refused::AllBut(&["none"]), USB),
+    ("virtio_packed_ring", Refused::Yes, RING),
+    ("maxphysaddr_mode", Refused::All, ADDRESSES),
+    ("maxphysaddr_bits", Refused::All, ADDRESSES),
+    ("ephemeral_encryption", Refused::Yes, DISKS),
+];
+
+/// Suffixes after `hw:` only.
+const OF_FLAVORS: &[Row] = &[
+    ("cpu_dedicated_mask", Refused::All, PINNING),
+    ("cpu_realtime", Refused::Yes, PINNING),
+    ("emulator_threads_policy", Refused::AllBut(&["share"]), PINNING),
+    ("pmem", Refused::All, PMEM),
+];
+
+/// Complete names of image properties.
+const OF_IMAGES: &[Row] = &[
+    (
+        "hw_emulation_architecture",
+        Refused::All,
+        "guests have the architecture of their host's processors",
+    ),
+    ("hw_firmware_stateless", Refused::Yes, "the firmware of guests keeps its variables"),
+    ("hw_redirected_usb_ports", Refused::Some, "guests have no USB ports for a remote console"),
+    ("hw_time_hpet", Refused::Yes, "guests have no HPET"),
+    ("hw_vm_mode", Refused::AllBut(&["hvm"]), "guests are fully virtualized"),
+    ("vm_mode", Refused::AllBut(&["hvm"]), "guests are fully virtualized"),
+    (
+        "os_require_quiesce",
+        Refused::Yes,
+        "the file systems of a guest are not frozen while its disk is copied",
+    ),
+    ("img_block_device_mapping", Refused::AllBut(&["", "[]"]), "there is no volume service"),
+    ("block_device_mapping", Refused::AllBut(&["", "[]"]), "there is no volume service"),
+];
+
+/// The `quota:` keys that Nova's libvirt driver reads; the others are for other hypervisors.
+const QUOTAS: &[&str] = &[
+    "cpu_shares",
+    "cpu_period",
+    "cpu_quota",
+    "disk_read_bytes_sec",
+    "disk_read_iops_sec",
+    "disk_write_bytes_sec",
+    "disk_write_iops_sec",
+    "disk_total_bytes_sec",
+    "disk_total_iops_sec",
+    "vif_inbound_average",
+    "vif_inbound_peak",
+    "vif_inbound_burst",
+    "vif_outbound_average",
+    "vif_outbound_peak",
+    "vif_outbound_burst",
+];
+
+fn find(rows: &[Row], key: &str, value: &str) -> Option<&'static str> {
+    let (_, refused, why) = rows.iter().find(|(name, ..)| *name == key)?;
+    refused.has(value).then_some(*why)
+}
+
+/// `numa_cpus.0`, `numa_mem.3`.
+fn is_of_a_node(key: &str) -> bool {
+    let number = key.strip_prefix("numa_cpus.").or_else(|| key.strip_prefix("numa_mem."));
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn shared(key: &str, value: &str) -> Option<&'static str> {
+    if is_of_a_node(key) { Some(NUMA) } else { find(SHARED, key, value) }
+}
+
+/// The reason why an extra spec is refused; `None` if it is supported or has no effect upstream
+/// either.
+pub(super) fn of_spec(key: &str, value: &str) -> Option<&'static str> {
+    let (namespace, name) = key.split_once(':')?;
+    match namespace {
+        "hw" => shared(name, value).or_else(|| find(OF_FLAVORS, name, value)),
+        "hw_rng" if matches!(name, "rate_bytes" | "rate_period") && Refused::Some.has(value) => {
+            Some("a guest's random bytes are not limited")
+        }
+        "quota" if QUOTAS.contains(&name) => Some(LIMITS),
+        _ if name == "PCPU" && namespace.starts_with("resources") && Refused::Some.has(value) => {
+            Some(PINNING)
+        }
+        _ => None,
+    }
+}
+
+/// The reason why an image property is refused.
+pub(super) fn of_property(key: &str, value: &str) -> Option<&'static str> {
+    let of_both = key.strip_prefix("hw_").and_then(|name| shared(name, value));
+    of_both.or_else(|| find(OF_IMAGES, key, value))
+}

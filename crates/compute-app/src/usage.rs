@@ -1,0 +1,128 @@
+//! The usage of projects compared with their limits.
+
+use kilonova_compute_db::quotas::Limits;
+use kilonova_compute_db::reserved::reserved;
+use kilonova_compute_db::{counted, usage};
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
+
+use crate::{Error, quotas};
+
+pub use kilonova_compute_db::counted::scope;
+pub use kilonova_compute_db::usage::ProjectUsage;
+
+/// Refuses a request that would exceed a limit of a project, or of the user in it, and otherwise
+/// counts it. Call it in the transaction that inserts the servers, before inserting them.
+///
+/// # Errors
+/// 403 naming the limits, or store errors. The caller must then abort the transaction.
+pub fn take(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: &str,
+    wanted: ProjectUsage,
+) -> Result<(), Error> {
+    let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
+    let used = counted::count(tx, project_id, wanted)?;
+    let reserved = reserved(tx, project_id, None)?;
+    let before = ProjectUsage {
+        instances: used.instances - wanted.instances,
+        cores: used.cores - wanted.cores + reserved.cores,
+        ram: used.ram - wanted.ram + reserved.ram,
+    };
+    compare(&project, before, wanted)?;
+    check_own(tx, project_id, user_id, &own, wanted)
+}
+
+/// Like [`take`], for resources that are counted when they exist.
+///
+/// # Errors
+/// Like [`take`].
+pub fn check(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: &str,
+    wanted: ProjectUsage,
+) -> Result<(), Error> {
+    let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
+    if any(&project) || any(&own) {
+        let used = counted::count(tx, project_id, ProjectUsage::default())?;
+        let reserved = reserved(tx, project_id, None)?;
+        compare(&project, plus(used, reserved), wanted)?;
+    }
+    check_own(tx, project_id, user_id, &own, wanted)
+}
+
+/// The resources that a project has claimed: the usage of its servers, plus the reservations of
+/// their resizes.
+///
+/// # Errors
+/// Store errors only.
+pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Error> {
+    Ok(plus(counted::of_project(tx, project_id)?, reserved(tx, project_id, None)?))
+}
+
+/// The resources that one user has claimed in a project.
+///
+/// # Errors
+/// Store errors only.
+pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<ProjectUsage, Error> {
+    let own = usage::of_user(tx, project_id, user_id)?;
+    Ok(plus(own, reserved(tx, project_id, Some(user_id))?))
+}
+
+fn plus(one: ProjectUsage, other: ProjectUsage) -> ProjectUsage {
+    ProjectUsage {
+        instances: one.instances + other.instances,
+        cores: one.cores + other.cores,
+        ram: one.ram + other.ram,
+    }
+}
+
+fn check_own(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: &str,
+    own: &Limits,
+    wanted: ProjectUsage,
+) -> Result<(), Error> {
+    if any(own) {
+        compare(own, of_user(tx, project_id, user_id)?, wanted)?;
+    }
+    Ok(())
+}
+
+/// The limits on instances, cores and memory, where they exist.
+fn bounds(limits: &Limits) -> [Option<i64>; 3] {
+    ["instances", "cores", "ram"]
+        .map(|resource| limits.get(resource).copied().filter(|limit| *limit >= 0))
+}
+
+fn any(limits: &Limits) -> bool {
+    bounds(limits).iter().any(Option::is_some)
+}
+
+fn compare(limits: &Limits, used: ProjectUsage, wanted: ProjectUsage) -> Result<(), Error> {
+    let bounds = bounds(limits);
+    let mut over = Vec::new();
+    for (name, wanted, used, limit) in [
+        ("instances", wanted.instances, used.instances, bounds[0]),
+        ("cores", wanted.cores, used.cores, bounds[1]),
+        ("ram", wanted.ram, used.ram, bounds[2]),
+    ] {
+        let Some(limit) = limit else { continue };
+        if wanted > 0 && used.saturating_add(wanted) > limit {
+            over.push([name.to_owned(), wanted.to_string(), used.to_string(), limit.to_string()]);
+        }
+    }
+    if over.is_empty() {
+        return Ok(());
+    }
+    let list =
+        |part: usize| over.iter().map(|row| row[part].as_str()).collect::<Vec<_>>().join(", ");
+    let (names, wanted, used, limits) = (list(0), list(1), list(2), list(3));
+    Err(Refusal::forbidden(format!(
+        "Quota exceeded for {names}: Requested {wanted}, but already used {used} of {limits} {names}"
+    ))
+    .into())
+}

@@ -1,0 +1,139 @@
+//! Usage counters per project, so that a boot need not read the rows of all of a project's servers.
+//!
+//! A project's row in `project_usage` contains the sum so far, and `usage_changes` the changes
+//! since. Together they equal the sums over `servers`, which the audit proves. A transaction that
+//! needs the sum ([`count`]) folds the changes into the row and always writes it, so that two such
+//! transactions are serialized. A transaction that only reduces the usage inserts a change, so that
+//! no deletion waits for a boot.
+//!
+//! Every change is written in the transaction that writes the server's row, and before it.
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Error as StoreError, Migration, Row, Tx, params};
+
+use super::usage::ProjectUsage;
+use crate::Error;
+
+/// The tables, filled from the existing servers.
+pub const COUNTED: Migration = Migration {
+    name: "compute-0400-counted",
+    sql: "
+CREATE TABLE project_usage (
+    scope TEXT PRIMARY KEY,
+    instances BIGINT NOT NULL,
+    cores BIGINT NOT NULL,
+    ram BIGINT NOT NULL
+);
+CREATE TABLE usage_changes (
+    number {serial},
+    scope TEXT NOT NULL,
+    instances BIGINT NOT NULL,
+    cores BIGINT NOT NULL,
+    ram BIGINT NOT NULL
+);
+CREATE INDEX usage_changes_by_scope ON usage_changes (scope);
+INSERT INTO project_usage (scope, instances, cores, ram)
+    SELECT 'servers/' || project_id, COUNT(*), CAST(SUM(vcpus) AS BIGINT),
+    CAST(SUM(memory_mb) AS BIGINT) FROM servers WHERE vm_state <> 'soft-delete'
+    GROUP BY project_id;",
+};
+
+kilonova_store::statements! {
+    /// Removes and returns the changes of a project.
+    FOLD = "DELETE FROM usage_changes WHERE scope = ?1 RETURNING instances, cores, ram";
+    /// Adds to the sum of a project and returns it.
+    ADD = "INSERT INTO project_usage (scope, instances, cores, ram) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT (scope) DO UPDATE SET instances = project_usage.instances + excluded.instances,
+        cores = project_usage.cores + excluded.cores, ram = project_usage.ram + excluded.ram
+        RETURNING instances, cores, ram";
+    /// The usage of a project.
+    OF_PROJECT = "SELECT CAST(COALESCE(SUM(instances), 0) AS BIGINT) AS instances,
+        CAST(COALESCE(SUM(cores), 0) AS BIGINT) AS cores,
+        CAST(COALESCE(SUM(ram), 0) AS BIGINT) AS ram FROM (
+            SELECT instances, cores, ram FROM project_usage WHERE scope = ?1
+            UNION ALL SELECT instances, cores, ram FROM usage_changes WHERE scope = ?1) both_kinds";
+    /// Subtracts a server.
+    LEAVES = "INSERT INTO usage_changes (scope, instances, cores, ram)
+        SELECT 'servers/' || project_id, -1, -vcpus, -memory_mb FROM servers
+        WHERE id = ?1 AND vm_state <> 'soft-delete'";
+    /// Adds a server again.
+    RETURNS = "INSERT INTO usage_changes (scope, instances, cores, ram)
+        SELECT 'servers/' || project_id, 1, vcpus, memory_mb FROM servers
+        WHERE id = ?1 AND vm_state = 'soft-delete'";
+    /// Adjusts the usage to a server's new size.
+    RESIZES = "INSERT INTO usage_changes (scope, instances, cores, ram)
+        SELECT 'servers/' || project_id, 0, CAST(?2 AS BIGINT) - vcpus,
+        CAST(?3 AS BIGINT) - memory_mb FROM servers
+        WHERE id = ?1 AND vm_state <> 'soft-delete'";
+}
+
+/// The rule that the audit checks: projects whose counters differ from their servers.
+pub const AUDIT: (&str, &str) = (
+    "a project's usage counters equal what its servers use",
+    "SELECT scope AS broken FROM (
+         SELECT 'servers/' || project_id AS scope, 1 AS instances, vcpus AS cores,
+         memory_mb AS ram FROM servers WHERE vm_state <> 'soft-delete'
+         UNION ALL SELECT scope, -instances, -cores, -ram FROM project_usage
+         UNION ALL SELECT scope, -instances, -cores, -ram FROM usage_changes) difference
+     GROUP BY scope HAVING SUM(instances) <> 0 OR SUM(cores) <> 0 OR SUM(ram) <> 0",
+);
+
+/// The key of a project's counters.
+pub fn scope(project_id: &str) -> String {
+    format!("servers/{project_id}")
+}
+
+/// Adds `more`, which is about to be written, and returns the project's usage including it. Two
+/// transactions that count for one project are serialized.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn count(tx: &mut Tx<'_>, project_id: &str, more: ProjectUsage) -> Result<ProjectUsage, Error> {
+    let scope = scope(project_id);
+    let mut sum = more;
+    for row in tx.rows(FOLD, params![&scope])? {
+        let change = usage(&row)?;
+        sum.instances += change.instances;
+        sum.cores += change.cores;
+        sum.ram += change.ram;
+    }
+    let row = tx.row(ADD, params![scope, sum.instances, sum.cores, sum.ram])?;
+    usage(&row.ok_or_else(|| StoreError::Shape("INSERT returned no row".into()))?)
+}
+
+/// The usage of a project.
+pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Error> {
+    let row = tx.row(OF_PROJECT, params![scope(project_id)])?;
+    row.as_ref().map_or_else(|| Ok(ProjectUsage::default()), usage)
+}
+
+/// The server is about to be deleted, or soft-deleted.
+pub(super) fn leaves(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.execute(LEAVES, params![server])?;
+    Ok(())
+}
+
+/// The server is about to leave the soft-deleted state.
+pub(super) fn returns(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.execute(RETURNS, params![server])?;
+    Ok(())
+}
+
+/// The server is about to get this size.
+pub(super) fn resizes(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    vcpus: i64,
+    memory_mb: i64,
+) -> Result<(), Error> {
+    tx.execute(RESIZES, params![server, vcpus, memory_mb])?;
+    Ok(())
+}
+
+fn usage(row: &Row) -> Result<ProjectUsage, Error> {
+    Ok(ProjectUsage {
+        instances: row.int("instances")?,
+        cores: row.int("cores")?,
+        ram: row.int("ram")?,
+    })
+}

@@ -1,0 +1,128 @@
+//! The hosts as the scheduler and the agents' API need them; `hosts` has the operators' view.
+
+use kilonova_ids::{HostId, ProviderId};
+use kilonova_store::{Tx, Value, params};
+
+use super::hosts::is_enabled;
+use crate::Error;
+
+kilonova_store::statements! {
+    /// Every host.
+    ALL = "SELECT host, id, root_provider, epoch, generation, status, forced_down, availability_zone,
+        last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb,
+        reported_at FROM hosts";
+    /// The epoch of a host.
+    EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
+    /// Updates `last_seen` of some hosts, unless another controller has stored a later time.
+    SEEN = "UPDATE hosts SET last_seen = ?1 WHERE last_seen < ?1 AND host IN (
+            ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+            ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37,
+            ?38, ?39, ?40, ?41, ?42, ?43, ?44, ?45, ?46, ?47, ?48, ?49, ?50, ?51)";
+    /// Updates the clock skew.
+    SKEW = "UPDATE hosts SET clock_skew = ?2 WHERE host = ?1";
+}
+
+/// The part of a host's row that the fleet needs.
+#[derive(Debug, Clone)]
+pub struct HostRow {
+    /// Name.
+    pub host: String,
+    /// Id, as the hypervisors API shows it.
+    pub id: HostId,
+    /// Root of its provider tree.
+    pub root: ProviderId,
+    /// The epoch of its session.
+    pub epoch: i64,
+    /// The newest document generation.
+    pub generation: i64,
+    /// True if its compute service is enabled.
+    pub enabled: bool,
+    /// True if an operator forced it down.
+    pub forced_down: bool,
+    /// Availability zone.
+    pub availability_zone: String,
+    /// Microseconds since 1970.
+    pub last_seen: i64,
+    /// When it last sent a registration, microseconds since 1970; 0 if unknown.
+    pub reported_at: i64,
+    /// Properties for filters.
+    pub about: About,
+}
+
+/// The properties of a host that filters use.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct About {
+    /// `QEMU` or `simulated`.
+    pub hypervisor_type: String,
+    /// In Nova's numeric form.
+    pub hypervisor_version: i64,
+    /// Logical processors.
+    pub vcpus: i64,
+    /// Memory in MiB.
+    pub memory_mb: i64,
+}
+
+/// Every host.
+///
+/// # Errors
+/// Store errors only.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
+    tx.rows(ALL, params![])?
+        .iter()
+        .map(|row| {
+            Ok(HostRow {
+                host: row.string("host")?,
+                id: row.id("id")?,
+                root: row.id("root_provider")?,
+                epoch: row.int("epoch")?,
+                generation: row.int("generation")?,
+                enabled: is_enabled(row)?,
+                forced_down: row.bool("forced_down")?,
+                availability_zone: row.string("availability_zone")?,
+                last_seen: row.int("last_seen")?,
+                reported_at: row.int("reported_at")?,
+                about: About {
+                    hypervisor_type: row.string("hypervisor_type")?,
+                    hypervisor_version: row.int("hypervisor_version")?,
+                    vcpus: row.int("vcpus")?,
+                    memory_mb: row.int("memory_mb")?,
+                },
+            })
+        })
+        .collect()
+}
+
+/// The epoch of a host, if it has ever registered.
+///
+/// # Errors
+/// Store errors only.
+pub fn epoch(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, Error> {
+    tx.row(EPOCH, params![host])?.map(|row| row.int("epoch")).transpose().map_err(Error::from)
+}
+
+/// Maximum number of hosts in one statement.
+pub const TOGETHER: usize = 50;
+
+/// Updates `last_seen` of at most [`TOGETHER`] hosts.
+///
+/// # Errors
+/// Store errors only.
+pub fn seen(tx: &mut Tx<'_>, hosts: &[String], at: i64) -> Result<(), Error> {
+    let Some(last) = hosts.last() else { return Ok(()) };
+    let mut params = vec![Value::from(at)];
+    params.extend(hosts.iter().map(Value::from));
+    params.resize(TOGETHER + 1, Value::from(last));
+    tx.execute(SEEN, &params)?;
+    Ok(())
+}
+
+/// Stores the clock skew of some hosts in microseconds.
+///
+/// # Errors
+/// Store errors only.
+pub fn skewed(tx: &mut Tx<'_>, hosts: &[(String, i64)]) -> Result<(), Error> {
+    for (host, skew) in hosts {
+        tx.execute(SKEW, params![host, *skew])?;
+    }
+    Ok(())
+}

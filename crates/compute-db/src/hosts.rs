@@ -1,0 +1,215 @@
+//! Compute hosts as operators see them: services and hypervisors.
+//!
+//! A row outlives its agent. The epoch in it fences older processes of the same host and must only
+//! ever increase.
+
+use kilonova_ids::{HostId, ProviderId};
+use kilonova_store::{Migration, Row, Tx, params};
+
+use super::servers::shape;
+use crate::Error;
+
+/// Host names are case-insensitive.
+pub const NAMES: Migration = Migration {
+    name: "compute-0012-host-names",
+    sql: "CREATE INDEX hosts_name ON hosts (LOWER(host));",
+};
+
+/// Selects [`Host`]s.
+macro_rules! select {
+    () => {
+        "SELECT number, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
+        vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
+        last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew
+        FROM hosts"
+    };
+}
+
+kilonova_store::statements! {
+    /// The host names that equal a name in lower case.
+    SPELLINGS = "SELECT host FROM hosts WHERE LOWER(host) = ?1";
+    /// Every host, oldest first.
+    ALL = concat!(select!(), " ORDER BY number");
+    /// One host.
+    BY_NAME = concat!(select!(), " WHERE host = ?1");
+    /// Registers a host: inserts a row, or increments the epoch of the existing one.
+    REGISTER = "INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
+        host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
+        reported_at, created_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10)
+        ON CONFLICT (host) DO UPDATE SET epoch = hosts.epoch + 1,
+            root_provider = excluded.root_provider,
+            hypervisor_type = excluded.hypervisor_type,
+            hypervisor_version = excluded.hypervisor_version, host_ip = excluded.host_ip,
+            vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
+            last_seen = excluded.last_seen, reported_at = excluded.reported_at
+        RETURNING epoch";
+    /// Deletes a host.
+    DELETE = "DELETE FROM hosts WHERE host = ?1";
+    /// Writes the operator's settings.
+    SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
+        updated_at = ?5 WHERE host = ?1";
+}
+
+/// The host names that equal this name in lower case.
+///
+/// # Errors
+/// Store errors only.
+pub fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, kilonova_store::Error> {
+    let rows = tx.rows(SPELLINGS, params![host.to_ascii_lowercase()])?;
+    rows.iter().map(|row| row.string("host")).collect()
+}
+
+/// A compute host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Integer id for clients before 2.53; assigned by the database.
+    pub number: i64,
+    /// Id of its compute service.
+    pub id: HostId,
+    /// Name.
+    pub host: String,
+    /// Root of its provider tree; also the hypervisor's id, as in Nova.
+    pub root_provider: ProviderId,
+    /// `QEMU` or `simulated`.
+    pub hypervisor_type: String,
+    /// In Nova's numeric form.
+    pub hypervisor_version: i64,
+    /// IP address.
+    pub host_ip: String,
+    /// Logical processors.
+    pub vcpus: i64,
+    /// Memory in MiB.
+    pub memory_mb: i64,
+    /// Disk space for guests in GiB.
+    pub disk_gb: i64,
+    /// Number of registrations.
+    pub epoch: i64,
+    /// The newest document generation.
+    pub generation: i64,
+    /// True if its compute service is enabled.
+    pub enabled: bool,
+    /// The reason if it is disabled.
+    pub disabled_reason: Option<String>,
+    /// True if an operator forced it down.
+    pub forced_down: bool,
+    /// Microseconds since 1970.
+    pub last_seen: i64,
+    /// Availability zone.
+    pub availability_zone: String,
+    /// Microseconds since 1970.
+    pub created_at: i64,
+    /// Microseconds since 1970.
+    pub updated_at: Option<i64>,
+    /// When it last sent a registration, microseconds since 1970.
+    pub reported_at: i64,
+    /// Microseconds by which its clock is ahead of ours, if known.
+    pub clock_skew: Option<i64>,
+}
+
+/// The data of a registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewHost {
+    /// Used at the first registration only.
+    pub id: HostId,
+    /// Name.
+    pub host: String,
+    /// Used at the first registration only.
+    pub root_provider: ProviderId,
+    /// `QEMU` or `simulated`.
+    pub hypervisor_type: String,
+    /// In Nova's numeric form.
+    pub hypervisor_version: i64,
+    /// IP address.
+    pub host_ip: String,
+    /// Logical processors.
+    pub vcpus: i64,
+    /// Memory in MiB.
+    pub memory_mb: i64,
+    /// Disk space for guests in GiB.
+    pub disk_gb: i64,
+}
+
+/// True if the compute service of a host is enabled: the column `status`.
+pub(super) fn is_enabled(row: &Row) -> Result<bool, Error> {
+    match row.text("status")? {
+        "enabled" => Ok(true),
+        "disabled" => Ok(false),
+        other => Err(shape(format!("there is no status {other:?} of a host"))),
+    }
+}
+
+fn host(row: &Row) -> Result<Host, Error> {
+    Ok(Host {
+        number: row.int("number")?,
+        id: row.id("id")?,
+        host: row.string("host")?,
+        root_provider: row.id("root_provider")?,
+        hypervisor_type: row.string("hypervisor_type")?,
+        hypervisor_version: row.int("hypervisor_version")?,
+        host_ip: row.string("host_ip")?,
+        vcpus: row.int("vcpus")?,
+        memory_mb: row.int("memory_mb")?,
+        disk_gb: row.int("disk_gb")?,
+        epoch: row.int("epoch")?,
+        generation: row.int("generation")?,
+        enabled: is_enabled(row)?,
+        disabled_reason: row.string_opt("disabled_reason")?,
+        forced_down: row.bool("forced_down")?,
+        last_seen: row.int("last_seen")?,
+        availability_zone: row.string("availability_zone")?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int_opt("updated_at")?,
+        reported_at: row.int("reported_at")?,
+        clock_skew: row.int_opt("clock_skew")?,
+    })
+}
+
+/// Every host, oldest first.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Host>, Error> {
+    tx.rows(ALL, params![])?.iter().map(host).collect()
+}
+
+/// One host.
+pub fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Host>, Error> {
+    tx.row(BY_NAME, params![name])?.as_ref().map(host).transpose()
+}
+
+/// Records a registration and returns the host's new epoch.
+pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: i64) -> Result<i64, Error> {
+    let row = tx.row(
+        REGISTER,
+        params![
+            new.id,
+            &new.host,
+            new.root_provider,
+            &new.hypervisor_type,
+            new.hypervisor_version,
+            &new.host_ip,
+            new.vcpus,
+            new.memory_mb,
+            new.disk_gb,
+            now,
+        ],
+    )?;
+    Ok(row.map_or(Ok(1), |row| row.int("epoch"))?)
+}
+
+/// Writes the operator's settings: status, reason and `forced_down`.
+pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
+    let status = if host.enabled { "enabled" } else { "disabled" };
+    tx.execute(
+        SET_STATUS,
+        params![&host.host, status, host.disabled_reason.clone(), host.forced_down, now],
+    )?;
+    Ok(())
+}
+
+/// Deletes a host's row.
+pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    tx.execute(DELETE, params![name])?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The tables of the compute service: its rows as types, the statements on them as named constants, and
+//! the functions that run them within a caller's transaction.
+//!
+//! The crate must never decide anything, and never access another service's tables; it calls that
+//! service's ledger instead. [`audit`] is the exception: its rules span the services.
+
+pub mod aggregates;
+pub mod audit;
+pub mod census;
+pub mod clock;
+pub mod counted;
+pub mod documents;
+pub mod error;
+pub mod flavors;
+pub mod fleet;
+pub mod hosts;
+pub mod kept;
+pub mod keypairs;
+pub mod machines;
+pub mod migrations_actions;
+pub mod migrations_aggregates;
+pub mod migrations_deleted;
+pub mod migrations_groups;
+pub mod migrations_moves;
+pub mod migrations_resources;
+pub mod migrations_servers;
+pub mod moves;
+pub mod questions;
+pub mod queue;
+pub mod quotas;
+pub mod reserved;
+pub mod resting;
+pub mod server_groups;
+pub mod servers;
+pub mod slow;
+pub mod stuck;
+pub mod tenant_usage;
+pub mod usage;
+
+pub use error::Error;
+
+/// The schema of the service, in order.
+pub const MIGRATIONS: [&[kilonova_store::Migration]; 2] =
+    [migrations_resources::RESOURCES, migrations_servers::SERVERS];
+
+/// Examples of statements that are composed at run time, by name.
+pub fn built_statements() -> Vec<(String, String)> {
+    servers::listing::examples()
+}
+
+/// Every statement of the service. A test prepares each on both databases.
+pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
+    vec![
+        audit::ACROSS,
+        &[counted::AUDIT],
+        aggregates::STATEMENTS,
+        census::STATEMENTS,
+        clock::STATEMENTS,
+        counted::STATEMENTS,
+        documents::STATEMENTS,
+        fleet::STATEMENTS,
+        flavors::STATEMENTS,
+        hosts::STATEMENTS,
+        kept::STATEMENTS,
+        keypairs::STATEMENTS,
+        machines::STATEMENTS,
+        moves::STATEMENTS,
+        questions::STATEMENTS,
+        queue::STATEMENTS,
+        quotas::STATEMENTS,
+        reserved::STATEMENTS,
+        resting::STATEMENTS,
+        server_groups::STATEMENTS,
+        servers::deleted::STATEMENTS,
+        servers::statements::STATEMENTS,
+        slow::STATEMENTS,
+        stuck::STATEMENTS,
+        tenant_usage::STATEMENTS,
+        usage::STATEMENTS,
+    ]
+}

@@ -1,0 +1,326 @@
+//! Rows of `servers`.
+
+pub mod deleted;
+pub mod listing;
+mod model;
+pub mod statements;
+
+pub use model::{
+    Fault, FlavorOf, Lock, NewServer, PowerState, Server, Spec, TaskState, VmState, instance_name,
+    short,
+};
+pub use model::{from_text, to_text};
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Row, Tx, params};
+
+use super::counted;
+use crate::Error;
+use statements as sql;
+
+/// Inserts a server and returns its number, from which the libvirt name is made. The caller has
+/// counted it ([`counted::count`]).
+///
+/// # Errors
+/// Store errors only.
+pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: i64) -> Result<i64, Error> {
+    let params = params![
+        server.id,
+        &server.project_id,
+        &server.user_id,
+        &server.name,
+        server.description.as_deref(),
+        server.host.as_deref(),
+        server.vm_state.as_str(),
+        server.task_state.map(TaskState::as_str),
+        PowerState::NoState.number(),
+        server.spec.flavor.vcpus,
+        server.spec.flavor.ram,
+        model::to_text(&server.spec)?,
+        model::to_text(&server.metadata)?,
+        model::to_text(&server.tags)?,
+        server.fault.as_ref().map(model::to_text).transpose()?,
+        now
+    ];
+    let row = tx.row(sql::INSERT, params)?;
+    row.map_or_else(|| Err(shape("INSERT returned no row")), |row| Ok(row.int("seq")?))
+}
+
+/// One server.
+///
+/// # Errors
+/// Store errors only.
+pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
+    tx.row(sql::FIND, params![id])?.as_ref().map(read).transpose()
+}
+
+/// At most `limit` servers before number `before`, newest first; of one project or of all.
+///
+/// # Errors
+/// Store errors only.
+pub fn page(
+    tx: &mut Tx<'_>,
+    project: Option<&str>,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<Server>, Error> {
+    let rows = match project {
+        Some(project) => tx.rows(sql::PAGE_OF_PROJECT, params![project, before, limit])?,
+        None => tx.rows(sql::PAGE, params![before, limit])?,
+    };
+    rows.iter().map(read).collect()
+}
+
+/// Sets the states of a server.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_state(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    vm_state: VmState,
+    task_state: Option<TaskState>,
+    power_state: PowerState,
+    now: i64,
+) -> Result<(), Error> {
+    if vm_state == VmState::SoftDeleted {
+        counted::leaves(tx, id)?;
+    } else {
+        counted::returns(tx, id)?;
+    }
+    let params = params![
+        id,
+        vm_state.as_str(),
+        task_state.map(TaskState::as_str),
+        power_state.number(),
+        now
+    ];
+    tx.execute(sql::SET_STATE, params)?;
+    Ok(())
+}
+
+/// Sets a server that is being built to active.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_built(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    power_state: PowerState,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::SET_BUILT, params![id, power_state.number(), now])?;
+    Ok(())
+}
+
+/// Sets the power state.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_power(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    power_state: PowerState,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::SET_POWER, params![id, power_state.number(), now])?;
+    Ok(())
+}
+
+/// Sets the task state.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_task(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    task: Option<TaskState>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::SET_TASK, params![id, task.map(TaskState::as_str), now])?;
+    Ok(())
+}
+
+/// Records the first start.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_LAUNCHED, params![id, now])?;
+    Ok(())
+}
+
+/// Sets or clears the host. Returns whether the server has ports, which must follow.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_host(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    host: Option<&str>,
+    now: i64,
+) -> Result<bool, Error> {
+    let row = tx.row(sql::SET_HOST, params![id, host, now])?;
+    row.map_or(Ok(false), |row| networked(&row))
+}
+
+fn networked(row: &Row) -> Result<bool, Error> {
+    Ok(model::from_text::<model::Networked>(row.text("spec")?)?.networked)
+}
+
+/// Replaces the spec.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_SPEC, params![id, model::to_text(spec)?, now])?;
+    Ok(())
+}
+
+/// The host of a server, if it has one.
+///
+/// # Errors
+/// Store errors only.
+pub fn host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<String>, Error> {
+    Ok(tx.row(sql::HOST_OF, params![id])?.map_or(Ok(None), |row| row.string_opt("host"))?)
+}
+
+/// The servers on a host.
+///
+/// # Errors
+/// Store errors only.
+pub fn ids_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(sql::IDS_ON, params![host])?;
+    Ok(rows.iter().map(|row| row.id("id")).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
+/// Changes the flavor.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_flavor(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    flavor: &FlavorOf,
+    now: i64,
+) -> Result<(), Error> {
+    counted::resizes(tx, server.id, flavor.vcpus, flavor.ram)?;
+    let spec = Spec { flavor: flavor.clone(), ..server.spec.clone() };
+    let params = params![server.id, model::to_text(&spec)?, flavor.vcpus, flavor.ram, now];
+    tx.execute(sql::SET_FLAVOR, params)?;
+    Ok(())
+}
+
+/// Sets a server to `ERROR` with a fault, and clears its task state.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_error(tx: &mut Tx<'_>, id: ServerId, fault: &Fault, now: i64) -> Result<(), Error> {
+    counted::returns(tx, id)?;
+    tx.execute(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
+    Ok(())
+}
+
+/// Updates the fields of `PUT /servers/{id}`.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_text(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    name: &str,
+    description: Option<&str>,
+    spec: &Spec,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::SET_TEXT, params![id, name, description, model::to_text(spec)?, now])?;
+    Ok(())
+}
+
+/// Replaces the metadata.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_metadata(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    metadata: &std::collections::BTreeMap<String, String>,
+    now: i64,
+) -> Result<(), Error> {
+    tx.execute(sql::SET_METADATA, params![id, model::to_text(metadata)?, now])?;
+    Ok(())
+}
+
+/// Replaces the tags.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_tags(tx: &mut Tx<'_>, id: ServerId, tags: &[String], now: i64) -> Result<(), Error> {
+    tx.execute(sql::SET_TAGS, params![id, model::to_text(&tags)?, now])?;
+    Ok(())
+}
+
+/// Locks or unlocks; the update time stays, as upstream.
+///
+/// # Errors
+/// Store errors only.
+pub fn set_lock(tx: &mut Tx<'_>, id: ServerId, lock: Option<&Lock>) -> Result<(), Error> {
+    let by = lock.map(|lock| lock.by.as_str());
+    let reason = lock.and_then(|lock| lock.reason.as_deref());
+    tx.execute(sql::SET_LOCK, params![id, by, reason])?;
+    Ok(())
+}
+
+/// By host: the number of servers, and the number of those with a task that loads the host.
+///
+/// # Errors
+/// Store errors only.
+pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(String, i64, i64)>, Error> {
+    let load = |row: &Row| Ok((row.string("host")?, row.int("count")?, row.int("busy")?));
+    tx.rows(sql::LOADS, params![])?.iter().map(load).collect()
+}
+
+/// Deletes the row. The caller has released the server's resources. Copies the row to the deleted
+/// servers and removes the server from its group. Returns whether the server has ports, which must
+/// be deleted too.
+///
+/// # Errors
+/// Store errors only.
+pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<bool, Error> {
+    counted::leaves(tx, id)?;
+    deleted::keep(tx, id, kilonova_wire::time::now_micros())?;
+    super::server_groups::leave(tx, id)?;
+    let row = tx.row(sql::DELETE, params![id])?;
+    row.map_or(Ok(false), |row| networked(&row))
+}
+
+pub fn shape(text: impl Into<String>) -> Error {
+    Error::Store(kilonova_store::Error::Shape(text.into()))
+}
+
+fn read(row: &Row) -> Result<Server, Error> {
+    Ok(Server {
+        seq: row.int("seq")?,
+        id: row.id("id")?,
+        project_id: row.string("project_id")?,
+        user_id: row.string("user_id")?,
+        name: row.string("name")?,
+        description: row.string_opt("description")?,
+        host: row.string_opt("host")?,
+        vm_state: VmState::parse(row.text("vm_state")?)?,
+        task_state: row.text_opt("task_state")?.map(TaskState::parse).transpose()?,
+        power_state: row.int("power_state")?.try_into()?,
+        spec: model::from_text(row.text("spec")?)?,
+        metadata: model::from_text(row.text("metadata")?)?,
+        tags: model::from_text(row.text("tags")?)?,
+        fault: row.text_opt("fault")?.map(model::from_text).transpose()?,
+        created_at: row.int("created_at")?,
+        updated_at: row.int("updated_at")?,
+        launched_at: row.int_opt("launched_at")?,
+        lock: row
+            .string_opt("locked_by")?
+            .map(|by| Ok::<_, Error>(Lock { by, reason: row.string_opt("locked_reason")? }))
+            .transpose()?,
+        deleted_at: None,
+    })
+}

@@ -1,0 +1,446 @@
+//! The values of a server's row.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::{ImageId, ServerId};
+use kilonova_node_api::Key;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::shape;
+use crate::Error;
+
+/// The life-cycle state of a server (Nova `vm_states.py`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VmState {
+    /// Not started yet.
+    Building,
+    /// Running, with all its devices.
+    Active,
+    /// Running, with its vCPUs stopped.
+    Paused,
+    /// Its memory is saved on disk.
+    Suspended,
+    /// Shut off.
+    Stopped,
+    /// Running from a rescue image.
+    Rescued,
+    /// Resized or migrated; the old claim is kept until the confirmation.
+    Resized,
+    /// Shut off on its host, with an image of its disk.
+    Shelved,
+    /// Shelved, without a host.
+    ShelvedOffloaded,
+    /// Deleted, and restorable for a while.
+    SoftDeleted,
+    /// An operation failed; the fault gives the reason.
+    Error,
+    /// Deleted; only its row is left.
+    Deleted,
+}
+
+impl VmState {
+    const ALL: [Self; 12] = [
+        Self::Building,
+        Self::Active,
+        Self::Paused,
+        Self::Suspended,
+        Self::Stopped,
+        Self::Rescued,
+        Self::Resized,
+        Self::Shelved,
+        Self::ShelvedOffloaded,
+        Self::SoftDeleted,
+        Self::Error,
+        Self::Deleted,
+    ];
+
+    /// Nova's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Building => "building",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Suspended => "suspended",
+            Self::Stopped => "stopped",
+            Self::Rescued => "rescued",
+            Self::Resized => "resized",
+            Self::Shelved => "shelved",
+            Self::ShelvedOffloaded => "shelved_offloaded",
+            Self::SoftDeleted => "soft-delete",
+            Self::Error => "error",
+            Self::Deleted => "deleted",
+        }
+    }
+
+    /// The state with this name.
+    ///
+    /// # Errors
+    /// When there is no such state.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| shape(format!("there is no VM state {text:?}")))
+    }
+}
+
+/// The power state of a guest (Nova `power_state.py`), as its host last reported it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "i64", into = "i64")]
+pub enum PowerState {
+    /// There is no guest.
+    #[default]
+    NoState,
+    /// Running.
+    Running,
+    /// Running, with its vCPUs stopped.
+    Paused,
+    /// Shut off.
+    Shutdown,
+    /// Its memory is saved on disk.
+    Suspended,
+}
+
+impl PowerState {
+    const ALL: [Self; 5] =
+        [Self::NoState, Self::Running, Self::Paused, Self::Shutdown, Self::Suspended];
+
+    /// Nova's number.
+    pub const fn number(self) -> i64 {
+        match self {
+            Self::NoState => 0,
+            Self::Running => 1,
+            Self::Paused => 3,
+            Self::Shutdown => 4,
+            Self::Suspended => 7,
+        }
+    }
+}
+
+impl From<PowerState> for i64 {
+    fn from(state: PowerState) -> Self {
+        state.number()
+    }
+}
+
+impl TryFrom<i64> for PowerState {
+    type Error = Error;
+
+    fn try_from(number: i64) -> Result<Self, Error> {
+        let found = Self::ALL.into_iter().find(|state| state.number() == number);
+        found.ok_or_else(|| shape(format!("there is no power state {number}")))
+    }
+}
+
+macro_rules! task_states {
+    ($($name:ident = $text:literal,)*) => {
+        /// The current task of a server (Nova `task_states.py`).
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the names are Nova's")]
+        pub enum TaskState {
+            $($name,)*
+        }
+
+        impl TaskState {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Nova's spelling.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+task_states! {
+    Scheduling = "scheduling",
+    Spawning = "spawning",
+    PoweringOn = "powering-on",
+    PoweringOff = "powering-off",
+    Rebooting = "rebooting",
+    RebootPending = "reboot_pending",
+    RebootStarted = "reboot_started",
+    RebootingHard = "rebooting_hard",
+    RebootPendingHard = "reboot_pending_hard",
+    RebootStartedHard = "reboot_started_hard",
+    Pausing = "pausing",
+    Unpausing = "unpausing",
+    Suspending = "suspending",
+    Resuming = "resuming",
+    Rescuing = "rescuing",
+    Unrescuing = "unrescuing",
+    Rebuilding = "rebuilding",
+    RebuildBlockDeviceMapping = "rebuild_block_device_mapping",
+    RebuildSpawning = "rebuild_spawning",
+    ImageSnapshotPending = "image_snapshot_pending",
+    ImageSnapshot = "image_snapshot",
+    ImageBackup = "image_backup",
+    ImagePendingUpload = "image_pending_upload",
+    ImageUploading = "image_uploading",
+    Shelving = "shelving",
+    ShelvingImagePendingUpload = "shelving_image_pending_upload",
+    ShelvingImageUploading = "shelving_image_uploading",
+    ShelvingOffloading = "shelving_offloading",
+    Unshelving = "unshelving",
+    SoftDeleting = "soft-deleting",
+    Restoring = "restoring",
+    Deleting = "deleting",
+    ResizePrep = "resize_prep",
+    ResizeMigrating = "resize_migrating",
+    ResizeMigrated = "resize_migrated",
+    ResizeFinish = "resize_finish",
+    ResizeReverting = "resize_reverting",
+    Migrating = "migrating",
+    UpdatingPassword = "updating_password",
+}
+
+impl TaskState {
+    /// The task with this name.
+    ///
+    /// # Errors
+    /// When there is no such task.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let found = Self::ALL.iter().copied().find(|task| task.as_str() == text);
+        found.ok_or_else(|| shape(format!("there is no task state {text:?}")))
+    }
+}
+
+/// A lock: only administrators and the one who set it may act on the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    /// `owner` or `admin`.
+    pub by: String,
+    /// The reason, from 2.73.
+    pub reason: Option<String>,
+}
+
+/// A copy of the flavor from the server's creation; later changes of the flavor do not affect it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlavorOf {
+    /// Flavor id.
+    pub id: String,
+    /// Flavor name.
+    pub name: String,
+    /// Number of vCPUs.
+    pub vcpus: i64,
+    /// Memory in MiB.
+    pub ram: i64,
+    /// Root disk in GiB.
+    pub disk: i64,
+    /// Ephemeral disk in GiB.
+    pub ephemeral: i64,
+    /// Swap in MiB.
+    pub swap: i64,
+    /// Extra specs.
+    pub extra_specs: BTreeMap<String, String>,
+}
+
+/// The requested properties of a server; most of them never change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The flavor.
+    pub flavor: FlavorOf,
+    /// The image.
+    pub image: Option<ImageId>,
+    /// Properties of the image that clients see from 2.98.
+    pub image_properties: BTreeMap<String, String>,
+    /// Key pair name.
+    pub key_name: Option<String>,
+    /// The key pair as it was then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Key>,
+    /// Host name inside the guest.
+    pub hostname: String,
+    /// True if a config drive was requested.
+    pub config_drive: bool,
+    /// Base64, as sent.
+    pub user_data: Option<String>,
+    /// Requested availability zone.
+    pub availability_zone: Option<String>,
+    /// Requested host.
+    pub wanted_host: Option<String>,
+    /// Scheduler hints as sent.
+    pub hints: serde_json::Value,
+    /// `r-xxxxxxxx`, the same for all servers of one request.
+    pub reservation_id: String,
+    /// Index within the request.
+    pub launch_index: i64,
+    /// Access addresses set by the user.
+    pub access: [String; 2],
+    /// `AUTO` or `MANUAL`.
+    pub disk_config: String,
+    /// True if it has, or has had, ports. Ports of other servers are never looked up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub networked: bool,
+}
+
+/// The part of a [`Spec`] that tells whether to look up ports.
+#[derive(Deserialize)]
+pub(super) struct Networked {
+    #[serde(default)]
+    pub networked: bool,
+}
+
+/// The reason why a server is in `ERROR`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// HTTP-like code; 500, as Nova uses for build failures.
+    pub code: u16,
+    /// For everyone who may see the server: contains no host names and no texts from hosts.
+    pub message: String,
+    /// Microseconds since 1970.
+    pub created: i64,
+    /// All details, for administrators. `None` in faults stored before the two were separated.
+    pub details: Option<String>,
+}
+
+/// The message of a fault stored before messages and details were separated.
+const LEGACY_MESSAGE: &str = "The server failed. An administrator can see why.";
+/// Maximum number of characters of a fault's message, as upstream.
+const MAX_MESSAGE: usize = 255;
+
+impl Fault {
+    /// A fault with a public message, and details for administrators.
+    pub fn new(message: &str, details: impl Into<String>, now: i64) -> Self {
+        let message = short(message, []);
+        Self { code: 500, message, created: now, details: Some(details.into()) }
+    }
+
+    /// The public text: the message, unless it may contain details for administrators only.
+    pub fn told(&self) -> &str {
+        if self.details.is_some() { &self.message } else { LEGACY_MESSAGE }
+    }
+}
+
+/// A text followed by those sentences that fit into the maximum length of a fault's message.
+pub fn short<'a>(first: &str, more: impl IntoIterator<Item = &'a str>) -> String {
+    let mut text: String = first.chars().take(MAX_MESSAGE).collect();
+    let mut left = MAX_MESSAGE.saturating_sub(text.chars().count());
+    for sentence in more {
+        let long = sentence.chars().count() + 1;
+        if long <= left {
+            text.push(' ');
+            text.push_str(sentence);
+            left -= long;
+        }
+    }
+    text
+}
+
+/// A server to insert.
+#[derive(Debug, Clone)]
+pub struct NewServer {
+    /// Chosen by the caller.
+    pub id: ServerId,
+    /// Owner.
+    pub project_id: String,
+    /// Owner.
+    pub user_id: String,
+    /// Display name.
+    pub name: String,
+    /// Description.
+    pub description: Option<String>,
+    /// Its host; `None` if no valid host was found.
+    pub host: Option<String>,
+    /// The initial state.
+    pub vm_state: VmState,
+    /// The task state.
+    pub task_state: Option<TaskState>,
+    /// The requested properties.
+    pub spec: Spec,
+    /// Metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// The fault of an immediate failure.
+    pub fault: Option<Fault>,
+}
+
+/// A server.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Sequence number; grows with time.
+    pub seq: i64,
+    /// Id.
+    pub id: ServerId,
+    /// Owner.
+    pub project_id: String,
+    /// Owner.
+    pub user_id: String,
+    /// Display name.
+    pub name: String,
+    /// Description.
+    pub description: Option<String>,
+    /// Its host.
+    pub host: Option<String>,
+    /// State.
+    pub vm_state: VmState,
+    /// The task state.
+    pub task_state: Option<TaskState>,
+    /// The guest's power state.
+    pub power_state: PowerState,
+    /// The requested properties.
+    pub spec: Spec,
+    /// Metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Tags.
+    pub tags: Vec<String>,
+    /// The lock, if it is locked.
+    pub lock: Option<Lock>,
+    /// The fault, if it is in `ERROR`.
+    pub fault: Option<Fault>,
+    /// Microseconds since 1970.
+    pub created_at: i64,
+    /// Microseconds since 1970.
+    pub updated_at: i64,
+    /// Microseconds since 1970.
+    pub launched_at: Option<i64>,
+    /// Microseconds since 1970; set for deleted servers.
+    pub deleted_at: Option<i64>,
+}
+
+impl Server {
+    /// The guest's name in the hypervisor.
+    pub fn instance_name(&self) -> String {
+        instance_name(self.seq)
+    }
+}
+
+/// `instance-0000001a`.
+pub fn instance_name(seq: i64) -> String {
+    format!("instance-{seq:08x}")
+}
+
+pub fn to_text(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|e| shape(e.to_string()))
+}
+
+pub fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|e| shape(format!("server row: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PowerState, TaskState, VmState};
+
+    #[test]
+    fn a_state_that_no_build_writes_is_an_error() {
+        for state in VmState::ALL {
+            assert_eq!(VmState::parse(state.as_str()).expect("the state is known"), state);
+        }
+        for state in PowerState::ALL {
+            assert_eq!(PowerState::try_from(state.number()).expect("the state is known"), state);
+        }
+        for state in TaskState::ALL {
+            assert_eq!(TaskState::parse(state.as_str()).expect("the state is known"), *state);
+        }
+        assert!(VmState::parse("ERROR").is_err());
+        assert!(VmState::parse("").is_err());
+        assert!(PowerState::try_from(2).is_err());
+        assert!(serde_json::from_str::<PowerState>("6").is_err());
+        assert_eq!(serde_json::to_string(&PowerState::Suspended).expect("it serializes"), "7");
+        assert!(TaskState::parse("Deleting").is_err());
+    }
+}

@@ -1,0 +1,30 @@
+//! Servers whose build or soft reboot takes too long.
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Tx, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// Servers whose build began before a time.
+    BUILDS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
+        WHERE o.outcome = 'open' AND o.kind = 'create' AND s.created_at < ?1
+        ORDER BY s.created_at LIMIT 200";
+    /// Servers whose soft reboot began before a time.
+    REBOOTS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
+        WHERE o.outcome = 'open' AND o.kind = 'reboot' AND s.task_state = 'rebooting'
+        AND o.created_at < ?1 ORDER BY o.created_at LIMIT 200";
+}
+
+/// Servers whose build began before `before`.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn builds(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+    tx.rows(BUILDS, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
+}
+
+/// Servers whose soft reboot began before `before`.
+pub fn reboots(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+    tx.rows(REBOOTS, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
+}

@@ -1,0 +1,59 @@
+//! Operations that wait too long for a host.
+
+use kilonova_ids::ServerId;
+use kilonova_store::{Tx, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// Removals that have not advanced since a time, with the host that has the document.
+    CLEARING = "SELECT d.host, d.server_id FROM operations o JOIN documents d ON d.server_id = o.subject
+        WHERE o.outcome = 'open' AND o.step IN ('clear', 'destroy', 'drop_dest')
+        AND d.body = '{\"state\":\"absent\"}' AND o.updated_at < ?1 LIMIT 200";
+    /// Marks a removal as retried, unless it advanced meanwhile.
+    TOUCH = "UPDATE operations SET updated_at = ?3, version = version + 1
+        WHERE open_subject = ?1 AND step IN ('clear', 'destroy', 'drop_dest') AND updated_at < ?2";
+    /// Moves that wait for their destination.
+    AWAITED = "SELECT subject FROM operations WHERE outcome = 'open'
+        AND step IN ('make_dest', 'receive', 'drop_dest') AND updated_at < ?1 LIMIT 200";
+    /// Live migrations whose guest may be on either host.
+    LEAVING = "SELECT subject FROM operations WHERE outcome = 'open' AND kind = 'live-migration'
+        AND step IN ('transfer', 'abort', 'find') AND updated_at < ?1 LIMIT 200";
+}
+
+/// Hosts and servers whose operation has made no progress since `before`.
+///
+/// # Errors
+/// Store errors only.
+pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>, Error> {
+    tx.rows(CLEARING, params![before])?
+        .iter()
+        .map(|row| Ok((row.string("host")?, row.id("server_id")?)))
+        .collect()
+}
+
+/// Servers whose move has waited for its destination host since `before`.
+///
+/// # Errors
+/// Store errors only.
+pub fn awaited(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(AWAITED, params![before])?;
+    Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
+/// Servers whose live migration has made no progress since `before`.
+///
+/// # Errors
+/// Store errors only.
+pub fn leaving(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+    let rows = tx.rows(LEAVING, params![before])?;
+    Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
+}
+
+/// Touches an operation; returns false if it has progressed meanwhile.
+///
+/// # Errors
+/// Store errors only.
+pub fn touch(tx: &mut Tx<'_>, server: ServerId, before: i64, now: i64) -> Result<bool, Error> {
+    Ok(tx.execute(TOUCH, params![server, before, now])? == 1)
+}

@@ -1,0 +1,103 @@
+//! Usage sums: by user for quotas, by host for operators. [`super::counted`] has the sums by
+//! project.
+
+use std::collections::HashMap;
+
+use kilonova_store::{Error as StoreError, Tx, params};
+use serde::Deserialize;
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// The usage of one user in a project.
+    OF_USER = "SELECT COUNT(*) AS instances, CAST(COALESCE(SUM(vcpus), 0) AS BIGINT) AS cores,
+        CAST(COALESCE(SUM(memory_mb), 0) AS BIGINT) AS ram FROM servers
+        WHERE project_id = ?1 AND user_id = ?2 AND vm_state <> 'soft-delete'";
+    /// True if a host has any server.
+    ANY_ON = "SELECT 1 FROM servers WHERE host = ?1 LIMIT 1";
+    /// True if a migration has a claim on a host.
+    ANY_MOVE = "SELECT 1 FROM moves WHERE held_on = ?1 LIMIT 1";
+    /// The servers on each host.
+    ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, task_state, spec FROM servers
+        WHERE host IS NOT NULL ORDER BY seq";
+}
+
+/// The usage of a project.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProjectUsage {
+    /// Number of servers.
+    pub instances: i64,
+    /// Number of vCPUs.
+    pub cores: i64,
+    /// Memory in MiB.
+    pub ram: i64,
+}
+
+/// The usage of a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostUsage {
+    /// Number of vCPUs.
+    pub vcpus: i64,
+    /// Memory in MiB.
+    pub memory_mb: i64,
+    /// Disk in GiB.
+    pub disk_gb: i64,
+    /// Number of servers with a task.
+    pub busy: i64,
+    /// Ids and names of its servers.
+    pub servers: Vec<(String, String)>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    flavor: Disks,
+}
+
+#[derive(Deserialize)]
+struct Disks {
+    disk: i64,
+    ephemeral: i64,
+    swap: i64,
+}
+
+/// The usage of one user in a project.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<ProjectUsage, Error> {
+    let Some(row) = tx.row(OF_USER, params![project_id, user_id])? else {
+        return Ok(ProjectUsage::default());
+    };
+    Ok(ProjectUsage {
+        instances: row.int("instances")?,
+        cores: row.int("cores")?,
+        ram: row.int("ram")?,
+    })
+}
+
+/// True if a host has any server.
+pub fn any_on(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
+    Ok(tx.row(ANY_ON, params![host])?.is_some())
+}
+
+/// True if a migration has a claim on a host.
+pub fn any_move_holds(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
+    Ok(tx.row(ANY_MOVE, params![host])?.is_some())
+}
+
+/// The usage of each host.
+pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<String, HostUsage>, Error> {
+    let mut usages: HashMap<String, HostUsage> = HashMap::new();
+    for row in tx.rows(ON_HOSTS, params![])? {
+        let spec: Spec = serde_json::from_str(row.text("spec")?)
+            .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
+        let usage = usages.entry(row.string("host")?).or_default();
+        usage.servers.push((row.string("id")?, row.string("name")?));
+        usage.vcpus += row.int("vcpus")?;
+        usage.memory_mb += row.int("memory_mb")?;
+        usage.busy += i64::from(row.text_opt("task_state")?.is_some());
+        usage.disk_gb +=
+            spec.flavor.disk + spec.flavor.ephemeral + (spec.flavor.swap + 1023) / 1024;
+    }
+    Ok(usages)
+}

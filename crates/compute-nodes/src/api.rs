@@ -1,0 +1,218 @@
+//! The HTTP API that agents on other machines call: the [`ControlPlane`] trait over HTTP. It is
+//! mounted apart from Nova's API and has its own authentication; tokens of tenants give no access.
+//!
+//! ```text
+//! GET  /v1/clock                                            -> Clock: the controller's
+//! POST /v1/register                             Registration   -> Session
+//! GET  /v1/hosts/{host}/desired?epoch=&since=                  -> Batch (a long poll)
+//!      X-Kilonova-Clock: the node's time, in microseconds since 1970
+//! POST /v1/hosts/{host}/observed?epoch=         [Observation]  -> 204
+//! POST /v1/hosts/{host}/carried_out?epoch=      [OrderResult]  -> 204
+//! GET  /v1/hosts/{host}/images/{image}?epoch=&offset=          -> a chunk; X-Image-Size: the image's size
+//! PUT  /v1/hosts/{host}/images/{image}?epoch=   bytes          -> 204
+//! POST /v1/hosts/{host}/replies?epoch=          [Reply]        -> 204
+//! ```
+//!
+//! A connection with a certificate may act only for the host in the certificate ([`Speaker`]). 409
+//! fences the caller, 422 rejects its message, 503 requests a retry.
+
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kilonova_ids::ImageId;
+use kilonova_node_api::{
+    Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult, Refusal, Registration, Reply,
+    Session,
+};
+use kilonova_wire::query::Query;
+use kilonova_wire::speaker::only_itself;
+use kilonova_wire::time::now_micros;
+use kilonova_wire::{Dialect, Fault, Service, Speaker};
+use serde::de::DeserializeOwned;
+
+use crate::Link;
+use crate::link::snapshot_data;
+
+/// Maximum size of a message in bytes; enough for a host with thousands of virtual functions.
+const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+/// The size of the whole image of which an answer contains a chunk.
+const SIZE: HeaderName = HeaderName::from_static("x-image-size");
+/// The disk format of the image.
+const FORMAT: HeaderName = HeaderName::from_static("x-image-format");
+/// The SHA-512 hash of the whole image.
+const SHA512: HeaderName = HeaderName::from_static("x-image-sha512");
+
+/// The time on the caller's clock, in microseconds since 1970.
+const CLOCK: HeaderName = HeaderName::from_static("x-kilonova-clock");
+
+/// The routes of the API.
+pub fn routes(link: Link) -> Router {
+    Router::new()
+        .route("/v1/clock", get(clock))
+        .route("/v1/register", post(register))
+        .route("/v1/hosts/{host}/desired", get(desired))
+        .route("/v1/hosts/{host}/observed", post(observed))
+        .route("/v1/hosts/{host}/carried_out", post(carried_out))
+        .route("/v1/hosts/{host}/images/{image}", get(image).put(upload_image))
+        .route("/v1/hosts/{host}/replies", post(replied))
+        .route_layer(axum::middleware::from_fn(only_itself))
+        .with_state(link)
+}
+
+/// The description of the service for the middleware around the routes.
+pub fn service() -> Service {
+    Service { name: "node", dialect: Dialect::Compute, versions: None, public: |_| false }
+}
+
+async fn clock() -> Json<Clock> {
+    Json(Clock { micros: now_micros() })
+}
+
+async fn register(
+    State(link): State<Link>,
+    speaker: Option<Extension<Speaker>>,
+    request: Request,
+) -> Result<Json<Session>, Fault> {
+    let registration: Registration = message(request).await?;
+    if let Some(Extension(speaker)) = speaker {
+        speaker.check(&registration.host)?;
+    }
+    link.register(registration).await.map(Json).map_err(fault)
+}
+
+async fn desired(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+    headers: HeaderMap,
+) -> Result<Json<Batch>, Fault> {
+    let (epoch, since) = (number(&query, "epoch")?, number(&query, "since")?);
+    let clock = headers.get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
+    if let (Some(clock), Some(entry)) = (clock, link.0.fleet.by_name(&host)) {
+        entry.told_time(clock, now_micros());
+    }
+    link.desired(&host, epoch, since).await.map(Json).map_err(fault)
+}
+
+async fn observed(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let observations: Vec<Observation> = message(request).await?;
+    link.observed(&host, epoch, observations).await.map_err(fault)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn carried_out(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let results: Vec<OrderResult> = message(request).await?;
+    link.report_orders(&host, epoch, results).await.map_err(fault)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn image(
+    State(link): State<Link>,
+    Path((host, image)): Path<(String, String)>,
+    query: Query,
+) -> Result<impl IntoResponse, Fault> {
+    let (epoch, offset) = (number(&query, "epoch")?, number(&query, "offset")?);
+    let image: ImageId =
+        image.parse().map_err(|_| Fault::bad_request("The image must be a uuid."))?;
+    let offset =
+        u64::try_from(offset).map_err(|_| Fault::bad_request("offset must not be negative."))?;
+    let chunk = link.image(&host, epoch, image, offset).await.map_err(fault)?;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    headers.insert(SIZE, chunk.size.into());
+    for (name, text) in [(FORMAT, chunk.format), (SHA512, chunk.sha512)] {
+        if let Some(value) = text.and_then(|text| HeaderValue::from_str(&text).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    Ok((headers, chunk.bytes))
+}
+
+async fn upload_image(
+    State(link): State<Link>,
+    Path((host, image)): Path<(String, String)>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let image: ImageId =
+        image.parse().map_err(|_| Fault::bad_request("The image must be a uuid."))?;
+    let format = match query.get("format") {
+        None => DiskFormat::Raw,
+        Some(name) => DiskFormat::parse(name)
+            .ok_or_else(|| Fault::bad_request("format must be raw or qcow2."))?,
+    };
+    let body = request.into_body();
+    snapshot_data::store_stream(&link.0, &host, epoch, image, format, || body)
+        .await
+        .map_err(fault)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn replied(
+    State(link): State<Link>,
+    Path(host): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<StatusCode, Fault> {
+    let epoch = number(&query, "epoch")?;
+    let replies: Vec<Reply> = message(request).await?;
+    link.report_replies(&host, epoch, replies).await.map_err(fault)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn fault(refusal: Refusal) -> Fault {
+    match refusal {
+        Refusal::Fenced => Fault::conflict(Refusal::Fenced.to_string()),
+        Refusal::Rejected(why) => Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why),
+        Refusal::Unavailable(why) => {
+            let mut fault = Fault::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The control plane cannot answer now; try again.",
+            );
+            fault.internal = Some(why);
+            fault
+        }
+    }
+}
+
+fn number(query: &Query, key: &str) -> Result<i64, Fault> {
+    query
+        .get(key)
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Fault::bad_request(format!("{key} must be a number.")))
+}
+
+async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
+    let bytes = match Limited::new(request.into_body(), MAX_MESSAGE).collect().await {
+        Ok(collected) => collected.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            return Err(Fault::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("A node's message may have at most {MAX_MESSAGE} bytes."),
+            ));
+        }
+        Err(_) => return Err(Fault::bad_request("The message could not be read to its end.")),
+    };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        Fault::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("This is not a message of a node: {error}"),
+        )
+    })
+}

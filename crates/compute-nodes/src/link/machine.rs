@@ -1,0 +1,81 @@
+//! Identifies the machine that registers as a host. Two machines with one name would fence each other
+//! forever, and a renamed machine would offer devices that guests of its old name still use.
+
+use std::borrow::Cow;
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::machines;
+use kilonova_node_api::{Device, Health, Registration};
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
+
+/// Records the machine and returns its devices. If servers of the machine's old name still hold
+/// accelerators, all devices are reported as failed.
+///
+/// # Errors
+/// An error if another machine is registered as this host; store errors.
+pub(super) fn identify<'a>(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    registration: &'a Registration,
+    now: i64,
+) -> Result<Cow<'a, [Device]>, Error> {
+    let unchanged = Cow::Borrowed(registration.devices.as_slice());
+    let (host, machine) = (&registration.host, &registration.machine_id);
+    if machine.is_empty() {
+        return Ok(unchanged);
+    }
+    let known = machines::of_host(tx, host)?;
+    if known.as_ref() != Some(machine) {
+        if let Some(other) = known {
+            check_replacement(compute, host, machine, &other, now)?;
+        }
+        machines::put(tx, host, machine, now)?;
+    }
+    let others = machines::others(tx, machine, host)?;
+    let Some(old) = others.first() else { return Ok(unchanged) };
+    tracing::warn!(
+        %host, %old, %machine,
+        "this machine was registered under another name; drain that host and delete its service, or restore the name"
+    );
+    let held = devices::held_on(tx, old)?;
+    if held == 0 {
+        return Ok(unchanged);
+    }
+    let reason = format!(
+        "this machine was registered as host {old}, whose servers hold accelerators ({held}): move or \
+         delete the servers of {old}, or restore the machine's old name"
+    );
+    let as_failed = |device: &Device| Device {
+        health: Health::Failed { reason: reason.clone(), since: None },
+        ..device.clone()
+    };
+    Ok(registration.devices.iter().map(as_failed).collect())
+}
+
+/// Allows another machine to take over a host's name only if the previous one is down.
+fn check_replacement(
+    compute: &Compute,
+    host: &str,
+    machine: &str,
+    other: &str,
+    now: i64,
+) -> Result<(), Error> {
+    let entry = compute.fleet.by_name(host);
+    let Some(entry) = entry.filter(|entry| entry.is_up(now)) else {
+        tracing::warn!(%host, %machine, %other, "another machine has registered under the host's name");
+        return Ok(());
+    };
+    let seconds = (now - entry.last_seen()).max(0) / 1_000_000;
+    Err(Error::from(Refusal::new(
+        Kind::Unprocessable,
+        format!(
+            "Host {host} is another machine: it has the machine id {other} and was heard of \
+             {seconds} s ago; this one has {machine}. Give each machine its own host name and, if \
+             it is a copy, its own /etc/machine-id. If this one takes the other's place, stop the \
+             agent there, force the service of {host} down, and start this one again."
+        ),
+    )))
+}

@@ -1,0 +1,98 @@
+//! The controller's side of the node API, in this process.
+//!
+//! Every call contains the host's epoch. A call of an older session is refused, so that a replaced
+//! agent cannot act on devices that it no longer owns.
+
+mod desired;
+mod image;
+mod machine;
+mod observed;
+mod orders;
+mod owner_traits;
+mod register;
+mod replied;
+pub(crate) mod snapshot_data;
+mod validate;
+
+use std::path::PathBuf;
+
+use kilonova_compute_app::{Compute, Error};
+use kilonova_ids::ImageId;
+use kilonova_node_api::{
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
+    Registration, Reply, Session,
+};
+
+/// The implementation for nodes in this process.
+#[derive(Clone)]
+pub struct Link(pub Compute);
+
+impl ControlPlane for Link {
+    fn register(&self, registration: Registration) -> ControlFuture<'_, Session> {
+        Box::pin(register::register(&self.0, registration))
+    }
+
+    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
+        Box::pin(desired::desired(&self.0, host, epoch, since))
+    }
+
+    fn observed<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        observations: Vec<Observation>,
+    ) -> ControlFuture<'a, ()> {
+        Box::pin(observed::observed(&self.0, host, epoch, observations))
+    }
+
+    fn report_orders<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        results: Vec<OrderResult>,
+    ) -> ControlFuture<'a, ()> {
+        Box::pin(orders::report_results(&self.0, host, epoch, results))
+    }
+
+    fn image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        offset: u64,
+    ) -> ControlFuture<'a, Chunk> {
+        Box::pin(image::image(&self.0, host, epoch, image, offset))
+    }
+
+    fn upload_image<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        image: ImageId,
+        format: DiskFormat,
+        file: PathBuf,
+    ) -> ControlFuture<'a, ()> {
+        Box::pin(snapshot_data::store_file(&self.0, host, epoch, image, format, file))
+    }
+
+    fn report_replies<'a>(
+        &'a self,
+        host: &'a str,
+        epoch: i64,
+        replies: Vec<Reply>,
+    ) -> ControlFuture<'a, ()> {
+        Box::pin(replied::replied(&self.0, host, epoch, replies))
+    }
+}
+
+fn unavailable(error: impl Into<Error>) -> Refusal {
+    match error.into() {
+        Error::Fenced => Refusal::Fenced,
+        Error::Refused(fault) => Refusal::Rejected(fault.message),
+        // The host's device report is invalid, so a retry would not help.
+        Error::Accelerator(report @ kilonova_accelerator::Error::Report { .. }) => {
+            Refusal::Rejected(report.to_string())
+        }
+        other => Refusal::Unavailable(other.to_string()),
+    }
+}

@@ -1,0 +1,44 @@
+//! Observations of hosts: one transaction per batch.
+
+use kilonova_compute_app::{Compute, Error, flows};
+use kilonova_compute_db::fleet;
+use kilonova_node_api::{Observation, Refusal};
+use kilonova_wire::time::now_micros;
+
+use super::unavailable;
+
+pub(super) async fn observed(
+    compute: &Compute,
+    host: &str,
+    epoch: i64,
+    observations: Vec<Observation>,
+) -> Result<(), Refusal> {
+    if let Some(entry) = compute.fleet.by_name(host) {
+        entry.seen(now_micros());
+    }
+    let (compute_, host) = (compute.explaining(), host.to_owned());
+    let compute = compute_.clone();
+    compute
+        .write(move |tx| {
+            if fleet::epoch(tx, &host)? != Some(epoch) {
+                return Err(Error::Fenced);
+            }
+            let now = now_micros();
+            for observation in &observations {
+                match flows::observe(tx, &compute_, &host, observation, now) {
+                    // The operation is read before anything is written, so the transaction is
+                    // still clean. An unreadable operation of one server must not block the
+                    // observations of the others.
+                    Err(error @ Error::Unreadable { server, .. })
+                        if server == observation.server =>
+                    {
+                        tracing::error!(host, "report ignored: {error}; run kilonova doctor");
+                    }
+                    applied => applied?,
+                }
+            }
+            Ok(())
+        })
+        .await
+        .map_err(unavailable)
+}

@@ -1,0 +1,36 @@
+//! Results of device orders, as hosts report them.
+
+use kilonova_accelerator::ledger::orders;
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::fleet;
+use kilonova_node_api::{OrderResult, Refusal};
+use kilonova_wire::time::now_micros;
+
+use super::unavailable;
+
+pub(super) async fn report_results(
+    compute: &Compute,
+    host: &str,
+    epoch: i64,
+    results: Vec<OrderResult>,
+) -> Result<(), Refusal> {
+    if let Some(entry) = compute.fleet.by_name(host) {
+        entry.seen(now_micros());
+    }
+    let (compute_, host) = (compute.clone(), host.to_owned());
+    compute
+        .store
+        .write(move |tx| {
+            if fleet::epoch(tx, &host)? != Some(epoch) {
+                return Err(Error::Fenced);
+            }
+            for result in &results {
+                if !orders::carried_out(tx, &compute_.world, &host, result)? {
+                    tracing::debug!(host, order = %result.order, "ignored a report on a device order that is not open");
+                }
+            }
+            Ok(())
+        })
+        .await
+        .map_err(unavailable)
+}

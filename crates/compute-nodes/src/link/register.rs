@@ -1,0 +1,158 @@
+//! Registration of a host. One transaction updates the device ledger, the provider tree and the
+//! host's row, and fences the host's previous session.
+//!
+//! An external Nova owns the root of the tree. A host without a root waits until that Nova has created
+//! it, and a registration changes only the devices below the root.
+
+use kilonova_accelerator::ledger;
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::{aggregates, fleet, hosts};
+use kilonova_engine::Inventory;
+use kilonova_ids::{HostId, ProviderId};
+use kilonova_node_api::{Refusal, Registration, Session};
+use kilonova_placement::ledger as placement;
+use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::time::now_micros;
+
+use super::machine::identify;
+use super::{owner_traits, unavailable, validate};
+
+/// Nova's `max_unit` has this upper bound.
+const MAX_UNIT: i64 = 2_147_483_647;
+
+pub(super) async fn register(
+    compute: &Compute,
+    registration: Registration,
+) -> Result<Session, Refusal> {
+    validate::check(&registration).map_err(Refusal::Rejected)?;
+    let compute_ = compute.clone();
+    let before = compute.fleet.by_name(&registration.host).map(|host| host.root);
+    let row = compute
+        .store
+        .write(move |tx| record(tx, &compute_, &registration))
+        .await
+        .map_err(unavailable)?;
+    if before != Some(row.root) {
+        let name = row.host.clone();
+        let aggregates = compute
+            .store
+            .read(move |tx| aggregates::of_host(tx, &name))
+            .await
+            .map_err(unavailable)?;
+        compute.fleet.group(&row.host, &aggregates);
+    }
+    Ok(Session { epoch: row.epoch })
+}
+
+/// Writes the registration and returns the host's row.
+fn record(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    registration: &Registration,
+) -> Result<fleet::HostRow, Error> {
+    let now = now_micros();
+    let known = hosts::by_name(tx, &registration.host)?;
+    if known.is_none() {
+        let spellings = hosts::spellings(tx, &registration.host)?;
+        if let Some(other) = spellings.first() {
+            return Err(Error::from(kilonova_wire::Refusal::new(
+                Kind::Unprocessable,
+                format!(
+                    "Host {other} exists, and {} is the same name. Set another one with [DEFAULT] host, or \
+                     delete the service of {other} first.",
+                    registration.host
+                ),
+            )));
+        }
+    }
+    let devices = identify(tx, compute, registration, now)?;
+    let external_nova = compute.options.nova_elsewhere;
+    let named = placement::root_by_name(tx, &registration.host)?;
+    let root = match &known {
+        _ if external_nova => named.ok_or_else(|| Error::NoRoot(registration.host.clone()))?,
+        Some(host) => host.root_provider,
+        None => named.unwrap_or_else(ProviderId::new_v4),
+    };
+    ledger::acknowledge(tx, &compute.world, &registration.host, ledger::EVERYTHING)?;
+    let mut children = ledger::report(tx, &registration.host, &devices)?;
+    children.iter_mut().for_each(|child| owner_traits::mark(child, external_nova));
+    if external_nova {
+        placement::report_below(tx, &compute.world, root, &children)?;
+    } else {
+        placement::report_host(tx, &compute.world, &root_of(registration, root), &children)?;
+    }
+    let new = hosts::NewHost {
+        id: HostId::new_v4(),
+        host: registration.host.clone(),
+        root_provider: root,
+        hypervisor_type: registration.hypervisor_type.clone(),
+        hypervisor_version: registration.hypervisor_version,
+        host_ip: registration.host_ip.clone(),
+        vcpus: registration.vcpus,
+        memory_mb: registration.memory_mb,
+        disk_gb: registration.disk_gb,
+    };
+    let epoch = hosts::register(tx, &new, now)?;
+    let host = known.as_ref();
+    let row = fleet::HostRow {
+        host: registration.host.clone(),
+        id: host.map_or(new.id, |host| host.id),
+        root,
+        epoch,
+        generation: host.map_or(1, |host| host.generation),
+        enabled: host.is_none_or(|host| host.enabled),
+        forced_down: host.is_some_and(|host| host.forced_down),
+        availability_zone: host.map_or("nova".into(), |host| host.availability_zone.clone()),
+        last_seen: now,
+        reported_at: now,
+        about: fleet::About {
+            hypervisor_type: registration.hypervisor_type.clone(),
+            hypervisor_version: registration.hypervisor_version,
+            vcpus: registration.vcpus,
+            memory_mb: registration.memory_mb,
+        },
+    };
+    // Applied at the commit, so that it cannot overwrite a later change by an operator.
+    let (fleet, committed) = (compute.fleet.clone(), row.clone());
+    tx.on_commit(move || {
+        fleet.refresh(&committed);
+    });
+    Ok(row)
+}
+
+/// The root provider, with vCPUs, memory and disk.
+fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSpec {
+    let [cpu, memory, disk] = registration.ratios;
+    let inventory = |total: i64, reserved: i64, ratio: f64| Inventory {
+        total,
+        reserved,
+        min_unit: 1,
+        max_unit: total.min(MAX_UNIT),
+        step_size: 1,
+        allocation_ratio: ratio,
+        used: 0,
+    };
+    let amounts = [
+        ("VCPU", inventory(registration.vcpus, 0, cpu)),
+        ("MEMORY_MB", inventory(registration.memory_mb, registration.reserved_memory_mb, memory)),
+        ("DISK_GB", inventory(registration.disk_gb, 0, disk)),
+    ];
+    let mut traits = registration.traits.clone();
+    if !registration.devices.is_empty() {
+        traits.push("COMPUTE_ACCELERATORS".into());
+    }
+    owner_traits::mark_root(&mut traits);
+    traits.sort_unstable();
+    traits.dedup();
+    placement::ProviderSpec {
+        id,
+        name: registration.host.clone(),
+        inventories: amounts
+            .into_iter()
+            .filter(|(_, inventory)| inventory.total > 0)
+            .map(|(class, inventory)| (class.to_owned(), inventory))
+            .collect(),
+        traits,
+    }
+}

@@ -1,0 +1,30 @@
+//! Replies of hosts to questions.
+
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::{fleet, questions};
+use kilonova_node_api::{Refusal, Reply};
+use kilonova_wire::time::now_micros;
+
+use super::unavailable;
+
+pub(super) async fn replied(
+    compute: &Compute,
+    host: &str,
+    epoch: i64,
+    replies: Vec<Reply>,
+) -> Result<(), Refusal> {
+    if let Some(entry) = compute.fleet.by_name(host) {
+        entry.seen(now_micros());
+    }
+    let host = host.to_owned();
+    compute
+        .store
+        .write(move |tx| {
+            if fleet::epoch(tx, &host)? != Some(epoch) {
+                return Err(Error::Fenced);
+            }
+            Ok(replies.iter().try_for_each(|reply| questions::reply(tx, &host, reply))?)
+        })
+        .await
+        .map_err(unavailable)
+}

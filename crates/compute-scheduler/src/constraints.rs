@@ -1,0 +1,98 @@
+//! The input of the scheduler: the request, the hosts, and facts about existing servers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use kilonova_compute_db::server_groups::Policy;
+use kilonova_compute_db::servers::Spec;
+use kilonova_ids::ProviderId;
+
+use super::rules::Rules;
+use crate::fleet::{Fleet, Host};
+
+/// The hosts and the rules of every decision.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    /// The hosts.
+    pub fleet: &'a Fleet,
+    /// The operator's settings.
+    pub rules: &'a Rules,
+}
+
+/// The servers on a host, for filters and weighers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Number of servers.
+    pub servers: i64,
+    /// Number of servers being built, moved or snapshotted.
+    pub busy: i64,
+}
+
+/// The server group that the new servers join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupFacts {
+    /// Its policy.
+    pub policy: Policy,
+    /// With anti-affinity: the number of members that may share a host.
+    pub max_per_host: usize,
+    /// Its hosts, with the number of members on each.
+    pub hosts: HashMap<String, usize>,
+}
+
+impl GroupFacts {
+    /// Number of members on a host.
+    pub fn on(&self, host: &str) -> usize {
+        self.hosts.get(host).copied().unwrap_or_default()
+    }
+
+    /// Counts one more member.
+    pub fn add(&mut self, host: &str) {
+        *self.hosts.entry(host.to_owned()).or_default() += 1;
+    }
+
+    /// True if one more member may be on a host.
+    pub fn allows(&self, host: &str) -> bool {
+        match self.policy {
+            Policy::Affinity => self.hosts.is_empty() || self.on(host) > 0,
+            Policy::AntiAffinity => self.on(host) < self.max_per_host,
+            Policy::SoftAffinity | Policy::SoftAntiAffinity => true,
+        }
+    }
+}
+
+/// Everything except resources that a decision depends on.
+#[derive(Clone)]
+pub struct Constraints<'a> {
+    /// The hosts.
+    pub fleet: &'a Fleet,
+    /// The operator's settings.
+    pub rules: &'a Rules,
+    /// The requested properties.
+    pub spec: &'a Spec,
+    /// The project.
+    pub project_id: &'a str,
+    /// Its group.
+    pub group: Option<GroupFacts>,
+    /// Hosts that failed, or that the server leaves.
+    pub excluded: &'a HashSet<String>,
+    /// Servers by host; empty unless the rules need it.
+    pub loads: &'a HashMap<String, Load>,
+    /// Hosts of the servers in the hint `same_host`.
+    pub same_host: Option<&'a HashSet<String>>,
+    /// Hosts of the servers in the hint `different_host`.
+    pub different_host: Option<&'a HashSet<String>>,
+    /// True if filters are skipped, as upstream does for a forced host.
+    pub forced: bool,
+    /// Microseconds since 1970.
+    pub now: i64,
+}
+
+impl Constraints<'_> {
+    pub(super) fn load(&self, host: &str) -> Load {
+        self.loads.get(host).copied().unwrap_or_default()
+    }
+
+    pub(super) fn host(&self, root: ProviderId) -> Option<Arc<Host>> {
+        self.fleet.by_root(root)
+    }
+}

@@ -1,0 +1,326 @@
+//! The in-memory copy of the hosts, and the long polls that wait for documents.
+//!
+//! The database decides which hosts exist and which epoch is valid; losing this copy costs one
+//! reload. It must never be the only place that knows something.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use kilonova_compute_db::aggregates::Aggregate;
+use kilonova_compute_db::fleet::{About, HostRow};
+use kilonova_ids::ProviderId;
+use tokio::sync::watch;
+
+/// Microseconds after which a silent host counts as down (Nova's `service_down_time`, 60 s).
+pub const DOWN_AFTER: i64 = 60_000_000;
+
+/// An unknown clock skew.
+const UNTOLD: i64 = i64::MIN;
+
+/// The metadata of a host's aggregates.
+#[derive(Debug, Clone, Default)]
+pub struct Metadata(Arc<[Arc<BTreeMap<String, String>>]>);
+
+impl Metadata {
+    /// Every key and value.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter().flat_map(|metadata| metadata.iter());
+        pairs.map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// The values of a key.
+    pub fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all().filter(move |(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// The values of keys with a prefix.
+    pub fn values_by_prefix<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all().filter(move |(key, _)| key.starts_with(prefix)).map(|(_, value)| value)
+    }
+
+    /// The minimum of a key's numbers.
+    pub fn least(&self, key: &str) -> Option<i64> {
+        self.values(key).filter_map(|value| value.trim().parse().ok()).min()
+    }
+}
+
+/// One host.
+#[derive(Debug)]
+pub struct Host {
+    /// Name.
+    pub name: Arc<str>,
+    /// Root of its provider tree.
+    pub root: ProviderId,
+    /// Its availability zone.
+    pub availability_zone: RwLock<String>,
+    about: RwLock<About>,
+    aggregates: RwLock<Metadata>,
+    build_failures: AtomicI64,
+    epoch: AtomicI64,
+    enabled: AtomicBool,
+    forced_down: AtomicBool,
+    last_seen: AtomicI64,
+    noted: AtomicI64,
+    reported_at: AtomicI64,
+    clock_skew: AtomicI64,
+    noted_skew: AtomicI64,
+    newest: watch::Sender<i64>,
+    answered: AtomicI64,
+}
+
+impl Host {
+    /// True if the scheduler may use it at time `now`.
+    pub fn takes_servers(&self, now: i64) -> bool {
+        self.enabled.load(Ordering::Relaxed) && self.is_up(now)
+    }
+
+    /// True if it was seen lately and is not forced down.
+    pub fn is_up(&self, now: i64) -> bool {
+        !self.forced_down.load(Ordering::Relaxed)
+            && now - self.last_seen.load(Ordering::Relaxed) < DOWN_AFTER
+    }
+
+    /// True if it is forced down.
+    pub fn is_declared_dead(&self) -> bool {
+        self.forced_down.load(Ordering::Relaxed)
+    }
+
+    /// True if no operator has disabled it.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    /// True if it is in that zone.
+    pub fn is_in(&self, zone: &str) -> bool {
+        *self.availability_zone.read().unwrap_or_else(PoisonError::into_inner) == *zone
+    }
+
+    /// Its zone.
+    pub fn zone(&self) -> String {
+        self.availability_zone.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The properties that `capabilities:…` and images can name: `hypervisor_type`,
+    /// `hypervisor_version`, `host`, and so on.
+    pub fn capability(&self, key: &str) -> Option<String> {
+        let about = self.about.read().unwrap_or_else(PoisonError::into_inner);
+        match key {
+            "hypervisor_type" => Some(about.hypervisor_type.clone()),
+            "hypervisor_version" => Some(about.hypervisor_version.to_string()),
+            "host" | "hypervisor_hostname" | "nodename" => Some(self.name.to_string()),
+            "vcpus_total" => Some(about.vcpus.to_string()),
+            "total_usable_ram_mb" => Some(about.memory_mb.to_string()),
+            _ => None,
+        }
+    }
+
+    /// The metadata of its aggregates.
+    pub fn aggregates(&self) -> Metadata {
+        self.aggregates.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Builds that failed here since the last success, as far as this process knows.
+    pub fn build_failures(&self) -> i64 {
+        self.build_failures.load(Ordering::Relaxed)
+    }
+
+    /// Records the result of a build.
+    pub fn built(&self, well: bool) {
+        if well {
+            self.build_failures.store(0, Ordering::Relaxed);
+        } else {
+            self.build_failures.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The epoch of the valid session.
+    pub fn epoch(&self) -> i64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Records a sign of life.
+    pub fn seen(&self, now: i64) {
+        self.last_seen.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// The time of the last sign of life.
+    pub fn last_seen(&self) -> i64 {
+        self.last_seen.load(Ordering::Relaxed)
+    }
+
+    /// The last sign of life stored in the database.
+    pub fn noted(&self) -> i64 {
+        self.noted.load(Ordering::Relaxed)
+    }
+
+    /// When it last sent a registration: at its start, and whenever its hardware changed.
+    pub fn reported_at(&self) -> i64 {
+        self.reported_at.load(Ordering::Relaxed)
+    }
+
+    /// The clock skew, if the database must be updated. Differences below a tenth of a second are
+    /// ignored.
+    pub fn new_skew(&self) -> Option<i64> {
+        let noted = self.noted_skew.load(Ordering::Relaxed);
+        self.clock_skew().filter(|skew| noted == UNTOLD || skew.abs_diff(noted) >= 100_000)
+    }
+
+    /// Records that the database has this skew.
+    pub fn skew_is_noted(&self, skew: i64) {
+        self.noted_skew.store(skew, Ordering::Relaxed);
+    }
+
+    /// Microseconds by which its clock is ahead of ours, as far as this process knows.
+    pub fn clock_skew(&self) -> Option<i64> {
+        Some(self.clock_skew.load(Ordering::Relaxed)).filter(|skew| *skew != UNTOLD)
+    }
+
+    /// Records its clock; ignores the short time that the message took.
+    pub fn told_time(&self, clock: i64, now: i64) {
+        self.clock_skew.store(clock.saturating_sub(now), Ordering::Relaxed);
+    }
+
+    /// A receiver for the newest generation of its documents.
+    pub fn newest(&self) -> watch::Receiver<i64> {
+        self.newest.subscribe()
+    }
+
+    /// The generation that its agent has acknowledged to this process, and whose waiting handles
+    /// were freed.
+    pub fn answered(&self) -> i64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Records that its agent has acknowledged a generation, and that the waiting handles were
+    /// freed.
+    pub fn has_answered(&self, generation: i64) {
+        self.answered.fetch_max(generation, Ordering::Relaxed);
+    }
+
+    /// Wakes the long polls that wait for documents older than `generation`.
+    pub fn publish(&self, generation: i64) {
+        self.newest.send_if_modified(|newest| {
+            let grew = generation > *newest;
+            *newest = generation.max(*newest);
+            grew
+        });
+    }
+}
+
+/// All hosts.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet(Arc<RwLock<Maps>>);
+
+#[derive(Debug, Default)]
+struct Maps {
+    by_name: HashMap<Arc<str>, Arc<Host>>,
+    by_root: HashMap<ProviderId, Arc<Host>>,
+}
+
+impl Fleet {
+    /// A host by name.
+    pub fn by_name(&self, name: &str) -> Option<Arc<Host>> {
+        self.read().by_name.get(name).cloned()
+    }
+
+    /// A host by the root of its provider tree.
+    pub fn by_root(&self, root: ProviderId) -> Option<Arc<Host>> {
+        self.read().by_root.get(&root).cloned()
+    }
+
+    /// Every host.
+    pub fn all(&self) -> Vec<Arc<Host>> {
+        self.read().by_name.values().cloned().collect()
+    }
+
+    /// True if servers may request a zone: some host in it is enabled, up or down.
+    pub fn has_zone(&self, zone: &str) -> bool {
+        let enabled = |host: &Arc<Host>| host.enabled.load(Ordering::Relaxed);
+        self.read().by_name.values().any(|host| enabled(host) && host.is_in(zone))
+    }
+
+    /// Applies a host's row; returns whether the host was unknown.
+    pub fn refresh(&self, row: &HostRow) -> bool {
+        let known = self.by_name(&row.host).filter(|host| host.root == row.root);
+        let new = known.is_none();
+        let host = known.unwrap_or_else(|| self.add(row));
+        host.epoch.fetch_max(row.epoch, Ordering::Relaxed);
+        host.enabled.store(row.enabled, Ordering::Relaxed);
+        host.forced_down.store(row.forced_down, Ordering::Relaxed);
+        host.seen(row.last_seen);
+        host.noted.fetch_max(row.last_seen, Ordering::Relaxed);
+        host.reported_at.fetch_max(row.reported_at, Ordering::Relaxed);
+        *host.availability_zone.write().unwrap_or_else(PoisonError::into_inner) =
+            row.availability_zone.clone();
+        *host.about.write().unwrap_or_else(PoisonError::into_inner) = row.about.clone();
+        host.publish(row.generation);
+        new
+    }
+
+    /// True if any host's aggregates satisfy a condition.
+    pub fn any_aggregates(&self, are: impl Fn(&Metadata) -> bool) -> bool {
+        self.read().by_name.values().any(|host| are(&host.aggregates()))
+    }
+
+    /// Applies all aggregates and their members.
+    pub fn regroup(&self, aggregates: &[Aggregate]) {
+        let mut of: HashMap<&str, Vec<Arc<BTreeMap<String, String>>>> = HashMap::new();
+        for aggregate in aggregates {
+            let metadata = Arc::new(aggregate.metadata.clone());
+            for host in &aggregate.hosts {
+                of.entry(host).or_default().push(Arc::clone(&metadata));
+            }
+        }
+        for host in self.all() {
+            let metadata = Metadata(of.remove(&*host.name).unwrap_or_default().into());
+            *host.aggregates.write().unwrap_or_else(PoisonError::into_inner) = metadata;
+        }
+    }
+
+    /// Applies the aggregates of one host, so that a host that joins a large fleet does not cause a
+    /// scan of the others.
+    pub fn group(&self, host: &str, aggregates: &[Aggregate]) {
+        let Some(host) = self.by_name(host) else { return };
+        let metadata = aggregates.iter().map(|aggregate| Arc::new(aggregate.metadata.clone()));
+        let metadata = Metadata(metadata.collect());
+        *host.aggregates.write().unwrap_or_else(PoisonError::into_inner) = metadata;
+    }
+
+    fn add(&self, row: &HostRow) -> Arc<Host> {
+        let host = Arc::new(Host {
+            name: Arc::from(row.host.as_str()),
+            root: row.root,
+            availability_zone: RwLock::new(row.availability_zone.clone()),
+            about: RwLock::new(row.about.clone()),
+            aggregates: RwLock::default(),
+            build_failures: AtomicI64::new(0),
+            epoch: AtomicI64::new(row.epoch),
+            enabled: AtomicBool::new(row.enabled),
+            forced_down: AtomicBool::new(row.forced_down),
+            last_seen: AtomicI64::new(row.last_seen),
+            noted: AtomicI64::new(row.last_seen),
+            reported_at: AtomicI64::new(row.reported_at),
+            clock_skew: AtomicI64::new(UNTOLD),
+            noted_skew: AtomicI64::new(UNTOLD),
+            newest: watch::Sender::new(row.generation),
+            answered: AtomicI64::new(0),
+        });
+        let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        maps.by_name.insert(Arc::clone(&host.name), Arc::clone(&host));
+        maps.by_root.insert(host.root, Arc::clone(&host));
+        host
+    }
+
+    /// Removes a deleted host.
+    pub fn remove(&self, name: &str) {
+        let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = maps.by_name.remove(name) {
+            maps.by_root.remove(&host.root);
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Maps> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,33 @@
+//! The scheduler: the engine finds hosts with resources, filters exclude hosts, weighers rank the
+//! rest.
+//!
+//! ```text
+//!   engine: candidates ─► filters ─► weighers ─► a plan for N servers ─► the claim re-checks
+//!              │             │
+//!              └─ explain ───┴─► the reason, if there is no valid host
+//! ```
+//!
+//! The scheduler is pure except for its input; only [`facts`] reads the database, for requests that
+//! need it.
+
+mod choose;
+mod constraints;
+mod extra_specs;
+mod facts;
+mod filters;
+pub mod fleet;
+pub mod owners;
+mod place;
+mod reason;
+mod rules;
+mod unplaced;
+mod weighers;
+
+pub use choose::{Requirements, choose};
+pub use constraints::{Constraints, GroupFacts, Load, Scope};
+pub use facts::{Facts, Subject, are_needed, facts, group_facts, group_hint};
+pub use filters::Filter;
+pub use place::{Choice, Plan, places};
+pub use reason::NoHost;
+pub use rules::{Rules, Weights};
+pub use unplaced::{Reasons, Unplaced};

@@ -1,0 +1,239 @@
+//! Plans the hosts of N servers of one request together, on a scratch copy of the provider
+//! snapshot.
+//!
+//! Pure except for the given time. A plan is not a claim: the claim re-checks it.
+//!
+//! Servers are planned one by one, each on the best of several hosts with resources. If that fails
+//! before all are planned, [`Snapshot::pack`] tries other combinations. Its result is used if it
+//! places more servers.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use kilonova_compute_db::server_groups::Policy;
+use kilonova_engine::{Candidate, Query, Snapshot};
+use kilonova_ids::ProviderId;
+
+use super::constraints::{Constraints, GroupFacts};
+use super::reason::{LOOKED_AT, NoHost, Obstacle, obstacle, passed_over, reason};
+use super::weighers::weigh;
+use crate::fleet::Host;
+
+/// Candidates kept per server in case another request claims the first.
+const ALTERNATES: usize = 8;
+
+/// Number of hosts named with their weights.
+const NAMED: usize = 3;
+
+/// The candidates of one server.
+#[derive(Debug, Clone, Default)]
+pub struct Choice {
+    /// The candidates, best first.
+    pub candidates: Vec<Candidate>,
+    /// The scheduling decision for the first, for operators.
+    pub how: String,
+}
+
+/// One choice per placed server.
+pub type Plan = Vec<Choice>;
+
+/// Plans `count` servers; returns as many choices as fit.
+///
+/// # Errors
+/// [`NoHost`] with the reason if not even one fits. Finding the reason walks over the hosts: a
+/// write transaction calls [`plan`] instead.
+pub fn places(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let plan = plan(world, constraints, query, count)?;
+    if plan.is_empty() { Err(reason(world, constraints, query)) } else { Ok(plan) }
+}
+
+/// Like [`places`] without the reason: the result is empty if not even one server fits.
+///
+/// # Errors
+/// [`NoHost`] for an invalid query.
+pub(super) fn plan(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let plan = if count > 1 && is_affine(constraints) {
+        together(world, constraints, query, count)?
+    } else {
+        one_by_one(world, constraints, query, count)?
+    };
+    if plan.len() < count && !is_affine(constraints) {
+        return Ok(better(plan, packed(world, constraints, query, count)?));
+    }
+    Ok(plan)
+}
+
+fn is_affine(constraints: &Constraints<'_>) -> bool {
+    constraints.group.as_ref().is_some_and(|group| group.policy == Policy::Affinity)
+}
+
+fn better(one: Plan, other: Plan) -> Plan {
+    if other.len() > one.len() { other } else { one }
+}
+
+fn one_by_one(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let (mut world, mut constraints) = (world.clone(), constraints.clone());
+    let mut plan = Plan::new();
+    for _ in 0..count {
+        let found = ranked(&world, &constraints, query)?;
+        let Some(first) = found.candidates.first() else { break };
+        if count > 1 {
+            world.take(first);
+            join(&mut constraints, first.root);
+        }
+        plan.push(found);
+    }
+    Ok(plan)
+}
+
+/// Counts a planned server as a member of its group.
+fn join(constraints: &mut Constraints<'_>, root: ProviderId) {
+    let host = constraints.host(root);
+    if let (Some(group), Some(host)) = (&mut constraints.group, host) {
+        group.add(&host.name);
+    }
+}
+
+/// Ranked candidates of one server among the examined hosts.
+fn ranked(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+) -> Result<Choice, NoHost> {
+    let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
+    let wanted = constraints.rules.hosts_weighed.max(constraints.rules.host_subset_size).max(1);
+    let (mut roots, mut met) = (HashSet::new(), HashMap::new());
+    let (mut found, mut hosts): (Vec<Candidate>, Vec<Arc<Host>>) = (Vec::new(), Vec::new());
+    for candidate in search.take(LOOKED_AT) {
+        if let Some(one) = obstacle(constraints, &candidate) {
+            met.insert(candidate.root, one);
+            continue;
+        }
+        if !roots.insert(candidate.root) {
+            // The second round has begun: every host with resources has been examined.
+            if found.len() >= ALTERNATES {
+                break;
+            }
+        }
+        let Some(host) = constraints.host(candidate.root) else { continue };
+        found.push(candidate);
+        hosts.push(host);
+        if roots.len() >= wanted {
+            break;
+        }
+    }
+    if found.len() < 2 {
+        let how = said(constraints, &hosts, &[], &met);
+        return Ok(Choice { candidates: found, how });
+    }
+    let weights = weigh(world, constraints, query, &hosts);
+    let mut order: Vec<usize> = (0..found.len()).collect();
+    order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
+    let subset = constraints.rules.host_subset_size.clamp(1, order.len());
+    if subset > 1 {
+        let chosen = usize::try_from(query.seed % subset as u64).unwrap_or(0);
+        order[..=chosen].rotate_right(1);
+    }
+    let ranking: Vec<(&str, f64)> =
+        order.iter().map(|at| (&*hosts[*at].name, weights[*at])).collect();
+    let how = said(constraints, &hosts, &ranking, &met);
+    let candidates =
+        order.into_iter().take(ALTERNATES).filter_map(|at| found.get(at).cloned()).collect();
+    Ok(Choice { candidates, how })
+}
+
+/// Describes the compared and the skipped hosts.
+fn said(
+    constraints: &Constraints<'_>,
+    hosts: &[Arc<Host>],
+    ranking: &[(&str, f64)],
+    met: &HashMap<ProviderId, Obstacle>,
+) -> String {
+    let mut seen = HashSet::new();
+    let mut named: Vec<String> = Vec::new();
+    for (host, weight) in ranking.iter().filter(|(host, _)| seen.insert(*host)).take(NAMED) {
+        named.push(format!("{host} ({weight:.2})"));
+    }
+    let distinct = hosts.iter().map(|host| &*host.name).collect::<HashSet<_>>().len();
+    let mut how = match (distinct, hosts.first()) {
+        (1, Some(only)) => format!("{} was the only host with room that may be used.", only.name),
+        _ => format!("Of {distinct} hosts with room, by weight: {}.", named.join(", ")),
+    };
+    how.push_str(&passed_over(constraints, met));
+    how
+}
+
+/// The maximum number of servers in any combination.
+fn packed(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let usable = |candidate: &Candidate| obstacle(constraints, candidate).is_none();
+    let share = |root: ProviderId| match (&constraints.group, constraints.host(root)) {
+        (Some(group), Some(host)) if group.policy == Policy::AntiAffinity => {
+            group.max_per_host.saturating_sub(group.on(&host.name))
+        }
+        _ => count,
+    };
+    let places = world
+        .pack(query, count, share, usable)
+        .map_err(|error| NoHost::new(format!("{error}.")))?;
+    let how = "Placed together with the other servers of the request.";
+    let one = |place| Choice { candidates: vec![place], how: how.to_owned() };
+    Ok(places.into_iter().map(one).collect())
+}
+
+/// All on one host: the first ranked host that fits all, or the one that fits most.
+fn together(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let mut best = Plan::new();
+    let mut tried = HashSet::new();
+    let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
+    for candidate in search.take(LOOKED_AT) {
+        if !tried.insert(candidate.root) {
+            break;
+        }
+        if obstacle(constraints, &candidate).is_some() {
+            continue;
+        }
+        let here = confined(query, candidate.root);
+        let alone = Constraints { group: None::<GroupFacts>, ..constraints.clone() };
+        let plan = packed(world, &alone, &here, count)?;
+        best = better(best, plan);
+        if best.len() >= count {
+            break;
+        }
+    }
+    Ok(best)
+}
+
+/// The query restricted to one tree.
+fn confined(query: &Query, root: ProviderId) -> Query {
+    let mut query = query.clone();
+    let group = query.groups.iter_mut().find(|group| !group.resources.is_empty());
+    if let Some(group) = group {
+        group.in_tree = Some(root);
+    }
+    query
+}

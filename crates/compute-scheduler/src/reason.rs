@@ -1,0 +1,240 @@
+//! The reasons why a host with resources is excluded, and why a server has no valid host.
+//!
+//! Hosts are named to administrators only: [`NoHost`] keeps the sentences apart.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use kilonova_compute_db::servers::short;
+use kilonova_engine::{Candidate, Query, Snapshot};
+use kilonova_ids::ProviderId;
+
+use super::constraints::Constraints;
+use super::filters::{Filter, prefilter};
+use crate::owners;
+
+/// Candidates examined for one server before the request counts as impossible.
+pub(super) const LOOKED_AT: usize = 200_000;
+
+/// The reason why there is no valid host, in sentences.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NoHost {
+    /// For everyone: without names of hosts or devices.
+    said: Vec<String>,
+    /// For administrators.
+    named: Vec<String>,
+}
+
+/// The text that clients look for; upstream's `NoValidHost`.
+const PREFIX: &str = "No valid host was found. There are not enough hosts available.";
+
+impl NoHost {
+    /// A sentence for everyone.
+    pub fn new(sentence: impl Into<String>) -> Self {
+        Self { said: vec![sentence.into()], named: Vec::new() }
+    }
+
+    /// Adds a sentence for administrators.
+    #[must_use]
+    pub fn and(mut self, sentence: impl Into<String>) -> Self {
+        let sentence = sentence.into();
+        if !sentence.is_empty() {
+            self.named.push(sentence);
+        }
+        self
+    }
+
+    /// The sentences for everyone, without upstream's prefix.
+    pub fn said(&self) -> String {
+        self.said.join(" ")
+    }
+
+    /// All sentences, without upstream's prefix.
+    pub fn all(&self) -> String {
+        self.said.iter().chain(&self.named).map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
+
+    /// A fault's message: upstream's prefix, and the sentences that fit.
+    pub fn message(&self) -> String {
+        short(PREFIX, self.said.iter().map(String::as_str))
+    }
+
+    /// A fault's details.
+    pub fn details(&self) -> String {
+        format!("{PREFIX} {}", self.all())
+    }
+}
+
+/// The reason why a host is excluded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Obstacle {
+    /// The tree is not a compute host.
+    NotCompute,
+    /// Down or disabled.
+    NotUp,
+    OtherHost,
+    OtherZone,
+    /// It failed before, or is the server's present host.
+    Excluded,
+    /// The candidate's units are not devices: somebody added them to the host's own provider.
+    NoDevice,
+    /// One of upstream's pre-filters, with its reason.
+    Kept(&'static str),
+    /// A filter.
+    Filter(Filter),
+}
+
+/// The first reason that excludes a candidate.
+pub(super) fn obstacle(constraints: &Constraints<'_>, candidate: &Candidate) -> Option<Obstacle> {
+    let Some(host) = constraints.host(candidate.root) else { return Some(Obstacle::NotCompute) };
+    let spec = constraints.spec;
+    if !host.takes_servers(constraints.now) {
+        return Some(Obstacle::NotUp);
+    }
+    if spec.wanted_host.as_deref().is_some_and(|wanted| wanted != &*host.name) {
+        return Some(Obstacle::OtherHost);
+    }
+    if spec.availability_zone.as_deref().is_some_and(|zone| !host.is_in(zone)) {
+        return Some(Obstacle::OtherZone);
+    }
+    if constraints.excluded.contains(&*host.name) {
+        return Some(Obstacle::Excluded);
+    }
+    let by_hand = |(provider, class, _): &(ProviderId, Arc<str>, i64)| {
+        *provider == candidate.root && owners::only_devices_have(class)
+    };
+    if candidate.allocations.iter().any(by_hand) {
+        return Some(Obstacle::NoDevice);
+    }
+    if constraints.forced {
+        return None;
+    }
+    if let Some(words) = prefilter(constraints, &host) {
+        return Some(Obstacle::Kept(words));
+    }
+    let filters = &constraints.rules.filters;
+    filters
+        .iter()
+        .find(|filter| !filter.passes(constraints, &host))
+        .map(|one| Obstacle::Filter(*one))
+}
+
+/// The reason why there is no valid host.
+pub(super) fn reason(world: &Snapshot, constraints: &Constraints<'_>, query: &Query) -> NoHost {
+    let hosts = constraints.fleet.all();
+    let up = hosts.iter().filter(|host| host.takes_servers(constraints.now)).count();
+    match (hosts.len(), up) {
+        (0, _) => return NoHost::new("No compute host has registered."),
+        (1, 0) => return NoHost::new("The only compute host is not up and enabled."),
+        (many, 0) => {
+            return NoHost::new(format!("None of {many} compute hosts is up and enabled."));
+        }
+        _ => {}
+    }
+    if let Some(host) = &constraints.spec.wanted_host
+        && constraints.fleet.by_name(host).is_none()
+    {
+        return NoHost::new("The host that was asked for is not there.")
+            .and(format!("Compute host {host} could not be found."));
+    }
+    let told = world.explain(query);
+    let mut reason = NoHost::default();
+    reason.said.extend(told.headline());
+    for (obstacle, hosts) in obstacles(world, constraints, query) {
+        let verb = if hosts == 1 { "is" } else { "are" };
+        let whose = match (hosts, told.left) {
+            (1, 1) => "It".to_owned(),
+            (all, left) if all == left => format!("All {all} of them"),
+            (some, _) => format!("{some} of them"),
+        };
+        reason.said.push(format!("{whose} {verb} {}.", said(constraints, obstacle)));
+    }
+    reason.said.extend(told.steps.iter().map(|step| step.text.clone()));
+    reason.named.extend(told.nearest_miss());
+    if !constraints.excluded.is_empty() {
+        let mut names: Vec<&str> = constraints.excluded.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        reason.named.push(format!("Left out: {}.", names.join(", ")));
+    }
+    if let Some(host) = &constraints.spec.wanted_host {
+        reason.named.push(format!("Only host {host} was asked for."));
+    }
+    reason
+}
+
+/// Of the hosts with resources, how many each reason excluded from the comparison.
+pub(super) fn passed_over(
+    constraints: &Constraints<'_>,
+    met: &HashMap<ProviderId, Obstacle>,
+) -> String {
+    let mut counts: BTreeMap<Obstacle, usize> = BTreeMap::new();
+    met.values().for_each(|obstacle| *counts.entry(*obstacle).or_default() += 1);
+    let mut reasons = Vec::new();
+    for (obstacle, hosts) in counts {
+        reasons.push(format!("{hosts} {}", said(constraints, obstacle)));
+    }
+    if reasons.is_empty() {
+        return String::new();
+    }
+    format!(" Passed over: {}.", reasons.join("; "))
+}
+
+/// Of the hosts with resources, how many each reason excluded. A host counts for the last reason
+/// among its candidates.
+fn obstacles(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+) -> BTreeMap<Obstacle, usize> {
+    let mut by_root: BTreeMap<ProviderId, Obstacle> = BTreeMap::new();
+    let Ok(search) = world.search(query) else { return BTreeMap::new() };
+    for candidate in search.take(LOOKED_AT) {
+        if let Some(met) = obstacle(constraints, &candidate) {
+            let known = by_root.entry(candidate.root).or_insert(met);
+            *known = met.max(*known);
+        }
+    }
+    let mut counts = BTreeMap::new();
+    for obstacle in by_root.into_values() {
+        *counts.entry(obstacle).or_default() += 1;
+    }
+    counts
+}
+
+/// Describes an excluded host.
+fn said(constraints: &Constraints<'_>, obstacle: Obstacle) -> String {
+    match obstacle {
+        Obstacle::NotCompute => "no compute host".to_owned(),
+        Obstacle::NotUp => "down or disabled".to_owned(),
+        Obstacle::OtherHost => "not the host that was asked for".to_owned(),
+        Obstacle::OtherZone => {
+            let zone = constraints.spec.availability_zone.as_deref().unwrap_or_default();
+            format!("not in availability zone {zone}")
+        }
+        Obstacle::NoDevice => {
+            "left with VGPU, PGPU or FPGA that somebody put on the host itself and that are no devices"
+                .to_owned()
+        }
+        Obstacle::Kept(words) => words.to_owned(),
+        Obstacle::Filter(filter) => format!("turned down by {}", filter.name()),
+        Obstacle::Excluded => "left out, as the server is there or failed there".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_upstreams_words_and_255_characters() {
+        let mut why = NoHost::new("None of 2 hosts offers VGPUS.").and("Nearest: gpu-7.");
+        assert_eq!(why.message(), format!("{PREFIX} None of 2 hosts offers VGPUS."));
+        assert_eq!(
+            why.details(),
+            format!("{PREFIX} None of 2 hosts offers VGPUS. Nearest: gpu-7.")
+        );
+        why.said.push("x".repeat(300));
+        why.said.push("Short.".to_owned());
+        assert_eq!(why.message(), format!("{PREFIX} None of 2 hosts offers VGPUS. Short."));
+    }
+}

@@ -1,0 +1,104 @@
+//! Determines why an existing server has no valid host, after the write transaction that found
+//! none.
+//!
+//! ```text
+//!   write: no valid host ─► roll back ─► determine the reason, from memory
+//!                                          └─► write again: record the reason,
+//!                                              or use a host that has become free
+//! ```
+//!
+//! Finding the reason walks over the hosts, and a write transaction blocks all others. A process
+//! that dies between the two writes leaves the request unchanged, to be retried.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kilonova_compute_db::servers::Spec;
+use kilonova_engine::{Query, Snapshot};
+use kilonova_ids::ServerId;
+
+use super::constraints::{Constraints, Scope};
+use super::facts::Facts;
+use super::place::places;
+use super::reason::NoHost;
+
+/// A search without a result, and its input.
+#[derive(Clone)]
+pub struct Unplaced {
+    /// The server.
+    pub(super) server: ServerId,
+    pub(super) project_id: String,
+    pub(super) world: Arc<Snapshot>,
+    pub(super) query: Query,
+    pub(super) spec: Spec,
+    pub(super) facts: Facts,
+    pub(super) excluded: HashSet<String>,
+    pub(super) forced: bool,
+    pub(super) now: i64,
+}
+
+impl fmt::Debug for Unplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unplaced").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Unplaced {
+    pub(super) fn constraints<'a>(&'a self, scope: Scope<'a>) -> Constraints<'a> {
+        Constraints {
+            fleet: scope.fleet,
+            rules: scope.rules,
+            spec: &self.spec,
+            project_id: &self.project_id,
+            group: self.facts.group.as_ref().map(|(_, group)| group.clone()),
+            excluded: &self.excluded,
+            loads: &self.facts.loads,
+            same_host: self.facts.same_host.as_ref(),
+            different_host: self.facts.different_host.as_ref(),
+            forced: self.forced,
+            now: self.now,
+        }
+    }
+
+    /// The reason. Walks over the hosts: never call it in a write transaction.
+    pub fn reason(&self, scope: Scope<'_>) -> NoHost {
+        match places(&self.world, &self.constraints(scope), &self.query, 1) {
+            Err(reason) => reason,
+            Ok(_) => {
+                NoHost::new("Every host that had room was taken by other requests; try again.")
+            }
+        }
+    }
+}
+
+/// The reasons determined for a transaction that runs again. The default answers with one short
+/// sentence.
+#[derive(Debug, Clone, Default)]
+pub struct Reasons(Option<Arc<Mutex<HashMap<ServerId, NoHost>>>>);
+
+impl Reasons {
+    /// For a transaction whose caller determines reasons.
+    pub fn asked_for() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    /// Stores a reason for the next run.
+    pub fn tell(&self, unplaced: &Unplaced, scope: Scope<'_>) {
+        if let Some(known) = &self.0 {
+            let reason = unplaced.reason(scope);
+            let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(unplaced.server, reason);
+        }
+    }
+
+    /// The reason for a server.
+    ///
+    /// # Errors
+    /// The search itself, if the caller must determine the reason first.
+    pub fn of(&self, unplaced: Box<Unplaced>) -> Result<NoHost, Box<Unplaced>> {
+        let Some(known) = &self.0 else { return Ok(NoHost::new("No host has room for it.")) };
+        let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&unplaced.server).cloned().ok_or(unplaced)
+    }
+}

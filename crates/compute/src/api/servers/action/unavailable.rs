@@ -1,0 +1,69 @@
+//! Actions that need guest agents or console proxies, which this cloud does not have, and actions that
+//! Nova has removed: each gives the answer that clients expect. Also the actions on security groups.
+
+use axum::response::Response;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::flows::operation::Action;
+use kilonova_compute_app::{flows, nics, states};
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
+
+use super::ActionRequest;
+
+/// `addFixedIp` and its relatives, up to 2.43: refused.
+pub(super) async fn addresses(request: ActionRequest) -> Result<Response, Refusal> {
+    check_exists(request).await?;
+    Err(Refusal::bad_request(
+        "Addresses are changed on the server's ports, by the network service.",
+    ))
+}
+
+/// Adds a security group to all ports of the server, or removes it from all.
+pub(super) async fn groups(request: ActionRequest) -> Result<Response, Refusal> {
+    let name = request.argument["name"].as_str().unwrap_or_default().to_owned();
+    request
+        .begin(move |tx, request, server, now| {
+            nics::set_group(
+                tx,
+                server,
+                &name,
+                request.action == ServerAction::AddSecurityGroup,
+                now,
+            )
+        })
+        .await
+}
+
+/// Upstream's answer to a removed action.
+pub(super) fn gone() -> Refusal {
+    let why = "This resource is no longer available.  No forwarding address is given.";
+    Refusal::new(Kind::Gone, why)
+}
+
+async fn check_exists(request: ActionRequest) -> Result<(), Refusal> {
+    request.read(|_, _| Ok(())).await
+}
+
+/// `changePassword`: recorded as failed, because it needs a guest agent, which no guest has.
+pub(super) async fn password(request: ActionRequest) -> Result<Response, Refusal> {
+    const WHY: &str = "QEMU guest agent is not enabled";
+    request
+        .write(|tx, request, server, now| {
+            states::allow(&request.context, server, ServerAction::ChangePassword)?;
+            flows::record_failure(tx, &request.context, server, Action::ChangePassword, WHY, now)
+        })
+        .await?;
+    Err(Refusal::conflict(WHY))
+}
+
+/// `os-getVNCConsole` and its relatives, up to 2.5: refused.
+pub(super) async fn console(request: ActionRequest) -> Result<Response, Refusal> {
+    let kind = request.argument["type"].as_str().unwrap_or_default().to_owned();
+    request
+        .read(|_, server| match server.host {
+            Some(_) => Ok(()),
+            None => Err(states::not_ready(server)),
+        })
+        .await?;
+    Err(Refusal::bad_request(format!("Unavailable console type {}.", kind.escape_debug())))
+}

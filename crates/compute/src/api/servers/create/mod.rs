@@ -1,0 +1,96 @@
+//! `POST /servers`: reads the body, resolves its names, and boots.
+
+mod request;
+mod resolve;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use kilonova_access::Caller;
+use kilonova_compute_app::{Compute, boot};
+use kilonova_wire::{Base, JsonBody, Microversion, Refusal};
+use serde_json::{Value, json};
+
+use super::schema;
+use request::CreateServer;
+
+pub(super) async fn create(
+    State(compute): State<Compute>,
+    caller: Caller,
+    base: Base,
+    version: Microversion,
+    JsonBody(body): JsonBody,
+) -> Result<Response, Refusal> {
+    schema::check_create(&body, version)?;
+    if caller.project_id.is_empty() {
+        return Err(Refusal::forbidden("A server needs a project: use a project-scoped token."));
+    }
+    check_permissions(&body["server"], &caller)?;
+    let new = CreateServer::read(&body, &caller, version)?;
+    new.destination.check(&compute)?;
+    let (compute_, to_resolve) = (compute.clone(), new.clone());
+    let request =
+        compute.store.read(move |tx| resolve::resolve(tx, &compute_, &caller, &to_resolve)).await?;
+    let reservation_id = request.spec.reservation_id.clone();
+    let ids = boot::boot(&compute, request).await?;
+    if new.return_reservation_id {
+        return Ok(answer(json!({"reservation_id": reservation_id}), None));
+    }
+    let Some(id) = ids.first() else {
+        return Err(Refusal::internal("a boot returned no server"));
+    };
+    let location = format!("{}/v2.1/servers/{id}", base.0);
+    let body = json!({"server": {
+        "id": id,
+        "links": super::view::links(&base, id),
+        "OS-DCF:diskConfig": new.disk_config,
+        "security_groups": security_groups(&new),
+        "adminPass": new.admin_password,
+    }});
+    Ok(answer(body, Some(&location)))
+}
+
+/// Checks the rules for optional fields of the body.
+fn check_permissions(server: &Value, caller: &Caller) -> Result<(), Refusal> {
+    let has_items = |key: &str| server[key].as_array().is_some_and(|list| !list.is_empty());
+    for (rule, applies) in [
+        (
+            "os_compute_api:servers:create:attach_volume",
+            has_items("block_device_mapping") || has_items("block_device_mapping_v2"),
+        ),
+        ("os_compute_api:servers:create:attach_network", has_items("networks")),
+        ("os_compute_api:servers:create:trusted_certs", has_items("trusted_image_certificates")),
+    ] {
+        if applies {
+            caller.may_own(rule)?;
+        }
+    }
+    Ok(())
+}
+
+/// The requested security groups; `default` if there are none.
+fn security_groups(new: &CreateServer) -> Value {
+    if new.security_groups.is_empty() {
+        return json!([{"name": "default"}]);
+    }
+    new.security_groups.iter().map(|name| json!({"name": name})).collect()
+}
+
+fn answer(body: Value, location: Option<&str>) -> Response {
+    let mut response = (StatusCode::ACCEPTED, axum::Json(body)).into_response();
+    if let Some(value) = location.and_then(|location| HeaderValue::from_str(location).ok()) {
+        response.headers_mut().insert(header::LOCATION, value);
+    }
+    response
+}
+
+/// A random administrator password.
+pub(super) fn generate_password() -> String {
+    const LETTERS: &[u8] = b"abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+    random_text(LETTERS, 12)
+}
+
+/// A text of random characters.
+fn random_text(characters: &[u8], length: usize) -> String {
+    (0..length).map(|_| char::from(characters[rand::random_range(0..characters.len())])).collect()
+}

@@ -1,0 +1,325 @@
+//! The body of `POST /servers` as a type. All checks are done that need no database.
+//!
+//! The schema has accepted the body. The order of the checks is visible to clients and must not
+//! change.
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use kilonova_access::Caller;
+use kilonova_compute_app::nics::NetworkRequest;
+use kilonova_compute_app::{Compute, microversions};
+use kilonova_ids::{ImageId, parse_uuid_like};
+use kilonova_wire::{Microversion, Refusal, text};
+use serde_json::{Value, json};
+
+use super::super::{metadata, tags};
+use super::generate_password;
+use crate::api::input;
+
+/// Maximum number of servers of one request.
+const MAX_SERVERS: usize = 1000;
+
+/// A request for servers, with names not yet resolved.
+#[derive(Debug, Clone)]
+pub(super) struct CreateServer {
+    /// The name, or its prefix for several servers.
+    pub name: String,
+    pub description: Option<String>,
+    /// The id of the flavor.
+    pub flavor: String,
+    pub image: ImageId,
+    pub key_name: Option<String>,
+    pub networks: NetworkRequest,
+    /// The names of security groups, without duplicates.
+    pub security_groups: Vec<String>,
+    pub metadata: BTreeMap<String, String>,
+    pub tags: Vec<String>,
+    /// Base64, as sent.
+    pub user_data: Option<String>,
+    /// The host name inside the guest.
+    pub hostname: String,
+    pub config_drive: bool,
+    pub destination: Destination,
+    /// Scheduler hints, as sent.
+    pub hints: Value,
+    /// `accessIPv4` and `accessIPv6` in canonical form; empty if not sent.
+    pub access: [String; 2],
+    /// `AUTO` or `MANUAL`.
+    pub disk_config: String,
+    /// Sent or generated.
+    pub admin_password: String,
+    pub min_count: usize,
+    pub max_count: usize,
+    /// True if the answer contains the reservation id instead of the server.
+    pub return_reservation_id: bool,
+}
+
+/// The requested zone and host.
+#[derive(Debug, Clone)]
+pub(super) struct Destination {
+    pub zone: Option<String>,
+    pub host: Option<String>,
+    /// True if the host was named as `zone:host`, which skips the scheduler's filters.
+    pub forced: bool,
+    /// `host` of the body.
+    named_host: Option<String>,
+    /// `hypervisor_hostname` of the body.
+    named_node: Option<String>,
+}
+
+impl CreateServer {
+    /// Reads the body.
+    ///
+    /// # Errors
+    /// 400 naming the field; 403 for fields that the policy does not allow the caller.
+    pub(super) fn read(
+        body: &Value,
+        caller: &Caller,
+        version: Microversion,
+    ) -> Result<Self, Refusal> {
+        let server = &body["server"];
+        let string = |key: &str| server[key].as_str().map(str::to_owned);
+        let name = server["name"].as_str().unwrap_or_default().trim().to_owned();
+        text::check_name("name", &name, 255)?;
+        let image = image(server)?;
+        let (min_count, max_count) = counts(server)?;
+        let user_data = string("user_data");
+        if user_data.as_ref().is_some_and(|data| BASE64_STANDARD.decode(data).is_err()) {
+            return Err(Refusal::bad_request(
+                "Invalid input for field/attribute user_data. It is not base64.",
+            ));
+        }
+        let metadata = server.get("metadata").map(metadata::parse).transpose()?.unwrap_or_default();
+        metadata::check_count(&metadata)?;
+        let destination = Destination::read(server, caller)?;
+        let hostname = match string("hostname") {
+            Some(hostname) => checked_hostname(hostname, version)?,
+            None => hostname_from_name(&name),
+        };
+        Ok(Self {
+            description: string("description"),
+            flavor: match &server["flavorRef"] {
+                Value::String(id) => id.clone(),
+                other => other.to_string(),
+            },
+            image,
+            key_name: string("key_name"),
+            networks: NetworkRequest::read(server.get("networks"))?,
+            security_groups: security_groups(server),
+            metadata,
+            tags: server.get("tags").map(tags::parse).transpose()?.unwrap_or_default(),
+            user_data,
+            hostname,
+            config_drive: input::boolean(&server["config_drive"]),
+            destination,
+            hints: hints(body),
+            access: ["accessIPv4", "accessIPv6"]
+                .map(|key| input::canonical_address(string(key).unwrap_or_default())),
+            disk_config: string("OS-DCF:diskConfig").unwrap_or_else(|| "MANUAL".into()),
+            admin_password: string("adminPass").unwrap_or_else(generate_password),
+            min_count,
+            max_count,
+            return_reservation_id: input::boolean(&server["return_reservation_id"]),
+            name,
+        })
+    }
+}
+
+impl Destination {
+    /// Reads `availability_zone` (`zone`, or `zone:host` for administrators), `host` and
+    /// `hypervisor_hostname`.
+    fn read(server: &Value, caller: &Caller) -> Result<Self, Refusal> {
+        let string = |key: &str| server[key].as_str().map(str::to_owned);
+        let (named_host, named_node) = (string("host"), string("hypervisor_hostname"));
+        let mut forced = false;
+        let mut zone = string("availability_zone");
+        let mut host = named_host.clone().or(named_node.clone());
+        if let Some((name, rest)) = zone.clone().as_deref().and_then(|zone| zone.split_once(':')) {
+            let in_zone = rest.split(':').find(|part| !part.is_empty()).map(str::to_owned);
+            forced = in_zone.is_some();
+            host = in_zone.or(host);
+            zone = Some(name.to_owned()).filter(|name| !name.is_empty());
+        }
+        if forced {
+            caller.may_own("os_compute_api:servers:create:forced_host")?;
+        } else if host.is_some() {
+            caller.may_own("compute:servers:create:requested_destination")?;
+        }
+        Ok(Self { zone, host, forced, named_host, named_node })
+    }
+
+    /// Refuses a `host` or `hypervisor_hostname` that does not exist, and two that differ. The
+    /// scheduler checks the host of `zone:host`.
+    ///
+    /// # Errors
+    /// 400 naming the host.
+    pub(super) fn check(&self, compute: &Compute) -> Result<(), Refusal> {
+        let node = self.named_node.as_ref();
+        let Some(name) = self.named_host.as_ref().or(node) else { return Ok(()) };
+        if compute.fleet.by_name(name).is_some() && node.is_none_or(|node| node == name) {
+            return Ok(());
+        }
+        let name = name.escape_debug();
+        Err(Refusal::bad_request(format!("Compute host {name} could not be found.")))
+    }
+}
+
+/// The scheduler hints under either of their two keys.
+fn hints(body: &Value) -> Value {
+    let keys = ["OS-SCH-HNT:scheduler_hints", "os:scheduler_hints"];
+    keys.iter().find_map(|key| body.get(key)).cloned().unwrap_or_else(|| json!({}))
+}
+
+/// The names of security groups, without duplicates.
+fn security_groups(server: &Value) -> Vec<String> {
+    let list = server["security_groups"].as_array().into_iter().flatten();
+    let mut names: Vec<String> = Vec::new();
+    for name in list.filter_map(|group| group["name"].as_str()) {
+        if !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// The image, named by `imageRef`, by one boot entry of `block_device_mapping_v2`, or by both.
+fn image(server: &Value) -> Result<ImageId, Refusal> {
+    let parse = |text: &str| {
+        parse_uuid_like(text).ok_or_else(|| {
+            Refusal::bad_request(format!(
+                "Invalid imageRef provided: {} is not a uuid.",
+                text.escape_debug()
+            ))
+        })
+    };
+    let mut image = match server["imageRef"].as_str() {
+        None | Some("") => None,
+        Some(text) => Some(parse(text)?),
+    };
+    if server.get("block_device_mapping").and_then(Value::as_array).is_some_and(|m| !m.is_empty()) {
+        return Err(Refusal::bad_request(
+            "block_device_mapping is not supported: there are no volumes here. Boot from an image.",
+        ));
+    }
+    for entry in server["block_device_mapping_v2"].as_array().into_iter().flatten() {
+        if entry["source_type"] != "image" || entry["destination_type"] != "local" {
+            return Err(Refusal::bad_request(format!(
+                "Block Device Mapping is Invalid: source {} to destination {} is not supported, there \
+                 are no volumes here. Boot from an image to a local disk.",
+                entry["source_type"], entry["destination_type"]
+            )));
+        }
+        let booted = parse(entry["uuid"].as_str().unwrap_or_default())?;
+        if image.is_some_and(|image| image != booted) {
+            return Err(Refusal::bad_request(
+                "Block Device Mapping is Invalid: The image of the boot device is not imageRef.",
+            ));
+        }
+        image = Some(booted);
+    }
+    image.ok_or_else(|| {
+        Refusal::bad_request("Invalid imageRef provided: a server boots from an image.")
+    })
+}
+
+/// The minimum and the maximum number of servers.
+fn counts(server: &Value) -> Result<(usize, usize), Refusal> {
+    let read = |key: &str| -> Result<Option<usize>, Refusal> {
+        let value = match &server[key] {
+            Value::Null => return Ok(None),
+            Value::String(text) => text.parse().ok(),
+            other => other.as_u64(),
+        };
+        match value.and_then(|n| usize::try_from(n).ok()) {
+            Some(n) if (1..=MAX_SERVERS).contains(&n) => Ok(Some(n)),
+            _ => Err(Refusal::bad_request(format!(
+                "Invalid input for field/attribute {key}. Value: {}. It must be 1 to {MAX_SERVERS}.",
+                server[key]
+            ))),
+        }
+    };
+    let min = read("min_count")?.unwrap_or(1);
+    let max = read("max_count")?.unwrap_or(min);
+    if min > max {
+        return Err(Refusal::bad_request("min_count must be <= max_count"));
+    }
+    Ok((min, max))
+}
+
+fn checked_hostname(name: String, version: Microversion) -> Result<String, Refusal> {
+    let dots = version >= microversions::FQDN_HOSTNAME;
+    let is_valid = name.len() <= if dots { 255 } else { 63 }
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || (dots && c == '.'))
+        && !name.starts_with(['-', '.']);
+    if is_valid {
+        return Ok(name);
+    }
+    Err(Refusal::bad_request(format!(
+        "Invalid input for field/attribute hostname. Value: {}. It is not a host name.",
+        name.escape_debug()
+    )))
+}
+
+/// The host name that Nova derives from the display name (`utils.sanitize_hostname`).
+fn hostname_from_name(name: &str) -> String {
+    let plain: String = name
+        .chars()
+        .map(|c| if matches!(c, ' ' | '_' | '.') { '-' } else { c.to_ascii_lowercase() })
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '-')
+        .take(63)
+        .collect();
+    let plain = plain.trim_matches('-');
+    if plain.is_empty() { "server".into() } else { plain.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "11111111-1111-4111-8111-111111111111";
+    const B: &str = "22222222-2222-4222-8222-222222222222";
+
+    fn boot_entry(image: &str) -> Value {
+        json!({"source_type": "image", "destination_type": "local", "uuid": image})
+    }
+
+    #[test]
+    fn the_image_comes_from_either_field_and_both_must_agree() {
+        let by_reference = json!({"imageRef": A});
+        let by_device = json!({"imageRef": "", "block_device_mapping_v2": [boot_entry(A)]});
+        let by_both = json!({"imageRef": A, "block_device_mapping_v2": [boot_entry(A)]});
+        for server in [by_reference, by_device, by_both] {
+            assert_eq!(image(&server).ok().map(|id| id.to_string()).as_deref(), Some(A));
+        }
+        for (server, part) in [
+            (json!({}), "a server boots from an image"),
+            (json!({"imageRef": "x"}), "is not a uuid"),
+            (json!({"imageRef": B, "block_device_mapping_v2": [boot_entry(A)]}), "is not imageRef"),
+            (json!({"imageRef": A, "block_device_mapping": [{}]}), "is not supported"),
+        ] {
+            let refusal = image(&server).expect_err(part);
+            assert!(refusal.message.contains(part), "{}", refusal.message);
+        }
+    }
+
+    #[test]
+    fn the_maximum_count_defaults_to_the_minimum() {
+        assert_eq!(counts(&json!({})).ok(), Some((1, 1)));
+        assert_eq!(counts(&json!({"min_count": "3"})).ok(), Some((3, 3)));
+        assert_eq!(counts(&json!({"max_count": 2})).ok(), Some((1, 2)));
+        for server in [json!({"min_count": 0}), json!({"min_count": 3, "max_count": 2})] {
+            assert!(counts(&server).is_err(), "{server} is refused");
+        }
+    }
+
+    #[test]
+    fn a_derived_hostname_has_only_valid_characters() {
+        for (name, hostname) in
+            [("Web 1", "web-1"), ("_a.b_", "a-b"), ("é", "server"), ("  ", "server")]
+        {
+            assert_eq!(hostname_from_name(name), hostname);
+        }
+    }
+}

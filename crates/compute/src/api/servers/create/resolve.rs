@@ -1,0 +1,106 @@
+//! Resolves the names of a [`CreateServer`] into a [`BootRequest`], in one read transaction.
+//!
+//! The order of the checks is visible to clients and must not change.
+
+use kilonova_accelerator::ledger;
+use kilonova_compute_app::bitstreams::ImageBitstreams;
+use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
+use kilonova_compute_app::{Compute, Error, nics, resolve as names, server_groups, unsupported};
+use kilonova_compute_db::servers::Spec;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+use serde_json::Value;
+
+use super::random_text;
+use super::request::CreateServer;
+
+/// Looks up everything that the request names, as far as the caller may see it.
+///
+/// # Errors
+/// 400, 403 and 409 with Nova's messages; store errors.
+pub(super) fn resolve(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    new: &CreateServer,
+) -> Result<BootRequest, Error> {
+    let flavor = names::flavor(tx, context, &new.flavor)?;
+    let image_properties = names::image(tx, compute, context, new.image, &flavor)?;
+    unsupported::flavor(&flavor, &image_properties)?;
+    unsupported::image(new.image, &image_properties)?;
+    let key = match &new.key_name {
+        Some(name) => Some(names::key_pair(tx, &context.user_id, name)?),
+        None => None,
+    };
+    check_group(tx, context, &new.hints)?;
+    let flavor_profile = match flavor.extra_specs.get("accel:device_profile") {
+        Some(name) => Some(profile(tx, name)?),
+        None => None,
+    };
+    let (networks, groups) = (&new.networks, &new.security_groups);
+    let nics = nics::resolve(tx, &compute.policy, context, networks, groups, new.max_count)?;
+    let profiles = Profiles { flavor: flavor_profile, ports: nics.profiles() };
+    for profile in &profiles.ports {
+        ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;
+    }
+    Ok(BootRequest {
+        project_id: context.project_id.clone(),
+        user_id: context.user_id.clone(),
+        request_id: context.request_id_text(),
+        name: new.name.clone(),
+        description: new.description.clone(),
+        spec: Spec {
+            flavor,
+            image: Some(new.image),
+            config_drive: new.config_drive || boot::machine::needs_config_drive(&image_properties),
+            image_properties,
+            key_name: new.key_name.clone(),
+            key,
+            hostname: new.hostname.clone(),
+            user_data: new.user_data.clone(),
+            availability_zone: new.destination.zone.clone(),
+            wanted_host: new.destination.host.clone(),
+            hints: new.hints.clone(),
+            reservation_id: reservation_id(),
+            launch_index: 0,
+            access: new.access.clone(),
+            disk_config: new.disk_config.clone(),
+            networked: false,
+        },
+        metadata: new.metadata.clone(),
+        tags: new.tags.clone(),
+        profiles,
+        nics,
+        forced: new.destination.forced,
+        min_count: new.min_count,
+        max_count: new.max_count,
+    })
+}
+
+/// Checks that the hint `group` names a server group that the caller may see.
+fn check_group(tx: &mut Tx<'_>, context: &Context, hints: &Value) -> Result<(), Error> {
+    let Some(hint) = hints.get("group") else { return Ok(()) };
+    let id = hint.as_str().unwrap_or_default();
+    match server_groups::find(tx, context, id) {
+        Ok(_) => Ok(()),
+        Err(Error::Refused(refusal)) => Err(Refusal::bad_request(refusal.message).into()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The flavor's device profile.
+fn profile(tx: &mut Tx<'_>, name: &str) -> Result<ProfileGroups, Error> {
+    let Some(profile) = ledger::profile_by_name(tx, name)? else {
+        return Err(Refusal::bad_request(format!(
+            "Device profile name {name}: Expected 1 device profile but got nothing."
+        ))
+        .into());
+    };
+    ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;
+    Ok(ProfileGroups { id: profile.id, groups: profile.groups, port: None })
+}
+
+/// `r-` and eight random characters, as upstream.
+fn reservation_id() -> String {
+    format!("r-{}", random_text(b"0123456789abcdefghijklmnopqrstuvwxyz", 8))
+}

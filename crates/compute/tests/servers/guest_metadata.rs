@@ -1,0 +1,203 @@
+//! The definition of a guest in its document: the virtual machine that its image requires, and the
+//! metadata for the guest.
+
+use kilonova_hypervisor::Definition;
+use kilonova_node_api::{Bus, Firmware, Key, Medium, SecureBoot, Topology};
+use serde_json::json;
+
+use crate::kit::{ADMIN, ANN, Cloud, Up, hosts};
+
+const KEY: &str =
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm ann@home";
+
+async fn definition(up: &Up, id: &str) -> Definition {
+    definition_on(up, "a", id).await
+}
+
+async fn definition_on(up: &Up, host: &str, id: &str) -> Definition {
+    let server = id.parse().expect("the value is a UUID");
+    let found = up
+        .nodes
+        .hypervisor(host)
+        .domain(server)
+        .await
+        .expect("the hypervisor answers")
+        .expect("the domain is defined");
+    found.definition().expect("the data can be read")
+}
+
+async fn add_keypair(up: &Up, name: &str) {
+    let add_keypair = json!({"keypair": {"name": name, "public_key": KEY}});
+    up.call(ANN, "2.92", "POST /os-keypairs", Some(add_keypair)).await.expect(201);
+}
+
+#[tokio::test]
+async fn the_definition_has_the_image_properties_and_the_metadata() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let kernel = cloud.image_with("kernel", &[], b"kernel".to_vec()).await;
+        let properties = [
+            ("hw_firmware_type", "uefi"),
+            ("hw_disk_bus", "scsi"),
+            ("hw_machine_type", "q35"),
+            ("os_secure_boot", "optional"),
+            ("kernel_id", &*kernel.to_string()),
+            ("ramdisk_id", ""),
+            ("os_command_line", "console=ttyS0"),
+            ("img_config_drive", "mandatory"),
+            ("trait:COMPUTE_NODE", "required"),
+        ];
+        let image = cloud.image_with("linux", &properties, b"disk".to_vec()).await;
+        add_keypair(&up, "mine").await;
+        let more = json!({
+            "imageRef": image, "key_name": "mine", "user_data": "I2Nsb3VkLWNvbmZpZwo=",
+            "metadata": {"role": "front"}, "hostname": "front-one", "min_count": 2,
+        });
+        let first = up.boot_with(&cloud, "One", "plain", more).await;
+        let shown = up.wait_for_status(&first, "ACTIVE").await;
+        assert_eq!(shown["config_drive"], "True", "the image requires a config drive");
+        let is = definition(&up, &first).await;
+        let machine = &is.machine;
+        assert_eq!(machine.firmware, Some(Firmware::Uefi));
+        assert_eq!(
+            (machine.disk_bus, machine.secure_boot),
+            (Some(Bus::Scsi), Some(SecureBoot::Optional))
+        );
+        assert_eq!((machine.kernel, machine.ramdisk), (Some(kernel), None));
+        assert_eq!(machine.command_line.as_deref(), Some("console=ttyS0"));
+        assert!(machine.config_drive && machine.rng);
+        let guest = &is.guest;
+        assert_eq!(guest.hostname, "front-one-1");
+        assert_eq!((guest.project.as_str(), guest.availability_zone.as_str()), ("red", "nova"));
+        let mine = Key { name: "mine".into(), kind: "ssh".into(), public_key: KEY.into() };
+        assert_eq!(guest.keys, [mine]);
+        assert_eq!(guest.user_data.as_deref(), Some("I2Nsb3VkLWNvbmZpZwo="));
+        assert_eq!(guest.metadata["role"], "front");
+        assert_eq!((guest.launch_index, guest.flavor.as_str()), (0, "plain"));
+        assert_eq!(guest.reservation, shown["OS-EXT-SRV-ATTR:reservation_id"]);
+
+        // The definition has the key pair of the boot; later changes of the key pair do not reach it.
+        up.call(ANN, "2.92", "DELETE /os-keypairs/mine", None).await.expect(204);
+        let said = json!({"metadata": {"role": "back"}});
+        up.call(ANN, "2.90", &format!("PUT /servers/{first}/metadata"), Some(said))
+            .await
+            .expect(200);
+        up.act(&first, json!({"reboot": {"type": "HARD"}})).await;
+        up.wait_all_idle().await;
+        assert_eq!(definition(&up, &first).await.guest, *guest);
+
+        // A rebuild renews the metadata and uses the properties of its own image.
+        let plain = cloud.image_with("plain", &[("hw_disk_bus", "ide")], b"disk".to_vec()).await;
+        let rebuild = json!({"rebuild": {"imageRef": plain, "name": "Two", "user_data": null}});
+        up.act(&first, rebuild).await;
+        up.wait_all_idle().await;
+        let anew = definition(&up, &first).await;
+        assert_eq!(anew.display_name, "Two");
+        assert_eq!((anew.machine.disk_bus, anew.machine.kernel), (Some(Bus::Ide), None));
+        assert!(anew.machine.config_drive, "the request asked for a config drive");
+        assert_eq!(
+            (anew.guest.metadata["role"].as_str(), anew.guest.user_data.as_deref()),
+            ("back", None)
+        );
+        assert_eq!(anew.guest.keys, guest.keys);
+
+        // The destination of a migration gets the same definition.
+        up.act(&first, json!({"shelve": null})).await;
+        up.wait_for_status(&first, "SHELVED_OFFLOADED").await;
+        up.act(&first, json!({"unshelve": null})).await;
+        up.wait_for_status(&first, "ACTIVE").await;
+        let back = definition(&up, &first).await;
+        assert_eq!((back.machine, back.guest), (anew.machine, anew.guest));
+        cloud.assert_consistent(&up, "explained").await;
+    }
+}
+
+#[tokio::test]
+async fn the_rescue_machine_follows_its_image() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
+        let own = definition(&up, &id).await;
+        let disc =
+            [("hw_rescue_device", "cdrom"), ("hw_rescue_bus", "usb"), ("hw_disk_bus", "ide")];
+        let disc = cloud.image_with("disc", &disc, b"disc".to_vec()).await;
+        let disk = cloud.image_with("disk", &[("hw_disk_bus", "sata")], b"disk".to_vec()).await;
+        for (image, device, bus) in
+            [(disc, Some((Medium::Cdrom, Some(Bus::Usb))), None), (disk, None, Some(Bus::Sata))]
+        {
+            let rescue = json!({"rescue": {"rescue_image_ref": image}});
+            up.try_act(&id, rescue).await.expect(200);
+            up.wait_for_status(&id, "RESCUE").await;
+            let is = definition(&up, &id).await;
+            assert_eq!(is.machine, own.machine, "the guest's machine is unchanged");
+            let rescue = is.rescue.expect("the server is in rescue");
+            assert_eq!(rescue.image, Some(image));
+            assert_eq!(rescue.device.map(|device| (device.medium, device.bus)), device);
+            assert_eq!(
+                rescue.machine.disk_bus, bus,
+                "a stable rescue keeps the disk bus of the guest"
+            );
+            up.act(&id, json!({"unrescue": null})).await;
+            up.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(definition(&up, &id).await.rescue, None);
+        }
+        let wrong = cloud.image_with("wrong", &[("hw_rescue_bus", "xen")], b"disk".to_vec()).await;
+        let rescue = json!({"rescue": {"rescue_image_ref": wrong}});
+        let words = "Requested hardware 'xen' is not supported by the 'kvm' virt driver";
+        up.try_act(&id, rescue).await.refused(400, words);
+        cloud.assert_consistent(&up, "rescued").await;
+    }
+}
+
+#[tokio::test]
+async fn invalid_image_properties_are_refused_at_create() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let gone = "33333333-3333-4333-8333-333333333333";
+        let id = up.active_server(&cloud, "one", "plain").await;
+        for (property, value, words) in [
+            ("hw_disk_bus", "foo", "Invalid image metadata. Error: Field value foo is invalid"),
+            ("hw_cpu_cores", "x", "Error: invalid literal for int() with base 10: 'x'"),
+            ("kernel_id", gone, "Image 33333333-3333-4333-8333-333333333333 could not be found."),
+            ("ramdisk_id", "no uuid", "Image no uuid could not be found."),
+        ] {
+            let image = cloud.image_with("wrong", &[(property, value)], b"disk".to_vec()).await;
+            let mut boot_request = up.boot_request(&cloud, "two", "plain");
+            boot_request["server"]["imageRef"] = json!(image);
+            up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.refused(400, words);
+            let rebuild = json!({"rebuild": {"imageRef": image}});
+            up.try_act(&id, rebuild).await.refused(400, words);
+        }
+        assert_eq!(up.servers().await.len(), 1);
+        up.wait_for_status(&id, "ACTIVE").await;
+    }
+}
+
+#[tokio::test]
+async fn the_cpu_topology_follows_a_resize() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let flavor = |name: &str, vcpus: i64, disk: i64| json!({"flavor": {"id": name, "name": name, "ram": 512, "vcpus": vcpus, "disk": disk}});
+        for (name, vcpus) in [("two", 2), ("four", 4)] {
+            up.call(ADMIN, "2.90", "POST /flavors", Some(flavor(name, vcpus, 1))).await.expect(200);
+        }
+        up.call(ADMIN, "2.90", "POST /flavors", Some(flavor("tight", 4, 1))).await.expect(200);
+        let specs = json!({"extra_specs": {"hw:cpu_max_sockets": "1", "hw:cpu_max_cores": "1",
+            "hw:cpu_max_threads": "2"}});
+        let at = "POST /flavors/tight/os-extra_specs";
+        up.call(ADMIN, "2.90", at, Some(specs)).await.expect(200);
+        let image = cloud.image_with("one", &[("hw_cpu_sockets", "1")], b"disk".to_vec()).await;
+        let id = up.boot_with(&cloud, "one", "two", json!({"imageRef": image})).await;
+        up.wait_for_status(&id, "ACTIVE").await;
+        let arranged = Topology { sockets: 1, cores: 2, threads: 1 };
+        let (from, to) = match up.server(&id).await["OS-EXT-SRV-ATTR:host"].as_str() {
+            Some("a") => ("a", "b"),
+            _ => ("b", "a"),
+        };
+        assert_eq!(definition_on(&up, from, &id).await.machine.topology, Some(arranged));
+        let tight = json!({"resize": {"flavorRef": "tight"}});
+        let words = "are impossible to satisfy for vcpus count 4";
+        up.try_act(&id, tight).await.refused(400, words);
+        up.act(&id, json!({"resize": {"flavorRef": "four"}})).await;
+        up.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let topology = definition_on(&up, to, &id).await.machine.topology;
+        assert_eq!(topology, Some(Topology { sockets: 1, cores: 4, threads: 1 }));
+        cloud.assert_consistent(&up, "resized").await;
+    }
+}

@@ -1,0 +1,55 @@
+//! Mixed cards: Placement has inventory, but the card's other kind of handle is in use.
+
+use serde_json::json;
+
+use crate::kit::{Cloud, Up, fault, hosts, network_cards};
+
+async fn flavors(up: &Up) {
+    for (id, class) in [("whole", "CUSTOM_X710"), ("part", "CUSTOM_X710_VF")] {
+        up.flavor(id, json!({})).await;
+        let specs = json!({"extra_specs": {format!("resources:{class}"): "1"}});
+        let path = format!("POST /flavors/{id}/os-extra_specs");
+        up.admin("2.61", &path, specs).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn the_fault_names_the_card_in_use() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[&network_cards(1)])])).await {
+        flavors(&up).await;
+        for (first, then, why) in [
+            (
+                "part",
+                "whole",
+                "No CUSTOM_X710 is to be had of card 0000:40:00.0 of host a: 0000:40:",
+            ),
+            ("whole", "part", ": 0000:40:00.0 is in use whole."),
+        ] {
+            up.active_server(&cloud, "first", first).await;
+            let refused = up.boot(&cloud, "then", then).await;
+            let server = up.wait_for_status(&refused, "ERROR").await;
+            let said = fault(&server);
+            assert!(said.starts_with("No valid host was found. ") && said.contains(why), "{said}");
+            cloud.assert_consistent(&up, then).await;
+            cloud.teardown(&up, then).await;
+        }
+    }
+}
+
+/// More cards are in use than a boot has alternatives.
+#[tokio::test]
+async fn the_only_free_card_is_found() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[&network_cards(24)])])).await {
+        up.remove_quota_limits().await;
+        flavors(&up).await;
+        for n in 0..23 {
+            up.active_server(&cloud, &format!("part{n}"), "part").await;
+        }
+        up.active_server(&cloud, "whole", "whole").await;
+        let refused = up.boot(&cloud, "one too many", "whole").await;
+        let server = up.wait_for_status(&refused, "ERROR").await;
+        assert!(fault(&server).ends_with(" The same goes for more cards."), "{server}");
+        cloud.assert_consistent(&up, "many cards").await;
+        cloud.teardown(&up, "many cards").await;
+    }
+}

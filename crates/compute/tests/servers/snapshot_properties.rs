@@ -1,0 +1,34 @@
+//! The caller's metadata among the properties of a snapshot.
+
+use serde_json::json;
+
+use crate::kit::{Cloud, GPU, hosts};
+
+#[tokio::test]
+async fn metadata_of_the_caller_replaces_properties_but_not_a_backups_type() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = up.active_server(&cloud, "one", "vgpu").await;
+        let metadata = json!({"image_type": "test", "backup_type": "mine", "for": "tests"});
+        for (action, image_type, backup_type) in [
+            (json!({"createImage": {"name": "i", "metadata": metadata}}), "test", "mine"),
+            (
+                json!({"createBackup": {"name": "b", "backup_type": "daily", "rotation": 1,
+                    "metadata": metadata}}),
+                "test",
+                "daily",
+            ),
+        ] {
+            let made = up.try_act(&id, action).await.expect(202)["image_id"].take();
+            let image = made.as_str().expect("the answer has an id").parse();
+            let image = image.expect("the value is a UUID");
+            up.wait_for_status(&id, "ACTIVE").await;
+            let found = cloud.store.read(move |tx| kilonova_image::find(tx, image)).await;
+            let found = found.expect("the query succeeds").expect("the image exists");
+            let property = |key: &str| found.properties.get(key).map(String::as_str);
+            assert_eq!(property("image_type"), Some(image_type));
+            assert_eq!(property("backup_type"), Some(backup_type));
+            assert_eq!(property("for"), Some("tests"));
+            assert_eq!(property("instance_uuid"), Some(id.as_str()));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Issues certificates: the first against a join token, later ones against the present certificate.
+//!
+//! A token without a host name admits new hosts only: the name of a host that has joined before would
+//! give control over that host's guests. An address is in the certificates of at most one host.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kilonova_node_api::{Credential, Join, Renewal};
+use kilonova_pki::{HostCertificateParams, Secret, check_host};
+use kilonova_store::Tx;
+use kilonova_wire::time::{now_micros, zulu};
+
+use crate::app::names;
+use crate::db::certificates::{self, IssuedCertificate};
+use crate::db::{authority, tokens};
+use crate::{Enrollment, Error, Existing};
+
+/// Maximum number of addresses of a host.
+const ADDRESSES: usize = 16;
+
+/// Issues the first certificate of a host against its join token.
+pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credential, Error> {
+    let unknown = "This token is unknown; create a new one with `kilonova node enroll`.";
+    let secret: Secret = join.secret.parse().map_err(|_| Error::forbidden(unknown))?;
+    check_host(&join.host)?;
+    let (hash, host, now) = (secret.hash(), join.host.clone(), now_micros());
+    let token_of_host = (hash.clone(), host.clone());
+    let existing = Arc::clone(&enrollment.existing);
+    let may = move |tx: &mut Tx<'_>| {
+        may_join(tx, &*existing, &token_of_host.0, &token_of_host.1, now).map(|_| ())
+    };
+    enrollment.store.read(may).await?;
+    let (credential, certificate) = sign(enrollment, &host, &join.request, now)?;
+    let (revoked, certificate) = (enrollment.revoked.clone(), Arc::new(certificate));
+    let joined = host.clone();
+    let existing = Arc::clone(&enrollment.existing);
+    enrollment
+        .store
+        .write(move |tx| {
+            let bound = may_join(tx, &*existing, &hash, &host, now)?;
+            if !tokens::use_up(tx, &hash, now, &host)? {
+                return Err(Error::forbidden(unknown));
+            }
+            if bound {
+                let before = certificates::revoke(tx, &host, now)?;
+                let revoked = revoked.clone();
+                tx.on_commit(move || revoked.add(before));
+            }
+            check_addresses(tx, &certificate, now)?;
+            Ok(certificates::add(tx, &certificate)?)
+        })
+        .await?;
+    tracing::info!(host = joined, "a host joined");
+    Ok(credential)
+}
+
+/// Renews the certificate of `host`, which the present certificate names.
+pub(crate) async fn renew(
+    enrollment: &Enrollment,
+    host: &str,
+    renewal: &Renewal,
+) -> Result<Credential, Error> {
+    let now = now_micros();
+    let (credential, certificate) = sign(enrollment, host, renewal, now)?;
+    let certificate = Arc::new(certificate);
+    enrollment
+        .store
+        .write(move |tx| {
+            check_addresses(tx, &certificate, now)?;
+            Ok::<_, Error>(certificates::add(tx, &certificate)?)
+        })
+        .await?;
+    tracing::info!(host, "renewed the certificate of a host");
+    Ok(credential)
+}
+
+fn sign(
+    enrollment: &Enrollment,
+    host: &str,
+    request: &Renewal,
+    now: i64,
+) -> Result<(Credential, IssuedCertificate), Error> {
+    if request.addresses.len() > ADDRESSES {
+        return Err(Error::forbidden(format!("A host may have at most {ADDRESSES} addresses.")));
+    }
+    let content = HostCertificateParams {
+        host,
+        addresses: &request.addresses,
+        valid: enrollment.options.valid,
+    };
+    let (certificate, facts) = enrollment.authority.sign(&request.csr, &content, now)?;
+    let authority = enrollment.authority.pem().to_owned();
+    let addresses: Vec<String> = request.addresses.iter().map(IpAddr::to_string).collect();
+    let issued = IssuedCertificate {
+        serial: facts.serial,
+        host: host.to_owned(),
+        addresses: addresses.join(" "),
+        made_at: now,
+        expires_at: facts.not_after,
+        revoked_at: None,
+    };
+    Ok((Credential { certificate, authority }, issued))
+}
+
+/// True if the token names the host. Fails if the token does not allow it to join.
+fn may_join(
+    tx: &mut Tx<'_>,
+    existing: &Existing,
+    hash: &str,
+    host: &str,
+    now: i64,
+) -> Result<bool, Error> {
+    let advice = "create a new one with `kilonova node enroll`";
+    let token = tokens::read(tx, hash)?
+        .ok_or_else(|| Error::forbidden(format!("This token is unknown; {advice}.")))?;
+    if let (Some(at), Some(by)) = (token.used_at, token.used_by) {
+        let at = zulu(at);
+        return Err(Error::forbidden(format!(
+            "Host {by} used this token at {at}, and it works only once; {advice}."
+        )));
+    }
+    if token.expires_at <= now {
+        let at = zulu(token.expires_at);
+        return Err(Error::forbidden(format!("This token expired at {at}; {advice}.")));
+    }
+    let free = names::free(tx, existing, host, token.replaces)?;
+    if let Err(why) = free {
+        return Err(Error::forbidden(why));
+    }
+    match token.host {
+        Some(bound) if bound == host => Ok(true),
+        Some(bound) => Err(Error::forbidden(format!(
+            "This token is for host {bound}, but this is host {host}; use --host {bound}, or \
+             {advice}."
+        ))),
+        None if certificates::of_host(tx, host, now)?.is_empty() => Ok(false),
+        None => Err(Error::forbidden(format!(
+            "Host {host} has joined before; to join again it needs a token of its own: `kilonova node \
+             enroll --host {host}`."
+        ))),
+    }
+}
+
+/// Refuses an address that the valid certificate of another host has.
+fn check_addresses(
+    tx: &mut Tx<'_>,
+    certificate: &IssuedCertificate,
+    now: i64,
+) -> Result<(), Error> {
+    authority::touch(tx)?;
+    let ours: Vec<&str> = certificate.addresses.split_whitespace().collect();
+    for other in certificates::live(tx, now)? {
+        if other.host == certificate.host || other.revoked_at.is_some() {
+            continue;
+        }
+        if let Some(both) = other.addresses.split_whitespace().find(|one| ours.contains(one)) {
+            return Err(Error::forbidden(format!(
+                "Address {both} is in the certificate of host {}; give this host one of its own with \
+                 [DEFAULT] my_ip, or revoke that host first.",
+                other.host
+            )));
+        }
+    }
+    Ok(())
+}

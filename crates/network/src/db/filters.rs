@@ -1,0 +1,128 @@
+//! The rows from which the packet filters of hosts are built, and the servers that a change of them
+//! affects.
+
+use std::collections::BTreeSet;
+
+use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use super::{parse, rows_in};
+use crate::record::Body;
+
+/// A port and its attributes.
+#[derive(Debug)]
+pub(crate) struct FilteredPort {
+    pub id: PortId,
+    pub body: Body,
+}
+
+/// A rule's group and attributes.
+#[derive(Debug)]
+pub(crate) struct FilterRuleRow {
+    pub group: SecurityGroupId,
+    pub body: Body,
+}
+
+/// An address of a port in a security group.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub group: SecurityGroupId,
+    pub address: String,
+    /// The port's attributes, if it has allowed address pairs.
+    pub body: Option<Body>,
+}
+
+statements! {
+    /// Groups with a rule whose remote group is one of these.
+    REFERENCING = "SELECT DISTINCT security_group_id FROM security_group_rules
+        WHERE remote_group_id IN ({})";
+    /// Servers with a port in one of these groups.
+    SERVERS_IN_GROUPS = "SELECT DISTINCT p.server_id FROM port_groups g
+        JOIN ports p ON p.id = g.port_id
+        WHERE g.group_id IN ({}) AND p.server_id IS NOT NULL";
+    /// Ports of servers.
+    PORTS = "SELECT id, body FROM ports WHERE server_id IN ({}) ORDER BY seq";
+    /// Rules of groups.
+    RULES = "SELECT security_group_id, body FROM security_group_rules
+        WHERE security_group_id IN ({}) ORDER BY seq";
+    /// Addresses of the members of groups.
+    MEMBERS = "SELECT g.group_id, a.address, CASE
+            WHEN p.body LIKE '%\"allowed_address_pairs\":[]%' THEN NULL ELSE p.body END AS body
+        FROM port_groups g JOIN ports p ON p.id = g.port_id
+        JOIN port_addresses a ON a.port_id = p.id WHERE g.group_id IN ({}) ORDER BY a.address";
+    /// The server of a port.
+    SERVER_OF_PORT = "SELECT server_id FROM ports WHERE id = ?1 AND server_id IS NOT NULL";
+    /// Servers on a network.
+    SERVERS_ON_NETWORK = "SELECT DISTINCT server_id FROM ports WHERE network_id = ?1
+        AND server_id IS NOT NULL";
+}
+
+fn servers(rows: &[Row]) -> Result<BTreeSet<ServerId>, Error> {
+    rows.iter().map(|row| row.id("server_id")).collect()
+}
+
+/// Groups with a rule whose remote group is one of these.
+pub(crate) fn referencing(
+    tx: &mut Tx<'_>,
+    groups: &BTreeSet<SecurityGroupId>,
+) -> Result<BTreeSet<SecurityGroupId>, Error> {
+    let rows = rows_in(tx, REFERENCING, groups.iter().copied())?;
+    rows.iter().map(|row| row.id("security_group_id")).collect()
+}
+
+/// Servers with a port in one of these groups.
+pub(crate) fn servers_in_groups(
+    tx: &mut Tx<'_>,
+    groups: &BTreeSet<SecurityGroupId>,
+) -> Result<BTreeSet<ServerId>, Error> {
+    servers(&rows_in(tx, SERVERS_IN_GROUPS, groups.iter().copied())?)
+}
+
+/// The server of a port, if it has one.
+pub(crate) fn server_of_port(tx: &mut Tx<'_>, port: PortId) -> Result<BTreeSet<ServerId>, Error> {
+    servers(&tx.rows(SERVER_OF_PORT, params![port])?)
+}
+
+/// Servers with a port on a network.
+pub(crate) fn servers_on_network(
+    tx: &mut Tx<'_>,
+    network: NetworkId,
+) -> Result<BTreeSet<ServerId>, Error> {
+    servers(&tx.rows(SERVERS_ON_NETWORK, params![network])?)
+}
+
+/// Ports of servers.
+pub(crate) fn ports(
+    tx: &mut Tx<'_>,
+    servers: &BTreeSet<ServerId>,
+) -> Result<Vec<FilteredPort>, Error> {
+    let read = |row: &Row| Ok(FilteredPort { id: row.id("id")?, body: parse(row.text("body")?)? });
+    rows_in(tx, PORTS, servers.iter().copied())?.iter().map(read).collect()
+}
+
+/// Rules of groups, in the order of their creation.
+pub(crate) fn rules(
+    tx: &mut Tx<'_>,
+    groups: &BTreeSet<SecurityGroupId>,
+) -> Result<Vec<FilterRuleRow>, Error> {
+    let read = |row: &Row| {
+        let group = row.id("security_group_id")?;
+        Ok(FilterRuleRow { group, body: parse(row.text("body")?)? })
+    };
+    rows_in(tx, RULES, groups.iter().copied())?.iter().map(read).collect()
+}
+
+/// Addresses of the members of groups.
+pub(crate) fn members(
+    tx: &mut Tx<'_>,
+    groups: &BTreeSet<SecurityGroupId>,
+) -> Result<Vec<Member>, Error> {
+    let read = |row: &Row| {
+        Ok(Member {
+            group: row.id("group_id")?,
+            address: row.string("address")?,
+            body: row.text_opt("body")?.map(parse).transpose()?,
+        })
+    };
+    rows_in(tx, MEMBERS, groups.iter().copied())?.iter().map(read).collect()
+}

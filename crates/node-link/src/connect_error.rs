@@ -1,0 +1,77 @@
+//! Explains connection errors, with a remedy for certificates and clocks.
+
+/// The complete error chain, as the outermost error only says that a request failed, and a remedy.
+pub(super) fn explain(error: &dyn std::error::Error) -> String {
+    let mut text = chain(error);
+    if let Some(remedy) = remedy(&text) {
+        text.push_str("; ");
+        text.push_str(remedy);
+    }
+    text
+}
+
+/// True if nothing of the request was sent and no reason is known.
+pub(super) fn is_unsent(error: &dyn std::error::Error) -> bool {
+    chain(error).ends_with("connection was not ready")
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        next = cause.source();
+    }
+    text
+}
+
+/// Alerts come from the other side; "invalid" is our judgement of it.
+fn remedy(text: &str) -> Option<&'static str> {
+    let says = |word: &str| text.contains(&format!("alert: {word}"));
+    if says("CertificateExpired") {
+        return Some(
+            "the control plane considers the certificate of this host expired: compare the clocks, \
+             or create a token with `kilonova node enroll` and join again",
+        );
+    }
+    if says("UnknownCA") || says("BadCertificate") || says("DecryptError") {
+        return Some(
+            "the certificate of this host is not from the control plane's authority: check the URL, \
+             or create a token with `kilonova node enroll` and join again",
+        );
+    }
+    if !text.contains("invalid peer certificate") {
+        return None;
+    }
+    if text.contains("expired") || text.contains("not valid yet") {
+        return Some(
+            "the certificate of the control plane is not valid at this time: compare the clocks",
+        );
+    }
+    Some("the server is not the control plane that this host joined: check the URL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificate_errors_have_a_remedy() {
+        for (text, words) in [
+            ("sending: received fatal alert: CertificateExpired", "compare the clocks, or"),
+            ("sending: received fatal alert: UnknownCA", "join again"),
+            ("x: invalid peer certificate: UnknownIssuer", "check the URL"),
+            ("x: invalid peer certificate: certificate not valid yet: …", "compare the clocks"),
+        ] {
+            let said = explain(&std::io::Error::other(text));
+            assert!(said.starts_with(text) && said.contains(words), "{said}");
+        }
+        assert_eq!(explain(&std::io::Error::other("connection refused")), "connection refused");
+        for (text, unsent) in
+            [("client error (Canceled): connection was not ready", true), ("refused", false)]
+        {
+            assert_eq!(is_unsent(&std::io::Error::other(text)), unsent, "{text}");
+        }
+    }
+}

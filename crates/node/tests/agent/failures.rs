@@ -1,0 +1,255 @@
+//! Failing steps, an unavailable control plane, and fencing.
+
+use kilonova_devices::{Mdev, create};
+use kilonova_ids::{OperationId, ServerId};
+use kilonova_node::Error;
+use kilonova_node_api::{Attachment, Desired, Outcome, Verb};
+
+use crate::agent::control::Control;
+use crate::agent::crashing_host::Doom;
+use crate::agent::host::{GPUS, Host, guest, present, uuids, vgpu};
+
+fn failed(outcome: Outcome) -> (String, String) {
+    match outcome {
+        Outcome::Failed { step, message } => (step, message),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_failed_build_is_rolled_back_and_can_be_retried() {
+    for step in ["create_mdev", "image", "define", "start"] {
+        let name = if step == "create_mdev" { "" } else { ", server_name = \"bad*\"" };
+        let host = Host::new(&format!("fail = [{{ step = \"{step}\", times = 1{name} }}]"));
+        let control = Control::new();
+        let node = host.run(&control);
+        let server = ServerId::new_v4();
+        let domain = guest("bad-1", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
+        let (at, message) = failed(control.outcome(control.want(server, present(&domain))).await);
+        assert_eq!(at, step);
+        assert!(!message.is_empty());
+        host.assert_empty(&format!("after a failure at {step}"));
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        assert_eq!(node.mdevs(), uuids(&domain.devices));
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_once_ran_survives_a_failing_step() {
+    let host =
+        Host::new("fail = [{ step = \"stop\", times = 1 }, { step = \"reboot\", times = 1 }]");
+    let control = Control::new();
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+
+    domain.verb = Some((OperationId::new_v4(), Verb::RebootSoft));
+    let (step, _) = failed(control.outcome(control.want(server, present(&domain))).await);
+    assert_eq!(step, "reboot");
+    doom.log.lock().expect("the lock is not poisoned").clear();
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    assert_eq!(
+        *doom.log.lock().expect("the lock is not poisoned"),
+        Vec::<String>::new(),
+        "no late reboot"
+    );
+
+    domain.power = kilonova_node_api::Power::Off;
+    let (step, _) = failed(control.outcome(control.want(server, present(&domain))).await);
+    assert_eq!(step, "stop");
+    assert!(node.domain(server).await.expect("the domain still exists").1);
+    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_deletion_is_retried() {
+    let (host, control) = (Host::new("fail = [{ step = \"destroy\", times = 1 }]"), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    control
+        .expect(control.want(server, present(&guest("db", vec![vgpu(GPUS[0])]))), Outcome::Running)
+        .await;
+    let generation = control.want(server, Desired::Absent);
+    assert_eq!(failed(control.outcome(generation).await).0, "destroy");
+    control.expect(generation, Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the second try");
+}
+
+#[tokio::test]
+async fn a_foreign_device_is_never_used_or_removed() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let wanted = vgpu(GPUS[0]);
+    let Attachment::Mdev { uuid, .. } = wanted else { panic!("an mdev") };
+    let foreign = Mdev { uuid, parent: GPUS[1].into(), mdev_type: "nvidia-35".into() };
+    create(&*node.parts.sysfs, &foreign).expect("the disks are created");
+    let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![wanted])));
+    let (step, message) = failed(control.outcome(generation).await);
+    assert_eq!(step, "create_mdev");
+    assert!(message.contains("already exists on 0000:85:00.0"), "{message}");
+    assert_eq!(node.mdevs(), [uuid]);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_missing_function_fails_the_build() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let device = Attachment::Pci { address: "0000:99:00.0".into() };
+    let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![device])));
+    let (step, message) = failed(control.outcome(generation).await);
+    assert_eq!(step, "define");
+    assert!(message.contains("0000:99:00.0"), "{message}");
+    node.stop().await;
+    host.assert_empty("after the failure");
+}
+
+#[tokio::test]
+async fn newer_documents_overtake_older_ones() {
+    let (host, control) = (Host::new("times_ms = { image = 1500 }"), Control::new());
+    let doom = Doom::new(None);
+    let node = host.run_doomed(&control, &doom);
+    let server = ServerId::new_v4();
+    let built = control.want(server, present(&guest("db", vec![vgpu(GPUS[0])])));
+    tokio::time::timeout(std::time::Duration::from_secs(20), async {
+        while !doom.log.lock().expect("the lock is not poisoned").iter().any(|step| step == "image")
+        {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    })
+    .await
+    .expect("the build begins");
+    let gone = control.want(server, Desired::Absent);
+    control.expect(gone, Outcome::Absent).await;
+    assert!(!doom.log.lock().expect("the lock is not poisoned").iter().any(|step| step == "start"));
+    assert!(control.with(|state| state.observations.iter().all(|one| one.generation != built)));
+    node.stop().await;
+    host.assert_empty("after the deletion");
+}
+
+#[tokio::test]
+async fn calls_to_an_unavailable_control_plane_are_retried() {
+    let (host, control) = (Host::new(""), Control::new());
+    control.with(|state| state.unavailable = 3);
+    let node = host.run(&control);
+    let generation = control.want(ServerId::new_v4(), present(&guest("db", vec![vgpu(GPUS[0])])));
+    control.expect(generation, Outcome::Running).await;
+    control.with(|state| state.unavailable = 4);
+    let generation = control.want(ServerId::new_v4(), present(&guest("db2", vec![vgpu(GPUS[0])])));
+    control.expect(generation, Outcome::Running).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_fenced_agent_stops() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    control.until("registration", |state| state.registrations.first().map(|_| ())).await;
+    control.fence();
+    let error = node.ended().await.expect_err("the agent is fenced");
+    assert!(matches!(error, Error::Fenced { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_rejected_agent_reports_the_reason() {
+    let (host, control) = (Host::new(""), Control::new());
+    control.with(|state| state.rejected = Some("the host is unknown".into()));
+    let error = host.run(&control).ended().await.expect_err("the host is rejected").to_string();
+    assert_eq!(error, "host gpu1: the control plane refused it: the host is unknown");
+}
+
+const EIO: i32 = 5;
+const EBUSY: i32 = 16;
+const ENOSPC: i32 = 28;
+
+#[tokio::test]
+async fn devices_created_before_a_failure_are_removed() {
+    for error in [EIO, EBUSY, ENOSPC] {
+        let (host, control) = (Host::new(""), Control::new());
+        let node = host.run_refusing(&control, vec![("/create", 2, error)]);
+        let server = ServerId::new_v4();
+        let domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1]), vgpu(GPUS[1])]);
+        let (step, message) = failed(control.outcome(control.want(server, present(&domain))).await);
+        assert_eq!(step, "create_mdev");
+        assert!(message.contains("cannot create mediated device"), "{message}");
+        assert!(message.contains(&format!("os error {error}")), "{message}");
+        host.assert_empty("after the third of three failed");
+        control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+        assert_eq!(node.mdevs(), uuids(&domain.devices));
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_device_in_use_delays_the_deletion() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run_refusing(&control, vec![("/remove", 1, EBUSY)]);
+    let server = ServerId::new_v4();
+    let domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    let generation = control.want(server, Desired::Absent);
+    let (step, message) = failed(control.outcome(generation).await);
+    assert_eq!(step, "destroy");
+    assert!(message.contains("cannot remove mediated device"), "{message}");
+    assert_eq!(node.mdevs().len(), 1, "one device is removed, the other is in use");
+    control.expect(generation, Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after the second try");
+}
+
+#[tokio::test]
+async fn an_unwritable_state_directory_fails_builds_only() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let old = ServerId::new_v4();
+    let kept = guest("old", vec![vgpu(GPUS[0])]);
+    let generation = control.want(old, present(&kept));
+    control.expect(generation, Outcome::Running).await;
+    for folder in ["notes", "mdevs", "domains"] {
+        let (full, there) = (host.folder(folder), host.folder(&format!("{folder}-aside")));
+        std::fs::rename(&full, &there).expect("the file is renamed");
+        std::fs::write(&full, "no folder").expect("the file is written");
+        let server = ServerId::new_v4();
+        let domain = guest("new", vec![vgpu(GPUS[0])]);
+        let (step, message) = failed(control.outcome(control.want(server, present(&domain))).await);
+        let expected = if folder == "mdevs" { "create_mdev" } else { "define" };
+        assert_eq!((step.as_str(), message.is_empty()), (expected, false), "{folder}");
+        std::fs::remove_file(&full).expect("the file is removed");
+        std::fs::rename(&there, &full).expect("the file is renamed");
+        control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+        assert_eq!(node.mdevs(), uuids(&kept.devices), "{folder}");
+        assert_eq!((host.files("notes").len(), host.files("domains").len()), (1, 1), "{folder}");
+    }
+    assert!(node.domain(old).await.expect("the domain still exists").1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_redefinition_of_a_removed_domain_keeps_its_devices() {
+    let host = Host::new("");
+    let control = Control::new();
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.parts.hypervisor.destroy(server).await.expect("the guest is destroyed");
+    node.parts.hypervisor.undefine(server).await.expect("the domain is undefined by somebody else");
+    node.stop().await;
+
+    let node = host.run_refusing(&control, Vec::new());
+    let moved = host.folder("domains-aside");
+    std::fs::rename(host.folder("domains"), &moved).expect("the file is renamed");
+    std::fs::write(host.folder("domains"), "no folder").expect("the file is written");
+    domain.vcpus = 2;
+    assert_eq!(failed(control.outcome(control.want(server, present(&domain))).await).0, "define");
+    assert_eq!(node.mdevs(), uuids(&domain.devices), "a guest that was built is not rolled back");
+    std::fs::remove_file(host.folder("domains")).expect("the file is removed");
+    std::fs::rename(&moved, host.folder("domains")).expect("the file is renamed");
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+}

@@ -1,0 +1,119 @@
+//! The operations that are not supported, with the reason and the responses at 2.1 and at 2.104.
+
+/// An operation, or all operations below a path that ends with `*`.
+pub struct Unsupported {
+    pub methods: &'static [&'static str],
+    pub path: &'static str,
+    pub why: &'static str,
+    pub first: u16,
+    pub last: u16,
+}
+
+const ANY: &[&str] = &["GET", "POST", "PUT", "DELETE"];
+
+const fn out(path: &'static str, why: &'static str) -> Unsupported {
+    Unsupported { methods: ANY, path, why, first: 404, last: 404 }
+}
+
+const fn gone(methods: &'static [&'static str], path: &'static str) -> Unsupported {
+    Unsupported { methods, path, why: "upstream took it away: 410", first: 410, last: 410 }
+}
+
+pub const UNSUPPORTED: &[Unsupported] = &[
+    gone(ANY, "/os-agents*"),
+    gone(ANY, "/os-cells*"),
+    gone(ANY, "/os-certificates*"),
+    gone(ANY, "/os-cloudpipe*"),
+    gone(ANY, "/os-fixed-ips*"),
+    gone(ANY, "/os-floating-ip-dns*"),
+    gone(ANY, "/os-floating-ips-bulk*"),
+    gone(ANY, "/os-fping*"),
+    gone(ANY, "/os-security-group-default-rules*"),
+    gone(&["POST", "DELETE"], "/os-networks*"),
+    gone(&["POST", "DELETE"], "/os-tenant-networks*"),
+    gone(ANY, "/servers/{server_id}/os-virtual-interfaces"),
+    gone(ANY, "/servers/{server_id}/consoles*"),
+    out("/os-networks*", "a proxy of Neutron, below 2.36"),
+    out("/os-tenant-networks*", "a proxy of Neutron, below 2.36"),
+    out("/os-floating-ip-pools", "a proxy of Neutron, below 2.36"),
+    out("/os-floating-ips*", "a proxy of Neutron, below 2.36"),
+    out("/os-security-group*", "a proxy of Neutron, below 2.36"),
+    out("/os-volumes*", "needs Cinder"),
+    out("/os-snapshots*", "needs Cinder"),
+    out("/os-assisted-volume-snapshots*", "needs Cinder"),
+    out("/os-baremetal-nodes*", "a proxy of Ironic, below 2.36"),
+    out("/os-aggregates/{id}/images", "hosts fetch an image when a server needs it, not before"),
+    out("/os-hypervisors/{id}/uptime", "nodes do not say since when their host is up: 501"),
+    out("/os-hosts*", "below 2.43; /os-services and /os-hypervisors say the same"),
+    out(
+        "/os-instance_usage_audit_log*",
+        "there is no periodic audit of usage; /os-simple-tenant-usage is exact",
+    ),
+    out("/os-console-auth-tokens/{id}", "there is no console proxy"),
+    Unsupported {
+        methods: &["POST"],
+        path: "/servers/{server_id}/remote-consoles",
+        why: "there is no console proxy; 400 for a server that is there",
+        first: 404,
+        last: 404,
+    },
+    Unsupported {
+        methods: &["POST", "DELETE"],
+        path: "/servers/{server_id}/os-interface*",
+        why: "needs Neutron; a server has no interfaces",
+        first: 404,
+        last: 404,
+    },
+    Unsupported {
+        methods: &["GET"],
+        path: "/servers/{server_id}/os-interface/{id}",
+        why: "needs Neutron; a server has no interfaces",
+        first: 404,
+        last: 404,
+    },
+    Unsupported {
+        methods: &["GET"],
+        path: "/servers/{server_id}/ips/{id}",
+        why: "needs Neutron; a server has no addresses",
+        first: 404,
+        last: 404,
+    },
+    Unsupported {
+        methods: &["POST", "PUT", "DELETE"],
+        path: "/servers/{server_id}/os-volume_attachments*",
+        why: "needs Cinder; a server has no volumes",
+        first: 404,
+        last: 404,
+    },
+    Unsupported {
+        methods: &["GET"],
+        path: "/servers/{server_id}/os-volume_attachments/{id}",
+        why: "needs Cinder; a server has no volumes",
+        first: 404,
+        last: 404,
+    },
+    Unsupported {
+        methods: &["POST"],
+        path: "/servers/{server_id}/migrations/{id}/action",
+        why: "needs a live migration under way: kilonova-compute's tests",
+        first: 404,
+        last: 400,
+    },
+    out(
+        "/servers/{server_id}/migrations/*",
+        "needs a live migration under way: kilonova-compute's tests",
+    ),
+    out("/servers/{server_id}/shares*", "needs Manila"),
+];
+
+const NETWORK: &str = "needs Neutron";
+
+/// Actions of `POST /servers/{id}/action` without a row.
+pub const ACTIONS: &[(&str, &str)] = &[
+    ("addFixedIp", NETWORK),
+    ("removeFixedIp", NETWORK),
+    ("addFloatingIp", NETWORK),
+    ("removeFloatingIp", NETWORK),
+    ("addSecurityGroup", NETWORK),
+    ("removeSecurityGroup", NETWORK),
+];

@@ -1,0 +1,185 @@
+//! A refusal: why a service does not do what it was asked, for the code below `api/`.
+//!
+//! It names the kind of the refusal and never a status or a header; [`Fault`](crate::Fault) is its
+//! form in HTTP.
+
+use crate::fault::UNDEFINED_CODE;
+
+/// The kind of a refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The request is malformed, or a value in it is invalid.
+    BadRequest,
+    /// The caller has no valid token.
+    Unauthorized,
+    /// The policy or a quota forbids it.
+    Forbidden,
+    /// The object does not exist, or the caller may not see it.
+    NotFound,
+    /// The caller accepts no form that the service has.
+    NotAcceptable,
+    /// The caller sent too slowly.
+    Timeout,
+    /// The state of the object does not allow it, or another request was faster.
+    Conflict,
+    /// The object existed and does not any more.
+    Gone,
+    /// The request is larger than a limit.
+    TooLarge,
+    /// The service does not read this media type.
+    UnsupportedMediaType,
+    /// The request is well-formed and cannot be processed.
+    Unprocessable,
+    /// The object is locked.
+    Locked,
+    /// The caller sends too many requests.
+    TooManyRequests,
+    /// A defect, or an environment that lacks something for good.
+    Internal,
+    /// The service does not have this function.
+    NotImplemented,
+    /// Another service answered with an error.
+    BadGateway,
+    /// A dependency is unavailable, or the service is overloaded; a retry may succeed.
+    Unavailable,
+    /// Another service did not answer in time.
+    GatewayTimeout,
+    /// The storage is full.
+    NoSpace,
+}
+
+/// A refusal with its message for the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The kind.
+    pub kind: Kind,
+    /// The message for the user: it names the resource and the remedy.
+    pub message: String,
+    /// Placement's error code, or Neutron's error type; other services have none.
+    pub code: &'static str,
+    /// Details for the operator's log, never shown to the user.
+    pub internal: Option<String>,
+    /// More keys of Placement's body.
+    pub extra: Vec<(&'static str, String)>,
+    /// Seconds after which a retry may succeed.
+    pub retry_after: Option<u64>,
+}
+
+/// An error that a user can be told: `?` turns it into a [`Refusal`], or into a
+/// [`Fault`](crate::Fault) in `api/`.
+pub trait IntoRefusal {
+    /// The refusal that the user sees.
+    fn into_refusal(self) -> Refusal;
+}
+
+impl<E: IntoRefusal> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        error.into_refusal()
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Refusal {
+    /// A refusal of any kind.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            code: UNDEFINED_CODE,
+            internal: None,
+            extra: Vec::new(),
+            retry_after: None,
+        }
+    }
+
+    /// [`Kind::BadRequest`].
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Kind::BadRequest, message)
+    }
+
+    /// [`Kind::Unauthorized`].
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(Kind::Unauthorized, message)
+    }
+
+    /// [`Kind::Forbidden`].
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(Kind::Forbidden, message)
+    }
+
+    /// [`Kind::NotFound`].
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(Kind::NotFound, message)
+    }
+
+    /// [`Kind::Conflict`].
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(Kind::Conflict, message)
+    }
+
+    /// [`Kind::Internal`] with a fixed message; the cause is only logged.
+    pub fn internal(cause: impl std::fmt::Display) -> Self {
+        Self::new(
+            Kind::Internal,
+            "An unexpected error prevented the server from fulfilling your request. \
+             Give the request id of this answer to the operator.",
+        )
+        .with_internal(cause)
+    }
+
+    /// [`Kind::Unavailable`] with a fixed message: a dependency is unavailable or overloaded, and a
+    /// retry may succeed. The cause is only logged.
+    pub fn unavailable(cause: impl std::fmt::Display) -> Self {
+        Self::new(
+            Kind::Unavailable,
+            "The service is overloaded or cannot reach its database. Try again shortly.",
+        )
+        .with_retry_after(1)
+        .with_internal(cause)
+    }
+
+    /// [`Kind::NoSpace`]: the database's disk is full. Nothing was changed, and a retry would not
+    /// help.
+    pub fn no_space(cause: impl std::fmt::Display) -> Self {
+        Self::new(
+            Kind::NoSpace,
+            "The service's storage is full. Nothing was changed. Tell the operator.",
+        )
+        .with_internal(cause)
+    }
+
+    /// Sets Placement's error code, or Neutron's type.
+    #[must_use]
+    pub fn with_code(mut self, code: &'static str) -> Self {
+        self.code = code;
+        self
+    }
+
+    /// Adds details for the log.
+    #[must_use]
+    pub fn with_internal(mut self, cause: impl std::fmt::Display) -> Self {
+        self.internal = Some(cause.to_string());
+        self
+    }
+
+    /// Adds a key to Placement's body.
+    #[must_use]
+    pub fn with_extra(mut self, key: &'static str, value: impl Into<String>) -> Self {
+        self.extra.push((key, value.into()));
+        self
+    }
+
+    /// Tells the client when to try again, in seconds.
+    #[must_use]
+    pub fn with_retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
+        self
+    }
+}
