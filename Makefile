@@ -16,11 +16,12 @@ NODES ?= examples/nodes/demo.toml
 BODIES ?= 1000000
 SEED ?=
 ARGS ?=
+OLD ?=
 # The runner of upstream's cases is outside this repository; without it they are skipped.
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## List these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -42,6 +43,10 @@ test: ## Run every test on SQLite and PostgreSQL, then the demo and the kill -9 
 
 test-long: ## Run the tests with more repetitions (kills, concurrent claims, random requests); takes hours
 	@KILONOVA_KILLS=60 KILONOVA_CLAIMS=100000 KILONOVA_FUZZ=100000 KILONOVA_FUZZ_BODIES=200000 $(MAKE) --no-print-directory test
+
+test-upgrade: ## Upgrade an earlier build (OLD=program) killed in the middle of every operation, on both databases
+	@scripts/bootstrap.sh build postgres
+	@KILONOVA_OLD=$(OLD) scripts/test.sh upgrade
 
 test-tls: ## Run all of the clients' commands over TLS, and again behind haproxy
 	@scripts/bootstrap.sh build postgres clients haproxy
@@ -102,12 +107,14 @@ build: ## Build target/release/kilonova; PROFILE=traceable adds line numbers to 
 	@scripts/bootstrap.sh compiler
 	@[ -n "$(BUILT)" ] || cargo build --profile $(PROFILE) --locked -p kilonova
 
+# Packages of an unoptimized build are for the lab: compressing them well takes minutes.
+deb: DEB_FAST = $(if $(filter dev,$(PROFILE)),--fast)
 deb: ## Build Debian packages of kilonova and kilonova-agent in target/debian
 	@scripts/bootstrap.sh build deb
 	@cargo build --profile $(PROFILE) --locked -p kilonova -p kilonova-agent
 	@scripts/completion.sh $(notdir $(BUILD))
-	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova
-	@cargo deb --locked --no-build --profile $(PROFILE) -p kilonova-agent
+	@cargo deb --locked --no-build --profile $(PROFILE) $(DEB_FAST) -p kilonova
+	@cargo deb --locked --no-build --profile $(PROFILE) $(DEB_FAST) -p kilonova-agent
 
 fmt: ## Format the Rust code
 	@cargo fmt --all

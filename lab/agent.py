@@ -57,10 +57,10 @@ def log(node, lines=30):
 
 def join(node, url, token):
     """Joins the agent of a node; returns its report on the host, which may have problems."""
-    code, said = node.attempt(f"kilonova-agent join {url} {token}", timeout=120)
-    if code not in (0, 1) or "join" in said.partition("\n")[0] and "cannot" in said:
-        raise Wrong(f"{node.name}: the agent could not join (exit code {code}):\n{said[-1500:]}")
-    return said
+    code, output = node.attempt(f"kilonova-agent join {url} {token}", timeout=120)
+    if code not in (0, 1) or "join" in output.partition("\n")[0] and "cannot" in output:
+        raise Wrong(f"{node.name}: the agent could not join (exit code {code}):\n{output[-1500:]}")
+    return output
 
 
 def forget(node):

@@ -11,7 +11,7 @@ import sys
 import time
 
 from cli import Clients, Lane
-from guest import COMMAND_LINE, Said
+from guest import COMMAND_LINE, GuestLog
 from nodes.node import PATIENCE
 from stack import Api, Gone, Serve, Wrong, unsettled
 
@@ -143,18 +143,18 @@ class Cloud(Lane):
         """A server's console log."""
         status, _, answer = self.api.ask("POST", f"/compute/v2.1/servers/{ident}/action",
                                          {"os-getConsoleOutput": {}})
-        return Said(answer["output"] if status == 200 else "")
+        return GuestLog(answer["output"] if status == 200 else "")
 
-    def said(self, ident, holds=lambda said: said.ready, what="its guest is up", timeout=240):
+    def guest_log(self, ident, holds=lambda log: log.ready, what="its guest is up", timeout=240):
         """Waits until a guest's console log satisfies a condition."""
         deadline = time.monotonic() + timeout * PATIENCE
         while True:
-            said = self.console(ident)
-            if holds(said):
-                return said
+            log = self.console(ident)
+            if holds(log):
+                return log
             if time.monotonic() > deadline:
                 raise Wrong(f"{self.server(ident)['name']}: after {timeout * PATIENCE:.0f} s: {what}: it is "
-                            f"not the case; the end of its console log:\n{said.whole[-1500:]}")
+                            f"not the case; the end of its console log:\n{log.whole[-1500:]}")
             time.sleep(1)
 
     def hosts(self, wanted, timeout=180):

@@ -9,7 +9,7 @@ COMMAND_LINE = ("console=ttyS0 panic=-1 quiet mitigations=off tsc=reliable no_ti
                 "bpf_tcp_ca_kfunc_init,trace_eval_init")
 
 
-class Said:
+class GuestLog:
     """A console log, from the guest's last boot on."""
 
     def __init__(self, text):

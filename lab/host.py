@@ -52,9 +52,9 @@ def other(lab, name):
 def held(node):
     """All domains with the mediated devices of their definitions; and all mediated devices."""
     # A single process, as each costs an emulated processor a quarter of a second.
-    said = node.run("all=$(virsh -q list --all --uuid | sed -n 's/..*/dumpxml &;/p'); [ -z \"$all\" ] || virsh -q \"$all\" "
+    output = node.run("all=$(virsh -q list --all --uuid | sed -n 's/..*/dumpxml &;/p'); [ -z \"$all\" ] || virsh -q \"$all\" "
                     "2>/dev/null; echo devices; ls /sys/bus/mdev/devices")
-    definitions, _, devices = said.rpartition("\ndevices") if "<domain" in said else ("", "", said.partition("devices")[2])
+    definitions, _, devices = output.rpartition("\ndevices") if "<domain" in output else ("", "", output.partition("devices")[2])
     found = re.split(r"(?m)^  <uuid>(.+)</uuid>$", definitions)
     return {ident: _mdevs(xml) for ident, xml in zip(found[1::2], found[2::2])}, set(devices.split())
 
@@ -79,5 +79,5 @@ def clean(lab, *idents):
                             f"the domains {guests} and the devices {devices}")
             time.sleep(0.5)
     with ThreadPoolExecutor(len(lab.nodes)) as pool:
-        for said in pool.map(settled, [node for node in lab.nodes if node.running()]):
-            lab.tick(said)
+        for output in pool.map(settled, [node for node in lab.nodes if node.running()]):
+            lab.tick(output)

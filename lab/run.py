@@ -34,11 +34,11 @@ def cannot():
         return f"{CACHE} has {free:.1f} GB free, but the lab needs {NEEDED_GB}"
     done = subprocess.run([os.path.join(ROOT, "scripts/bootstrap.sh"), "lab"], check=False,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    said = done.stdout.decode("utf-8", "replace").strip()
+    output = done.stdout.decode("utf-8", "replace").strip()
     if done.returncode:
-        return f"could not install its prerequisites: {said.splitlines()[-1] if said else 'no reason given'}"
-    if said:
-        print(said)
+        return f"could not install its prerequisites: {output.splitlines()[-1] if output else 'no reason given'}"
+    if output:
+        print(output)
     return None
 
 

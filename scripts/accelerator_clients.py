@@ -67,8 +67,8 @@ class Story:
         lines = [["--os-accelerator-api-version", version, "accelerator", *command]
                  for command, _ in pairs]
         for (_, why), answer in zip(pairs, self.lane.together(lines, fails=True)):
-            said = " ".join((answer.out + answer.err).split())
-            self.lane.tick(f"refused: {why}", why in said, said[-400:])
+            output = " ".join((answer.out + answer.err).split())
+            self.lane.tick(f"refused: {why}", why in output, output[-400:])
 
     def check(self, text, found, wanted):
         """Checks a value."""
@@ -283,8 +283,8 @@ def story_of(only_sdk, serve, clients, folder):
     api.close()
     api.expect(204, "DELETE", f"/compute/v2.1/servers/{guest['id']}")
     settle(api)
-    _, code, said = serve.doctor()
-    lane.tick("the audit is clean", code == 0, said[-400:])
+    _, code, output = serve.doctor()
+    lane.tick("the audit is clean", code == 0, output[-400:])
 
 
 def main():

@@ -47,14 +47,14 @@ def same(text, found, wanted):
     tick(text, found == wanted, f"{found!r}, not {wanted!r}")
 
 
-def refused(kind, said, call):
+def refused(kind, message, call):
     """Checks that a call is refused with the expected message."""
     try:
         call()
     except kind as error:
-        tick(f"refused: {said}", said in str(error), str(error))
+        tick(f"refused: {message}", message in str(error), str(error))
     else:
-        tick(f"refused: {said}", False, "it was not refused")
+        tick(f"refused: {message}", False, "it was not refused")
 
 
 def with_service(conn, cloud):
@@ -156,7 +156,7 @@ def requests(accelerator, service, profile):
             lambda: accelerator.delete_device_profile(profile.uuid))
     accelerator.delete_accelerator_request(made.uuid, ignore_missing=False)
     accelerator.wait_for_delete(made, interval=0.1, wait=5)
-    tick("deleted, and waited for")
+    tick("the delete with --wait ended")
     accelerator.delete_device_profile(profile.uuid, ignore_missing=False)
 
 

@@ -42,9 +42,9 @@ def libvirtd(folder):
     """Starts a libvirtd that shares nothing with the machine's own."""
     for part in ("run", "lib", "log/qemu", "etc", "cache", "pid"):
         os.makedirs(os.path.join(folder, part))
-    for name, said in (("qemu.conf", QEMU), ("libvirtd.conf", 'unix_sock_group = "root"\nauth_unix_rw = "none"\n')):
+    for name, content in (("qemu.conf", QEMU), ("libvirtd.conf", 'unix_sock_group = "root"\nauth_unix_rw = "none"\n')):
         with open(os.path.join(folder, "etc", name), "w", encoding="utf-8") as file:
-            file.write(said)
+            file.write(content)
     with open(os.path.join(folder, "libvirtd.log"), "wb") as log:
         process = subprocess.Popen(["unshare", "-m", "sh", "-c", LIBVIRTD, "sh", folder], stdin=subprocess.DEVNULL,
                                    stdout=log, stderr=log, start_new_session=True)
@@ -184,8 +184,8 @@ def main():
             rows = measure(options, folder)
         except Wrong as error:
             log = os.path.join(folder, "agent.log")
-            said = open(log, encoding="utf-8", errors="replace").read()[-2000:] if os.path.exists(log) else ""
-            sys.exit(f"agent_bench: {error}\n{said}")
+            output = open(log, encoding="utf-8", errors="replace").read()[-2000:] if os.path.exists(log) else ""
+            sys.exit(f"agent_bench: {error}\n{output}")
     if options.format == "json":
         print(json.dumps(rows, indent=1))
         return

@@ -18,14 +18,20 @@ PG_BIN=${KILONOVA_PG_BIN:-/usr/lib/postgresql/15/bin}
 say() { printf 'bootstrap: %s\n' "$*"; }
 die() { printf 'bootstrap: %s\n' "$*" >&2; exit 2; }
 
+# has PROGRAM: true if the machine has it, in the search path or where only root's has it. Not
+# `command -v`: that also finds the functions below, which have names of programs.
+has() { type -P "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ]; }
+
+# need_root COMMAND: refuses to go on if this user cannot become root without a password.
+need_root() {
+    [ "$(id -u)" -ne 0 ] || return 0
+    has sudo || die "this needs root for \`$*\`, and there is no sudo; run this once as root"
+    sudo -n true 2>/dev/null || die "\`sudo $1\` was refused; run this once as root, or allow sudo without a password"
+}
+
 as_root() {
-    if [ "$(id -u)" -eq 0 ]; then
-        "$@"
-    elif command -v sudo >/dev/null; then
-        sudo -n "$@" || die "\`sudo $1\` was refused; run this once as root, or allow sudo without a password"
-    else
-        die "this needs root for \`$*\`, and there is no sudo; run this once as root"
-    fi
+    need_root "$@"
+    if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
 apt_updated=no
@@ -33,8 +39,10 @@ apt_updated=no
 apt_install() {
     local why=$1
     shift
-    command -v apt-get >/dev/null || die "$* is missing ($why) and this machine has no apt-get; install it by hand"
+    has apt-get || die "$* is missing ($why) and this machine has no apt-get; install it by hand"
     say "installing the Debian package(s) $*: $why"
+    # Before its output goes to a file.
+    need_root apt-get install "$@"
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0)
     local log
     log=$(mktemp)
@@ -48,8 +56,8 @@ apt_install() {
 }
 
 need_cargo() {
-    command -v cargo >/dev/null || PATH="$HOME/.cargo/bin:$PATH"
-    command -v cargo >/dev/null || die "cargo is missing; install Rust $RUST_NEEDED or newer with rustup (rustup.rs)"
+    has cargo || PATH="$HOME/.cargo/bin:$PATH"
+    has cargo || die "cargo is missing; install Rust $RUST_NEEDED or newer with rustup (rustup.rs)"
     local have
     have=$(rustc --version | cut -d' ' -f2)
     [ "$(printf '%s\n%s\n' "$RUST_NEEDED" "$have" | sort -V | head -1)" = "$RUST_NEEDED" ] \
@@ -60,8 +68,9 @@ need_cargo() {
 compiler() {
     need_cargo
     local missing=()
-    command -v cc >/dev/null || missing+=(gcc libc6-dev)
-    command -v make >/dev/null || missing+=(make)
+    # A compiler without the C library's headers compiles nothing.
+    echo '#include <stdio.h>' | cc -E - >/dev/null 2>&1 || missing+=(gcc libc6-dev)
+    has make || missing+=(make)
     [ ${#missing[@]} -eq 0 ] || apt_install "SQLite is compiled from C, and Rust links with cc" "${missing[@]}"
 }
 
@@ -69,24 +78,28 @@ compiler() {
 build() {
     compiler
     local missing=()
-    command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing+=(nftables)
-    command -v dnsmasq >/dev/null || [ -x /usr/sbin/dnsmasq ] || missing+=(dnsmasq-base)
-    command -v ip >/dev/null || [ -x /usr/sbin/ip ] || missing+=(iproute2)
+    has nft || missing+=(nftables)
+    has dnsmasq || missing+=(dnsmasq-base)
+    has ip || missing+=(iproute2)
     [ ${#missing[@]} -eq 0 ] || apt_install "the networks of hosts are tested in network namespaces" "${missing[@]}"
     pkg-config --exists libvirt 2>/dev/null \
         || apt_install "the agent of a real host uses libvirt" pkg-config libvirt-dev
     missing=()
-    command -v qemu-img >/dev/null || missing+=(qemu-utils)
-    command -v genisoimage >/dev/null || missing+=(genisoimage)
-    command -v rsync >/dev/null || missing+=(rsync)
+    has qemu-img || missing+=(qemu-utils)
+    has genisoimage || missing+=(genisoimage)
+    has rsync || missing+=(rsync)
     [ ${#missing[@]} -eq 0 ] || apt_install "tests of guests' disks run them" "${missing[@]}"
+    missing=()
+    has openssl || missing+=(openssl)
+    has ssh-keygen || missing+=(openssh-client)
+    [ ${#missing[@]} -eq 0 ] || apt_install "tests read our keys and certificates with them" "${missing[@]}"
 }
 
 # A Python that can create virtual environments.
 find_python() {
     local python
     for python in python3 /usr/bin/python3; do
-        if command -v "$python" >/dev/null && "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        if type -P "$python" >/dev/null && "$python" -c 'import ensurepip, venv' 2>/dev/null; then
             echo "$python"
             return
         fi
@@ -141,9 +154,8 @@ postgres() {
 
 haproxy() {
     local missing=()
-    # Not `command -v`: that finds this function.
-    type -P haproxy >/dev/null || [ -x /usr/sbin/haproxy ] || missing+=(haproxy)
-    command -v openssl >/dev/null || missing+=(openssl)
+    has haproxy || missing+=(haproxy)
+    has openssl || missing+=(openssl)
     [ ${#missing[@]} -eq 0 ] || apt_install "the clients also run behind a proxy that terminates TLS" "${missing[@]}"
 }
 
@@ -185,6 +197,8 @@ backports_source() {
     printf 'Types: deb\nURIs: %s\nSuites: %s\nComponents: main\nSigned-By: %s\n' \
         "$mirror" "$BACKPORTS" /usr/share/keyrings/debian-archive-keyring.gpg \
         | as_root tee /etc/apt/sources.list.d/kilonova-lab.sources >/dev/null
+    # apt's lists are from before.
+    apt_updated=no
 }
 
 # The first QEMU whose node network can reconnect after the other node was off.
@@ -198,7 +212,7 @@ lab() {
         [gcc]=gcc [make]=make [ssh]=openssh-client [qemu-img]=qemu-utils [openssl]=openssl
     )
     for tool in "${!package[@]}"; do
-        command -v "$tool" >/dev/null || [ -x "/sbin/$tool" ] || missing+=("${package[$tool]}")
+        has "$tool" || missing+=("${package[$tool]}")
     done
     [ -x /bin/busybox ] && ldd /bin/busybox >/dev/null 2>&1 && missing+=(busybox-static)
     [ -x /bin/busybox ] || missing+=(busybox-static)
@@ -214,8 +228,9 @@ lab() {
 
 deb() {
     need_cargo
+    # cargo-deb finds the libraries that a program needs with it, and leaves them out without it.
+    has dpkg-shlibdeps || apt_install "packages name the libraries that they need" dpkg-dev
     cargo deb --version >/dev/null 2>&1 && return
-    command -v dpkg-deb >/dev/null || apt_install "packages are put together by its tools" dpkg-dev
     say "installing cargo-deb (some minutes, once): it makes the Debian packages"
     cargo install --locked --quiet cargo-deb --version '^3' || die "cargo install cargo-deb failed"
 }

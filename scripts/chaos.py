@@ -37,9 +37,9 @@ ANSWERS = 80        # at most, before a kill
 
 
 def audit(serve, when):
-    _, code, said = serve.doctor()
+    _, code, output = serve.doctor()
     if code != 0:
-        raise Wrong(f"the audit {when} is not clean (exit code {code}):\n{said}")
+        raise Wrong(f"the audit {when} is not clean (exit code {code}):\n{output}")
 
 
 def compare(world, servers, settled):
@@ -181,7 +181,7 @@ def main():
     state = os.path.join(folder, "state")
     os.mkdir(state, mode=0o700)
     world = World(random.Random(options.seed), not options.accelerators)
-    config, said = configuration(world.dice, folder) if world.whole else (None, [])
+    config, output = configuration(world.dice, folder) if world.whole else (None, [])
     serve = Serve(os.path.abspath(options.kilonova), state,
                   None if options.split else options.nodes, options.database, config)
     serve.topology = options.nodes
@@ -191,7 +191,7 @@ def main():
           f"{'PostgreSQL' if options.database else 'SQLite'}"
           f"{', each host a process' if hosts else ''}"
           f"{', devices bound by another Nova' if options.accelerators else ''}"
-          f"{''.join(f', {line}' for line in said)}", flush=True)
+          f"{''.join(f', {line}' for line in output)}", flush=True)
 
     def progress(done):
         nonlocal survived

@@ -306,8 +306,8 @@ class Voice:
 class User:
     """The user that the external Nova acts for."""
 
-    def __init__(self, token, said):
-        self.token, self.id, self.project = token, said["user"]["id"], said["project"]["id"]
+    def __init__(self, token, login):
+        self.token, self.id, self.project = token, login["user"]["id"], login["project"]["id"]
 
 
 class Speaker(Api):

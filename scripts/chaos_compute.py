@@ -146,7 +146,7 @@ class World:
         self.gone = set()       # a delete was answered
         self.restored = set()   # a restore was sent
         self.reset = set()      # an operator set its state, whatever its guest did
-        self.said = []          # (operation, server, request id) of answers not yet checked
+        self.answers = []          # (operation, server, request id) of answers not yet checked
         self.kept = {}          # image: (operation, server, request id)
         self.marks = {}         # server: the number in its metadata that was answered last
         self.batches = []       # (name, least, most, first id) of creates of several
@@ -291,7 +291,7 @@ class Load:
         request = headers["x-openstack-request-id"]
         if name not in NO_RECORD and server:
             with self.world.lock:
-                self.world.said.append((name, server, request))
+                self.world.answers.append((name, server, request))
         return request, answer
 
     def meddle(self, connection, server):
@@ -327,7 +327,7 @@ class Load:
         first = answer["server"]["id"]
         with self.world.lock:
             self.world.live.add(first)
-            self.world.said.append((name, first, request))
+            self.world.answers.append((name, first, request))
             if most > 1:
                 batch[3] = first
 

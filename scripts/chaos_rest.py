@@ -55,9 +55,9 @@ class Ledger:
     def query(self, sql):
         """The rows, as texts."""
         if self.url:
-            said = subprocess.run([self.psql, "-X", "-A", "-t", "-d", self.url, "-c", sql],
+            output = subprocess.run([self.psql, "-X", "-A", "-t", "-d", self.url, "-c", sql],
                                   stdout=subprocess.PIPE, text=True, check=True).stdout
-            return [tuple(line.split("|")) for line in said.splitlines()]
+            return [tuple(line.split("|")) for line in output.splitlines()]
         database = sqlite3.connect(f"file:{self.file}?mode=ro", uri=True, timeout=10)
         try:
             return [tuple(map(str, row)) for row in database.execute(sql)]
@@ -75,8 +75,8 @@ def histories(ledger):
 
 def check(api, world, servers, ledger, folders):
     """Runs all checks of this file; waits for what hosts still have to remove."""
-    patiently(lambda: [f"an operation is open: {row}" for row in ledger.query(OPEN)])
-    patiently(lambda: guests(api, ledger, folders, world.reset))
+    wait_until(lambda: [f"an operation is open: {row}" for row in ledger.query(OPEN)])
+    wait_until(lambda: guests(api, ledger, folders, world.reset))
     actions = histories(ledger)
     records(world, servers, actions)
     images(api, world, actions)
@@ -89,7 +89,7 @@ def check(api, world, servers, ledger, folders):
             del world.marks[server]
 
 
-def patiently(complaints, seconds=20):
+def wait_until(complaints, seconds=20):
     """Waits until there are no complaints."""
     deadline = time.monotonic() + seconds
     while found := complaints():
@@ -100,8 +100,8 @@ def patiently(complaints, seconds=20):
 
 def records(world, servers, actions):
     """Every answered operation is recorded, has ended, and left the right state."""
-    said, world.said = world.said, []
-    for name, server, request in said:
+    answers, world.answers = world.answers, []
+    for name, server, request in answers:
         ends = [end for _, asked_by, end in actions[server] if asked_by == request]
         # A second delete is not recorded.
         if not ends and not (name == "delete" and any(row[0] == "delete" for row in actions[server])):
@@ -232,8 +232,8 @@ def nothing_left(api, stage, ledger, folders, state):
         if image != stage.image:
             api.expect(204, "DELETE", f"{IMAGES}/{image}")
     kinds = ("domains", "running", "saved", "incoming", "left", "mdevs", "snapshots", "notes")
-    patiently(lambda: [f"{host} has {kind}/{name}" for kind in kinds
+    wait_until(lambda: [f"{host} has {kind}/{name}" for kind in kinds
                        for host, name in named(folders, kind)])
-    patiently(lambda: [f"the image store has {name}" for name in os.listdir(f"{state}/images")
+    wait_until(lambda: [f"the image store has {name}" for name in os.listdir(f"{state}/images")
                        if not name.startswith(stage.image)])
-    patiently(lambda: [str(row) for row in ledger.query(OPEN) + ledger.query(DOCUMENTS)])
+    wait_until(lambda: [str(row) for row in ledger.query(OPEN) + ledger.query(DOCUMENTS)])

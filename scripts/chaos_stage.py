@@ -24,9 +24,12 @@ class Host:
         self.log = os.path.join(folder, f"host-{name}.log")
         self.process = None
         self.topology = serve.topology
+        self.program = None     # another than the controller's
+        self.control = None     # another URL than the controller's own
 
     def start(self):
-        command = [self.serve.binary, "node", "--control", self.serve.url, "--host", self.name,
+        command = [self.program or self.serve.binary, "node",
+                   "--control", self.control or self.serve.url, "--host", self.name,
                    "--nodes", self.topology, "--state-dir", self.state,
                    "--token-file", os.path.join(self.serve.state, "node.token")]
         with open(self.log, "ab") as log:

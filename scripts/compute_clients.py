@@ -145,8 +145,8 @@ def run(options, serve, folder, clouds):
         story.say(f"   {time.monotonic() - begun:.0f} s")
     if not wanted:
         story.missing()
-    _, code, said = serve.doctor()
-    story.check("the audit is clean", code == 0, said[-600:])
+    _, code, output = serve.doctor()
+    story.check("the audit is clean", code == 0, output[-600:])
     return story
 
 

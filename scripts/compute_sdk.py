@@ -62,14 +62,14 @@ def same(text, found, wanted):
     tick(text, found == wanted, f"{found!r}, not {wanted!r}")
 
 
-def refused(kind, said, call):
+def refused(kind, message, call):
     """Checks that a call is refused with the expected message."""
     try:
         call()
     except kind as error:
-        tick(f"refused: {said}", said in str(error), str(error))
+        tick(f"refused: {message}", message in str(error), str(error))
     else:
-        tick(f"refused: {said}", False, "it was not refused")
+        tick(f"refused: {message}", False, "it was not refused")
 
 
 def flavors(c, project):
@@ -234,7 +234,7 @@ def server(c, conn, image, flavor):
     shown = c.get_server_action(actions[-1].request_id, guest.id)
     same("with events", (shown.action, [one.result for one in shown.events]), ("create", ["Success"]))
     events = [{"name": "network-changed", "server_uuid": guest.id, "tag": NOWHERE}]
-    tick("external events are taken", list(c.create_server_external_events(events)) is not None)
+    tick("external events are accepted", list(c.create_server_external_events(events)) is not None)
     same("it holds its vGPU", vgpus(conn, guest.id), 1)
     return guest
 
@@ -276,7 +276,7 @@ def vgpus(conn, server):
     return sum(one["resources"].get("VGPU", 0) for one in answer["allocations"].values())
 
 
-def patiently(call):
+def wait_until(call):
     """Retries while a host is left out: it still has to remove the guest of a confirmed migration."""
     deadline = time.monotonic() + 30
     while True:
@@ -300,8 +300,8 @@ def moves(c, conn, guest, more):
     guest.becomes("VERIFY_RESIZE")
     c.confirm_server_resize(guest.id)
     second = guest.becomes("ACTIVE").hypervisor_hostname
-    tick("it moved", first != second, second)
-    patiently(lambda: c.live_migrate_server(guest.id, host=first, block_migration="auto"))
+    tick("the server is on another host", first != second, second)
+    wait_until(lambda: c.live_migrate_server(guest.id, host=first, block_migration="auto"))
     same("and back, alive", guest.becomes("ACTIVE").hypervisor_hostname, first)
     same("its migrations", [one.status for one in c.migrations(instance_uuid=guest.id)],
          ["completed", "confirmed", "reverted"])
@@ -329,13 +329,13 @@ def under_way(c, image, plain):
         same("a migration", c.get_server_migration(found[0], guest.id).dest_compute, "slow2")
         if end == "abort":
             c.abort_server_migration(found[0], guest.id, ignore_missing=False)
-            same("called off", guest.becomes("ACTIVE").hypervisor_hostname, "slow1")
+            same("aborted", guest.becomes("ACTIVE").hypervisor_hostname, "slow1")
         else:
             c.force_complete_server_migration(found[0], guest.id)
             same("pressed on", guest.becomes("ACTIVE").hypervisor_hostname, "slow2")
     c.delete_server(guest.id, ignore_missing=False, force=True)
     c.wait_for_delete(made, interval=0.1, wait=20)
-    tick("deleted by force, and waited for")
+    tick("the forced delete with --wait ended")
 
 
 def main():

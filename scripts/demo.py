@@ -83,7 +83,7 @@ def step_vgpu(lane, cloud):
     for answer in lane.together([["resource", "provider", "allocation", "show", i] for i in ids]):
         held = allocations(answer)
         cards = [p for p, resources in held.items() if "VGPU" in resources]
-        lane.tick("one VGPU on one pGPU, all else on the root",
+        lane.tick("one VGPU on one pGPU, all other resources on the root",
                   len(cards) == 1 and cards[0] in cloud.pgpus and held[cards[0]] == "{'VGPU': 1}"
                   and set(held) == {root, cards[0]} and "VCPU" in held[root], str(held))
 
@@ -133,10 +133,10 @@ def step_accelerator(lane, cloud):
     status = ["server", "show", ident, "-c", "status", "-c", "OS-EXT-STS:task_state"]
     reached = lambda state: lambda answer: answer.table["status"] == state
     lane.until(status, reached("SHUTOFF"), "vm-fpga is SHUTOFF")
-    lane.tick("stopped")
+    lane.tick("the server is SHUTOFF")
     lane.run("server", "start", "vm-fpga")
     lane.until(status, reached("ACTIVE"), "vm-fpga is ACTIVE")
-    lane.tick("started")
+    lane.tick("the server is ACTIVE")
     lane.run("server", "reboot", "--hard", "--wait", "vm-fpga")
     after, held = lane.together([["accelerator", "arq", "list"],
                                  ["resource", "provider", "allocation", "show", ident]])
@@ -151,7 +151,7 @@ def step_accelerator(lane, cloud):
         ["resource", "provider", "allocation", "show", ident]])
     lane.tick("the accelerator request is gone", not arqs.table.where(instance_uuid=ident))
     lane.tick("the FPGA's usage is 0", used(stock) == {"FPGA": 0}, str(used(stock)))
-    lane.tick("the server holds nothing", not gone.table.rows)
+    lane.tick("the server has no allocation", not gone.table.rows)
 
 
 def step_full(lane, cloud):
@@ -164,16 +164,16 @@ def step_full(lane, cloud):
     lane.run(*boot("vgpu_1", "fill", "--min", str(free), "--max", str(free)))
     full = lane.until(listing, lambda a: not a.table.where(Status="BUILD"), "no server is in BUILD")
     filled = [row for row in full.table.rows if row["Name"].startswith("fill")]
-    lane.tick(f"{free} more servers took every vGPU that was left",
+    lane.tick(f"{free} more servers use all remaining vGPUs",
               len(filled) == free and all(row["Status"] == "ACTIVE" for row in filled))
     over = lane.run(*boot("vgpu_1", "one-too-many"))
     server = lane.until(["server", "show", over.table["id"], "-c", "status", "-c", "fault"],
                         lambda a: a.table["status"] not in ("BUILD", ""), "the boot has ended")
-    lane.tick("the one too many is in ERROR", server.table["status"] == "ERROR")
+    lane.tick("the server without a vGPU is in ERROR", server.table["status"] == "ERROR")
     lane.tick("its fault says: No valid host was found.",
               "No valid host was found." in server.table["fault"], server.table["fault"])
     held = lane.run("resource", "provider", "allocation", "show", over.table["id"])
-    lane.tick("it holds nothing", not held.table.rows, str(held.table.rows))
+    lane.tick("the server has no allocation", not held.table.rows, str(held.table.rows))
     for answer in inventories(lane, cloud.pgpus).values():
         row = answer.table.rows[0]
         lane.tick("used = total", row["used"] == row["total"], str(row))
@@ -236,7 +236,7 @@ def step_kill(lane, serve):
     servers = settle(serve.api(token=api.token))
     lost = [i for i in created if i not in servers]
     back = [i for i in deleted if i in servers]
-    lane.tick("every server whose create was answered is there", not lost, str(lost))
+    lane.tick("every server whose create was answered exists", not lost, str(lost))
     lane.tick("every server whose delete was answered is gone", not back, str(back))
     shown = lane.run("server", "list", "-c", "ID", "-c", "Name", "-c", "Status", "-n").table
     lane.tick("every server is ACTIVE, gone, or in ERROR with a reason",
@@ -246,9 +246,9 @@ def step_kill(lane, serve):
 
 def doctor(lane, serve):
     """The ledger audit."""
-    command, code, said = serve.doctor()
+    command, code, output = serve.doctor()
     lane.say("$ " + " ".join(command))
-    lane.say(said.rstrip())
+    lane.say(output.rstrip())
     lane.tick("the ledger audit is clean", code == 0, f"exit code {code}")
 
 
@@ -302,7 +302,7 @@ def story(serve, clients, folder):
     step_kill(lane, serve)
     code, took = serve.stop()
     lane.say(f"$ kill -TERM    # exit code {code} after {took:.1f} s")
-    lane.tick("SIGTERM stops it within 5 s with exit code 0", code == 0 and took < 5.5, f"{code}, {took:.1f} s")
+    lane.tick("SIGTERM stops the server within 5 s with exit code 0", code == 0 and took < 5.5, f"{code}, {took:.1f} s")
 
 
 def main():

@@ -65,8 +65,8 @@ class Story:
         self.used += [line for line, _ in pairs]
         commands = [["--os-placement-api-version", version, *line.split()] for line, _ in pairs]
         for (_, why), answer in zip(pairs, self.lane.together(commands, fails=True)):
-            said = answer.out + answer.err
-            self.lane.tick(f"refused: {why}", why in said, said.strip()[-300:])
+            output = answer.out + answer.err
+            self.lane.tick(f"refused: {why}", why in output, output.strip()[-300:])
 
     def check(self, text, found, wanted):
         """Checks a value."""

@@ -61,7 +61,7 @@ OPEN = [
     *("placement:allocations:" + verb for verb in ("manage", "list", "update", "delete")),
     "placement:usages", "placement:allocation_candidates:list", "placement:reshaper:reshape",
 ]
-# A file of which nothing need be said.
+# A file without a note.
 QUIET = re.compile(r"passed +0 failed +0 skipped")
 PROFILES = ("default", "secure-rbac", "open-policy", "cors")
 
@@ -88,8 +88,8 @@ def check_names():
     """Checks that the program's names are those of upstream's packages."""
     ask = ("import json, os_traits, os_resource_classes as classes;"
            "print(json.dumps([sorted(os_traits.get_traits()), classes.STANDARDS]))")
-    said = subprocess.run([PYTHON, "-c", ask], capture_output=True, text=True, check=True).stdout
-    for name, wanted in zip(("traits", "resource_classes"), json.loads(said)):
+    output = subprocess.run([PYTHON, "-c", ask], capture_output=True, text=True, check=True).stdout
+    for name, wanted in zip(("traits", "resource_classes"), json.loads(output)):
         with open(os.path.join(ROOT, f"crates/placement/data/{name}.txt"), encoding="utf-8") as file:
             if file.read().split() != wanted:
                 raise Wrong(f"crates/placement/data/{name}.txt differs from upstream's package")

@@ -50,11 +50,11 @@ def start(text, folder, env):
     deadline = time.monotonic() + 60
     while True:
         with open(out, encoding="utf-8", errors="replace") as file:
-            said = file.read()
-        if "openstack server show vm1\n" in said:
-            return process, said
+            output = file.read()
+        if "openstack server show vm1\n" in output:
+            return process, output
         if process.poll() is not None or time.monotonic() > deadline:
-            raise Wrong(f"`{text.strip()}` is not ready:\n{said[-2000:]}")
+            raise Wrong(f"`{text.strip()}` is not ready:\n{output[-2000:]}")
         time.sleep(0.05)
 
 
@@ -69,12 +69,12 @@ def run(page, folder, kilonova):
     found = blocks(page)
     server = next(text for side, text in found if side == "server")
     clients = "".join(text for side, text in found if side == "client")
-    process, said = start(server, folder, env)
-    print(f"$ {server}{said[said.index('kilonova: ready'):]}", flush=True)
+    process, output = start(server, folder, env)
+    print(f"$ {server}{output[output.index('kilonova: ready'):]}", flush=True)
     try:
         # The quickstart contains the three commands that the server prints at its start.
         checks = 0
-        for line in said[said.index("kilonova: ready"):].splitlines()[1:4] if "quickstart" in page else ():
+        for line in output[output.index("kilonova: ready"):].splitlines()[1:4] if "quickstart" in page else ():
             if line.strip() not in clients:
                 raise Wrong(f"the start prints `{line.strip()}`, which is not in {page}")
             checks += 1

@@ -19,8 +19,8 @@ LINE = re.compile(r"^(skipped|skipped in part): (.*)$", re.MULTILINE)
 def main():
     reasons, idle = collections.defaultdict(list), 0
     for case in tree.parse(sys.argv[1]).iter("testcase"):
-        said = "\n".join(part.text or "" for part in case if part.tag in ("system-out", "system-err"))
-        found = set(LINE.findall(said))
+        output = "\n".join(part.text or "" for part in case if part.tag in ("system-out", "system-err"))
+        found = set(LINE.findall(output))
         for line in found:
             reasons[line].append(f"{case.get('classname')} {case.get('name')}")
         idle += any(kind == "skipped" for kind, _ in found)

@@ -21,6 +21,8 @@
 #   chaos       random kill -9 of a real `kilonova serve` under the load of every server operation, on
 #               both databases; also while an external Nova binds devices and hosts report devices that
 #               come and go
+#   upgrade     this build takes over from the program that KILONOVA_OLD names, killed in the middle of every
+#               operation, on both databases; not run unless KILONOVA_OLD is set
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
 #               them; all scenarios if the step is named, otherwise the four of docs/lab.md
 #
@@ -90,8 +92,8 @@ gate() {
 lint() {
     title "lint: formatting and clippy"
     gate "formatting" cargo fmt --all --check
-    gate "dependencies, headers and microversions by cargo xtask check" \
-        cargo xtask check dependencies headers microversions
+    gate "the rules of docs/ARCHITECTURE.md by cargo xtask check" \
+        cargo xtask check dependencies layers headers prose microversions
     gate "clippy, warnings denied" cargo clippy --workspace --all-targets --locked -- -D warnings
 }
 
@@ -286,6 +288,14 @@ chaos_both() {
     told "chaos: $kills $what on PostgreSQL"
 }
 
+upgrade() {
+    program || return 0
+    beside upgrade "$KILONOVA_OLD" --database "$(pg_database upgrade)"
+    title "upgrade: from $KILONOVA_OLD on SQLite"
+    script upgrade "$KILONOVA_OLD"
+    told "upgrade: the same on PostgreSQL"
+}
+
 # Always: the ground, joining, devices and migrations; all scenarios if the step is named.
 lab() {
     local scenarios=() why
@@ -307,13 +317,14 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos lab
+    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos ${KILONOVA_OLD:+upgrade} lab
 fi
 for step in "$@"; do
     case $step in
         lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | lab) ;;
+        upgrade) [ -x "${KILONOVA_OLD:-}" ] || { echo "upgrade: KILONOVA_OLD must name a program of an earlier build" >&2; exit 2; } ;;
         *)
-            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos or lab" >&2
+            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, upgrade or lab" >&2
             exit 2
             ;;
     esac

@@ -75,7 +75,7 @@ def run(*command, timeout=900, log=None, **more):
             kept.write(error.output or b"")
             raise Wrong(f"{command[0]} did not end within {timeout} s") from None
         kept.write(done.stdout)
-    said = done.stdout.decode("utf-8", "replace")
+    output = done.stdout.decode("utf-8", "replace")
     if done.returncode:
-        raise Wrong(f"{' '.join(map(str, command))[:300]}: exit code {done.returncode}:\n{said[-2500:]}")
-    return said
+        raise Wrong(f"{' '.join(map(str, command))[:300]}: exit code {done.returncode}:\n{output[-2500:]}")
+    return output

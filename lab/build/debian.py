@@ -30,18 +30,18 @@ def backports():
 
 def mirror():
     """The mirror of this machine's own packages."""
-    said = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian",
+    output = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian",
                "Component: main").split()
-    if not said:
+    if not output:
         raise Wrong("apt knows no Debian mirror; run scripts/bootstrap.sh lab")
-    return said[0]
+    return output[0]
 
 
 def kernel(flavour):
     """The newest kernel of a flavour in the backports: package, release and version."""
     suite = backports()
-    said = run("apt-cache", "show", f"linux-image-{flavour}/{suite}")
-    for paragraph in said.split("\n\n"):
+    output = run("apt-cache", "show", f"linux-image-{flavour}/{suite}")
+    for paragraph in output.split("\n\n"):
         version = re.search(r"^Version: (\S+)$", paragraph, re.M)
         found = re.search(r"^Depends: .*?(linux-image-(\S+?-" + flavour + r"))\b", paragraph, re.M)
         if version and found and "bpo" in version.group(1):

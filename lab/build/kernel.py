@@ -116,8 +116,8 @@ def files(tree, release, names):
     """The files of modules and their dependencies, in load order."""
     found = []
     for name in names:
-        said = run("modprobe", "-d", tree, "-S", release, "--show-depends", name)
-        for line in said.splitlines():
+        output = run("modprobe", "-d", tree, "-S", release, "--show-depends", name)
+        for line in output.splitlines():
             words = line.split()
             if words[:1] == ["insmod"] and words[1] not in found:
                 found.append(words[1])

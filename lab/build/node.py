@@ -70,9 +70,9 @@ def make(root, kernel):
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 shutil.copy(os.path.join(HERE, "files", name), target)
                 os.chmod(target, mode)
-            for place, said in SETTINGS.items():
+            for place, content in SETTINGS.items():
                 with open(os.path.join(tree, place), "w", encoding="utf-8") as file:
-                    file.write(said)
+                    file.write(content)
             units(tree)
             image = os.path.join(folder, "node.ext4")
             with open(image, "wb") as file:

@@ -38,9 +38,9 @@ class Node(Machine):
 
     def __init__(self, number, folder, built):
         super().__init__(number, folder, built)
-        self.boots = len(READY.findall(self.said()))
+        self.boots = len(READY.findall(self.console_text()))
 
-    def said(self):
+    def console_text(self):
         """Its complete console."""
         try:
             with open(self.console, encoding="utf-8", errors="replace") as file:
@@ -52,7 +52,7 @@ class Node(Machine):
         """Waits until it has booted once more than before."""
         deadline = time.monotonic() + timeout * PATIENCE
         while True:
-            said = self.said()
+            said = self.console_text()
             if len(READY.findall(said)) > self.boots:
                 self.boots += 1
                 return

@@ -47,19 +47,20 @@ def over_tls(lab):
                  f"sed -i 's/^live_migration_uri = .*/live_migration_scheme = tls/' {CONFIG}; "
                  "systemctl restart kilonova-agent", timeout=180)
         node.until("ls /etc/pki/libvirt/*.pem /etc/pki/libvirt/private/*.pem /etc/pki/CA/*.pem | wc -l",
-                   lambda said: said == "5", "the agent lays down its certificate for libvirt")
+                   lambda output: output == "6",
+                   "the agent lays down its certificate and the list of revoked ones for libvirt")
         listen(node, "libvirtd-tls.socket", "libvirtd-tcp.socket")
         modes = node.run("stat -c '%a %U' /etc/pki/libvirt/private/*.pem").split("\n")
-        lab.tick(f"{node.name}: its key is root's alone", set(modes) == {"600 root"}, str(modes))
+        lab.tick(f"{node.name}: only root can read its key", set(modes) == {"600 root"}, str(modes))
     lab.cloud.hosts([node.name for node in lab.nodes])
     for node in lab.nodes:
-        code, said = node.attempt("kilonova-agent check", timeout=120)
-        lab.tick(f"{node.name}: its check finds nothing to mend", code == 0, said)
+        code, output = node.attempt("kilonova-agent check", timeout=120)
+        lab.tick(f"{node.name}: `kilonova-agent check` finds no problem", code == 0, output)
         peer = other(lab, node.name)
         uri = f"qemu+%s://10.98.0.{peer.number}/system"
         node.run(f"virsh -q -c {uri % 'tls'} uri", timeout=180)
         node.run(f"virsh -q -c {uri % 'tcp'} uri", fails=True)
-        lab.tick(f"{node.name} reaches libvirt of {peer.name} by TLS, and not without")
+        lab.tick(f"{node.name} reaches libvirt of {peer.name} with TLS only")
 
 
 def over_tcp(lab):
@@ -102,17 +103,17 @@ def let_in_again(lab, node, ident):
     node.run("systemctl start kilonova-agent", timeout=180)
     node.until("journalctl -u kilonova-agent -o cat -n 100", lambda log: "has expired" in log and "node enroll" in log,
                "its log says that the certificate has expired, and what to do")
-    code, said = node.attempt("kilonova-agent check", timeout=120)
-    lab.tick("the check says so too", code == 1 and "certificate of this host has expired" in said, said)
+    code, output = node.attempt("kilonova-agent check", timeout=120)
+    lab.tick("`kilonova-agent check` reports it too", code == 1 and "certificate of this host has expired" in output, output)
     left = {one.name for one in lab.nodes if one is not node}
     lab.cloud.hosts(left)
-    lab.tick("the host is down for the cloud, and its guest runs on", node.run(f"virsh -q domstate {ident}") == "running")
+    lab.tick("the host is down, and its guest keeps running", node.run(f"virsh -q domstate {ident}") == "running")
     agent.join(node, *hosts.enroll(lab, node))
     lab.cloud.hosts([one.name for one in lab.nodes])
-    lab.tick("it joined again, and the running agent was let in")
-    said = lab.cloud.said(ident, lambda said: said.ticks and said.ticks[-1] > before, "its guest counts on")
+    lab.tick("the host joined again, and its running agent was accepted")
+    log = lab.cloud.guest_log(ident, lambda log: log.ticks and log.ticks[-1] > before, "its guest keeps counting")
     # The log does not contain a guest's earlier messages from the other host.
-    lab.tick("its guest counts on, and was not booted again", said.boots <= 1, f"{said.boots} boots")
+    lab.tick("its guest keeps counting and was not rebooted", log.boots <= 1, f"{log.boots} boots")
     clean(lab, ident)
 
 
@@ -120,8 +121,8 @@ def run(lab):
     """One guest, over TLS to the other host and back; then an expired certificate under it."""
     lab.heading("Certificates: live migration over TLS, and one that has expired")
     ident = lab.cloud.boot("vgpu", "certified")["id"]
-    said = lab.cloud.said(ident)
-    lab.tick("the guest sees its device", said.count(MTTY) == 1)
+    log = lab.cloud.guest_log(ident)
+    lab.tick("the guest sees its device", log.count(MTTY) == 1)
     try:
         over_tls(lab)
         live.there_and_back(lab, ident)

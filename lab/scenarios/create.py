@@ -23,11 +23,11 @@ def asked(lab, flavor, ids, count, provider, resources):
     cloud = lab.cloud
     server = cloud.boot(flavor, f"lab-{flavor}")
     ident = server["id"]
-    said = cloud.said(ident)
-    lab.tick(f"the guest sees {count} x {ids}", said.count(ids) == count, str(said.pci))
+    log = cloud.guest_log(ident)
+    lab.tick(f"the guest sees {count} x {ids}", log.count(ids) == count, str(log.pci))
     host = server["OS-EXT-SRV-ATTR:host"]
     held = cloud.devices(ident)
-    lab.tick(f"it holds {resources} of {host}_{provider}",
+    lab.tick(f"the server has an allocation of {resources} on {host}_{provider}",
              held == {f"{host}_{provider}": resources}, str(held))
     cloud.run("resource", "provider", "allocation", "show", ident)
     clean(lab, ident)
@@ -47,12 +47,12 @@ def told(lab):
     key = os.path.join(cloud.folder, "key.pub")
     cloud.run("keypair", "create", "--public-key", key, "lab", "-c", "name", "-c", "fingerprint")
     server = cloud.boot("plain", "told", "--user-data", script, "--key-name", "lab")
-    said = cloud.said(server["id"], lambda s: s.ready and "user data ran" in s.whole, "its user data ran")
-    lab.tick("its host name is from the config drive", (said.hostname or "").partition(".")[0] == "told", str(said.hostname))
-    lab.tick("its user data ran", "user data ran as told" in said.text)
-    lab.tick("its key is there", "guest: keys 1" in said.text, said.text[-800:])
+    log = cloud.guest_log(server["id"], lambda s: s.ready and "user data ran" in s.whole, "its user data ran")
+    lab.tick("its host name is from the config drive", (log.hostname or "").partition(".")[0] == "told", str(log.hostname))
+    lab.tick("its user data was executed", "user data ran as told" in log.text)
+    lab.tick("its SSH key is installed", "guest: keys 1" in log.text, log.text[-800:])
     lab.tick("its root disk has the flavor's size and the image's files",
-             said.disks.get("vda", (0, "", 0))[:2] == ((1 << 30) // 512, "lab"), str(said.disks))
+             log.disks.get("vda", (0, "", 0))[:2] == ((1 << 30) // 512, "lab"), str(log.disks))
     shown = cloud.run("console", "log", "show", "--lines", "5", server["id"])
     lab.tick("the client shows its console log", "tick" in shown.out)
     cloud.delete(server["id"])

@@ -11,8 +11,8 @@ from stack import Wrong
 
 def counts_on(lab, ident, before, what):
     """Checks that the guest was not touched."""
-    said = lab.cloud.said(ident, lambda s: s.ticks and s.ticks[-1] > before, f"its guest counts on {what}")
-    lab.tick(f"{what}: its guest counts on, and was not booted again", said.boots == 1, f"{said.boots} boots")
+    log = lab.cloud.guest_log(ident, lambda s: s.ticks and s.ticks[-1] > before, f"its guest keeps counting {what}")
+    lab.tick(f"{what}: its guest keeps counting and was not rebooted", log.boots == 1, f"{log.boots} boots")
 
 
 def begun(lab, name, node, *more, flavor="vgpu", image="lab"):
@@ -22,9 +22,10 @@ def begun(lab, name, node, *more, flavor="vgpu", image="lab"):
 
 
 def failed(lab, ident, *words):
-    """Checks that the server is in ERROR and that its fault contains these words."""
-    fault = lab.cloud.status(ident, "ERROR")["fault"]["message"]
-    lab.tick(f"its fault says why: {fault}", all(word in fault for word in words), fault)
+    """Checks that the server is in ERROR and that its fault's details, for administrators, contain these words."""
+    fault = lab.cloud.status(ident, "ERROR")["fault"]
+    fault = fault.get("details", fault["message"])
+    lab.tick(f"its fault names the reason: {fault}", all(word in fault for word in words), fault)
     lab.cloud.delete(ident)
 
 
@@ -38,7 +39,7 @@ def libvirt_restarted(lab, node, ident):
         lab.cloud.status(ident, "PAUSED")
         lab.cloud.run("server", "unpause", ident)
         lab.cloud.status(ident, "ACTIVE")
-        lab.tick("the agent carries out requests")
+        lab.tick("the agent executes requests")
 
 
 def libvirt_hung(lab, node, ident):
@@ -52,10 +53,10 @@ def libvirt_hung(lab, node, ident):
             raise Wrong("a server was built, or failed, while libvirtd hung")
         time.sleep(2)
     lab.cloud.hosts([one.name for one in lab.nodes])
-    lab.tick("while libvirtd hangs its host is up, and the server is being built")
+    lab.tick("while libvirtd hangs, its host is up and the server is in BUILD")
     node.run("systemctl kill -s CONT libvirtd")
     lab.cloud.status(made, "ACTIVE")
-    lab.tick("when libvirtd answers again the server becomes ACTIVE")
+    lab.tick("the server becomes ACTIVE when libvirtd answers again")
     counts_on(lab, ident, before, "after libvirtd hung")
     lab.cloud.delete(made)
 
@@ -77,7 +78,7 @@ def image_corrupt(lab, node):
     with open(path, "wb") as file:
         file.write(b"QFI\xfb\0\0\0\3" + bytes(range(256)) * 4096)
     refused = lab.cloud.run(*create, fails=True)
-    lab.tick("a file that only starts like an image is refused", "415" in refused.err, refused.err)
+    lab.tick("a file that only begins like an image is refused", "415" in refused.err, refused.err)
     call("qemu-img", "convert", "-O", "qcow2", os.path.join(lab.cloud.guest, "lab.raw"), path)
     os.truncate(path, os.path.getsize(path) // 2)
     made = lab.cloud.run(*create, "-c", "id", "-c", "status").table["id"]
@@ -89,9 +90,9 @@ def wrong_type(lab, node, ident):
     before = lab.cloud.console(ident).ticks[-1]
     node.run("sed -i 's/mtty-1/mtty-9/' /etc/kilonova/agent.conf; systemctl restart kilonova-agent", timeout=180)
     lab.cloud.hosts([one.name for one in lab.nodes])
-    code, said = node.attempt("kilonova-agent check", timeout=120)
-    lab.tick("the check names the type and the option", code == 1 and "mtty-9" in said
-             and "enabled_mdev_types" in said, said)
+    code, output = node.attempt("kilonova-agent check", timeout=120)
+    lab.tick("the check names the type and the option", code == 1 and "mtty-9" in output
+             and "enabled_mdev_types" in output, output)
     node.until("journalctl -u kilonova-agent -o cat -n 200", lambda log: "mtty-9" in log, "its log names the type")
     counts_on(lab, ident, before, "with a wrong mediated device type")
     node.run("sed -i 's/mtty-9/mtty-1/' /etc/kilonova/agent.conf; systemctl restart kilonova-agent", timeout=180)
@@ -103,11 +104,11 @@ def clock(lab, node):
     """A host whose clock is ten minutes off."""
     node.run("date -s '+10 minutes'")
     try:
-        code, said = node.attempt("kilonova-agent check", timeout=120)
-        lab.tick("the check reports the clock's offset", code == 1 and "clock" in said, said)
+        code, output = node.attempt("kilonova-agent check", timeout=120)
+        lab.tick("the check reports the clock's offset", code == 1 and "clock" in output, output)
         lab.cloud.hosts([one.name for one in lab.nodes])
         server = lab.cloud.boot("plain", "off-clock", "--host", node.name)
-        lab.tick("the host is up, and boots servers")
+        lab.tick("the host is up and boots servers")
         lab.cloud.delete(server["id"])
     finally:
         node.run("date -s '-10 minutes'")
@@ -135,16 +136,16 @@ def twice(lab, first, second):
     try:
         second.until("cat /root/twin.log", lambda log: "is another machine" in log, "the copy is refused as another machine")
         state = first.run("systemctl is-active kilonova-agent")
-        lab.tick("a copy on another machine is refused, and the host is not affected", state == "active", state)
+        lab.tick("a copy of the identity on another machine is refused, and the host is not affected", state == "active", state)
     finally:
         no_twin(second)
     twin(first, kept, first.name)
     try:
-        first.until("systemctl show -p ActiveState,ExecMainStatus kilonova-agent", lambda said: "ExecMainStatus=3" in said,
+        first.until("systemctl show -p ActiveState,ExecMainStatus kilonova-agent", lambda output: "ExecMainStatus=3" in output,
                     "the first agent ends with exit code 3", timeout=60)
-        lab.tick("with a copy on the same machine the first agent ended with exit code 3 and is not restarted")
-        said = agent.log(first)
-        lab.tick("its log has the reason", "another" in said, said[-600:])
+        lab.tick("with a copy on the same machine, the first agent ended with exit code 3 and is not restarted")
+        output = agent.log(first)
+        lab.tick("its log has the reason", "another" in output, output[-600:])
     finally:
         no_twin(first)
     first.run("systemctl reset-failed kilonova-agent; systemctl start kilonova-agent")
@@ -155,8 +156,8 @@ def run(lab):
     """One guest, and failures around it."""
     lab.heading("Failures of hosts")
     ident = lab.cloud.boot("vgpu", "unharmed")["id"]
-    said = lab.cloud.said(ident)
-    lab.tick("the guest sees its device", said.count(MTTY) == 1)
+    log = lab.cloud.guest_log(ident)
+    lab.tick("the guest sees its device", log.count(MTTY) == 1)
     node = of(lab, lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"])
     libvirt_restarted(lab, node, ident)
     libvirt_hung(lab, node, ident)

@@ -30,8 +30,8 @@ def domain(mdev):
 
 def ticks(node):
     """The counter's values in the guest's console log on a node."""
-    code, said = node.attempt(f"cat /var/tmp/{NAME}.log")
-    return [] if code else [int(n) for n in re.findall(r"^tick (\d+)", said, re.M)]
+    code, output = node.attempt(f"cat /var/tmp/{NAME}.log")
+    return [] if code else [int(n) for n in re.findall(r"^tick (\d+)", output, re.M)]
 
 
 def run(lab):
@@ -45,9 +45,9 @@ def run(lab):
     try:
         first.write(f"/var/tmp/{NAME}.xml", domain(mdev))
         first.run(f"virsh -q create /var/tmp/{NAME}.xml", timeout=300)
-        said = first.until(f"cat /var/tmp/{NAME}.log", lambda text: "\ntick 3" in text,
+        output = first.until(f"cat /var/tmp/{NAME}.log", lambda text: "\ntick 3" in text,
                            "the guest counts", timeout=300)
-        lab.tick("the guest sees the mediated device", "4348:3253" in said, said)
+        lab.tick("the guest sees the mediated device", "4348:3253" in output, output)
         lab.tick("its domain has type kvm",
                  "type='kvm'" in first.run(f"virsh dumpxml {NAME} | head -n 1"))
         before = ticks(first)[-1]
@@ -61,7 +61,7 @@ def run(lab):
         for line in job.splitlines():
             if "Time elapsed" in line or "downtime" in line.lower():
                 lab.say("  → migration, " + " ".join(line.split()))
-        lab.tick("the first node no longer has the domain",
+        lab.tick("the domain is gone from the first node",
                  NAME not in first.run("virsh list --all --name"))
     finally:
         for node in lab.nodes:

@@ -49,9 +49,9 @@ def enroll(lab, node):
 def join(lab, node):
     """Installs the agent, joins it and starts it; returns its report on the host."""
     agent.configure(node)
-    said = agent.join(node, *enroll(lab, node))
+    output = agent.join(node, *enroll(lab, node))
     agent.start(node)
-    return said
+    return output
 
 
 def run(lab):
@@ -65,8 +65,8 @@ def run(lab):
     lab.say(cloud.start())
     agent.offer(lab.options, cloud.folder)
     with ThreadPoolExecutor(len(lab.nodes)) as pool:
-        for said in pool.map(lambda node: join(lab, node), lab.nodes):
-            lab.say(said)
+        for output in pool.map(lambda node: join(lab, node), lab.nodes):
+            lab.say(output)
     cloud.hosts([node.name for node in lab.nodes])
     shown = cloud.run("hypervisor", "list")
     lab.tick("both hosts are up, under QEMU", sorted(
@@ -75,7 +75,7 @@ def run(lab):
     names = set(cloud.run("resource", "provider", "list").table.column("name"))
     for node in lab.nodes:
         for card in ("mtty_mtty", "0000:01:00.0", "0000:02:00.0"):
-            lab.tick(f"there is a provider {node.name}_{card}", f"{node.name}_{card}" in names, str(names))
+            lab.tick(f"the provider {node.name}_{card} exists", f"{node.name}_{card}" in names, str(names))
     cloud.images()
     cloud.flavor("plain")
     cloud.flavor("vgpu", "resources:VGPU=1")

@@ -23,21 +23,21 @@ class Life:
     def has_device(self, after, image="lab", boots=None):
         """Checks that the guest rebooted from the expected disk and has its device."""
         wanted = self.boots if boots is None else boots
-        said = self.cloud.said(
+        log = self.cloud.guest_log(
             self.ident, lambda s: s.ready and s.disks.get("vda", (0, "", 0))[1:] == (image, wanted),
             f"it is up from the disk {image}, at its boot {wanted}, {after}")
-        self.lab.tick(f"{after}: the device is there, and the disk is unchanged",
-                      said.count(MTTY) == 1, str(said.pci))
+        self.lab.tick(f"{after}: the device is present, and the disk is unchanged",
+                      log.count(MTTY) == 1, str(log.pci))
         held = self.cloud.devices(self.ident)
         self.lab.tick("one VGPU is allocated", list(held.values()) == [{"VGPU": 1}], str(held))
-        return said
+        return log
 
     def goes_on(self, before, after):
         """Checks that the guest counts on without a reboot."""
-        said = self.cloud.said(self.ident, lambda s: s.ticks and s.ticks[-1] > before.ticks[-1],
-                               f"its guest counts on {after}")
-        self.lab.tick(f"{after}: the guest counts on", said.boots == before.boots,
-                      f"{said.boots} boots, not {before.boots}")
+        log = self.cloud.guest_log(self.ident, lambda s: s.ticks and s.ticks[-1] > before.ticks[-1],
+                               f"its guest keeps counting {after}")
+        self.lab.tick(f"{after}: the guest keeps counting", log.boots == before.boots,
+                      f"{log.boots} boots, not {before.boots}")
 
 
 def begun(lab, name):
@@ -99,9 +99,9 @@ def disks(life):
     cloud = life.cloud
     life.do("rescue", "--image", "other")
     life.reaches("RESCUE")
-    said = life.has_device("rescue", image="other", boots=1)
-    life.lab.tick("its own disk is the second one, unchanged",
-                  said.disks.get("vdb", (0, "", 0))[1:] == ("lab", life.boots), str(said.disks))
+    log = life.has_device("rescue", image="other", boots=1)
+    life.lab.tick("its own disk is the second disk, unchanged",
+                  log.disks.get("vdb", (0, "", 0))[1:] == ("lab", life.boots), str(log.disks))
     life.do("unrescue")
     life.reaches("ACTIVE")
     life.boots += 1
@@ -115,9 +115,9 @@ def disks(life):
     life.lab.tick("the snapshot is active")
     life.reaches("ACTIVE")
     copy = cloud.boot("plain", "copy", image="kept")
-    said = cloud.said(copy["id"])
+    log = cloud.guest_log(copy["id"])
     life.lab.tick("a server from the snapshot has the disk's content",
-                  said.disks["vda"][1:] == ("lab", life.boots + 1), str(said.disks))
+                  log.disks["vda"][1:] == ("lab", life.boots + 1), str(log.disks))
     cloud.delete(copy["id"])
     life.do("rebuild", "--image", "lab")
     life.boots = 1

@@ -34,9 +34,9 @@ def settled(lab, ident, timeout=300):
 
 def goes_on(lab, ident, before, what):
     """Checks that the guest counts on without a reboot and has its device."""
-    said = lab.cloud.said(ident, lambda s: s.ticks and s.ticks[-1] > before, f"its guest counts on {what}")
-    lab.tick(f"{what}: the counter continued from {before}", min(said.ticks[-20:]) >= 0
-             and said.whole.count("guest: boot ") <= 1, said.whole[-300:])
+    log = lab.cloud.guest_log(ident, lambda s: s.ticks and s.ticks[-1] > before, f"its guest keeps counting {what}")
+    lab.tick(f"{what}: the counter continued from {before}", min(log.ticks[-20:]) >= 0
+             and log.whole.count("guest: boot ") <= 1, log.whole[-300:])
     node = of(lab, host_of(lab, ident))
     lab.tick("the domain has one mediated device", len(attached(node, ident)) == 1)
 
@@ -66,7 +66,7 @@ def there_and_back(lab, ident):
         before = lab.cloud.console(ident).ticks[-1]
         migrate(lab, ident, target)
         took = settled(lab, ident)
-        lab.tick(f"it is on {target.name}", host_of(lab, ident) == target.name)
+        lab.tick(f"the server is on {target.name}", host_of(lab, ident) == target.name)
         goes_on(lab, ident, before, f"live migration {way}")
         job = target.run(f"virsh domjobinfo {ident} --completed")
         for what, words in (("total", r"Time elapsed: +(\d+)"), ("downtime", r"Total downtime: +(\d+)")):
@@ -89,7 +89,7 @@ def aborted(lab, ident):
     lab.cloud.run("server", "migration", "abort", ident, str(shown["id"]))
     settled(lab, ident)
     slow(source, ident, 8192)
-    lab.tick("it is still on its host", host_of(lab, ident) == source.name)
+    lab.tick("the server is still on its host", host_of(lab, ident) == source.name)
     goes_on(lab, ident, before, "aborted live migration")
     clean(lab, ident)
 
@@ -105,7 +105,7 @@ def failed(lab, ident):
     target.until(f"cat {coming}", lambda out: out.isdigit(), "the guest is arriving")
     target.run(f"kill -KILL $(cat {coming})")
     settled(lab, ident)
-    lab.tick("it is still on its host", host_of(lab, ident) == source.name)
+    lab.tick("the server is still on its host", host_of(lab, ident) == source.name)
     goes_on(lab, ident, before, "failed live migration")
     clean(lab, ident)
 
@@ -117,8 +117,8 @@ def run(lab):
     with open(script, "w", encoding="utf-8") as file:
         file.write(textwrap.dedent(LOAD))
     ident = lab.cloud.boot("vgpu", "mover", "--user-data", script)["id"]
-    said = lab.cloud.said(ident)
-    lab.tick("the guest sees its device", said.count(MTTY) == 1, str(said.pci))
+    log = lab.cloud.guest_log(ident)
+    lab.tick("the guest sees its device", log.count(MTTY) == 1, str(log.pci))
     there_and_back(lab, ident)
     aborted(lab, ident)
     failed(lab, ident)

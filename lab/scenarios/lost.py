@@ -16,9 +16,9 @@ def reset(lab, ident):
     node.run("sync")
     node.reboot()
     lab.cloud.hosts([one.name for one in lab.nodes])
-    said = lab.cloud.said(ident, lambda s: s.ready and s.disks["vda"][2] > boots,
+    log = lab.cloud.guest_log(ident, lambda s: s.ready and s.disks["vda"][2] > boots,
                           "its guest is up again after the reset of its host")
-    lab.tick("after the reset of its host it is up with its device", said.count(MTTY) == 1, str(said.pci))
+    lab.tick("after the reset of its host the guest runs with its device", log.count(MTTY) == 1, str(log.pci))
     lab.tick("the device has the same uuid", attached(node, ident) == before and mdevs(node) == before,
              f"{before}, then {attached(node, ident)}; on the host {mdevs(node)}")
     lab.cloud.status(ident, "ACTIVE")
@@ -40,8 +40,8 @@ def killed(lab, ident):
         agent.kill(node)
         time.sleep(1.5)
     cloud.status(made, "ACTIVE")
-    said = cloud.said(made)
-    lab.tick("booted, with its device, though the agent was killed twice", said.count(MTTY) == 1)
+    log = cloud.guest_log(made)
+    lab.tick("the server booted with its device although the agent was killed twice", log.count(MTTY) == 1)
     clean(lab, ident, made)
     cloud.delete(made)
     clean(lab, ident)
@@ -64,8 +64,8 @@ def gone(lab, ident):
     cloud.run("server", "start", ident)
     cloud.status(ident, "ACTIVE")
     lab.tick(f"evacuated to {left.name}", server["OS-EXT-SRV-ATTR:host"] == left.name)
-    said = cloud.said(ident)
-    lab.tick("it has its device there", said.count(MTTY) == 1, str(said.pci))
+    log = cloud.guest_log(ident)
+    lab.tick("the guest has its device there", log.count(MTTY) == 1, str(log.pci))
     lost.start()
     lost.ready()
     cloud.hosts([node.name for node in lab.nodes])
@@ -78,7 +78,7 @@ def run(lab):
     """One server through all of it."""
     lab.heading("Hosts that are reset and lost")
     ident = lab.cloud.boot("vgpu", "survivor")["id"]
-    lab.cloud.said(ident)
+    lab.cloud.guest_log(ident)
     reset(lab, ident)
     killed(lab, ident)
     gone(lab, ident)

@@ -25,7 +25,7 @@ def moves(life):
     life.has_device("cold migration")
     life.do("migrate", "confirm")
     server = life.reaches("ACTIVE")
-    life.lab.tick("it is on the other host", server["OS-EXT-SRV-ATTR:host"] != before)
+    life.lab.tick("the server is on the other host", server["OS-EXT-SRV-ATTR:host"] != before)
     clean(life.lab, life.ident)
 
 

@@ -13,8 +13,8 @@ CALLER = """\
     echo "caller: {there} answers" >/dev/console
     card=$(ip -4 -o addr show | awk '$4 ~ /^10[.]77/ {{print $2; exit}}')
     ip addr add {borrowed}/24 dev $card
-    if ping -c 3 -W 2 -I {borrowed} {there} >/dev/null 2>&1; then said=answers; else said="does not answer"; fi
-    echo "caller: as {borrowed}, {there} $said" >/dev/console
+    if ping -c 3 -W 2 -I {borrowed} {there} >/dev/null 2>&1; then output=answers; else output="does not answer"; fi
+    echo "caller: as {borrowed}, {there} $output" >/dev/console
     ip addr del {borrowed}/24 dev $card
     """
 
@@ -60,10 +60,10 @@ def made(lab):
 
 def addressed(lab, ident, address, how):
     """Checks that the guest has the address and the MAC address of its port."""
-    said = lab.cloud.said(ident)
+    log = lab.cloud.guest_log(ident)
     port = lab.cloud.run("port", "list", "--server", ident).table.rows[0]
     wanted = (port["MAC Address"], [f"{address}/24"])
-    lab.tick(f"the guest has its address by {how}", wanted in said.addresses, f"{wanted}, {said.addresses}")
+    lab.tick(f"the guest has its address by {how}", wanted in log.addresses, f"{wanted}, {log.addresses}")
 
 
 def run(lab):
@@ -84,12 +84,12 @@ def run(lab):
     with open(script, "w", encoding="utf-8") as file:
         file.write(textwrap.dedent(CALLER).format(there=address, borrowed=BORROWED))
     second, fixed = on(lab, "second", there, "port-id=kept", "--user-data", script)
-    lab.tick("it has the address of the existing port", fixed == FIXED, fixed)
+    lab.tick("the server has the address of the existing port", fixed == FIXED, fixed)
     addressed(lab, second, fixed, "config drive")
-    said = cloud.said(second, lambda s: f"as {BORROWED}" in s.text, "it pinged the first guest")
-    lab.tick("the first guest answers from the other host", f"caller: {address} answers" in said.text)
+    log = cloud.guest_log(second, lambda s: f"as {BORROWED}" in s.text, "it pinged the first guest")
+    lab.tick("the first guest answers from the other host", f"caller: {address} answers" in log.text)
     lab.tick("a foreign source address gets no answer",
-             f"as {BORROWED}, {address} does not answer" in said.text, said.text[-400:])
+             f"as {BORROWED}, {address} does not answer" in log.text, log.text[-400:])
     cloud.run("server", "delete", "third", "--wait")
     moved(lab, first, network, address)
     gone(lab, network, [first, second])
@@ -101,11 +101,11 @@ def moved(lab, ident, network, address):
     there = other(lab, here.name)
     lab.cloud.run("server", "migrate", "--live-migration", "--block-migration", "--host", there.name, ident)
     server = lab.cloud.status(ident, "ACTIVE")
-    lab.tick(f"it is on {there.name}", server["OS-EXT-SRV-ATTR:host"] == there.name)
+    lab.tick(f"the server is on {there.name}", server["OS-EXT-SRV-ATTR:host"] == there.name)
     answers(there, network, address, "after a live migration")
-    lab.tick("after a live migration it answers its new host")
+    lab.tick("after a live migration the guest answers a ping from its new host")
     here.until("true", lambda _: not left(here), f"{here.name} has nothing left of the network", timeout=60)
-    lab.tick(f"{here.name} has nothing left of the network")
+    lab.tick(f"nothing of the network is left on {here.name}")
 
 
 def gone(lab, network, idents):
@@ -115,12 +115,12 @@ def gone(lab, network, idents):
     lab.cloud.run("security", "group", "rule", "delete", *rule)
     node = lab.nodes[1]
     node.until("true", lambda _: not ping(node, network, FIXED), "without the rule there is no answer", timeout=60)
-    lab.tick("without the rule there is no answer any more")
+    lab.tick("without the rule a ping gets no answer again")
     lab.cloud.delete(*idents)
     clean(lab)
     for node in lab.nodes:
         node.until("true", lambda _, node=node: not left(node), f"{node.name} has nothing left of the network", timeout=60)
-        lab.tick(f"{node.name} has nothing left of the network")
+        lab.tick(f"nothing of the network is left on {node.name}")
     kept = lab.cloud.run("port", "list", "--network", NET).table.column("Name")
     lab.tick("only the port that existed before is left", "kept" in kept, str(kept))
     lab.cloud.run("port", "delete", "kept")

@@ -15,11 +15,11 @@ def control_plane(lab, node):
     """The other package on a separate host: it starts as an unprivileged user, and is purged."""
     agent.install(node, "kilonova")
     node.run("systemctl start kilonova", timeout=180)
-    node.until(f"bash -c \"{ASK}\"", lambda said: " 200 " in said or " 300 " in said, "the control plane answers")
+    node.until(f"bash -c \"{ASK}\"", lambda output: " 200 " in output or " 300 " in output, "the control plane answers")
     pid = shown(node, "kilonova", "MainPID")
     lab.tick("kilonova: its unit runs and answers", shown(node, "kilonova", "ActiveState") == "active")
     status = node.run(f"grep -E '^(Uid|CapBnd)' /proc/{pid}/status; stat -c '%a %U' /var/lib/kilonova").split("\n")
-    lab.tick("as its own user, without capabilities, in a private directory",
+    lab.tick("it runs as its own user, without capabilities, with a private state directory",
              status[0].split()[1] != "0" and int(status[1].split()[1], 16) == 0 and status[2] == "700 kilonova", str(status))
     node.run("dpkg --purge kilonova", timeout=180)
     left = node.run("ls -d /usr/bin/kilonova /etc/kilonova/kilonova.conf /usr/lib/systemd/system/kilonova.service "
@@ -33,9 +33,9 @@ def running(lab, node):
     pid = shown(node, agent.UNIT, "MainPID")
     lab.tick("the agent's unit is active", shown(node, agent.UNIT, "ActiveState") == "active")
     bound = int(node.run(f"grep ^CapBnd /proc/{pid}/status").split()[1], 16)
-    lab.tick("with a bound on its capabilities", 0 < bound < (1 << 38) - 1, f"{bound:x}")
-    code, said = node.attempt("kilonova-agent check", timeout=120)
-    lab.tick("its check finds no problem", code == 0, said)
+    lab.tick("its capabilities are bounded", 0 < bound < (1 << 38) - 1, f"{bound:x}")
+    code, output = node.attempt("kilonova-agent check", timeout=120)
+    lab.tick("its check finds no problem", code == 0, output)
 
 
 def again(lab, node, ident):
@@ -48,20 +48,20 @@ def again(lab, node, ident):
     agent.install(node)
     agent.start(node)
     lab.cloud.hosts([one.name for one in lab.nodes])
-    said = lab.cloud.said(ident, lambda s: s.ticks and s.ticks[-1] > before, "its guest counts on")
-    lab.tick("after reinstallation, the guest counts on without a reboot",
-             said.boots == 1 and said.count(MTTY) == 1, said.whole[-300:])
+    log = lab.cloud.guest_log(ident, lambda s: s.ticks and s.ticks[-1] > before, "its guest keeps counting")
+    lab.tick("after reinstallation, the guest keeps counting and was not rebooted",
+             log.boots == 1 and log.count(MTTY) == 1, log.whole[-300:])
     clean(lab, ident)
     lab.cloud.run("server", "stop", ident)
     lab.cloud.status(ident, "SHUTOFF")
-    lab.tick("the agent carries out requests")
+    lab.tick("the agent executes requests")
 
 
 def run(lab):
     """Both packages on one host."""
     lab.heading("The packages")
     ident = lab.cloud.boot("vgpu", "kept")["id"]
-    lab.cloud.said(ident)
+    lab.cloud.guest_log(ident)
     node = of(lab, lab.cloud.server(ident)["OS-EXT-SRV-ATTR:host"])
     running(lab, node)
     again(lab, node, ident)
@@ -75,4 +75,4 @@ def run(lab):
     agent.configure(node)
     agent.start(node)
     lab.cloud.hosts([one.name for one in lab.nodes])
-    lab.tick("after another installation, the host is known by its certificate")
+    lab.tick("after reinstallation, the host is identified by its certificate")
