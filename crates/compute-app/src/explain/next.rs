@@ -105,7 +105,7 @@ fn under_way(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>)
         "It has waited {seconds} s for {}. Look at the log of {about} for {id}",
         awaited.text()
     );
-    if let Some(open) = story.open_move().filter(|_| awaited.what.starts_with("send")) {
+    if let Some(open) = story.open_move().filter(|_| story.is_transferring()) {
         text.push_str(&format!(
             "; `openstack server migration abort {id} {0}` calls it off, `openstack server migration \
              force complete {id} {0}` has the guest stand still until it is there",

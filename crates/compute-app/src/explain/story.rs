@@ -16,6 +16,7 @@ use super::room::{Room, room};
 use super::words::{Awaited, awaited};
 use crate::boot::consumer_of;
 use crate::flows::journal::{self, OpenOperation};
+use crate::flows::operation::{self, LiveMigration};
 use crate::{Compute, Error, services};
 
 /// Maximum number of actions reported, newest first.
@@ -88,6 +89,12 @@ impl Story {
     /// The open migration.
     pub fn open_move(&self) -> Option<&Move> {
         self.moves.iter().find(|one| one.open)
+    }
+
+    /// True while a live migration copies the guest; a user can abort it or force its completion.
+    pub fn is_transferring(&self) -> bool {
+        let state = self.operation.as_ref().map(|open| &open.state);
+        matches!(state, Some(operation::Operation::LiveMigration(LiveMigration::Transfer(_))))
     }
 
     /// True if the document on the device's host contains the device.
