@@ -127,7 +127,7 @@ def step_attributes(story):
     left = story.one("device", "attribute", "list")
     story.check("the attribute is deleted", [row for row in left if row["key"] == "rack"], [])
     story.refused((["device", "attribute", "show", made["uuid"]], "not found"),
-                  (["device", "attribute", "delete", trait["uuid"]], "is what the host reports"))
+                  (["device", "attribute", "delete", trait["uuid"]], "was reported by the host"))
 
 
 def step_profiles(story):

@@ -18,7 +18,7 @@ ALIVE = 30          # the load deletes rather than creates when there are more s
 COMPUTE = "/compute/v2.1"
 IMAGES = "/image/v2/images"
 HOST = "OS-EXT-SRV-ATTR:host"
-MOVED = re.compile(r"cannot be moved while|same one|current host|No valid host")
+MOVED = re.compile(r"cannot live-migrate|same one|current host|No valid host")
 ANY = "any state"
 USUAL = "ACTIVE SHUTOFF PAUSED SUSPENDED"
 
@@ -110,9 +110,9 @@ OPERATIONS = [
     act("migrate", "ACTIVE SHUTOFF", {"migrate": None}),
     act("migrate to host", "ACTIVE SHUTOFF", refused=MOVED,
         body=lambda load, row: {"migrate": {"host": another_host(load, row)}}),
-    act("live migrate", "ACTIVE PAUSED", live, refused="cannot be moved|unavailable at this time"),
+    act("live migrate", "ACTIVE PAUSED", live, refused="cannot live-migrate|unavailable at this time"),
     act("live migrate to host", "ACTIVE PAUSED",
-        refused="cannot be moved|unavailable at this time|current host",
+        refused="cannot live-migrate|unavailable at this time|current host",
         body=lambda load, row: live(load, row, another_host(load, row))),
     act("evacuate", ANY, {"evacuate": {}}, refused="is still in use"),
     act("evacuate to host", ANY, version="2.95", refused="is still in use|same one",

@@ -164,10 +164,10 @@ def main():
     options = parser.parse_args()
     for program in (options.kilonova, options.openstack):
         if not os.path.exists(program):
-            parser.error(f"{program} is not there; `make test` sees to it")
+            parser.error(f"{program} does not exist; `make test` builds or installs it")
     python = os.path.join(os.path.dirname(os.path.abspath(options.openstack)), "python")
     if not os.path.exists(python):
-        parser.error(f"{python} is not there; `make test` sees to it")
+        parser.error(f"{python} does not exist; `make test` installs it")
     if os.path.dirname(sys.executable) != os.path.dirname(python):
         # Only that Python has the clients' modules.
         os.execv(python, [python, *sys.argv])

@@ -283,7 +283,7 @@ def wait_until(call):
         try:
             return call()
         except exceptions.BadRequestException as error:
-            if "Left out" not in str(error) or time.monotonic() > deadline:
+            if "Excluded" not in str(error) or time.monotonic() > deadline:
                 raise
         time.sleep(0.1)
 

@@ -46,12 +46,12 @@ def add_ways(parser):
                       help="put haproxy, which terminates TLS, before the services")
 
 
-def parsed(parser, advice="`make test` sees to it"):
+def parsed(parser, advice="`make test` builds or installs it"):
     """The options, after checking that the programs they name exist."""
     options = parser.parse_args()
     for program in (options.kilonova, options.openstack):
         if not os.path.exists(program):
-            parser.error(f"{program} is not there; {advice}")
+            parser.error(f"{program} does not exist; {advice}")
     return options
 
 

@@ -399,7 +399,7 @@ def step_doctor(desk, cloud, serve, folder, silent_since, waiting):
     if serve.database:
         return
     desk.tick("without a running server the doctor notes that none runs",
-              found(report, "nodes", "note", "no server runs"), str(report["findings"]))
+              found(report, "nodes", "note", "no controller uses"), str(report["findings"]))
     database = sqlite3.connect(os.path.join(serve.state, "kilonova.db"))
     changed = database.execute("UPDATE attach_handles SET state = 'free' WHERE state = 'owned'")
     desk.tick("a handle is changed in the database by hand", changed.rowcount > 5)

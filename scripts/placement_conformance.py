@@ -169,7 +169,7 @@ def attempt(options, parser):
     """Starts the servers, runs the cases, stops the servers."""
     for program in (options.kilonova, PYTHON):
         if not os.path.exists(program):
-            parser.error(f"{program} is not there; `make placement-conformance` sees to it")
+            parser.error(f"{program} does not exist; run `make placement-conformance`")
     begun = time.monotonic()
     folder = tempfile.mkdtemp(prefix="kilonova-placement-")
     databases = options.database or [None] * len(PROFILES)

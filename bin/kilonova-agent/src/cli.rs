@@ -35,8 +35,8 @@ enum Command {
     /// Join a cloud with the command that `kilonova node enroll` printed there, then check this
     /// host.
     Join(Join),
-    /// Check everything that this host needs, with a remedy for each problem. Exit 0 when guests
-    /// can run, 1 when something is wrong.
+    /// Check everything that this host needs, with a remedy for each problem. Exits 0 if guests
+    /// can run, 1 otherwise.
     Check(Check),
     /// Print the version.
     Version,

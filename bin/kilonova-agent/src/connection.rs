@@ -43,8 +43,8 @@ pub fn open(settings: &Settings) -> Result<Connection, String> {
             std::fs::read_to_string(file).map_err(|e| format!("cannot read {shown}: {e}"))?;
         let remote = Remote::new(url, &token).map_err(|e| e.to_string())?;
         tracing::warn!(
-            "this host uses the shared token in {shown}, which any host could: that is only for tests and for \
-             one machine"
+            "this host uses the shared token in {shown}, which lets any host act for any other: \
+             use it only for tests and on one machine"
         );
         let host = settings.host.clone().unwrap_or_else(kilonova_program::host_name);
         return Ok(Connection {
@@ -57,7 +57,7 @@ pub fn open(settings: &Settings) -> Result<Connection, String> {
     let identity = Identity::at(&settings.state_dir);
     let known = identity.read().map_err(|e| e.to_string())?.ok_or_else(|| {
         "this host has not joined a cloud: run `kilonova node enroll` on the control plane, and \
-         what it prints here"
+         the command that it prints here"
             .to_owned()
     })?;
     if let Some(host) = settings.host.as_ref().filter(|host| **host != known.host) {

@@ -26,7 +26,7 @@ pub fn registration(
     };
     let meminfo = read("/proc/meminfo")?;
     let memory_mb = memory_mb(&meminfo)
-        .ok_or_else(|| Failure::Failed("/proc/meminfo does not say MemTotal".into()))?;
+        .ok_or_else(|| Failure::Failed("/proc/meminfo has no MemTotal".into()))?;
     let online = std::fs::read_to_string(settings.sysfs.join("devices/system/cpu/online"));
     let counted = online.ok().and_then(|text| processors(&text));
     let vcpus = match counted {
@@ -67,8 +67,9 @@ pub struct Space {
 /// If the file system cannot be queried.
 pub fn space(folder: &Path) -> Result<Space, Failure> {
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let said = rustix::fs::statvfs(there)
-        .map_err(|e| Failure::failed(&format!("cannot look at {}", there.display()), e))?;
+    let said = rustix::fs::statvfs(there).map_err(|e| {
+        Failure::failed(&format!("cannot query the file system of {}", there.display()), e)
+    })?;
     Ok(Space { total: said.f_blocks * said.f_frsize, free: said.f_bavail * said.f_frsize })
 }
 

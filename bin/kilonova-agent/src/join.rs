@@ -34,8 +34,8 @@ pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report,
         "Start the agent: systemctl enable --now kilonova-agent"
     };
     cli::say(&format!(
-        "This host is now {host} of the cloud at {url}; its certificate is valid for {days} days and is \
-         renewed by itself.\n{next}\n\n"
+        "This host is now {host} of the cloud at {url}; its certificate is valid for {days} days \
+         and is renewed automatically.\n{next}\n\n"
     ));
     if let Some(folder) = &settings.pki_dir {
         pki_dir::write(folder, &known).map_err(|why| Failure::failed("[node] pki_dir", why))?;

@@ -31,7 +31,7 @@ pub async fn run(connection: &Connection, driver: &Driver, lacking: Option<&str>
         if reported.as_ref() != Some(&problem) {
             if problem.is_empty() {
                 if reported.is_some() {
-                    tracing::info!(host = connection.host, "all problems are solved");
+                    tracing::info!(host = connection.host, "all problems are resolved");
                 }
                 systemd::status(&format!("host {}, no problems", connection.host));
             } else {

@@ -139,9 +139,9 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
         Err(Error::Fenced { .. }) => {
             tracing::error!(
                 host,
-                "another agent has registered for this host, so this one stops; \
-                 if that was not you, two machines have one identity: stop one of them, and have it \
-                 join under a name of its own"
+                "another agent has registered for this host, so this one stops; if that was not \
+                 you, two machines have one identity: stop one of them, and let it join under its \
+                 own name"
             );
             Over::Fenced
         }

@@ -50,8 +50,8 @@ pub enum Error {
     },
     /// The attribute comes from the host, so its next report would restore it.
     #[error(
-        "Attribute {uuid} ({name}) is what the host reports. Only attributes that were added by \
-         hand can be deleted."
+        "Attribute {uuid} ({name}) was reported by the host. Only attributes that were added \
+         through the API can be deleted."
     )]
     Reported {
         /// The attribute.
@@ -128,8 +128,8 @@ pub enum Error {
     },
     /// This cloud's own compute service created the request together with its server.
     #[error(
-        "ARQ {arq} belongs to server {server} of this cloud and goes with it. Use the Compute API \
-         to manage instance accelerators."
+        "ARQ {arq} belongs to server {server} of this cloud and is deleted with it. Use the \
+         Compute API to manage instance accelerators."
     )]
     Internal {
         /// The request.
@@ -139,8 +139,8 @@ pub enum Error {
     },
     /// The project has reached its limit of unbound requests.
     #[error(
-        "Project {project} has {unbound} unbound accelerator requests and may have {limit}; \
-         {wanted} more are too many. Delete those that nothing will bind."
+        "Project {project} has {unbound} unbound accelerator requests; {wanted} more would exceed \
+         its limit of {limit}. Delete those that will not be bound."
     )]
     TooManyUnbound {
         /// The project.

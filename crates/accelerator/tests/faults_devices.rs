@@ -216,7 +216,7 @@ async fn attributes_added_by_an_administrator_survive_reports() {
         let rc = format!("/v2/attributes/{}", reported["uuid"].as_str().unwrap());
         let refused = api.delete(&rc).await;
         assert_eq!(refused.status, StatusCode::CONFLICT, "{name}");
-        assert!(refused.fault().contains("what the host reports"), "{}", refused.fault());
+        assert!(refused.fault().contains("was reported by the host"), "{}", refused.fault());
         assert_eq!(api.delete(&path).await.status, StatusCode::NO_CONTENT, "{name}");
         assert_eq!(api.get(&path).await.status, StatusCode::NOT_FOUND, "{name}");
         report_host(&store, &world, Vec::new()).await;

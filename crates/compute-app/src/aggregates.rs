@@ -291,7 +291,7 @@ fn refuse_to_move_servers(
         None => Ok(()),
         Some(asked) => {
             let why = format!(
-                "Host {} has instances that asked for availability zone {asked} and would be in \
+                "Host {} has instances that requested availability zone {asked} and would be in \
                  {zone}; move or delete them first",
                 host.host
             );

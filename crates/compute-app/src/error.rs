@@ -55,9 +55,9 @@ pub enum Error {
     Fenced,
     /// A host of an external Nova, which has not created the host's resource provider yet.
     #[error(
-        "no resource provider is named {0} yet: [nova] is set, and that Nova makes the providers of its \
-         hosts. Start nova-compute there, or give the agent the host's name that Nova knows (openstack \
-         hypervisor list)"
+        "no resource provider is named {0} yet: [nova] is set, and that Nova creates the providers \
+         of its hosts. Start nova-compute there, or give the agent the host's name that Nova knows \
+         (openstack hypervisor list)"
     )]
     NoRoot(String),
     /// The request is refused.

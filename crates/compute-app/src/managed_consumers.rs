@@ -18,12 +18,13 @@ impl ConsumerManager for Servers {
     fn refusal(&self, tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Option<String>, Error> {
         Ok(kept::by(tx, consumer)?.map(|kept| match kept {
             Kept::Server => format!(
-                "Consumer {consumer} is a server of this cloud: its allocations change with the server \
-                 alone. Delete, resize or move the server by the Compute API."
+                "Consumer {consumer} is a server of this cloud: its allocations change only with \
+                 the server. Delete, resize or move the server by the Compute API."
             ),
             Kept::Migration(server) => format!(
-                "Consumer {consumer} is a migration of server {server} of this cloud: its allocations go \
-                 when the migration ends. Confirm, revert or abort it by the Compute API."
+                "Consumer {consumer} is a migration of server {server} of this cloud: its \
+                 allocations are released when the migration ends. Confirm, revert or abort it by \
+                 the Compute API."
             ),
         }))
     }

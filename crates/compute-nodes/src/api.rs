@@ -204,15 +204,15 @@ async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
         Err(error) if error.is::<LengthLimitError>() => {
             return Err(Fault::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
-                format!("A node's message may have at most {MAX_MESSAGE} bytes."),
+                format!("A message of an agent may have at most {MAX_MESSAGE} bytes."),
             ));
         }
-        Err(_) => return Err(Fault::bad_request("The message could not be read to its end.")),
+        Err(_) => return Err(Fault::bad_request("The message ended prematurely.")),
     };
     serde_json::from_slice(&bytes).map_err(|error| {
         Fault::new(
             StatusCode::UNPROCESSABLE_ENTITY,
-            format!("This is not a message of a node: {error}"),
+            format!("Invalid message of an agent: {error}"),
         )
     })
 }

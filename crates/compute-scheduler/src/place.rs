@@ -171,7 +171,7 @@ fn said(
     }
     let distinct = hosts.iter().map(|host| &*host.name).collect::<HashSet<_>>().len();
     let mut how = match (distinct, hosts.first()) {
-        (1, Some(only)) => format!("{} was the only host with room that may be used.", only.name),
+        (1, Some(only)) => format!("{} was the only suitable host.", only.name),
         _ => format!("Of {distinct} hosts with room, by weight: {}.", named.join(", ")),
     };
     how.push_str(&passed_over(constraints, met));

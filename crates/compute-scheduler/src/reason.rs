@@ -134,7 +134,7 @@ pub(super) fn reason(world: &Snapshot, constraints: &Constraints<'_>, query: &Qu
     if let Some(host) = &constraints.spec.wanted_host
         && constraints.fleet.by_name(host).is_none()
     {
-        return NoHost::new("The host that was asked for is not there.")
+        return NoHost::new("The requested host does not exist.")
             .and(format!("Compute host {host} could not be found."));
     }
     let told = world.explain(query);
@@ -154,10 +154,10 @@ pub(super) fn reason(world: &Snapshot, constraints: &Constraints<'_>, query: &Qu
     if !constraints.excluded.is_empty() {
         let mut names: Vec<&str> = constraints.excluded.iter().map(String::as_str).collect();
         names.sort_unstable();
-        reason.named.push(format!("Left out: {}.", names.join(", ")));
+        reason.named.push(format!("Excluded: {}.", names.join(", ")));
     }
     if let Some(host) = &constraints.spec.wanted_host {
-        reason.named.push(format!("Only host {host} was asked for."));
+        reason.named.push(format!("Only host {host} was requested."));
     }
     reason
 }
@@ -176,7 +176,7 @@ pub(super) fn passed_over(
     if reasons.is_empty() {
         return String::new();
     }
-    format!(" Passed over: {}.", reasons.join("; "))
+    format!(" Rejected: {}.", reasons.join("; "))
 }
 
 /// Of the hosts with resources, how many each reason excluded. A host counts for the last reason
@@ -206,18 +206,19 @@ fn said(constraints: &Constraints<'_>, obstacle: Obstacle) -> String {
     match obstacle {
         Obstacle::NotCompute => "no compute host".to_owned(),
         Obstacle::NotUp => "down or disabled".to_owned(),
-        Obstacle::OtherHost => "not the host that was asked for".to_owned(),
+        Obstacle::OtherHost => "not the requested host".to_owned(),
         Obstacle::OtherZone => {
             let zone = constraints.spec.availability_zone.as_deref().unwrap_or_default();
             format!("not in availability zone {zone}")
         }
         Obstacle::NoDevice => {
-            "left with VGPU, PGPU or FPGA that somebody put on the host itself and that are no devices"
+            "without such a device: the VGPU, PGPU or FPGA inventory of the host's own provider \
+             has none"
                 .to_owned()
         }
         Obstacle::Kept(words) => words.to_owned(),
-        Obstacle::Filter(filter) => format!("turned down by {}", filter.name()),
-        Obstacle::Excluded => "left out, as the server is there or failed there".to_owned(),
+        Obstacle::Filter(filter) => format!("rejected by {}", filter.name()),
+        Obstacle::Excluded => "excluded, because the server is on it or failed on it".to_owned(),
     }
 }
 

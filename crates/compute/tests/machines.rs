@@ -130,7 +130,7 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
         assert_eq!(cloud.gpu_of("new").await.1, 4, "{}: nothing of it", cloud.name);
         let text = cloud.notices().await;
         for part in [
-            "host new is the machine that was host old (machine id m1)",
+            "host new is the machine that had the name old (machine id m1)",
             "of host new",
             "whose servers hold accelerators (1)",
         ] {

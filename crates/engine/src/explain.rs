@@ -271,8 +271,8 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
             Condition {
                 constraint,
                 met: format!("is without trait {name}"),
-                one: format!("has trait {name}, which is ruled out"),
-                many: format!("have trait {name}, which is ruled out"),
+                one: format!("has the forbidden trait {name}"),
+                many: format!("have the forbidden trait {name}"),
             }
         }
         (PER_PART, index, number) => {

@@ -52,8 +52,8 @@ async fn look(
     let (said, now) = (known.said().map_err(text)?, super::now());
     if said.has_expired(now) {
         return Err(format!(
-            "the certificate of this host has expired, so the control plane refuses it; its \
-             guests go on. Have a token made by `kilonova node enroll --host {host}`, and type the \
+            "the certificate of this host has expired, so the control plane refuses it; its guests \
+             keep running. Create a token with `kilonova node enroll --host {host}`, and run the \
              command that it prints"
         ));
     }

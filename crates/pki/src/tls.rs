@@ -186,8 +186,8 @@ impl By {
         let Some(authority) = authority else {
             // General is the only error whose text is ours.
             return Err(rustls::Error::General(format!(
-                "the control plane has another authority than the one in the token \
-                 ({fingerprint}); check the URL, or make a new token there"
+                "the control plane's authority is not the one in the token ({fingerprint}); check \
+                 the URL, or create a new token"
             )));
         };
         verifier(&authority.clone().into_owned())

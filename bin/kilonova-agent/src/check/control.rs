@@ -17,10 +17,10 @@ pub(super) async fn look(settings: &Settings, report: &mut Report) {
             report.warn(
                 "identity",
                 format!(
-                    "this host uses the shared token in {}, which any host could",
+                    "this host uses the shared token in {}, which lets any host act for any other",
                     file.display()
                 ),
-                "that is only for tests; join the cloud instead: kilonova-agent join",
+                "use it only for tests; otherwise join the cloud: kilonova-agent join",
             );
             let token =
                 std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()));

@@ -35,7 +35,7 @@ fn refusals_name_the_line() {
             "[DEFAULT]\nhost = a/b\n",
             "agent.conf:2: [DEFAULT] host: \"a/b\" is not a valid host name",
         ),
-        ("[DEFAULT]\nmy_ip = here\n", "agent.conf:2: [DEFAULT] my_ip: here is not a value"),
+        ("[DEFAULT]\nmy_ip = here\n", "agent.conf:2: [DEFAULT] my_ip: here is not a valid value"),
         ("[DEFAULT]\ncpu_allocation_ratio = 0\n", "it must be above 0"),
         ("[DEFAULT]\nreserved_host_memory_mb = -1\n", "it must be 0 or more"),
         ("[DEFAULT]\nhosts = a\n", "this option is not known"),

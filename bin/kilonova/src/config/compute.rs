@@ -78,8 +78,8 @@ fn orphans(file: &File) -> Result<Orphans, Failure> {
         Some("noop") => Ok(Orphans::Noop),
         Some(other) => {
             let why = format!(
-                "{other} is not a value for it; expected reap, log or noop (the guest of a deleted server \
-                                 holds devices, so shutdown is not supported)"
+                "{other} is not a valid value; expected reap, log or noop (the guest of a deleted \
+                 server holds devices, so shutdown is not supported)"
             );
             Err(file.wrong("DEFAULT", OPTION, &why))
         }
@@ -101,7 +101,7 @@ where
         None => Ok(usual),
         Some(value) if value >= least => Ok(value),
         Some(value) => {
-            let why = format!("{value} is not a value for it; expected {expected}");
+            let why = format!("{value} is not a valid value; expected {expected}");
             Err(file.wrong(group, option, &why))
         }
     }

@@ -73,7 +73,7 @@ fn list<T>(
             "allowed_origin" => "SCHEME://HOST[:PORT] without a trailing slash, or *",
             _ => "a comma-separated list",
         };
-        file.wrong(GROUP, option, &format!("{one} is not a value for it; expected {form}"))
+        file.wrong(GROUP, option, &format!("{one} is not a valid value; expected {form}"))
     };
     each.map(|one| read(one).ok_or_else(|| wrong(one))).collect::<Result<Vec<_>, _>>().map(Some)
 }

@@ -205,7 +205,8 @@ mod tests {
             ("[api]\ntrusted_proxies = ::1\n", "it has no effect without [oslo_middleware]"),
             (
                 "[oslo_middleware]\nenable_proxy_headers_parsing = yes\n",
-                "k.conf:2: [oslo_middleware] enable_proxy_headers_parsing: yes is not a value",
+                "k.conf:2: [oslo_middleware] enable_proxy_headers_parsing: yes is not a valid \
+                 value",
             ),
             (
                 "[oslo_middleware]\nenable_proxy_headers_parsing = true\n",

@@ -95,7 +95,7 @@ fn storage(file: &File) -> Result<Option<u64>, Failure> {
     let Some(text) = file.get("DEFAULT", OPTION) else { return Ok(None) };
     let bytes = bytes(text).ok_or_else(|| {
         let why =
-            format!("{text} is not a value for it; expected a number with B, KB, MB, GB or TB");
+            format!("{text} is not a valid value; expected a number with B, KB, MB, GB or TB");
         file.wrong("DEFAULT", OPTION, &why)
     })?;
     Ok((bytes > 0).then_some(bytes))

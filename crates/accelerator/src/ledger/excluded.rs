@@ -39,7 +39,7 @@ pub fn excluded(tx: &mut Tx<'_>, class: &str) -> Result<String, Error> {
             continue;
         }
         if named.len() == NAMED {
-            named.push("The same goes for more cards.".into());
+            named.push("The same applies to more cards.".into());
             break;
         }
         named.push(sentence(class, &card, &excluding));
@@ -62,11 +62,11 @@ fn excluding<'a>(card: &str, class: &str, handles: &'a [CardHandle]) -> BTreeSet
 
 fn sentence(class: &str, MixedCard { host, card }: &MixedCard, taken: &BTreeSet<&str>) -> String {
     let by = if taken.contains(card.as_str()) {
-        format!("{card} is in use whole")
+        "the whole card is in use".to_owned()
     } else {
         let named: Vec<&str> = taken.iter().take(NAMED).copied().collect();
         let more = if taken.len() > NAMED { " and more" } else { "" };
-        format!("{}{more} of it is in use", named.join(", "))
+        format!("{}{more} in use", named.join(", "))
     };
-    format!("No {class} is to be had of card {card} of host {host}: {by}.")
+    format!("Card {card} of host {host} has no free {class}: {by}.")
 }

@@ -90,7 +90,7 @@ const DELETE: Row = Row {
     event: Some("compute_soft_delete_instance"),
     host_does: Some("remove the guest"),
     command: Some("openstack server delete"),
-    about: "Deletes the server, at once or when `reclaim_instance_interval` is over.",
+    about: "Deletes the server, at once or after `reclaim_instance_interval`.",
     ..ROW
 };
 
@@ -221,7 +221,7 @@ table! {
         kind: "lock",
         body: Body::Schema(bodies::lock),
         command: Some("openstack server lock"),
-        about: "Refuses most actions of anybody but administrators.",
+        about: "Makes the service refuse most actions except to administrators.",
         ..ROW
     };
     Unlock = Row {
@@ -232,7 +232,7 @@ table! {
         ],
         kind: "unlock",
         command: Some("openstack server unlock"),
-        about: "Ends a lock.",
+        about: "Removes the lock.",
         ..ROW
     };
     Delete = DELETE;
@@ -254,7 +254,7 @@ table! {
         event: Some("compute_restore_instance"),
         host_does: Some("start the guest again"),
         command: Some("openstack server restore"),
-        about: "Brings a deleted server back before it is reclaimed.",
+        about: "Restores a soft-deleted server before it is reclaimed.",
         ..ROW
     };
     Pause = Row {
@@ -280,7 +280,7 @@ table! {
         event: Some("compute_unpause_instance"),
         host_does: Some("unpause the guest"),
         command: Some("openstack server unpause"),
-        about: "Ends a pause.",
+        about: "Resumes the processors of a paused guest.",
         ..ROW
     };
     Suspend = Row {
@@ -380,7 +380,7 @@ table! {
         body: Body::Schema(bodies::rebuild),
         host_does: Some("rebuild the guest's disk"),
         command: Some("openstack server rebuild"),
-        about: "Makes the server's disk anew; its devices and addresses stay.",
+        about: "Recreates the server's disk; its devices and addresses stay.",
         ..ROW
     };
     Shelve = Row {
@@ -458,7 +458,7 @@ table! {
     InjectNetworkInfo = Row {
         request: Request::Body("injectNetworkInfo"),
         rules: &[rule("os_compute_api:os-admin-actions:inject_network_info", ADMIN, PROJECT)],
-        about: "Gone, as upstream.",
+        about: "Removed, as upstream.",
         ..ROW
     };
     AddFixedIp = ADD_FIXED_IP;
@@ -510,7 +510,7 @@ table! {
         task: Some(TaskState::ResizePrep),
         body: Body::Schema(bodies::resize),
         command: Some("openstack server resize --flavor"),
-        about: "Gives the server another flavor, on this host or another.",
+        about: "Changes the server's flavor, on its host or another.",
         ..ROW
     };
     ConfirmResize = Row {
@@ -522,7 +522,7 @@ table! {
         event: Some("compute_confirm_resize"),
         body: Body::Nothing,
         command: Some("openstack server resize confirm"),
-        about: "Ends a resize or a cold migration where the server is now.",
+        about: "Completes a resize or a cold migration; the server stays where it is now.",
         ..ROW
     };
     RevertResize = Row {
@@ -534,7 +534,7 @@ table! {
         task: Some(TaskState::ResizeReverting),
         body: Body::Nothing,
         command: Some("openstack server resize revert"),
-        about: "Brings a resized or migrated server back to where it was.",
+        about: "Returns a resized or migrated server to its source.",
         ..ROW
     };
     Migrate = Row {
@@ -553,7 +553,7 @@ table! {
         task: Some(TaskState::ResizePrep),
         body: Body::Schema(bodies::migrate),
         command: Some("openstack server migrate"),
-        about: "Moves the server to another host; the guest stops meanwhile.",
+        about: "Moves the server to another host; the guest is shut off during the move.",
         ..ROW
     };
     LiveMigrate = Row {
@@ -582,7 +582,7 @@ table! {
         requires: Some(Requires { tasks: Tasks::Only(&[TaskState::Migrating]), ..REQUIRES }),
         refused_as: "abort live migration",
         command: Some("openstack server migration abort"),
-        about: "Ends a live migration; the guest stays where it is.",
+        about: "Aborts a live migration; the guest stays on its host.",
         ..ROW
     };
     ForceComplete = Row {
@@ -609,7 +609,7 @@ table! {
         event: Some("compute_rebuild_instance"),
         body: Body::Schema(bodies::evacuate),
         command: Some("openstack server evacuate"),
-        about: "Builds the server again on another host after its own is lost.",
+        about: "Rebuilds the server on another host after its own has failed.",
         ..ROW
     };
     AttachInterface = Row {

@@ -26,7 +26,8 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
                 host.host
             ),
             remedy: format!(
-                "fix its time service (chronyc tracking on {}); this notice goes within seconds",
+                "fix its time service (chronyc tracking on {}); this notice disappears within \
+                 seconds",
                 host.host
             ),
         });

@@ -14,9 +14,9 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
         .map(|one| {
             let servers: Vec<String> = one.servers.iter().map(ToString::to_string).collect();
             let held = match servers.len() {
-                0 => "no server is on it".to_owned(),
-                1 => format!("server {} is on it", servers[0]),
-                _ => format!("servers {} are on it", servers.join(", ")),
+                0 => "no server uses it".to_owned(),
+                1 => format!("server {} uses it", servers[0]),
+                _ => format!("servers {} use it", servers.join(", ")),
             };
             let since = one.since.map(offset).unwrap_or_default();
             Notice {
@@ -49,8 +49,8 @@ pub(super) fn awaited(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
             area: "devices",
             level: Level::Warning,
             what: format!(
-                "{} of device {} of host {} ({}) wait since {}: an instance of another Nova released them, \
-                 and the host has not reported since",
+                "{} of device {} of host {} ({}) have been waiting since {}: an instance of \
+                 another Nova released them, and the host has not reported since",
                 one.handles,
                 one.address,
                 one.host,

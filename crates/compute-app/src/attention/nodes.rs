@@ -68,7 +68,9 @@ pub(super) fn renamed(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
         Some(Notice {
             area: "nodes",
             level: Level::Warning,
-            what: format!("host {now} is the machine that was host {old} (machine id {machine})"),
+            what: format!(
+                "host {now} is the machine that had the name {old} (machine id {machine})"
+            ),
             remedy: format!(
                 "name it {old} again, or move or delete the servers of {old} and delete its \
                  compute service"
@@ -98,7 +100,7 @@ pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<N
             area: "nodes",
             level: Level::Warning,
             what: format!(
-                "host {} was last heard of {} s ago (epoch {})",
+                "host {} last reported {} s ago (epoch {})",
                 host.host,
                 (now - host.last_seen) / SECOND,
                 host.epoch
@@ -123,7 +125,8 @@ fn no_controller(last: i64) -> Notice {
         area: "nodes",
         level: Level::Note,
         what: format!(
-            "no server runs on this state, so silent hosts are not reported; the last heartbeat of a host is of {}",
+            "no controller uses this state, so silent hosts are not reported; the last heartbeat \
+             of a host was at {}",
             offset(last)
         ),
         remedy: "start kilonova serve, unless it is meant to be down".to_owned(),

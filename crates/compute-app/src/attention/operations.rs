@@ -44,7 +44,7 @@ pub(super) fn stuck(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<No
             area: "operations",
             level: Level::Error,
             what: format!(
-                "{kind} of server {server} has stood at step {step} since {}: it waits for {}",
+                "{kind} of server {server} has been at step {step} since {}, waiting for {}",
                 offset(since),
                 awaited.text()
             ),

@@ -32,11 +32,11 @@ pub fn summary(story: &Story) -> String {
     };
     match (&story.operation, &story.awaited) {
         (Some(operation), Some(awaited)) => format!(
-            "{own} is {state}, {place}, with {devices}; its {} is under way and waits for {}.",
+            "{own} is {state}, {place}, with {devices}; its {} is in progress and waits for {}.",
             operation.row.kind,
             awaited.text()
         ),
-        _ => format!("{own} is {state}, {place}, with {devices}; nothing is under way."),
+        _ => format!("{own} is {state}, {place}, with {devices}; no operation is in progress."),
     }
 }
 
@@ -52,7 +52,7 @@ pub fn next(story: &Story) -> Vec<String> {
     }
     match (&story.operation, &story.awaited) {
         (Some(operation), Some(awaited)) => {
-            under_way(story, awaited, story.now - operation.row.updated_at, &mut todo);
+            in_progress(story, awaited, story.now - operation.row.updated_at, &mut todo);
         }
         _ => at_rest(story, &mut todo),
     }
@@ -70,10 +70,10 @@ fn silence(host: &HostNow, now: i64) -> String {
         return format!("Host {name} was declared down by an operator.");
     }
     let seconds = (now - host.row.last_seen).max(0) / SECOND;
-    format!("Host {name} was last heard of {seconds} s ago.")
+    format!("Host {name} last reported {seconds} s ago.")
 }
 
-fn under_way(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>) {
+fn in_progress(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>) {
     let id = story.server.id;
     let host = awaited.host.as_deref().and_then(|name| story.host(name));
     if let Some(host) = host.filter(|host| !host.up) {
@@ -81,14 +81,14 @@ fn under_way(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>)
         let action = story.operation.as_ref().map(|open| open.state.action());
         let lost = match action {
             Some(Action::Delete) => {
-                "the deletion ends by itself, and its devices wait for the host".to_owned()
+                "the deletion completes without it; its devices stay dirty until the host is back"
+                    .to_owned()
             }
             _ if story.server.host.as_deref() == Some(name) => format!(
                 "`openstack compute service set --down {name} nova-compute`, then `openstack server \
                  evacuate {id}`"
             ),
-            _ => "the move is given up by itself, and the server goes back to where it was"
-                .to_owned(),
+            _ => "the move is rolled back automatically".to_owned(),
         };
         todo.push(format!(
             "{silence} Start its agent; it then continues. If the host is lost: {lost}."
@@ -96,19 +96,19 @@ fn under_way(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>)
         return;
     }
     if age < SLOW {
-        todo.push(format!("Wait: it is the turn of {}.", awaited.text()));
+        todo.push(format!("Wait for {}.", awaited.text()));
         return;
     }
     let seconds = age / SECOND;
     let about = awaited.host.as_deref().unwrap_or("the control plane");
     let mut text = format!(
-        "It has waited {seconds} s for {}. Look at the log of {about} for {id}",
+        "It has been waiting {seconds} s for {}. Search the log of {about} for {id}",
         awaited.text()
     );
     if let Some(open) = story.open_move().filter(|_| story.is_transferring()) {
         text.push_str(&format!(
-            "; `openstack server migration abort {id} {0}` calls it off, `openstack server migration \
-             force complete {id} {0}` has the guest stand still until it is there",
+            "; `openstack server migration abort {id} {0}` aborts it; `openstack server migration \
+             force complete {id} {0}` pauses the guest until it has arrived",
             open.number
         ));
     }
@@ -154,7 +154,8 @@ pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
     let id = story.server.id;
     match story.server.vm_state {
         VmState::Resized => todo.push(format!(
-            "It waits for its owner: `{} {id}`, or `… resize revert {id}` to have it as it was.",
+            "It waits for its owner to confirm or revert the resize: `{} {id}`, or `… resize \
+             revert {id}`.",
             command(ServerAction::ConfirmResize)
         )),
         VmState::Stopped => {
@@ -174,7 +175,7 @@ pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
         }
         VmState::ShelvedOffloaded => shelved(story, todo),
         VmState::SoftDeleted => todo.push(format!(
-            "It is deleted and can come back: `{} {id}`, or `{} {id}`.",
+            "It is soft-deleted: `{} {id}`, or `{} {id}`.",
             command(ServerAction::Restore),
             command(ServerAction::ForceDelete)
         )),
@@ -200,8 +201,8 @@ fn failed(story: &Story, todo: &mut Vec<String>) {
                  again."
             ),
             Some(_) => format!(
-                "There is still no room for it: see below why. Make room, then delete it (`openstack \
-                 server delete {id}`) and create it again."
+                "There is still no room for it, for the reasons below. Make room, then delete it \
+                 (`openstack server delete {id}`) and create it again."
             ),
             None => format!("Delete it (`openstack server delete {id}`) and create it again."),
         });
@@ -209,8 +210,8 @@ fn failed(story: &Story, todo: &mut Vec<String>) {
     };
     if host.up {
         todo.push(format!(
-            "Mend what the fault says, then `openstack server reboot --hard {id}`; where its disk is \
-             lost, `openstack server rebuild {id}`."
+            "Fix the cause that the fault states, then `openstack server reboot --hard {id}`; if \
+             its disk is lost, `openstack server rebuild {id}`."
         ));
     }
 }
@@ -219,7 +220,7 @@ fn shelved(story: &Story, todo: &mut Vec<String>) {
     let id = story.server.id;
     todo.push(match &story.room {
         Some(room) if !room.is_there => {
-            "It is shelved, and there is no room for it now: see below why.".to_owned()
+            "It is shelved, and there is no room for it now, for the reasons below.".to_owned()
         }
         _ => format!("It is shelved: `openstack server unshelve {id}`."),
     });
@@ -237,16 +238,17 @@ fn sick(story: &Story, todo: &mut Vec<String>) {
             continue;
         };
         if handle.health != "healthy" {
-            let why = handle.health_reason.as_deref().unwrap_or("no reason is known");
+            let why = handle.health_reason.as_deref().unwrap_or("reason unknown");
             todo.push(format!(
-                "Its device {} is {} ({why}): move it away, `openstack server migrate {id}`, then see to \
-                 the device.",
+                "Its device {} is {} ({why}): migrate the server (`openstack server migrate \
+                 {id}`), then repair the device.",
                 handle.device_address, handle.health
             ));
         }
         if story.operation.is_none() && !story.is_wanted_there(held) {
             todo.push(format!(
-                "It holds {} on {}, and the host is not told to attach it: run `kilonova doctor`.",
+                "It holds {} on {}, but its document there does not contain it: run `kilonova \
+                 doctor`.",
                 handle.address,
                 held.host.as_deref().unwrap_or("no host")
             ));
@@ -264,11 +266,11 @@ fn leftovers(story: &Story, todo: &mut Vec<String>) {
         let many = story.left.iter().filter(|other| other.host == left.host).count();
         let state = match story.host(&left.host) {
             Some(host) if !host.up => silence(host, story.now),
-            _ => "It is up and will report it.".to_owned(),
+            _ => "The host is up and will report it.".to_owned(),
         };
         todo.push(format!(
-            "{many} device(s) that it left on host {} go to nobody before that host says that the guest \
-             is gone. {state}",
+            "{many} of its device(s) on host {} stay dirty until that host reports that the guest \
+             is removed. {state}",
             left.host
         ));
     }

@@ -17,8 +17,8 @@ pub fn owner_summary(story: &Story) -> String {
     }
     let state = server.vm_state.as_str();
     match &story.operation {
-        Some(operation) => format!("{own} is {state}; its {} is under way.", operation.row.kind),
-        None => format!("{own} is {state}; nothing is under way."),
+        Some(operation) => format!("{own} is {state}; its {} is in progress.", operation.row.kind),
+        None => format!("{own} is {state}; no operation is in progress."),
     }
 }
 
@@ -28,17 +28,17 @@ pub fn owner_next(story: &Story) -> Vec<String> {
     let id = server.id;
     let mut todo = Vec::new();
     if server.deleted_at.is_some() {
-        return vec!["Nothing: it is gone.".to_owned()];
+        return vec!["Nothing: it is deleted.".to_owned()];
     }
     if story.own_host().is_some_and(|host| !host.up) {
-        todo.push("Its host does not answer. Ask an administrator to see to it.".to_owned());
+        todo.push("Its host does not answer. Ask an administrator to check the host.".to_owned());
     }
     match &story.operation {
         Some(operation) if story.now - operation.row.updated_at < SLOW => {
             todo.push(format!("Wait for its {} to end.", operation.row.kind));
         }
         Some(operation) => todo.push(format!(
-            "Its {} has not moved on for a while. Ask an administrator to look at it.",
+            "Its {} has made no progress for a while. Ask an administrator to check it.",
             operation.row.kind
         )),
         None if server.vm_state == VmState::Error => todo.push(match (&server.host, &story.room) {
@@ -50,8 +50,8 @@ pub fn owner_next(story: &Story) -> Vec<String> {
                  again."
             ),
             (None, Some(_)) => format!(
-                "There is still no room for it: see below why. Delete it (`openstack server delete \
-                 {id}`), and create it with another flavor or later."
+                "There is still no room for it, for the reasons below. Delete it (`openstack \
+                 server delete {id}`), and create it with another flavor or later."
             ),
             (None, None) => {
                 format!("Delete it (`openstack server delete {id}`) and create it again.")

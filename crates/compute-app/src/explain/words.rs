@@ -98,7 +98,7 @@ pub fn awaited(
 }
 
 const BEGIN: &str = "finish step begin";
-const CLEAR: &str = "report that nothing of the guest is left there";
+const CLEAR: &str = "report that the guest is removed";
 const MAKE_DEST: &str = "define the guest there with its devices";
 const DROP_DEST: &str = "remove the guest, because the move failed";
 const RESTORE: &str = "restore the guest to its state before the move";

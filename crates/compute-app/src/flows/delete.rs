@@ -93,7 +93,7 @@ pub fn delete_without_hosts(
             boot::abandon(tx, compute, server)?;
         }
     }
-    let remark = Some("The host is down; it drops the guest when it is back.");
+    let remark = Some("The host is down; it removes the guest when it is back.");
     remove(tx, own.as_deref().unwrap_or(&last), &open, remark, now)?;
     Ok(true)
 }
@@ -122,7 +122,7 @@ pub(super) fn dropped(
         Outcome::Failed { step, message } => {
             tracing::warn!(
                 %server, host,
-                "host failed to remove the guest: {step}: {message}; it is asked again"
+                "host failed to remove the guest: {step}: {message}; retrying"
             );
             Ok(())
         }
@@ -166,7 +166,7 @@ pub(super) fn destroyed(
         }
         Outcome::Failed { step, message } => {
             let why = format!("{host}: {step}: {message}");
-            tracing::warn!(%server, "host failed to destroy the guest: {why}; it is asked again");
+            tracing::warn!(%server, "host failed to destroy the guest: {why}; retrying");
             if delete.reason.as_deref() != Some(&why) {
                 let (name, since) = ("compute_terminate_instance", row.updated_at);
                 flow::event(tx, row.id, &begin::event(name, host, Some(&why), since, now))?;

@@ -72,7 +72,8 @@ fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: i64) -> Result<(
     }
     tracing::warn!(
         server = %server.id,
-        "the guest no longer runs: {why}; the server is in ERROR, reboot it hard once that is fixed"
+        "the guest no longer runs: {why}; the server is in ERROR: fix that, then openstack server \
+         reboot --hard"
     );
     let fault = Fault::new("The host could not keep the guest running.", why, now);
     Ok(servers::set_error(tx, server.id, &fault, now)?)

@@ -113,7 +113,7 @@ pub fn force_reboot(
     {
         return Ok(());
     }
-    tracing::info!(server = %server.id, "soft reboot exceeded reboot_timeout; rebooting it hard");
+    tracing::info!(server = %server.id, "soft reboot exceeded reboot_timeout; falling back to a hard reboot");
     change_power(tx, compute, &context, &server, PowerCommand::RebootHard, now)
 }
 

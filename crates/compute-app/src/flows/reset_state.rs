@@ -35,8 +35,8 @@ pub fn reset_state(
         if removed || open.state.action() == Action::Delete || open.state.is_move() {
             let task = server.task_state.map_or("None", TaskState::as_str);
             return Err(Refusal::conflict(format!(
-                "Cannot 'resetState' instance {} while it is in task_state {task}: it is being moved, \
-                 or removed from its host. Wait for the end of it, or delete the server.",
+                "Cannot 'resetState' instance {} while it is in task_state {task}: it is being \
+                 moved, or removed from its host. Wait until that has ended, or delete the server.",
                 server.id
             ))
             .into());

@@ -34,7 +34,7 @@ async fn over(compute: &Compute, why: Why, seconds: i64, end: End) -> Result<(),
         let own = compute.clone();
         let write = compute.store.write(move |tx| end(tx, &own, server, now_micros()));
         if let Err(error) = write.await {
-            tracing::warn!(%server, ?why, %error, "failed to end a state that exceeded its time; trying again");
+            tracing::warn!(%server, ?why, %error, "could not end an expired state of a server; retrying");
         }
     }
     Ok(())

@@ -72,10 +72,10 @@ fn check_replacement(
     Err(Error::from(Refusal::new(
         Kind::Unprocessable,
         format!(
-            "Host {host} is another machine: it has the machine id {other} and was heard of \
+            "Host {host} is another machine: it has the machine id {other} and last reported \
              {seconds} s ago; this one has {machine}. Give each machine its own host name and, if \
-             it is a copy, its own /etc/machine-id. If this one takes the other's place, stop the \
-             agent there, force the service of {host} down, and start this one again."
+             it is a copy, its own /etc/machine-id. If this one replaces the other, stop the agent \
+             there, force the service of {host} down, and start this one again."
         ),
     )))
 }

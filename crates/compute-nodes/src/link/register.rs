@@ -59,8 +59,8 @@ fn record(
             return Err(Error::from(kilonova_wire::Refusal::new(
                 Kind::Unprocessable,
                 format!(
-                    "Host {other} exists, and {} is the same name. Set another one with [DEFAULT] host, or \
-                     delete the service of {other} first.",
+                    "Host {other} exists, and {} differs from it only in case. Set another name \
+                     with [DEFAULT] host, or delete the service of {other} first.",
                     registration.host
                 ),
             )));

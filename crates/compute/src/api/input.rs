@@ -101,8 +101,8 @@ pub fn check_name(field: &str, name: &str) -> Result<(), Refusal> {
     text::check_name(field, name, 255)?;
     if UNPRINTABLE.as_ref().is_some_and(|unprintable| unprintable.is_match(name)) {
         return Err(Refusal::bad_request(format!(
-            "Invalid input for field/attribute {field}. Value: {}. It holds characters that cannot be \
-             printed.",
+            "Invalid input for field/attribute {field}. Value: {}. It contains unprintable \
+             characters.",
             name.escape_debug()
         )));
     }

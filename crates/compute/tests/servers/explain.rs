@@ -4,6 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, BOB, Cloud, FPGA, GPU, GPUS, Up, hosts};
+use crate::servers::live_migration::wait_until_migrating;
+use crate::servers::resize::admin;
 
 async fn explained(up: &Up, id: &str) -> Value {
     let path = format!("/kilonova/servers/{id}");
@@ -21,7 +23,7 @@ async fn explained_to_owner(up: &Up, id: &str) -> Value {
     for of_admins in ["hosts", "moves", "claims", "left_behind", "device_changes"] {
         assert!(explanation.get(of_admins).is_none(), "{of_admins}: {explanation}");
     }
-    for named in ["host a", "host b", "a: ", "Nearest", "a_pci", "was the only host"] {
+    for named in ["host a", "host b", "a: ", "Nearest", "a_pci", "was the only suitable host"] {
         assert!(!explanation.to_string().contains(named), "{named}: {explanation}");
     }
     assert_eq!(explanation["host"], Value::Null, "{explanation}");
@@ -73,7 +75,10 @@ async fn an_active_server_is_explained_with_its_devices_and_host_choice() {
         assert!(next_steps(&explanation).contains("Nothing"), "{explanation}");
 
         let mine = explained_to_owner(&up, &id).await;
-        assert_eq!(mine["summary"], format!("Server one ({id}) is active; nothing is under way."));
+        assert_eq!(
+            mine["summary"],
+            format!("Server one ({id}) is active; no operation is in progress.")
+        );
         assert_eq!(mine["next"], json!(["Nothing: it is in its desired state."]));
         assert_eq!(mine["devices"].as_array().map(Vec::len), Some(2), "{mine}");
         assert_eq!(mine["devices"][0]["resource_class"], "VGPU", "{mine}");
@@ -109,7 +114,10 @@ async fn an_operation_names_what_it_waits_for() {
         let operation = &explanation["operation"];
         assert_eq!((&operation["action"], &operation["step"]), (&json!("pause"), &json!("settle")));
         assert_eq!(operation["waits_for"], "host a to pause the guest");
-        assert!(next_steps(&explanation).contains("Wait: "), "{explanation}");
+        assert!(
+            next_steps(&explanation).contains("Wait for host a to pause the guest."),
+            "{explanation}"
+        );
         up.force_down("a", true).await;
         let explanation = explained(&up, &id).await;
         let what = format!("openstack server evacuate {id}");
@@ -121,6 +129,28 @@ async fn an_operation_names_what_it_waits_for() {
         up.wait_for_status(&id, "PAUSED").await;
         assert!(next_steps(&explained(&up, &id).await).contains("server unpause"));
         cloud.teardown(&up, "operation finished").await;
+    }
+}
+
+#[tokio::test]
+async fn a_slow_live_migration_can_be_aborted_or_forced() {
+    const SLOW: &str = "times_ms = { migrate = 60000 }";
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU, SLOW]), ("b", &[GPU])])).await {
+        let id = up.active_server_on(&cloud, "a", "vgpu").await;
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        admin(&up, "2.90", &id, live).await.expect(202);
+        let number = wait_until_migrating(&up, &id).await;
+        cloud.execute("UPDATE operations SET updated_at = 0 WHERE outcome = 'open'").await;
+        let explanation = explained(&up, &id).await;
+        for command in ["abort", "force complete"] {
+            let what = format!("openstack server migration {command} {id} {number}");
+            assert!(next_steps(&explanation).contains(&what), "{explanation}");
+        }
+        up.call(ADMIN, "2.80", &format!("DELETE /servers/{id}/migrations/{number}"), None)
+            .await
+            .expect(202);
+        up.wait_for_status(&id, "ACTIVE").await;
+        cloud.teardown(&up, "aborted").await;
     }
 }
 
@@ -200,10 +230,7 @@ async fn devices_left_on_a_lost_host_are_explained() {
         up.wait_until_gone(&id).await;
         let explanation = explained(&up, &id).await;
         assert_eq!(explanation["left_behind"].as_array().map(Vec::len), Some(2), "{explanation}");
-        assert!(
-            next_steps(&explanation).contains("2 device(s) that it left on host a"),
-            "{explanation}"
-        );
+        assert!(next_steps(&explanation).contains("2 of its device(s) on host a"), "{explanation}");
         let there = host(&up, "a").await;
         assert_eq!(there["accelerators_not_free"], 2, "{there}");
         assert_eq!(there["guests"][0]["guest_here"], false, "{there}");
@@ -265,7 +292,7 @@ async fn a_host_lists_its_guests_and_the_claims_of_moves() {
         );
         let chosen =
             explanation["actions"][0]["host_chosen"].as_str().expect("the value is a string");
-        let only = "b was the only host with room that may be used. Passed over: 1 not the";
+        let only = "b was the only suitable host. Rejected: 1 not the";
         assert!(chosen.starts_with(only), "{chosen}");
         assert!(next_steps(&explanation).contains("resize confirm"), "{explanation}");
         let confirm = json!({"confirmResize": null});

@@ -119,7 +119,8 @@ async fn execute(cloud: &Cloud, sql: &'static str) {
 async fn waiting_notices(cloud: &Cloud) -> Vec<String> {
     let notices =
         attention::look(&cloud.store, &Bounds::default()).await.expect("the notices are read");
-    let waiting = notices.into_iter().filter(|notice| notice.what.contains("wait since"));
+    let waiting =
+        notices.into_iter().filter(|notice| notice.what.contains("have been waiting since"));
     waiting.map(|notice| notice.what).collect()
 }
 

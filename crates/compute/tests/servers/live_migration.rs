@@ -229,7 +229,7 @@ async fn passthrough_devices_are_not_live_migrated() {
         for flavor in ["fpga", "whole"] {
             let id = up.active_server_on(&cloud, "a", flavor).await;
             let refused = admin(&up, "2.90", &id, live(None)).await;
-            refused.refused(400, "cannot be moved while the server runs");
+            refused.refused(400, "cannot live-migrate");
             assert_eq!(cloud.column("SELECT id FROM moves").await, Vec::<String>::new());
             cloud.assert_consistent(&up, flavor).await;
             cloud.teardown(&up, flavor).await;
@@ -279,7 +279,7 @@ async fn vfio_vgpus_migrate_between_capable_hosts() {
         cloud.teardown(&up, "an old source").await;
 
         let id = up.active_server_on(&cloud, "a", "vgpu").await;
-        let why = "c cannot take in PCI functions with a driver of their kind of a running guest";
+        let why = "c cannot receive PCI functions with a driver of their kind of a running guest";
         let refused = admin(&up, "2.30", &id, live(Some("c"))).await;
         assert!(refused.body.to_string().contains(why), "{}", refused.body);
         refused.refused(400, "No valid host was found.");

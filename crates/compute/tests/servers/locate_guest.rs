@@ -201,7 +201,7 @@ async fn a_silent_destination_is_a_fault_and_nothing_is_removed() {
         run_periodic_tasks(&cloud, &up).await;
         let server = up.server(&one.0).await;
         assert_eq!(server["status"], "ERROR");
-        assert!(fault(&server).contains("b has not said for 300 s"), "{server}");
+        assert!(fault(&server).contains("b has not reported for 300 s"), "{server}");
         run_periodic_tasks(&cloud, &up).await;
         cloud.audit("explained").await;
         assert_eq!(cloud.files("b", "running"), [one.0.as_str()], "the guest still runs");

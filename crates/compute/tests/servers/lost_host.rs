@@ -212,7 +212,7 @@ async fn the_delete_action_records_its_result() {
             JOIN operations o ON o.id = e.operation_id WHERE o.kind = 'delete'";
         assert_eq!(
             cloud.column(details).await,
-            ["The host is down; it drops the guest when it is back."]
+            ["The host is down; it removes the guest when it is back."]
         );
     }
 }

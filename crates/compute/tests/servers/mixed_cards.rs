@@ -18,12 +18,8 @@ async fn the_fault_names_the_card_in_use() {
     for (cloud, up) in Cloud::all_running(hosts(&[("a", &[&network_cards(1)])])).await {
         flavors(&up).await;
         for (first, then, why) in [
-            (
-                "part",
-                "whole",
-                "No CUSTOM_X710 is to be had of card 0000:40:00.0 of host a: 0000:40:",
-            ),
-            ("whole", "part", ": 0000:40:00.0 is in use whole."),
+            ("part", "whole", "Card 0000:40:00.0 of host a has no free CUSTOM_X710: 0000:40:"),
+            ("whole", "part", ": the whole card is in use."),
         ] {
             up.active_server(&cloud, "first", first).await;
             let refused = up.boot(&cloud, "then", then).await;
@@ -48,7 +44,7 @@ async fn the_only_free_card_is_found() {
         up.active_server(&cloud, "whole", "whole").await;
         let refused = up.boot(&cloud, "one too many", "whole").await;
         let server = up.wait_for_status(&refused, "ERROR").await;
-        assert!(fault(&server).ends_with(" The same goes for more cards."), "{server}");
+        assert!(fault(&server).ends_with(" The same applies to more cards."), "{server}");
         cloud.assert_consistent(&up, "many cards").await;
         cloud.teardown(&up, "many cards").await;
     }

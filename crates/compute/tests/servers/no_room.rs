@@ -118,7 +118,7 @@ async fn diagnosing_a_boot_without_room_is_cheap() {
             (SELECT MIN(id) FROM attach_handles WHERE state = 'free' GROUP BY deployable_id)";
         cloud.store.write(move |tx| tx.execute(whole, &[])).await.expect("the handles are claimed");
         let message = assert_refused_within_limits(&cloud, &up, &meter, "mixed cards").await;
-        assert!(message.ends_with(" The same goes for more cards."), "{message}");
+        assert!(message.ends_with(" The same applies to more cards."), "{message}");
 
         let begun = Instant::now();
         let boot_request = |flavor: &str| up.boot_request(&cloud, "one", flavor);

@@ -265,7 +265,7 @@ pci.device_spec = ['{{"vendor_id": "10de", "product_id": "25b6"{more}}}']"#
         let other = up.active_server(&cloud, "still", "still").await;
         assert_eq!(up.server(&other).await["OS-EXT-SRV-ATTR:host"], "b");
         let whole = up.active_server(&cloud, "whole", "whole").await;
-        go_live(&up, &whole).await.refused(400, "cannot be moved while the server runs");
+        go_live(&up, &whole).await.refused(400, "cannot live-migrate");
         cloud.teardown(&up, "live").await;
     }
 }
@@ -296,7 +296,7 @@ async fn servers_outlive_their_alias_but_do_not_migrate_without_it() {
         for (at, action) in moves.iter().enumerate() {
             let answer = admin(&up, "2.90", &id, action.clone()).await;
             // A passthrough function is not migrated in any case, and a resize needs another flavor.
-            let why = [gone, "", "cannot be moved"][at];
+            let why = [gone, "", "cannot live-migrate"][at];
             answer.refused(400, why);
         }
         let answer = admin(&up, "2.90", &shelved, json!({"unshelve": null})).await;

@@ -55,8 +55,8 @@ async fn anti_affinity_groups_use_different_hosts() {
         let fourth = boot_with_hints(&up, &cloud, "fourth", 1, hints).await;
         assert_eq!(
             fault(&fourth[0]),
-            "No valid host was found. There are not enough hosts available. All 3 hosts have room. All \
-             3 of them are turned down by ServerGroupAntiAffinityFilter.",
+            "No valid host was found. There are not enough hosts available. All 3 hosts have room. \
+             All 3 of them are rejected by ServerGroupAntiAffinityFilter.",
             "{}",
             fourth[0]
         );

@@ -41,7 +41,7 @@ async fn revocations(
     speaker: Option<Extension<Speaker>>,
 ) -> Result<Json<Revocations>, Fault> {
     if speaker.is_none() {
-        return Err(Fault::unauthorized("This is only for hosts that have joined."));
+        return Err(Fault::unauthorized("This API is only for hosts that have joined."));
     }
     Ok(Json(revocations::current(&enrollment)?))
 }
@@ -53,7 +53,7 @@ async fn renew(
     Body(bytes): Body,
 ) -> Result<Json<Credential>, Fault> {
     let Some(Extension(speaker)) = speaker else {
-        return Err(Fault::unauthorized("Renewal needs the present certificate."));
+        return Err(Fault::unauthorized("Renewal requires the current certificate."));
     };
     speaker.check(&host)?;
     let renewal: Renewal = message(&bytes)?;

@@ -136,8 +136,8 @@ fn may_join(
         ))),
         None if certificates::of_host(tx, host, now)?.is_empty() => Ok(false),
         None => Err(Error::forbidden(format!(
-            "Host {host} has joined before; to join again it needs a token of its own: `kilonova node \
-             enroll --host {host}`."
+            "Host {host} has joined before; to join again, use a token for this host: `kilonova \
+             node enroll --host {host}`."
         ))),
     }
 }

@@ -21,7 +21,8 @@ pub(crate) fn free(
     let existing = existing(tx, host)?;
     if let Some(other) = certified.iter().chain(&existing).find(|other| *other != host) {
         return Ok(Err(format!(
-            "Host {other} exists, and {host} is the same name; give this machine another one."
+            "Host {other} exists, and {host} differs from it only in case; give this machine \
+             another name."
         )));
     }
     if existing.is_empty() && certified.is_empty() {
@@ -29,9 +30,8 @@ pub(crate) fn free(
     }
     if !existing.is_empty() && certified.is_empty() && !replaces {
         return Ok(Err(format!(
-            "Host {host} exists without a certificate. If this machine is that host, or takes \
-             its place and its guests, have a token made by `kilonova node enroll --host {host} \
-             --replace`."
+            "Host {host} exists without a certificate. If this machine is that host, or takes over \
+             its guests, create a token with `kilonova node enroll --host {host} --replace`."
         )));
     }
     Ok(Ok(()))

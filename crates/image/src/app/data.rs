@@ -147,7 +147,7 @@ impl Images {
             let reset: Result<(), Error> =
                 self.store.write(move |tx| Ok(images::reset_upload(tx, id, &own)?)).await;
             if let Err(error) = reset {
-                tracing::error!(image = %id, %error, "failed upload: cannot reset the image to queued; the next start does");
+                tracing::error!(image = %id, %error, "failed upload: cannot reset the image to queued; the next start resets it");
             }
             let directory = self.directory.clone();
             self.blocking(move || directory.remove(&name)).await?;

@@ -142,7 +142,7 @@ impl Inventory {
             tracing::warn!(%host, %address, %reason, "a device has a problem");
         }
         for DeviceProblem { address, .. } in logged.iter().filter(|one| !problems.contains(one)) {
-            tracing::info!(%host, %address, "a device's problem is gone or has changed");
+            tracing::info!(%host, %address, "a device's problem is resolved or has changed");
         }
         *logged = problems;
     }

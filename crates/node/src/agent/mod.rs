@@ -219,7 +219,7 @@ impl Agent {
                     return *error;
                 }
                 Err(error) => {
-                    tracing::error!(host = self.link.host(), %error, "the agent starts over");
+                    tracing::error!(host = self.link.host(), %error, "the agent restarts its session");
                     Box::pin(tokio::time::sleep(TROUBLE_PAUSE)).await;
                 }
             }

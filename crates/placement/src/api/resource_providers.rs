@@ -97,7 +97,7 @@ fn name_of(data: &Value) -> Result<String, Fault> {
     }
     if name.chars().any(char::is_control) {
         return Err(Fault::bad_request(format!(
-            "Invalid name of a resource provider: '{}' allocations control characters.",
+            "Invalid name of a resource provider: '{}' contains control characters.",
             name.escape_debug()
         )));
     }

@@ -66,7 +66,7 @@ fn refusals_name_file_line_group_and_option() {
         ),
         (
             format!("{types}[mdev_a]\nmax_instances = many\n[mdev_b]\n"),
-            "kilonova.conf:4: [mdev_a] max_instances: many is not a value for it",
+            "kilonova.conf:4: [mdev_a] max_instances: many is not a valid value",
         ),
         (
             format!("{types}[mdev_a]\nmax_instances = 0\n[mdev_b]\n"),

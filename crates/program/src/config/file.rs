@@ -96,7 +96,7 @@ impl File {
         let Some(text) = self.get(group, option) else { return Ok(None) };
         let spelt = text.to_lowercase();
         text.parse().or_else(|_| spelt.parse()).map(Some).map_err(|_| {
-            self.wrong(group, option, &format!("{text} is not a value for it; expected {expected}"))
+            self.wrong(group, option, &format!("{text} is not a valid value; expected {expected}"))
         })
     }
 

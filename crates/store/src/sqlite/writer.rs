@@ -162,14 +162,15 @@ fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>) {
 /// Commits the group. After a failure there is no transaction.
 fn commit(connection: &Connection) -> Result<(), Error> {
     if connection.is_autocommit() {
-        let lost = "a statement of the same group failed, and the database undid the whole group";
+        let lost = "a statement of the same group failed, and the database rolled back the whole \
+                    group";
         tracing::error!("{lost}");
         return Err(Error::Unavailable(lost.into()));
     }
     let Err(error) = connection.execute_batch("COMMIT").map_err(Error::from) else {
         return Ok(());
     };
-    tracing::error!(%error, "a group commit failed; all of its transactions are undone");
+    tracing::error!(%error, "a group commit failed; all of its transactions are rolled back");
     if !connection.is_autocommit()
         && let Err(error) = connection.execute_batch("ROLLBACK")
     {

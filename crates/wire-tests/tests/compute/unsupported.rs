@@ -95,13 +95,13 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     Unsupported {
         methods: &["POST"],
         path: "/servers/{server_id}/migrations/{id}/action",
-        why: "needs a live migration under way: kilonova-compute's tests",
+        why: "needs a live migration in progress: kilonova-compute's tests",
         first: 404,
         last: 400,
     },
     out(
         "/servers/{server_id}/migrations/*",
-        "needs a live migration under way: kilonova-compute's tests",
+        "needs a live migration in progress: kilonova-compute's tests",
     ),
     out("/servers/{server_id}/shares*", "needs Manila"),
 ];

@@ -150,7 +150,7 @@ async fn a_join_token_works_once_for_one_host() {
         .join(&url, &other, "a", addresses(1))
         .await
         .expect_err("an unknown authority is refused");
-    assert!(said.to_string().contains("another authority than the one in the token"), "{said}");
+    assert!(said.to_string().contains("authority is not the one in the token"), "{said}");
     let full = Identity::at(Path::new("/proc/nothing"));
     let said =
         full.join(&url, &token, "a", addresses(1)).await.expect_err("a full disk is refused");
@@ -461,7 +461,7 @@ async fn an_existing_host_name_needs_an_operators_permission() {
     };
     for (host, words) in [
         (HOST, "--replace"),
-        (HOST.to_uppercase().as_str(), "is the same name"),
+        (HOST.to_uppercase().as_str(), "differs from it only in case"),
         ("127.0.0.1", "looks like an address"),
         ("EVIL", "lower case"),
     ] {
@@ -475,7 +475,7 @@ async fn an_existing_host_name_needs_an_operators_permission() {
         made["token"].as_str().expect("a token is present").parse().expect("the token parses");
     for (host, words) in [
         (HOST, "--replace"),
-        (HOST.to_uppercase().as_str(), "is the same name"),
+        (HOST.to_uppercase().as_str(), "differs from it only in case"),
         ("EVIL", "lower case"),
         ("10.1", "looks like an address"),
     ] {

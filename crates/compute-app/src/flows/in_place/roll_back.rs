@@ -46,9 +46,9 @@ pub(super) fn rolled_back(
             as_before(tx, ctx, before)?;
         }
         (Outcome::Failed { step, message }, _) => {
-            let message = format!("{reason}. Not undone: {step}: {message}");
+            let message = format!("{reason}. The rollback failed: {step}: {message}");
             let summary = format!(
-                "The host could not carry out {}, and could not bring the guest back.",
+                "The host could not carry out {}, and could not restore the guest.",
                 ctx.open.state.action()
             );
             let fault = Fault::new(&summary, message, ctx.now);

@@ -61,7 +61,7 @@ pub(super) fn settled(
     }
     let change = &operation.change;
     if !snapshot::is_uploaded(tx, change)? {
-        let why = format!("{}: snapshot: what is on the disk was not sent", ctx.host);
+        let why = format!("{}: snapshot: the host did not upload the disk", ctx.host);
         return failed(tx, ctx, operation, &why);
     }
     let (id, now) = (ctx.server.id, ctx.now);
@@ -124,7 +124,7 @@ fn shut_off_meanwhile(
     if *outcome != Outcome::Stopped {
         return Ok(());
     }
-    let why = format!("{}: the guest is shut off, there is nothing to do it to", ctx.host);
+    let why = format!("{}: the guest shut itself off meanwhile", ctx.host);
     ctx.event(tx, action(change), Some(&why))?;
     shut_off(tx, ctx)?;
     ctx.finish(tx, End::Failed, Some(&why))

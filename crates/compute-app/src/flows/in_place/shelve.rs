@@ -110,7 +110,7 @@ pub(super) fn cleared(
         }
         Outcome::Failed { step, message } => {
             let why = format!("{}: {step}: {message}", ctx.host);
-            tracing::warn!(server = %id, "host failed to offload the guest: {why}; it is asked again");
+            tracing::warn!(server = %id, "host failed to offload the guest: {why}; retrying");
             if offload.reason.as_deref() != Some(&why) {
                 ctx.event(tx, ServerAction::ShelveOffload, Some(&why))?;
             }

@@ -72,9 +72,9 @@ pub(super) fn check_source(
         return Ok(());
     };
     Err(Refusal::bad_request(format!(
-        "Unable to migrate {}: Either libvirt or QEMU version for compute service source are too old \
-         than the supported ones : (QEMU: {qemu}, libvirt: {libvirt}). Upgrade {source}, or migrate the \
-         server shut off: `openstack server migrate`.",
+        "Unable to migrate {}: Either libvirt or QEMU version for compute service source are too \
+         old than the supported ones : (QEMU: {qemu}, libvirt: {libvirt}). Upgrade {source}, or \
+         use a cold migration: `openstack server migrate`.",
         server.id
     ))
     .into())
@@ -100,8 +100,8 @@ pub(super) fn unfit_hosts(
         let who = if more == 0 { first.to_string() } else { format!("{first} and {more} more") };
         let Support { name, what, qemu, libvirt, .. } = support;
         Some(format!(
-            "{who} cannot take in {what} of a running guest, for which it takes QEMU {qemu}, \
-             libvirt {libvirt} and Linux 5.18 (trait {name})."
+            "{who} cannot receive {what} of a running guest: that requires QEMU {qemu}, libvirt \
+             {libvirt} and Linux 5.18 (trait {name})."
         ))
     })
 }
@@ -128,8 +128,8 @@ pub fn address_of(device: &Attachment) -> &str {
 pub(super) fn check_movable(server: &Server, devices: &[Attachment]) -> Result<(), Error> {
     let Some(address) = unmigratable_device(devices) else { return Ok(()) };
     Err(Refusal::bad_request(format!(
-        "Unable to migrate {}: its device {address} is given to it whole and cannot be moved while the \
-         server runs. Migrate it shut off: `openstack server migrate`.",
+        "Unable to migrate {}: its device {address} is passed through whole and cannot \
+         live-migrate. Use a cold migration: `openstack server migrate`.",
         server.id
     ))
     .into())

@@ -349,7 +349,7 @@ fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<
             let failed = events::event(name, &dest, Some(&why), row.updated_at, now);
             flow::event(tx, row.id, &failed)?;
             moves::close(tx, ctx.migration.id, Status::Error, now)?;
-            let summary = "The host that the guest moved to could not take it over.";
+            let summary = "The destination could not complete the live migration.";
             let fault = servers::Fault::new(summary, &*why, now);
             servers::set_error(tx, id, &fault, now)?;
             return journal::finish(tx, ctx.open, End::Failed, Some(&why), now);

@@ -106,7 +106,8 @@ pub(super) fn source_reported(
             let why = format!("{source}: {step}: {message}");
             tracing::warn!(
                 server = %ctx.server.id,
-                "the source failed to send the guest, which may have left it: {why}; locating the guest"
+                "the source reported a failed migration, but the guest may have left: {why}; \
+                 locating the guest"
             );
             let mut transit = Transit { sent: true, ..transit.clone() };
             transit.attempts.reason.get_or_insert(why);
@@ -263,10 +264,10 @@ fn report_silence(
         return Ok(());
     }
     let message = format!(
-        "{dest} has not said for {} s whether the guest has arrived there, and it does not run on \
-         {source}. {} Nothing is started or removed before that is known: bring the agent of {dest} \
-         back, or, if that host is off, say so (`openstack compute service set --down {dest} \
-         nova-compute`); the server then goes on where it can.",
+        "{dest} has not reported for {} s whether the guest has arrived, and the guest does not \
+         run on {source}. {} Nothing is started or removed until that is known. Start the agent of \
+         {dest}; if that host is off, run `openstack compute service set --down {dest} \
+         nova-compute`: the operation then continues without it.",
         SILENCE / 1_000_000,
         transit.attempts.reason.as_deref().unwrap_or("The live migration was aborted."),
     );
@@ -274,8 +275,9 @@ fn report_silence(
     let name = "compute_live_migration";
     let silent = events::event(name, dest, Some(&message), since, now);
     flow::event(tx, ctx.open.row.id, &silent)?;
-    let summary = "The live migration broke off, and the new host has not said whether the guest has \
-                   arrived. Nothing is started or removed before that is known.";
+    let summary = "The live migration was interrupted, and the destination has not reported \
+                   whether the guest has arrived. Nothing is started or removed until that is \
+                   known.";
     let fault = servers::Fault::new(summary, message, now);
     servers::set_error(tx, id, &fault, now)?;
     let lost = LiveMigration::Locate(Transit { lost: true, ..transit });

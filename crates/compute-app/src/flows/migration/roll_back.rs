@@ -216,7 +216,7 @@ pub(super) fn dest_dropped(
         Outcome::Failed { step, message } => {
             tracing::warn!(
                 server = %ctx.server.id, host = dest,
-                "the destination failed to remove the guest: {step}: {message}; it is asked again"
+                "the destination failed to remove the guest: {step}: {message}; retrying"
             );
             Ok(())
         }
@@ -381,16 +381,16 @@ fn not_restored(
     why: String,
 ) -> Result<(), Error> {
     let message = match failed.attempts().and_then(|attempts| attempts.reason.as_ref()) {
-        Some(reason) => format!("{reason} Going back failed too: {why}"),
+        Some(reason) => format!("{reason} The rollback failed too: {why}"),
         None => why,
     };
     let summary = match failed {
         FailedMove::Revert(_) => {
             confirm::record_revert(tx, ctx, Some(&message))?;
-            "The host could not bring the guest back from its resize."
+            "The host could not revert the guest's resize."
         }
         FailedMove::Cold(..) | FailedMove::Evacuation(_) | FailedMove::Live(_) => {
-            "The move failed, and the host could not bring the guest back."
+            "The move failed, and the source could not restore the guest."
         }
     };
     let fault = servers::Fault::new(summary, &*message, ctx.now);

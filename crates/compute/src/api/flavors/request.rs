@@ -119,7 +119,7 @@ fn description(fields: &Value) -> Result<Option<String>, Refusal> {
     let description = input::text_of(fields, "description");
     if description.iter().any(|text| text.chars().any(char::is_control)) {
         return Err(Refusal::bad_request(
-            "Invalid input for field/attribute description. It holds control characters.",
+            "Invalid input for field/attribute description. It contains control characters.",
         ));
     }
     Ok(description)

@@ -226,7 +226,7 @@ fn claim(account: &Account) -> Value {
 
 fn outcome(operation: &Operation) -> &'static str {
     match operation.outcome {
-        Outcome::Open => "under way",
+        Outcome::Open => "in progress",
         Outcome::Done => "done",
         Outcome::Failed => "failed",
         Outcome::Cancelled => "cancelled",

@@ -152,28 +152,30 @@ fn read_interface(body: &Value, version: Microversion) -> Result<NicRequest, Ref
     let attachment = match body.as_object() {
         Some(fields) if fields.is_empty() => return Ok(NicRequest::default()),
         Some(fields) if fields.len() == 1 => &body["interfaceAttachment"],
-        _ => return Err(invalid("interfaceAttachment", "The body names it and nothing else.")),
+        _ => return Err(invalid("interfaceAttachment", "It must be the only key of the body.")),
     };
     let fields = attachment.as_object();
-    let fields = fields.ok_or_else(|| invalid("interfaceAttachment", "It is an object."))?;
+    let fields = fields.ok_or_else(|| invalid("interfaceAttachment", "It must be an object."))?;
     let mut line = NicRequest::default();
     for (name, value) in fields {
         let text = value.as_str();
         match name.as_str() {
             "net_id" => {
                 let id = text.and_then(parse_uuid_like);
-                line.network = Some(id.ok_or_else(|| invalid(name, "It is the id of a network."))?);
+                line.network =
+                    Some(id.ok_or_else(|| invalid(name, "It must be the id of a network."))?);
             }
             "port_id" => {
                 let id = text.and_then(parse_uuid_like);
-                line.port = Some(id.ok_or_else(|| invalid(name, "It is the id of a port."))?);
+                line.port = Some(id.ok_or_else(|| invalid(name, "It must be the id of a port."))?);
             }
             "fixed_ips" => {
                 let ip = value.as_array().filter(|ips| ips.len() == 1).and_then(|ips| {
                     ips[0].as_object().filter(|ip| ip.len() == 1)?;
                     ips[0]["ip_address"].as_str()?.parse().ok()
                 });
-                line.fixed_ip = Some(ip.ok_or_else(|| invalid(name, "It names one ip_address."))?);
+                line.fixed_ip =
+                    Some(ip.ok_or_else(|| invalid(name, "It must contain one ip_address."))?);
             }
             "tag" if version >= microversions::TAGGED_ATTACH => {
                 let tag =
@@ -183,7 +185,7 @@ fn read_interface(body: &Value, version: Microversion) -> Result<NicRequest, Ref
                 })?;
                 line.tag = Some(tag.to_owned());
             }
-            other => return Err(invalid(other, "It is not known.")),
+            other => return Err(invalid(other, "It is unknown.")),
         }
     }
     if line.network.is_some() && line.port.is_some() {

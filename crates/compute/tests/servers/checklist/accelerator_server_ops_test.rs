@@ -272,7 +272,7 @@ async fn live_migrate_ok() {
         let before = assert_bound(cloud, up, id, ONE).await;
         let live = json!({"os-migrateLive": {"host": host, "block_migration": "auto"}});
         let refused = admin(up, "2.90", id, live.clone()).await;
-        refused.refused(400, "cannot be moved while the server runs");
+        refused.refused(400, "cannot live-migrate");
         assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
         up.delete(id).await;
         up.wait_until_gone(id).await;

@@ -48,7 +48,7 @@ async fn create_servers_with_vgpu() {
         // Inventory without a device is not claimed for a server of ours.
         let id = up.boot(&cloud, "too early", "vgpu").await;
         let server = up.wait_for_status(&id, "ERROR").await;
-        assert!(fault(&server).contains("put on the host itself"), "{server}");
+        assert!(fault(&server).contains("the host's own provider has none"), "{server}");
         cloud.assert_consistent(&up, "before").await;
 
         let enabled = hosts_at(&addresses, &[("compute1", "scarce", NVIDIA_11)]);

@@ -70,7 +70,7 @@ async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> Strin
             let body = json!({"os-migrateLive": {"host": host, "block_migration": "auto"}});
             let answer = admin(up, "2.90", id, body).await;
             if answer.status == 400 {
-                assert!(answer.message().contains("cannot be moved"), "{}", answer.body);
+                assert!(answer.message().contains("cannot live-migrate"), "{}", answer.body);
                 return "refused".into();
             }
             answer.expect(202);

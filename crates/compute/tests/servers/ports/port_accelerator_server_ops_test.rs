@@ -197,7 +197,7 @@ async fn live_migrate_fails() {
     with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
         let before = assert_bound(cloud, up, id, port).await;
         let body = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
-        admin(up, "2.90", id, body).await.refused(400, "cannot be moved while the server runs");
+        admin(up, "2.90", id, body).await.refused(400, "cannot live-migrate");
         assert_eq!(assert_bound(cloud, up, id, port).await, before);
     })
     .await;

@@ -35,7 +35,7 @@ pub(super) async fn evacuate(request: ActionRequest) -> Result<Response, Refusal
     let given = argument["adminPass"].as_str().map(str::to_owned);
     let password = given.unwrap_or_else(super::super::create::generate_password);
     if input::boolean(&argument["onSharedStorage"]) {
-        return Err(request.invalid_argument("No host shares its storage with another."));
+        return Err(request.invalid_argument("Shared storage is not supported."));
     }
     let force = input::boolean(&argument["force"]);
     if force && host.is_none() {
