@@ -1,4 +1,4 @@
-//! The caller's metadata among the properties of a snapshot.
+//! The properties of a snapshot: the caller's metadata and id.
 
 use serde_json::json;
 
@@ -30,5 +30,29 @@ async fn metadata_of_the_caller_replaces_properties_but_not_a_backups_type() {
             assert_eq!(property("for"), Some("tests"));
             assert_eq!(property("instance_uuid"), Some(id.as_str()));
         }
+    }
+}
+
+#[tokio::test]
+async fn an_image_names_the_user_who_asked_for_it() {
+    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = up.active_server(&cloud, "one", "plain").await;
+        assert_eq!(up.server(&id).await["user_id"], "ann");
+        let act = format!("POST /servers/{id}/action");
+        let backup = json!({"name": "backup", "backup_type": "daily", "rotation": 1});
+        for (name, status, action) in [
+            ("image", "ACTIVE", json!({"createImage": {"name": "image"}})),
+            ("backup", "ACTIVE", json!({"createBackup": backup})),
+            ("one-shelved", "SHELVED_OFFLOADED", json!({"shelve": null})),
+        ] {
+            up.call("eve:red", "2.90", &act, Some(action)).await.is(202);
+            up.wait_for_status(&id, status).await;
+            let images = cloud.store.read(|tx| kilonova_image::of_owner(tx, "red", 10)).await;
+            let images = images.expect("the query succeeds");
+            let image = images.iter().find(|image| image.name.as_deref() == Some(name));
+            let image = image.expect("the image exists");
+            assert_eq!(image.properties.get("user_id").map(String::as_str), Some("eve"), "{name}");
+        }
+        cloud.teardown(&up, "images of another user").await;
     }
 }

@@ -93,7 +93,7 @@ pub(super) fn reserve(
     let mut set = |key: &str, value: String| image.properties.insert(key.to_owned(), value);
     set("image_type", kind.to_owned());
     set("instance_uuid", server.id.to_string());
-    set("user_id", server.user_id.clone());
+    set("user_id", context.user_id.clone());
     if let Some(base) = server.spec.image {
         set("base_image_ref", base.to_string());
     }
