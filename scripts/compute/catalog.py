@@ -149,10 +149,21 @@ def hosts(s):
     s.run("hypervisor show compute1", fields={"hypervisor_hostname": "compute1"})
     s.run("hypervisor show nowhere", fails="No Hypervisor found for nowhere")
     s.run("hypervisor stats show", fields={"count": 8, "vcpus": 388, "running_vms": 0})
-    # These old commands use an API that ended at 2.42; hypervisors and services have the same data.
-    s.run("host list", fails="404")
-    s.run("host show h1", fails="404")
-    s.run("host set --disable h1", fails="404")
+    # These old commands use an API that ended at 2.42.
+    s.run("host list", count=10, columns=["Host Name", "Service", "Zone"],
+          rows=[{"Host Name": "h1", "Service": "compute", "Zone": "nova"}, {"Service": "scheduler", "Zone": "internal"}])
+    s.run("host list --zone nova", count=8)
+    s.run("host list --zone nowhere", count=0)
+    s.run("host show h1", count=3, columns=["Host", "Project", "CPU", "Memory MB", "Disk GB"],
+          rows=[{"Host": "h1", "Project": "(total)", "CPU": 64, "Memory MB": 65536, "Disk GB": 1000},
+                {"Project": "(used_now)", "CPU": 0}, {"Project": "(used_max)", "CPU": 0}])
+    s.run("host show nowhere", fails="Host 'nowhere' is not mapped to any cell")
+    s.run("host set --disable h1")
+    s.run("host list --zone nova", count=7)
+    s.run("hypervisor show h1", fields={"status": "disabled"})
+    s.run("host set --enable h1")
+    s.run("hypervisor show h1", fields={"status": "enabled"})
+    s.run("host set --enable-maintenance h1", fails="The requested functionality is not supported.")
     s.run("compute service list", rows=[{"Binary": "nova-compute", "Host": "h1", "State": "up", "Status": "enabled"}])
     s.run("compute service list --long", rows=[{"Host": "h1", "Disabled Reason": None, "Forced Down": False}])
     s.run("compute service list --service nova-compute --long", count=8)

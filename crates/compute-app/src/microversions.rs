@@ -87,6 +87,8 @@ changes! {
     AGGREGATE_UUIDS = 41;
     /// Disks and interfaces have tags at the boot again.
     DEVICE_TAGS_AGAIN = 42;
+    /// `os-hosts` is gone.
+    HOSTS_GONE = 43;
     /// The actions that add and remove addresses are gone.
     ADDRESS_ACTIONS_GONE = 44;
     /// `createImage` and `createBackup` answer with the image's id.

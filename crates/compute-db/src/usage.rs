@@ -1,9 +1,9 @@
 //! Usage sums: by user for quotas, by host for operators. [`super::counted`] has the sums by
 //! project.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use kilonova_store::{Error as StoreError, Tx, params};
+use kilonova_store::{Error as StoreError, Row, Tx, params};
 use serde::Deserialize;
 
 use crate::Error;
@@ -20,6 +20,8 @@ kilonova_store::statements! {
     /// The servers on each host.
     ON_HOSTS = "SELECT host, id, name, vcpus, memory_mb, task_state, spec FROM servers
         WHERE host IS NOT NULL ORDER BY seq";
+    /// The servers on one host.
+    ON_HOST = "SELECT project_id, vcpus, memory_mb, spec FROM servers WHERE host = ?1";
 }
 
 /// The usage of a project.
@@ -48,6 +50,21 @@ pub struct HostUsage {
     pub servers: Vec<(String, String)>,
 }
 
+/// The flavors of one project's servers on a host, added up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProjectOnHost {
+    /// Project.
+    pub project_id: String,
+    /// Number of vCPUs.
+    pub vcpus: i64,
+    /// Memory in MiB.
+    pub memory_mb: i64,
+    /// Root and ephemeral disks in GiB.
+    pub disk_gb: i64,
+    /// Swap disks, each rounded up to GiB.
+    pub swap_gb: i64,
+}
+
 #[derive(Deserialize)]
 struct Spec {
     flavor: Disks,
@@ -58,6 +75,25 @@ struct Disks {
     disk: i64,
     ephemeral: i64,
     swap: i64,
+}
+
+impl Disks {
+    /// The disks of a server's flavor.
+    fn of(row: &Row) -> Result<Self, Error> {
+        let spec: Spec = serde_json::from_str(row.text("spec")?)
+            .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
+        Ok(spec.flavor)
+    }
+
+    /// Root and ephemeral disk in GiB.
+    fn disk_gb(&self) -> i64 {
+        self.disk + self.ephemeral
+    }
+
+    /// The swap disk, rounded up to GiB.
+    fn swap_gb(&self) -> i64 {
+        (self.swap + 1023) / 1024
+    }
 }
 
 /// The usage of one user in a project.
@@ -89,15 +125,30 @@ pub fn any_move_holds(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
 pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<String, HostUsage>, Error> {
     let mut usages: HashMap<String, HostUsage> = HashMap::new();
     for row in tx.rows(ON_HOSTS, params![])? {
-        let spec: Spec = serde_json::from_str(row.text("spec")?)
-            .map_err(|error| StoreError::Shape(format!("spec of a server: {error}")))?;
+        let disks = Disks::of(&row)?;
         let usage = usages.entry(row.string("host")?).or_default();
         usage.servers.push((row.string("id")?, row.string("name")?));
         usage.vcpus += row.int("vcpus")?;
         usage.memory_mb += row.int("memory_mb")?;
         usage.busy += i64::from(row.text_opt("task_state")?.is_some());
-        usage.disk_gb +=
-            spec.flavor.disk + spec.flavor.ephemeral + (spec.flavor.swap + 1023) / 1024;
+        usage.disk_gb += disks.disk_gb() + disks.swap_gb();
     }
     Ok(usages)
+}
+
+/// The usage of one host by project, in the order of their ids.
+pub fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ProjectOnHost>, Error> {
+    let mut projects: BTreeMap<String, ProjectOnHost> = BTreeMap::new();
+    for row in tx.rows(ON_HOST, params![host])? {
+        let disks = Disks::of(&row)?;
+        let project_id = row.string("project_id")?;
+        let project = projects
+            .entry(project_id.clone())
+            .or_insert_with(|| ProjectOnHost { project_id, ..ProjectOnHost::default() });
+        project.vcpus += row.int("vcpus")?;
+        project.memory_mb += row.int("memory_mb")?;
+        project.disk_gb += disks.disk_gb();
+        project.swap_gb += disks.swap_gb();
+    }
+    Ok(projects.into_values().collect())
 }

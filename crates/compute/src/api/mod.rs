@@ -5,6 +5,7 @@ mod availability_zones;
 mod extensions;
 mod external_events;
 mod flavors;
+mod hosts;
 mod hypervisors;
 mod images;
 mod input;
@@ -60,6 +61,7 @@ fn table() -> Routes<Compute> {
         .merge(keypairs::routes())
         .merge(hypervisors::routes())
         .merge(services::routes())
+        .merge(hosts::routes())
         .merge(migrations::routes())
         .merge(aggregates::routes())
         .merge(availability_zones::routes())

@@ -8,6 +8,7 @@ mod images;
 mod keypairs;
 mod kit;
 mod lists;
+mod os_hosts;
 mod quotas;
 mod rows;
 mod server_groups;

@@ -62,6 +62,7 @@ fn names(message: &str, field: &str, action: Option<&str>) -> bool {
         "Block Device Mapping is Invalid",
         "Flavor ",
         "should be non-empty",
+        "{} is not valid under any of the given schemas",
     ];
     let named = message.contains(field) || message.contains(invalid_bodies::UNKNOWN);
     named || action.is_some() || UPSTREAMS.iter().any(|said| message.contains(said))

@@ -44,7 +44,9 @@ pub const UNSUPPORTED: &[Unsupported] = &[
     out("/os-baremetal-nodes*", "a proxy of Ironic, below 2.36"),
     out("/os-aggregates/{id}/images", "hosts fetch an image when a server needs it, not before"),
     out("/os-hypervisors/{id}/uptime", "nodes do not say since when their host is up: 501"),
-    out("/os-hosts*", "below 2.43; /os-services and /os-hypervisors say the same"),
+    out("/os-hosts/{id}/reboot", "no driver switches the power of a host: 501"),
+    out("/os-hosts/{id}/shutdown", "no driver switches the power of a host: 501"),
+    out("/os-hosts/{id}/startup", "no driver switches the power of a host: 501"),
     out(
         "/os-instance_usage_audit_log*",
         "there is no periodic audit of usage; /os-simple-tenant-usage is exact",

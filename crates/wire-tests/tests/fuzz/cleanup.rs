@@ -122,6 +122,7 @@ impl Operator<'_> {
         let texts = |all: &[&str]| all.iter().map(|text| (*text).to_owned()).collect();
         pool.set("words", texts(&["networks", "subnets", "ports", "security-groups"]));
         pool.set("hosts", texts(&["h1", "h2"]));
+        pool.set("os-hosts", texts(&["h1", "h2"]));
         pool.set("zones", texts(&["nova", "nova:h1"]));
         pool.set("tags", texts(&["a", "red", "image", "images"]));
         pool.set("keys", texts(&["k", "hw:cpu_policy", "resources:VGPU", "accel:device_profile"]));

@@ -31,7 +31,6 @@ const SELDOM: &[&str] = &[
     "os-snapshots",
     "os-assisted",
     "os-baremetal",
-    "os-hosts",
     "os-instance_usage",
     "/shares",
     "os-console-auth",

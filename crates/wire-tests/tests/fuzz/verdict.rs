@@ -95,8 +95,8 @@ pub async fn send(router: &Router, document: &Document, sent: &Sent) -> Option<A
 fn is_meant(sent: &Sent, status: u16, body: &[u8]) -> bool {
     let silent =
         || String::from_utf8_lossy(body).contains("does not answer. Try again when it is up.");
-    sent.service == "compute"
-        && (status == 501 && sent.route.ends_with("/uptime") || status == 503 && silent())
+    let absent = || sent.route.ends_with("/uptime") || sent.route.contains("/os-hosts/");
+    sent.service == "compute" && (status == 501 && absent() || status == 503 && silent())
 }
 
 /// True if faults may have another form than JSON. The image service uses JSON only on request, as

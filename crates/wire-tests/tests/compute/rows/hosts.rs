@@ -1,4 +1,4 @@
-//! Hosts: services, hypervisors, zones and aggregates.
+//! Hosts: services, hypervisors, the older list of hosts, zones and aggregates.
 
 use serde_json::{Value, json};
 
@@ -15,6 +15,7 @@ fn id(item: &Value) -> String {
 pub async fn row(api: Api<'_>) {
     services(api).await;
     hypervisors(api).await;
+    hosts(api).await;
     api.ask("GET /os-availability-zone", ALL, 200).await;
     api.ask("GET /os-availability-zone/detail", ALL, 200).await;
 }
@@ -69,6 +70,15 @@ async fn hypervisors(api: Api<'_>) {
     api.ask("GET /os-hypervisors/statistics", 1..=87, 200).await;
     api.ask("GET /os-hypervisors/h1/search", 1..=52, 200).await;
     api.ask("GET /os-hypervisors/h1/servers", 1..=52, 200).await;
+}
+
+async fn hosts(api: Api<'_>) {
+    let span = 1..=42;
+    api.ask("GET /os-hosts", span.clone(), 200).await;
+    api.ask("GET /os-hosts?zone=nova", span.clone(), 200).await;
+    api.ask("GET /os-hosts/h1", span.clone(), 200).await;
+    api.send("PUT /os-hosts/h1", json!({"status": "disable"}), span.clone(), 200).await;
+    api.send("PUT /os-hosts/h1", json!({"status": "Enable"}), span, 200).await;
 }
 
 pub async fn aggregates(api: Api<'_>) {

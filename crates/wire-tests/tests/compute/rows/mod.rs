@@ -35,7 +35,7 @@ pub const ROWS: &[(&[&str], Row)] = &[
     (&["/os-keypairs"], row!(keypairs::row)),
     (&["/limits", "/os-quota-sets", "/os-quota-class-sets"], row!(limits::row)),
     (&["/os-aggregates"], row!(hosts::aggregates)),
-    (&["/os-services", "/os-hypervisors", "/os-availability-zone"], row!(hosts::row)),
+    (&["/os-services", "/os-hypervisors", "/os-availability-zone", "/os-hosts"], row!(hosts::row)),
     (&["/os-server-groups"], row!(server_groups::row)),
     (&["/os-server-external-events"], row!(events::row)),
     (&["/os-simple-tenant-usage", "/os-migrations"], row!(usage::row)),

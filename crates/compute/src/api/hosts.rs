@@ -1,0 +1,177 @@
+//! `/os-hosts`, before 2.43: the hosts of all services, and the usage of a compute host by project.
+//!
+//! Its successors are `/os-services` and `/os-hypervisors`; nothing here may differ from what they
+//! show. No driver puts a host into maintenance or switches its power: 501, as upstream with libvirt.
+
+use std::sync::LazyLock;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use kilonova_access::{Routes, get, put};
+use kilonova_compute_app::services::{self, Change, Service, Status};
+use kilonova_compute_app::{Compute, Error, microversions};
+use kilonova_compute_db::hosts;
+use kilonova_compute_db::usage::{self, ProjectOnHost};
+use kilonova_wire::query::Query;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::schema::Schema;
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
+use serde_json::{Value, json};
+
+use super::input;
+
+pub(super) fn routes() -> Routes<Compute> {
+    Routes::new()
+        .route("/v2.1/os-hosts", [get("os_compute_api:os-hosts:list", list)])
+        .route(
+            "/v2.1/os-hosts/{host}",
+            [
+                get("os_compute_api:os-hosts:show", show),
+                put("os_compute_api:os-hosts:update", update),
+            ],
+        )
+        .route(
+            "/v2.1/os-hosts/{host}/reboot",
+            [get("os_compute_api:os-hosts:reboot", switch_power)],
+        )
+        .route(
+            "/v2.1/os-hosts/{host}/shutdown",
+            [get("os_compute_api:os-hosts:shutdown", switch_power)],
+        )
+        .route(
+            "/v2.1/os-hosts/{host}/startup",
+            [get("os_compute_api:os-hosts:start", switch_power)],
+        )
+}
+
+static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
+    let word = json!({
+        "type": "string",
+        "enum": ["enable", "disable", "Enable", "Disable", "ENABLE", "DISABLE"],
+    });
+    Schema::new(&json!({
+        "type": "object",
+        "properties": {"status": word, "maintenance_mode": word},
+        "anyOf": [{"required": ["status"]}, {"required": ["maintenance_mode"]}],
+        "additionalProperties": false,
+    }))
+});
+
+fn check_exists(version: Microversion) -> Result<(), Refusal> {
+    input::check_microversion(version, microversions::before(microversions::HOSTS_GONE))
+}
+
+/// 404 in the words of upstream, which looks the host up among those of its cells.
+fn unknown(host: &str) -> Refusal {
+    Refusal::not_found(format!("Host '{host}' is not mapped to any cell"))
+}
+
+/// 501 for an existing host, 404 for another one.
+async fn not_supported(compute: &Compute, host: String) -> Refusal {
+    let name = host.clone();
+    match compute.store.read(move |tx| hosts::by_name(tx, &name)).await {
+        Ok(Some(_)) => {
+            Refusal::new(Kind::NotImplemented, "The requested functionality is not supported.")
+        }
+        Ok(None) => unknown(&host),
+        Err(error) => error.into(),
+    }
+}
+
+/// The hosts of enabled services.
+async fn list(
+    State(compute): State<Compute>,
+    version: Microversion,
+    query: Query,
+) -> Result<Json<Value>, Refusal> {
+    check_exists(version)?;
+    let zone = query.get("zone").filter(|zone| !zone.is_empty());
+    let (now, fleet) = (time::now_micros(), compute.fleet.clone());
+    let services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
+    let shown: Vec<Value> = services
+        .iter()
+        .filter(|service| service.enabled && zone.is_none_or(|zone| zone == service.zone))
+        .map(listed)
+        .collect();
+    Ok(Json(json!({"hosts": shown})))
+}
+
+fn listed(service: &Service) -> Value {
+    let topic = service.binary.strip_prefix("nova-").unwrap_or(service.binary);
+    json!({"host_name": service.host, "service": topic, "zone": service.zone})
+}
+
+async fn show(
+    State(compute): State<Compute>,
+    version: Microversion,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    check_exists(version)?;
+    let wanted = name.clone();
+    let found = compute
+        .store
+        .read(move |tx| -> Result<_, Error> {
+            let Some(host) = hosts::by_name(tx, &wanted)? else { return Ok(None) };
+            Ok(Some((host, usage::of_host(tx, &wanted)?)))
+        })
+        .await?;
+    let (host, projects) = found.ok_or_else(|| unknown(&name))?;
+    let shown = |project: &str, cpu: i64, memory_mb: i64, disk_gb: i64| {
+        json!({"resource": {
+            "host": name, "project": project, "cpu": cpu, "memory_mb": memory_mb,
+            "disk_gb": disk_gb,
+        }})
+    };
+    let sum = |of: fn(&ProjectOnHost) -> i64| projects.iter().map(of).sum::<i64>();
+    let (cpu, memory_mb) = (sum(|one| one.vcpus), sum(|one| one.memory_mb));
+    let (disk_gb, swap_gb) = (sum(|one| one.disk_gb), sum(|one| one.swap_gb));
+    let mut resources = vec![
+        shown("(total)", host.vcpus, host.memory_mb, host.disk_gb),
+        shown("(used_now)", cpu, memory_mb, disk_gb + swap_gb),
+        shown("(used_max)", cpu, memory_mb, disk_gb),
+    ];
+    resources.extend(
+        projects.iter().map(|one| shown(&one.project_id, one.vcpus, one.memory_mb, one.disk_gb)),
+    );
+    Ok(Json(json!({"host": resources})))
+}
+
+/// Enables or disables the compute service of a host. A request for maintenance changes nothing.
+async fn update(
+    State(compute): State<Compute>,
+    version: Microversion,
+    Path(name): Path<String>,
+    JsonBody(body): JsonBody,
+) -> Result<Json<Value>, Refusal> {
+    check_exists(version)?;
+    UPDATE.check(&body)?;
+    let Some(word) = input::text_of(&body, "status").filter(|_| body.get(MAINTENANCE).is_none())
+    else {
+        return Err(not_supported(&compute, name).await);
+    };
+    let status = match word.eq_ignore_ascii_case("enable") {
+        true => Status::Enabled,
+        false => Status::Disabled(None),
+    };
+    let change = Change { status: Some(status), forced_down: None };
+    let (now, fleet, wanted) = (time::now_micros(), compute.fleet.clone(), name.clone());
+    let service = compute
+        .store
+        .write(move |tx| services::change(tx, &fleet, &wanted, &change, now))
+        .await?
+        .ok_or_else(|| unknown(&name))?;
+    let status = if service.enabled { "enabled" } else { "disabled" };
+    Ok(Json(json!({"host": name, "status": status})))
+}
+
+const MAINTENANCE: &str = "maintenance_mode";
+
+/// `reboot`, `shutdown` and `startup`.
+async fn switch_power(
+    State(compute): State<Compute>,
+    version: Microversion,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    check_exists(version)?;
+    Err(not_supported(&compute, name).await)
+}
