@@ -34,7 +34,6 @@ use super::edge;
 use super::node_tls::Peer;
 use super::unreadable::ExplainedRefusals;
 use crate::config::Front;
-use crate::failure::Failure;
 
 /// The grace period of open requests after a signal; the process ends within five seconds.
 const GRACE: Duration = Duration::from_millis(4500);
