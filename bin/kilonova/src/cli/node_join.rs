@@ -64,6 +64,9 @@ pub(super) struct Revoke {
     host: String,
     #[command(flatten)]
     cloud: CloudArgs,
+    /// Output format.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
 }
 
 fn seconds(text: &str) -> Result<i64, String> {
@@ -165,6 +168,9 @@ async fn revoke(options: Revoke) -> Result<String, Failure> {
     let compute = Compute::open(&options.cloud).await?;
     let path = format!("{PATH}/{}", segment(&options.host));
     let done = compute.ask(Method::DELETE, &path, None).await.map_err(ComputeError::fatal)?;
+    if options.format == Format::Json {
+        return Ok(format!("{done}\n"));
+    }
     let count = done["revoked"]["certificates"].as_i64().unwrap_or_default();
     let host = plain(&options.host);
     Ok(format!(
