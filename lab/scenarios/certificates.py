@@ -1,5 +1,6 @@
-"""Certificates of the cloud's own authority: hosts use them for TLS between each other. A host whose
-certificate has expired joins again, and its guest keeps running."""
+"""Certificates of the cloud's own authority: hosts use them for TLS between each other. The libvirtd of
+the others refuses a revoked one. A host whose certificate has expired joins again, and its guest keeps
+running."""
 
 import json
 import os
@@ -72,6 +73,32 @@ def over_tcp(lab):
     lab.cloud.hosts([node.name for node in lab.nodes])
 
 
+def revoked(lab, node):
+    """The host's certificate is revoked while a connection with it is open. The libvirtd of the other
+    host closes the connection and refuses the certificate. Then the host joins anew."""
+    peer = other(lab, node.name)
+    copy = "/root/stolen"
+    node.run(f"mkdir -p {copy} && cd /etc/pki && cp CA/cacert.pem libvirt/clientcert.pem "
+             f"libvirt/private/clientkey.pem {copy}")
+    virsh = f"virsh -q -c 'qemu+tls://10.98.0.{peer.number}/system?pkipath={copy}'"
+    node.run(f"{virsh} uri", timeout=180)
+    node.run(f"(setsid {virsh} event --all --loop >/root/stolen.log 2>&1; echo ended >>/root/stolen.log) "
+             "</dev/null >/dev/null 2>&1 &")
+    peer.until("virt-admin client-list libvirtd", lambda output: " tls " in output,
+               "a connection with the host's certificate is open")
+    answer = hosts.command(lab, "node", "revoke", node.name)
+    lab.tick(f"`kilonova node revoke {node.name}` revokes its certificate", answer["revoked"]["certificates"] >= 1,
+             str(answer))
+    node.until("cat /root/stolen.log", lambda output: "ended" in output,
+               "the other host's libvirtd closes the open connection")
+    code, output = node.attempt(f"{virsh} uri", timeout=180)
+    lab.tick("the other host's libvirtd refuses the certificate", code != 0, output)
+    agent.join(node, *hosts.enroll(lab, node))
+    lab.cloud.hosts([one.name for one in lab.nodes])
+    node.run(f"virsh -q -c qemu+tls://10.98.0.{peer.number}/system uri", timeout=180)
+    lab.tick("the host joined again, and libvirtd accepts its new certificate")
+
+
 def expired(lab, node, folder):
     """The host's identity with a certificate of the cloud's authority of which the time has passed."""
     def path(name, content=None):
@@ -118,14 +145,16 @@ def let_in_again(lab, node, ident):
 
 
 def run(lab):
-    """One guest, over TLS to the other host and back; then an expired certificate under it."""
-    lab.heading("Certificates: live migration over TLS, and one that has expired")
+    """One guest, over TLS to the other host and back; a revoked certificate; then an expired one under the
+    guest."""
+    lab.heading("Certificates: live migration over TLS, one that is revoked, and one that has expired")
     ident = lab.cloud.boot("vgpu", "certified")["id"]
     log = lab.cloud.guest_log(ident)
     lab.tick("the guest sees its device", log.count(MTTY) == 1)
     try:
         over_tls(lab)
         live.there_and_back(lab, ident)
+        revoked(lab, other(lab, live.host_of(lab, ident)))
     finally:
         over_tcp(lab)
     let_in_again(lab, of(lab, live.host_of(lab, ident)), ident)

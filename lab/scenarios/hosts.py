@@ -34,15 +34,20 @@ def configure(folder):
     return path
 
 
-def enroll(lab, node):
-    """The output of `kilonova node enroll`: the URL to join, and the token."""
+def command(lab, *words):
+    """The answer of a command of `kilonova` that an operator types."""
     serve = lab.cloud.serve
-    command = [serve.binary, "node", "enroll", "--host", node.name, "--format", "json"]
-    done = subprocess.run(command, env={**os.environ, **serve.openrc()}, stdin=subprocess.DEVNULL,
+    words = [serve.binary, *words, "--format", "json"]
+    done = subprocess.run(words, env={**os.environ, **serve.openrc()}, stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        raise Wrong(f"{' '.join(command)}: {done.stderr}")
-    made = json.loads(done.stdout)
+        raise Wrong(f"{' '.join(words)}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def enroll(lab, node):
+    """The output of `kilonova node enroll`: the URL to join, and the token."""
+    made = command(lab, "node", "enroll", "--host", node.name)
     return made["url"], made["token"]
 
 
