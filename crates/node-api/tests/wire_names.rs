@@ -11,7 +11,8 @@
 )]
 
 use kilonova_node_api::{
-    Batch, Credential, Join, Observation, OrderResult, Registration, Reply, Revocations, Session,
+    Batch, Credential, Desired, Join, Observation, OrderResult, Registration, Reply, Revocations,
+    Session,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -109,6 +110,37 @@ fn a_document_keeps_its_names() {
             "members": [{"group": OTHER, "addresses": [prefix]}],
         },
     }));
+}
+
+/// Rows as earlier builds wrote them: a rewritten document is the same text.
+#[test]
+fn stored_documents_keep_their_bytes() {
+    for line in include_str!("golden/documents.jsonl").lines() {
+        let read: Desired = serde_json::from_str(line).expect("the row is readable");
+        assert_eq!(serde_json::to_string(&read).expect("the document is writable"), line);
+    }
+}
+
+#[test]
+fn a_document_may_lack_what_has_a_default_and_have_what_is_unknown() {
+    let least = json!({
+        "state": "present", "name": "instance-0000001b", "display_name": "plain", "vcpus": 1,
+        "memory_mb": 64, "boot": {"root_gb": 1, "ephemeral_gb": 0, "swap_mb": 0}, "power": "off",
+        "devices": [],
+    });
+    let plain: Desired = serde_json::from_value(least.clone()).expect("the document is readable");
+    let mut newer = least.clone();
+    newer["unknown"] = json!({"a": [1]});
+    newer["interfaces"] = json!([]);
+    newer["rescue"] = Value::Null;
+    let newer: Desired = serde_json::from_value(newer).expect("the document is readable");
+    assert_eq!(newer, plain);
+    for member in ["name", "display_name", "vcpus", "memory_mb", "boot", "power", "devices"] {
+        let mut lacking = least.clone();
+        lacking.as_object_mut().expect("the document is an object").remove(member);
+        let error = serde_json::from_value::<Desired>(lacking).expect_err("the member is required");
+        assert_eq!(error.to_string(), format!("missing field `{member}`"));
+    }
 }
 
 #[test]
