@@ -31,7 +31,7 @@ fn filters(
     documents: &[Document],
 ) -> Result<Option<Box<Filters>>, Error> {
     let connected = |document: &Document| match &document.desired {
-        Desired::Present(domain) => !domain.interfaces.is_empty(),
+        Desired::Present(domain) => !domain.config.interfaces.is_empty(),
         Desired::Absent => false,
     };
     let any = documents.iter().any(connected);

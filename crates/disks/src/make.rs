@@ -57,11 +57,11 @@ impl Disks {
     ) -> Result<(Record, Option<CacheGuard>), Error> {
         let mut record = Record {
             rebuilt: rebuilt(definition),
-            image: definition.boot.image,
+            image: definition.config.boot.image,
             ..Record::default()
         };
-        let flavor = gib(definition.boot.root_gb);
-        let Some(image) = definition.boot.image else {
+        let flavor = gib(definition.config.boot.root_gb);
+        let Some(image) = definition.config.boot.image else {
             self.root_over(None, flavor.max(GIB), folder).await?;
             return Ok((record, None));
         };
@@ -97,7 +97,7 @@ impl Disks {
         folder: &Path,
         record: Record,
     ) -> Result<(), Error> {
-        let (boot, machine) = (&definition.boot, &definition.machine);
+        let (boot, machine) = (&definition.config.boot, &definition.config.machine);
         let root_size = grow(&folder.join(layout::ROOT), gib(boot.root_gb)).await?;
         let ephemeral = folder.join(layout::EPHEMERAL);
         if ephemeral.is_file() {
@@ -148,7 +148,7 @@ impl Disks {
     /// # Errors
     /// All of [`Error`].
     pub async fn prepare_rescue_disk(&self, definition: &Definition) -> Result<(), Error> {
-        let Some(rescue) = &definition.rescue else { return Ok(()) };
+        let Some(rescue) = &definition.config.rescue else { return Ok(()) };
         self.layout.is_ours(definition.server)?;
         let record =
             self.layout.record(definition.server).ok_or(Error::Absent(definition.server))?;
@@ -194,7 +194,7 @@ impl Disks {
 }
 
 pub(crate) fn rebuilt(definition: &Definition) -> Option<String> {
-    definition.boot.rebuilt.map(|operation| operation.to_string())
+    definition.config.boot.rebuilt.map(|operation| operation.to_string())
 }
 
 /// Creates an overlay of a base image.

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use kilonova_node_api::{Attachment, Boot, GuestMetadata, Interface, Machine};
+use kilonova_node_api::{Attachment, Boot, DomainConfig, GuestMetadata, Interface, Machine};
 use roxmltree::{Document, Node};
 
 use crate::{Definition, Error, Step};
@@ -33,8 +33,10 @@ impl Definition {
     }
 
     fn write_metadata(&self, xml: &mut String) -> std::fmt::Result {
-        let Self { display_name, boot, machine, guest, devices, interfaces, rescue, done, .. } =
-            self;
+        let Self { config, done, .. } = self;
+        let DomainConfig {
+            display_name, boot, machine, guest, devices, interfaces, rescue, ..
+        } = config;
         writeln!(xml, "    <kilonova:server xmlns:kilonova='{NAMESPACE}'>")?;
         writeln!(xml, "      <kilonova:name>{}</kilonova:name>", Text(display_name))?;
         write!(xml, "      <kilonova:boot")?;
@@ -98,7 +100,8 @@ impl Definition {
     }
 
     fn write(&self, xml: &mut String) -> std::fmt::Result {
-        let Self { server, name, vcpus, memory_mb, devices, interfaces, .. } = self;
+        let Self { server, config, .. } = self;
+        let DomainConfig { name, vcpus, memory_mb, devices, interfaces, .. } = config;
         writeln!(xml, "<domain type='kvm'>")?;
         writeln!(xml, "  <uuid>{server}</uuid>")?;
         writeln!(xml, "  <name>{}</name>", Text(name))?;
@@ -155,22 +158,24 @@ impl Definition {
         let boot = ours("boot").next().ok_or_else(|| invalid("the boot element is missing"))?;
         Ok(Self {
             server: parse(text(child(domain, "uuid")?))?,
-            name: text(child(domain, "name")?).to_owned(),
-            display_name: ours("name").next().map(text).unwrap_or_default().to_owned(),
-            vcpus: parse(text(child(domain, "vcpu")?))?,
-            memory_mb: mebibytes(child(domain, "memory")?)?,
-            boot: Boot {
-                image: boot.attribute("image").map(parse).transpose()?,
-                root_gb: parse(attribute(boot, "root_gb")?)?,
-                ephemeral_gb: parse(attribute(boot, "ephemeral_gb")?)?,
-                swap_mb: parse(attribute(boot, "swap_mb")?)?,
-                rebuilt: boot.attribute("rebuilt").map(parse).transpose()?,
+            config: DomainConfig {
+                name: text(child(domain, "name")?).to_owned(),
+                display_name: ours("name").next().map(text).unwrap_or_default().to_owned(),
+                vcpus: parse(text(child(domain, "vcpu")?))?,
+                memory_mb: mebibytes(child(domain, "memory")?)?,
+                boot: Boot {
+                    image: boot.attribute("image").map(parse).transpose()?,
+                    root_gb: parse(attribute(boot, "root_gb")?)?,
+                    ephemeral_gb: parse(attribute(boot, "ephemeral_gb")?)?,
+                    swap_mb: parse(attribute(boot, "swap_mb")?)?,
+                    rebuilt: boot.attribute("rebuilt").map(parse).transpose()?,
+                },
+                machine: ours("machine").next().map(read_json).transpose()?.unwrap_or_default(),
+                guest: ours("guest").next().map(read_json).transpose()?.unwrap_or_default(),
+                rescue: ours("rescue").next().map(read_json).transpose()?,
+                devices: ours("device").map(device).collect::<Result<_, _>>()?,
+                interfaces: ours("interface").map(read_json).collect::<Result<_, _>>()?,
             },
-            machine: ours("machine").next().map(read_json).transpose()?.unwrap_or_default(),
-            guest: ours("guest").next().map(read_json).transpose()?.unwrap_or_default(),
-            rescue: ours("rescue").next().map(read_json).transpose()?,
-            devices: ours("device").map(device).collect::<Result<_, _>>()?,
-            interfaces: ours("interface").map(read_json).collect::<Result<_, _>>()?,
             done: ours("done")
                 .next()
                 .map(|done| parse(attribute(done, "operation")?))

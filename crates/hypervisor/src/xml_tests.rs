@@ -2,8 +2,8 @@
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Address, Attachment, Boot, Bus, Firmware, GuestMetadata, Interface, Key, Machine, Medium,
-    Rescue, RescueDevice,
+    Address, Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Key, Machine,
+    Medium, Rescue, RescueDevice,
 };
 
 use crate::Definition;
@@ -13,35 +13,39 @@ fn definition() -> Definition {
         server: "11111111-1111-4111-8111-111111111111"
             .parse::<ServerId>()
             .expect("the value is a UUID"),
-        name: "instance-0000001a".into(),
-        display_name: "db & <cache> \"it's\"".into(),
-        vcpus: 4,
-        memory_mb: 8192,
-        boot: Boot {
-            image: Some(
-                "22222222-2222-4222-8222-222222222222"
-                    .parse::<ImageId>()
-                    .expect("the value is a UUID"),
-            ),
-            root_gb: 20,
-            ephemeral_gb: 0,
-            swap_mb: 512,
-            rebuilt: None,
-        },
-        devices: vec![
-            Attachment::Mdev {
-                uuid: "33333333-3333-4333-8333-333333333333".parse().expect("the value is a UUID"),
-                parent: "0000:84:00.0".into(),
-                mdev_type: "nvidia-35".into(),
+        config: DomainConfig {
+            name: "instance-0000001a".into(),
+            display_name: "db & <cache> \"it's\"".into(),
+            vcpus: 4,
+            memory_mb: 8192,
+            boot: Boot {
+                image: Some(
+                    "22222222-2222-4222-8222-222222222222"
+                        .parse::<ImageId>()
+                        .expect("the value is a UUID"),
+                ),
+                root_gb: 20,
+                ephemeral_gb: 0,
+                swap_mb: 512,
+                rebuilt: None,
             },
-            Attachment::Pci { address: "0000:0c:1f.3".into() },
-            Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
-            Attachment::TestPci { address: "0000:0c:00.1".into() },
-        ],
-        interfaces: Vec::new(),
-        machine: Machine::default(),
-        guest: GuestMetadata::default(),
-        rescue: None,
+            devices: vec![
+                Attachment::Mdev {
+                    uuid: "33333333-3333-4333-8333-333333333333"
+                        .parse()
+                        .expect("the value is a UUID"),
+                    parent: "0000:84:00.0".into(),
+                    mdev_type: "nvidia-35".into(),
+                },
+                Attachment::Pci { address: "0000:0c:1f.3".into() },
+                Attachment::Vfio { address: "0000:25:00.4".into(), vgpu_type: "nvidia-558".into() },
+                Attachment::TestPci { address: "0000:0c:00.1".into() },
+            ],
+            interfaces: Vec::new(),
+            machine: Machine::default(),
+            guest: GuestMetadata::default(),
+            rescue: None,
+        },
         done: Some(
             "44444444-4444-4444-8444-444444444444"
                 .parse::<OperationId>()
@@ -56,15 +60,24 @@ fn the_xml_matches_the_golden_file() {
     assert_eq!(definition().to_xml(), golden);
 }
 
+fn changed(change: impl FnOnce(&mut DomainConfig)) -> Definition {
+    let mut definition = definition();
+    change(&mut definition.config);
+    definition
+}
+
+fn plain() -> Definition {
+    let small = changed(|config| {
+        config.display_name = "plain".into();
+        config.devices = Vec::new();
+        config.boot = Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None };
+    });
+    Definition { done: None, ..small }
+}
+
 #[test]
 fn a_guest_without_anything_special() {
-    let plain = Definition {
-        display_name: "plain".into(),
-        devices: Vec::new(),
-        done: None,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
-        ..definition()
-    };
+    let plain = plain();
     assert_eq!(plain.to_xml(), include_str!("../tests/golden/plain.xml"));
     assert_eq!(Definition::from_xml(&plain.to_xml()), Ok(plain));
 }
@@ -72,13 +85,12 @@ fn a_guest_without_anything_special() {
 #[test]
 fn definitions_survive_a_round_trip() {
     let written = definition();
-    let image = written.boot.image;
-    let mended = Definition {
-        rescue: Some(Rescue { image, ..Rescue::default() }),
-        boot: Boot { rebuilt: written.done, ..written.boot.clone() },
-        ..definition()
-    };
-    let empty = Definition { rescue: Some(Rescue::default()), ..definition() };
+    let image = written.config.boot.image;
+    let rebuilt = changed(|config| {
+        config.rescue = Some(Rescue { image, ..Rescue::default() });
+        config.boot.rebuilt = written.done;
+    });
+    let empty = changed(|config| config.rescue = Some(Rescue::default()));
     let machine = Machine {
         machine_type: Some("q35".into()),
         firmware: Some(Firmware::Uefi),
@@ -89,9 +101,9 @@ fn definitions_survive_a_round_trip() {
         ..Machine::default()
     };
     let device = RescueDevice { medium: Medium::Cdrom, bus: Some(Bus::Usb) };
-    let told = Definition {
-        machine: machine.clone(),
-        guest: GuestMetadata {
+    let complete = changed(|config| {
+        config.machine = machine.clone();
+        config.guest = GuestMetadata {
             hostname: "db".into(),
             keys: vec![Key {
                 name: "me & you".into(),
@@ -101,11 +113,10 @@ fn definitions_survive_a_round_trip() {
             user_data: Some("IyEvYmluL3NoCg==".into()),
             metadata: [("a<b".into(), "line\nline".into())].into(),
             ..GuestMetadata::default()
-        },
-        rescue: Some(Rescue { image, device: Some(device), machine }),
-        ..definition()
-    };
-    for written in [written, mended, empty, told] {
+        };
+        config.rescue = Some(Rescue { image, device: Some(device), machine });
+    });
+    for written in [written, rebuilt, empty, complete] {
         assert_eq!(Definition::from_xml(&written.to_xml()), Ok(written));
     }
 }
@@ -116,11 +127,11 @@ fn xml_as_libvirt_returns_it_is_parsed() {
     let kept = format!(
         "<domain type='qemu' id='3'>\n  <name>{}</name>\n  <uuid>{}</uuid>\n  <metadata>\n{}  \
          </metadata>\n  <memory unit='KiB'>{}</memory>\n  <vcpu placement='static'>{}</vcpu>\n</domain>",
-        written.name,
+        written.config.name,
         written.server,
         written.to_metadata(),
-        written.memory_mb * 1024,
-        written.vcpus
+        written.config.memory_mb * 1024,
+        written.config.vcpus
     );
     assert_eq!(Definition::from_xml(&kept), Ok(written.clone()));
     let odd = kept.replace("unit='KiB'", "unit='GiB'");
@@ -131,10 +142,10 @@ fn xml_as_libvirt_returns_it_is_parsed() {
 fn names_cannot_break_out_of_the_xml() {
     for name in ["</kilonova:name><done/>", "a\u{0}b", "]]>", "&amp;", " lead\n\ttail\r ", "𝕏 ünï"]
     {
-        let written = Definition { display_name: name.into(), ..definition() };
+        let written = changed(|config| config.display_name = name.into());
         let read = Definition::from_xml(&written.to_xml()).expect("the XML is readable");
-        assert_eq!(read.display_name, name.replace('\u{0}', "\u{fffd}"), "{name:?}");
-        assert_eq!(read.devices, written.devices);
+        assert_eq!(read.config.display_name, name.replace('\u{0}', "\u{fffd}"), "{name:?}");
+        assert_eq!(read.config.devices, written.config.devices);
     }
 }
 
@@ -182,16 +193,12 @@ fn interfaces_are_taps_or_functions() {
         tag: Some("fast & 'good'".into()),
         ..plugged.clone()
     };
-    let connected = Definition {
-        display_name: "plain".into(),
-        devices: vec![Attachment::Pci { address: "0000:0c:1f.3".into() }],
-        interfaces: vec![plugged, passed],
-        done: None,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
-        ..definition()
-    };
+    let mut connected = plain();
+    connected.config.devices = vec![Attachment::Pci { address: "0000:0c:1f.3".into() }];
+    connected.config.interfaces = vec![plugged, passed];
     assert_eq!(connected.to_xml(), include_str!("../tests/golden/connected.xml"));
     assert_eq!(Definition::from_xml(&connected.to_xml()), Ok(connected.clone()));
-    let alone = Definition { interfaces: Vec::new(), ..connected.clone() };
+    let mut alone = connected.clone();
+    alone.config.interfaces = Vec::new();
     assert!(alone.same_machine(&connected), "interfaces can change under a running guest");
 }

@@ -21,7 +21,7 @@ pub(crate) fn layout(definition: &Definition, volumes: Volumes) -> Layout {
     disks.extend(volumes.config.map(|volume| disk(volume, Medium::Cdrom)));
     let (mut kernel, mut ramdisk) = (volumes.kernel, volumes.ramdisk);
     let mut first = 0;
-    if let (Some(rescue), Some(rescue_volumes)) = (&definition.rescue, volumes.rescue) {
+    if let (Some(rescue), Some(rescue_volumes)) = (&definition.config.rescue, volumes.rescue) {
         (kernel, ramdisk) = (rescue_volumes.kernel, rescue_volumes.ramdisk);
         match rescue.device {
             Some(device) => {

@@ -18,7 +18,7 @@ pub(crate) fn numa_placement(sysfs: &dyn Sysfs, definition: &Definition) -> Numa
         return NumaPlacement::default();
     }
     let near: BTreeSet<i64> =
-        definition.devices.iter().filter_map(|device| node(sysfs, device)).collect();
+        definition.config.devices.iter().filter_map(|device| node(sysfs, device)).collect();
     let cpus: Option<Vec<String>> =
         near.iter().map(|node| sysfs.read(&format!("{NODES}/node{node}/cpulist")).ok()).collect();
     let cpus = cpus.map(|lists| lists.join(",")).filter(|list| !list.is_empty());
@@ -58,7 +58,7 @@ mod tests {
         };
         let sysfs = Directory(folder.path().to_owned());
         let mut guest = definition();
-        guest.devices = vec![Attachment::Pci { address: "0000:0c:00.0".into() }];
+        guest.config.devices = vec![Attachment::Pci { address: "0000:0c:00.0".into() }];
         write("bus/pci/devices/0000:0c:00.0/numa_node", "1\n");
         write("bus/pci/devices/0000:84:00.0/numa_node", "0\n");
         write("bus/pci/devices/0000:85:00.0/numa_node", "-1\n");
@@ -68,12 +68,12 @@ mod tests {
         write("devices/system/node/possible", "0-1\n");
         let near = NumaPlacement { cpus: Some("8-15".into()), node: Some(1) };
         assert_eq!(numa_placement(&sysfs, &guest), near);
-        guest.devices.push(Attachment::Pci { address: "0000:85:00.0".into() });
+        guest.config.devices.push(Attachment::Pci { address: "0000:85:00.0".into() });
         assert_eq!(numa_placement(&sysfs, &guest), near, "a device that is near no node");
-        guest.devices.push(Attachment::Pci { address: "0000:84:00.0".into() });
+        guest.config.devices.push(Attachment::Pci { address: "0000:84:00.0".into() });
         let both = NumaPlacement { cpus: Some("0-7,8-15".into()), node: None };
         assert_eq!(numa_placement(&sysfs, &guest), both);
-        guest.devices.clear();
+        guest.config.devices.clear();
         assert_eq!(numa_placement(&sysfs, &guest), NumaPlacement::default());
     }
 }

@@ -1,7 +1,8 @@
 //! Documents: the desired state.
 
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     Attachment, Bus, Filters, GuestMetadata, Interface, Machine, Medium, Order, Question,
@@ -30,8 +31,28 @@ pub enum Desired {
 }
 
 /// The desired state of a guest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Domain {
+    /// The configuration that libvirt defines the domain from.
+    #[serde(flatten)]
+    pub config: DomainConfig,
+    /// The desired power state.
+    pub power: Power,
+    /// The last one-shot verb; it is carried out once per operation id.
+    pub verb: Option<(OperationId, Verb)>,
+    /// The host that has the guest or its disks. Before the domain is first defined, the agent
+    /// fetches from there what a live migration does not transfer.
+    #[serde(default)]
+    pub from: Option<Peer>,
+    /// The live migration to carry out. Without it, a running migration is aborted.
+    #[serde(rename = "departure", default)]
+    pub outgoing_migration: Option<Box<OutgoingMigration>>,
+}
+
+/// A domain's configuration: the guest's names, size, disks and devices. A document requests it,
+/// and the domain's XML records it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct DomainConfig {
     /// `instance-0000001a`.
     pub name: String,
     /// The server's name.
@@ -43,31 +64,64 @@ pub struct Domain {
     /// The disks.
     pub boot: Boot,
     /// Hardware properties beyond the size.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub machine: Machine,
     /// The metadata on the guest's config drive.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub guest: GuestMetadata,
-    /// The desired power state.
-    pub power: Power,
-    /// The last one-shot verb; it is carried out once per operation id.
-    pub verb: Option<(OperationId, Verb)>,
     /// All attached devices.
     pub devices: Vec<Attachment>,
     /// All network interfaces.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub interfaces: Vec<Interface>,
-    /// The host that has the guest or its disks. Before the domain is first defined, the agent
-    /// fetches from there what a live migration does not transfer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<Peer>,
-    /// The live migration to carry out. Without it, a running migration is aborted.
-    #[serde(rename = "departure", default, skip_serializing_if = "Option::is_none")]
-    pub outgoing_migration: Option<Box<OutgoingMigration>>,
     /// The rescue configuration, while the server is rescued. The guest boots from the rescue
     /// image; its own disk is attached beside it and keeps its content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub rescue: Option<Rescue>,
+}
+
+/// Writes the members in the order of every earlier build, which a flattened configuration would
+/// change: a stored document and a rewritten one are the same bytes.
+impl Serialize for Domain {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { config, power, verb, from, outgoing_migration } = self;
+        let DomainConfig {
+            name,
+            display_name,
+            vcpus,
+            memory_mb,
+            boot,
+            machine,
+            guest,
+            devices,
+            interfaces,
+            rescue,
+        } = config;
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("name", name)?;
+        members.serialize_entry("display_name", display_name)?;
+        members.serialize_entry("vcpus", vcpus)?;
+        members.serialize_entry("memory_mb", memory_mb)?;
+        members.serialize_entry("boot", boot)?;
+        entry_unless_default(&mut members, "machine", machine)?;
+        entry_unless_default(&mut members, "guest", guest)?;
+        members.serialize_entry("power", power)?;
+        members.serialize_entry("verb", verb)?;
+        members.serialize_entry("devices", devices)?;
+        entry_unless_default(&mut members, "interfaces", interfaces)?;
+        entry_unless_default(&mut members, "from", from)?;
+        entry_unless_default(&mut members, "departure", outgoing_migration)?;
+        entry_unless_default(&mut members, "rescue", rescue)?;
+        members.end()
+    }
+}
+
+fn entry_unless_default<M: SerializeMap, T: Serialize + Default + PartialEq>(
+    members: &mut M,
+    name: &str,
+    value: &T,
+) -> Result<(), M::Error> {
+    if is_default(value) { Ok(()) } else { members.serialize_entry(name, value) }
 }
 
 /// A rescue configuration.

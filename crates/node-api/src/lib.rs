@@ -27,8 +27,8 @@ pub use device::{
 };
 pub use disk::DiskFormat;
 pub use document::{
-    Batch, Boot, Desired, Document, Domain, GuestVerb, OutgoingMigration, Peer, Power, Rescue,
-    RescueDevice, Verb,
+    Batch, Boot, Desired, Document, Domain, DomainConfig, GuestVerb, OutgoingMigration, Peer,
+    Power, Rescue, RescueDevice, Verb,
 };
 pub use filter::{
     AllowedAddressPair, Direction, FilterGroup, FilterGroupMembers, FilterRule, Filters,

@@ -6,7 +6,7 @@ use kilonova_compute_db::servers::instance_name;
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
 use kilonova_ids::{ConsumerId, PortId, ServerId};
-use kilonova_node_api::{Attachment, Boot, Desired, Domain, Interface, Power};
+use kilonova_node_api::{Attachment, Boot, Desired, Domain, DomainConfig, Interface, Power};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use newtype_uuid::GenericUuid;
@@ -268,24 +268,26 @@ pub fn desired(
 ) -> Desired {
     let GuestSource { seq, name, spec, .. } = *source;
     Desired::Present(Box::new(Domain {
-        name: instance_name(seq),
-        display_name: name.to_owned(),
-        vcpus: spec.flavor.vcpus,
-        memory_mb: spec.flavor.ram,
-        boot: Boot {
-            image: spec.image,
-            root_gb: spec.flavor.disk,
-            ephemeral_gb: spec.flavor.ephemeral,
-            swap_mb: spec.flavor.swap,
-            rebuilt: None,
+        config: DomainConfig {
+            name: instance_name(seq),
+            display_name: name.to_owned(),
+            vcpus: spec.flavor.vcpus,
+            memory_mb: spec.flavor.ram,
+            boot: Boot {
+                image: spec.image,
+                root_gb: spec.flavor.disk,
+                ephemeral_gb: spec.flavor.ephemeral,
+                swap_mb: spec.flavor.swap,
+                rebuilt: None,
+            },
+            machine: machine::of(spec, &spec.flavor),
+            guest: source.guest_metadata(),
+            devices,
+            interfaces,
+            rescue: None,
         },
-        machine: machine::of(spec, &spec.flavor),
-        guest: source.guest_metadata(),
         power: Power::On,
         verb: None,
-        devices,
-        interfaces,
-        rescue: None,
         from: None,
         outgoing_migration: None,
     }))

@@ -88,7 +88,7 @@ fn guest(tx: &mut Tx<'_>, host: &str, id: ServerId) -> Result<Guest, Error> {
         .collect();
     let own = server.as_ref().and_then(|server| server.host.as_deref());
     let awaited = operation.as_ref().map(|one| awaited(&one.state, own, open.as_ref(), &removing));
-    let devices = domain.map(|domain| domain.devices.as_slice()).unwrap_or_default();
+    let devices = domain.map(|domain| domain.config.devices.as_slice()).unwrap_or_default();
     Ok(Guest {
         id,
         present: domain.is_some(),

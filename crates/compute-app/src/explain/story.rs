@@ -104,7 +104,7 @@ impl Story {
         let Some(Desired::Present(domain)) = document.map(|(_, document)| &document.desired) else {
             return false;
         };
-        domain.devices.iter().any(|device| match device {
+        domain.config.devices.iter().any(|device| match device {
             Attachment::Mdev { uuid, .. } => uuid.to_string() == handle.id.to_string(),
             Attachment::Pci { address }
             | Attachment::Vfio { address, .. }

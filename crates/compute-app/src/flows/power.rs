@@ -91,7 +91,7 @@ pub fn change_power(
     };
     if command == PowerCommand::RebootHard {
         // A server that failed during a rescue boots from its own disk again.
-        domain.rescue = None;
+        domain.config.rescue = None;
     }
     Ok(documents::put(tx, compute, host, server.id, &Desired::Present(domain))?)
 }

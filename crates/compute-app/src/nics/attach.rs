@@ -186,7 +186,7 @@ fn tell(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, host: &str) -> Res
     let Some(Desired::Present(mut domain)) = document.map(|document| document.desired) else {
         return Ok(());
     };
-    domain.interfaces = interfaces(tx, server, host)?;
+    domain.config.interfaces = interfaces(tx, server, host)?;
     Ok(documents::put(tx, compute, host, server, &Desired::Present(domain))?)
 }
 
@@ -208,8 +208,8 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     }
     for (host, mut domain) in told {
         let now = interfaces(tx, server, &host)?;
-        if domain.interfaces != now {
-            domain.interfaces = now;
+        if domain.config.interfaces != now {
+            domain.config.interfaces = now;
             documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
         }
     }

@@ -58,10 +58,10 @@ pub(super) async fn image(
 
 /// True if the guest boots from the image, uses it as kernel or RAM disk, or snapshots into it.
 fn uses(domain: &Domain, image: ImageId) -> bool {
-    let rescue = domain.rescue.as_ref();
-    let machines = [Some(&domain.machine), rescue.map(|rescue| &rescue.machine)];
+    let rescue = domain.config.rescue.as_ref();
+    let machines = [Some(&domain.config.machine), rescue.map(|rescue| &rescue.machine)];
     let parts = machines.into_iter().flatten().flat_map(|m| [m.kernel, m.ramdisk]);
-    let disks = [domain.boot.image, rescue.and_then(|rescue| rescue.image)];
+    let disks = [domain.config.boot.image, rescue.and_then(|rescue| rescue.image)];
     let snapshot = match domain.verb {
         Some((_, Verb::Snapshot { image })) => Some(image),
         Some((_, Verb::RebootSoft | Verb::RebootHard | Verb::Guest(_))) | None => None,

@@ -56,7 +56,7 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         let shown = up.wait_for_status(&first, "ACTIVE").await;
         assert_eq!(shown["config_drive"], "True", "the image requires a config drive");
         let is = definition(&up, &first).await;
-        let machine = &is.machine;
+        let machine = &is.config.machine;
         assert_eq!(machine.firmware, Some(Firmware::Uefi));
         assert_eq!(
             (machine.disk_bus, machine.secure_boot),
@@ -65,7 +65,7 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         assert_eq!((machine.kernel, machine.ramdisk), (Some(kernel), None));
         assert_eq!(machine.command_line.as_deref(), Some("console=ttyS0"));
         assert!(machine.config_drive && machine.rng);
-        let guest = &is.guest;
+        let guest = &is.config.guest;
         assert_eq!(guest.hostname, "front-one-1");
         assert_eq!((guest.project.as_str(), guest.availability_zone.as_str()), ("red", "nova"));
         let mine = Key { name: "mine".into(), kind: "ssh".into(), public_key: KEY.into() };
@@ -83,7 +83,7 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
             .expect(200);
         up.act(&first, json!({"reboot": {"type": "HARD"}})).await;
         up.wait_all_idle().await;
-        assert_eq!(definition(&up, &first).await.guest, *guest);
+        assert_eq!(definition(&up, &first).await.config.guest, *guest);
 
         // A rebuild renews the metadata and uses the properties of its own image.
         let plain = cloud.image_with("plain", &[("hw_disk_bus", "ide")], b"disk".to_vec()).await;
@@ -91,14 +91,17 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         up.act(&first, rebuild).await;
         up.wait_all_idle().await;
         let anew = definition(&up, &first).await;
-        assert_eq!(anew.display_name, "Two");
-        assert_eq!((anew.machine.disk_bus, anew.machine.kernel), (Some(Bus::Ide), None));
-        assert!(anew.machine.config_drive, "the request asked for a config drive");
+        assert_eq!(anew.config.display_name, "Two");
         assert_eq!(
-            (anew.guest.metadata["role"].as_str(), anew.guest.user_data.as_deref()),
+            (anew.config.machine.disk_bus, anew.config.machine.kernel),
+            (Some(Bus::Ide), None)
+        );
+        assert!(anew.config.machine.config_drive, "the request asked for a config drive");
+        assert_eq!(
+            (anew.config.guest.metadata["role"].as_str(), anew.config.guest.user_data.as_deref()),
             ("back", None)
         );
-        assert_eq!(anew.guest.keys, guest.keys);
+        assert_eq!(anew.config.guest.keys, guest.keys);
 
         // The destination of a migration gets the same definition.
         up.act(&first, json!({"shelve": null})).await;
@@ -106,7 +109,10 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         up.act(&first, json!({"unshelve": null})).await;
         up.wait_for_status(&first, "ACTIVE").await;
         let back = definition(&up, &first).await;
-        assert_eq!((back.machine, back.guest), (anew.machine, anew.guest));
+        assert_eq!(
+            (back.config.machine, back.config.guest),
+            (anew.config.machine, anew.config.guest)
+        );
         cloud.assert_consistent(&up, "explained").await;
     }
 }
@@ -127,8 +133,8 @@ async fn the_rescue_machine_follows_its_image() {
             up.try_act(&id, rescue).await.expect(200);
             up.wait_for_status(&id, "RESCUE").await;
             let is = definition(&up, &id).await;
-            assert_eq!(is.machine, own.machine, "the guest's machine is unchanged");
-            let rescue = is.rescue.expect("the server is in rescue");
+            assert_eq!(is.config.machine, own.config.machine, "the guest's machine is unchanged");
+            let rescue = is.config.rescue.expect("the server is in rescue");
             assert_eq!(rescue.image, Some(image));
             assert_eq!(rescue.device.map(|device| (device.medium, device.bus)), device);
             assert_eq!(
@@ -137,7 +143,7 @@ async fn the_rescue_machine_follows_its_image() {
             );
             up.act(&id, json!({"unrescue": null})).await;
             up.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(definition(&up, &id).await.rescue, None);
+            assert_eq!(definition(&up, &id).await.config.rescue, None);
         }
         let wrong = cloud.image_with("wrong", &[("hw_rescue_bus", "xen")], b"disk".to_vec()).await;
         let rescue = json!({"rescue": {"rescue_image_ref": wrong}});
@@ -190,13 +196,13 @@ async fn the_cpu_topology_follows_a_resize() {
             Some("a") => ("a", "b"),
             _ => ("b", "a"),
         };
-        assert_eq!(definition_on(&up, from, &id).await.machine.topology, Some(arranged));
+        assert_eq!(definition_on(&up, from, &id).await.config.machine.topology, Some(arranged));
         let tight = json!({"resize": {"flavorRef": "tight"}});
         let words = "are impossible to satisfy for vcpus count 4";
         up.try_act(&id, tight).await.refused(400, words);
         up.act(&id, json!({"resize": {"flavorRef": "four"}})).await;
         up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        let topology = definition_on(&up, to, &id).await.machine.topology;
+        let topology = definition_on(&up, to, &id).await.config.machine.topology;
         assert_eq!(topology, Some(Topology { sockets: 1, cores: 4, threads: 1 }));
         cloud.assert_consistent(&up, "resized").await;
     }

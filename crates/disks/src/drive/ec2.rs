@@ -20,9 +20,9 @@ pub(super) fn files(
 }
 
 fn meta_data(definition: &Definition, hostname: &str) -> Value {
-    let guest = &definition.guest;
-    let number = definition.name.rsplit('-').next().unwrap_or_default();
-    let address = definition.interfaces.iter().flat_map(|interface| &interface.addresses);
+    let guest = &definition.config.guest;
+    let number = definition.config.name.rsplit('-').next().unwrap_or_default();
+    let address = definition.config.interfaces.iter().flat_map(|interface| &interface.addresses);
     let mut addresses = address.map(|address| address.address).filter(|one| one.is_ipv4());
     let mut data = json!({
         "ami-launch-index": guest.launch_index,
@@ -42,9 +42,9 @@ fn meta_data(definition: &Definition, hostname: &str) -> Value {
     let short =
         |image: kilonova_ids::ImageId| image.to_string().chars().take(8).collect::<String>();
     let images = [
-        ("ami-id", "ami", definition.boot.image),
-        ("kernel-id", "aki", definition.machine.kernel),
-        ("ramdisk-id", "ari", definition.machine.ramdisk),
+        ("ami-id", "ami", definition.config.boot.image),
+        ("kernel-id", "aki", definition.config.machine.kernel),
+        ("ramdisk-id", "ari", definition.config.machine.ramdisk),
     ];
     for (key, kind, image) in images {
         if let Some(image) = image {

@@ -60,8 +60,8 @@ fn files(
     domain: &str,
     seed: &str,
 ) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let hostname = hostname(&definition.guest.hostname, domain);
-    let user_data = match &definition.guest.user_data {
+    let hostname = hostname(&definition.config.guest.hostname, domain);
+    let user_data = match &definition.config.guest.user_data {
         Some(data) => Some(BASE64_STANDARD.decode(data).map_err(|error| {
             Error::ConfigDrive(format!(
                 "the user data of {} is not base64: {error}",

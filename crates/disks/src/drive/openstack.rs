@@ -47,7 +47,7 @@ pub(super) fn files(
             add("vendor_data.json", text(&json!({})));
         }
         if knows(LIBERTY) {
-            add("network_data.json", text(&network::data(&definition.interfaces)));
+            add("network_data.json", text(&network::data(&definition.config.interfaces)));
         }
         if knows(NEWTON_LATE) {
             add("vendor_data2.json", text(&json!({"static": {}})));
@@ -62,7 +62,7 @@ fn meta_data(
     seed: &str,
     knows: impl Fn(&str) -> bool,
 ) -> Value {
-    let guest = &definition.guest;
+    let guest = &definition.config.guest;
     let mut data = Map::new();
     let mut say = |key: &str, value: Value| data.insert(key.to_owned(), value);
     say("uuid", json!(definition.server));
@@ -80,7 +80,7 @@ fn meta_data(
         say("keys", keys.collect());
     }
     say("hostname", json!(hostname));
-    say("name", json!(definition.display_name));
+    say("name", json!(definition.config.display_name));
     say("launch_index", json!(guest.launch_index));
     say("availability_zone", json!(guest.availability_zone));
     if knows(GRIZZLY) {
@@ -90,7 +90,7 @@ fn meta_data(
         say("project_id", json!(guest.project));
     }
     if knows(NEWTON) {
-        say("devices", network::tagged(&definition.interfaces));
+        say("devices", network::tagged(&definition.config.interfaces));
     }
     if knows(VICTORIA) {
         say("dedicated_cpus", json!([]));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::{Boot, Domain, GuestMetadata, Key, Machine, Power};
+use kilonova_node_api::{Boot, Domain, DomainConfig, GuestMetadata, Key, Machine, Power};
 use serde_json::{Value, json};
 
 use super::*;
@@ -30,40 +30,42 @@ fn definition() -> Definition {
         },
     ]);
     let domain = Domain {
-        name: "instance-0000001a".into(),
-        display_name: "Front One".into(),
-        vcpus: 1,
-        memory_mb: 512,
-        boot: Boot {
-            image: "22222222-2222-4222-8222-222222222222".parse().ok(),
-            root_gb: 1,
-            ephemeral_gb: 0,
-            swap_mb: 0,
-            rebuilt: None,
-        },
-        machine: Machine::default(),
-        guest: GuestMetadata {
-            hostname: "front-one".into(),
-            project: "cccccccccccc4000800000000000000c".into(),
-            keys: vec![Key {
-                name: "mine".into(),
-                kind: "ssh".into(),
-                public_key: "ssh-ed25519 AAAA me@here".into(),
-            }],
-            user_data: Some("I2Nsb3VkLWNvbmZpZwo=".into()),
-            metadata: [("role".to_owned(), "front".to_owned())].into(),
-            availability_zone: "nova".into(),
-            launch_index: 2,
-            reservation: "r-12345678".into(),
-            flavor: "m1.small".into(),
+        config: DomainConfig {
+            name: "instance-0000001a".into(),
+            display_name: "Front One".into(),
+            vcpus: 1,
+            memory_mb: 512,
+            boot: Boot {
+                image: "22222222-2222-4222-8222-222222222222".parse().ok(),
+                root_gb: 1,
+                ephemeral_gb: 0,
+                swap_mb: 0,
+                rebuilt: None,
+            },
+            machine: Machine::default(),
+            guest: GuestMetadata {
+                hostname: "front-one".into(),
+                project: "cccccccccccc4000800000000000000c".into(),
+                keys: vec![Key {
+                    name: "mine".into(),
+                    kind: "ssh".into(),
+                    public_key: "ssh-ed25519 AAAA me@here".into(),
+                }],
+                user_data: Some("I2Nsb3VkLWNvbmZpZwo=".into()),
+                metadata: [("role".to_owned(), "front".to_owned())].into(),
+                availability_zone: "nova".into(),
+                launch_index: 2,
+                reservation: "r-12345678".into(),
+                flavor: "m1.small".into(),
+            },
+            devices: Vec::new(),
+            interfaces: serde_json::from_value(interfaces).expect("the text is JSON"),
+            rescue: None,
         },
         power: Power::On,
         verb: None,
-        devices: Vec::new(),
-        interfaces: serde_json::from_value(interfaces).expect("the text is JSON"),
         from: None,
         outgoing_migration: None,
-        rescue: None,
     };
     let server = "11111111-1111-4111-8111-111111111111".parse().expect("the value is a UUID");
     Definition::of(server, &domain)
@@ -119,8 +121,9 @@ fn each_version_has_the_keys_of_its_date() {
 #[test]
 fn a_plain_guest_has_little_metadata() {
     let mut plain = definition();
-    plain.guest = GuestMetadata { hostname: "db.example.org".into(), ..GuestMetadata::default() };
-    plain.interfaces.clear();
+    plain.config.guest =
+        GuestMetadata { hostname: "db.example.org".into(), ..GuestMetadata::default() };
+    plain.config.interfaces.clear();
     let files = said(&plain);
     assert!(files.keys().all(|name| !name.ends_with("user_data") && !name.ends_with("user-data")));
     let declared = read(&files, "openstack/latest/meta_data.json");
@@ -129,7 +132,7 @@ fn a_plain_guest_has_little_metadata() {
     let network = read(&files, "openstack/latest/network_data.json");
     assert_eq!(network, json!({"links": [], "networks": [], "services": []}));
     assert_eq!(hostname("db", ""), "db");
-    plain.guest.user_data = Some("not base64!".into());
+    plain.config.guest.user_data = Some("not base64!".into());
     let file_error = super::files(&plain, "", "").expect_err("the user data is invalid");
     assert!(file_error.to_string().contains("is not base64"), "{file_error}");
 }

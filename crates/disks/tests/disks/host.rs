@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use kilonova_disks::{Disks, DisksConfig, Images, Reading};
 use kilonova_hypervisor::Definition;
 use kilonova_ids::{ImageId, OperationId, ServerId};
-use kilonova_node_api::{Boot, Chunk, Domain, GuestMetadata, Machine, Power};
+use kilonova_node_api::{Boot, Chunk, Domain, DomainConfig, GuestMetadata, Machine, Power};
 use serde_json::Value;
 use sha2::{Digest as _, Sha512};
 use tempfile::TempDir;
@@ -139,28 +139,36 @@ pub fn names(folder: &Path) -> Vec<String> {
 /// A guest of an image with a root disk of 1 GiB.
 pub fn guest(image: ImageId) -> Definition {
     let domain = Domain {
-        name: "instance-00000001".into(),
-        display_name: "one".into(),
-        vcpus: 1,
-        memory_mb: 64,
-        boot: Boot { image: Some(image), root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
-        machine: Machine::default(),
-        guest: GuestMetadata { hostname: "one".into(), ..GuestMetadata::default() },
+        config: DomainConfig {
+            name: "instance-00000001".into(),
+            display_name: "one".into(),
+            vcpus: 1,
+            memory_mb: 64,
+            boot: Boot {
+                image: Some(image),
+                root_gb: 1,
+                ephemeral_gb: 0,
+                swap_mb: 0,
+                rebuilt: None,
+            },
+            machine: Machine::default(),
+            guest: GuestMetadata { hostname: "one".into(), ..GuestMetadata::default() },
+            devices: Vec::new(),
+            interfaces: Vec::new(),
+            rescue: None,
+        },
         power: Power::On,
         verb: None,
-        devices: Vec::new(),
-        interfaces: Vec::new(),
         from: None,
         outgoing_migration: None,
-        rescue: None,
     };
     Definition::of(ServerId::new_v4(), &domain)
 }
 
 pub fn rebuilt(of: &Definition, image: ImageId) -> Definition {
     let mut anew = of.clone();
-    anew.boot.image = Some(image);
-    anew.boot.rebuilt = Some(OperationId::new_v4());
+    anew.config.boot.image = Some(image);
+    anew.config.boot.rebuilt = Some(OperationId::new_v4());
     anew
 }
 

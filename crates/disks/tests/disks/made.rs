@@ -70,7 +70,7 @@ async fn ephemeral_and_swap_disks_are_formatted() {
     }
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
-    (want.boot.ephemeral_gb, want.boot.swap_mb) = (1, 64);
+    (want.config.boot.ephemeral_gb, want.config.boot.swap_mb) = (1, 64);
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     let (ephemeral, swap) =
@@ -82,7 +82,8 @@ async fn ephemeral_and_swap_disks_are_formatted() {
     assert_eq!(info(&swap.path)["virtual-size"], 64 << 20);
     let before = std::fs::read(&ephemeral.path).expect("the file is read");
 
-    (want.boot.root_gb, want.boot.ephemeral_gb, want.boot.swap_mb) = (3, 2, 32);
+    (want.config.boot.root_gb, want.config.boot.ephemeral_gb, want.config.boot.swap_mb) =
+        (3, 2, 32);
     host.disks.prepare(&want).await.expect("the disks grow");
     let root = host.disks.volumes(want.server).root.expect("a root disk");
     assert_eq!(info(&root.path)["virtual-size"], 3 * GIB);
@@ -90,7 +91,7 @@ async fn ephemeral_and_swap_disks_are_formatted() {
     assert_eq!(info(&swap.path)["virtual-size"], 32 << 20);
     assert!(before.len() > 4096 && seen(&ephemeral.path, 4096) == head, "its content stays");
 
-    (want.boot.root_gb, want.boot.swap_mb) = (1, 0);
+    (want.config.boot.root_gb, want.config.boot.swap_mb) = (1, 0);
     host.disks.prepare(&want).await.expect("preparing again succeeds");
     assert_eq!(info(&root.path)["virtual-size"], 3 * GIB, "nothing shrinks");
     assert!(!swap.path.exists());
@@ -144,7 +145,7 @@ async fn kernel_and_ramdisk_are_files_beside_the_disk() {
     }
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
-    want.machine = Machine {
+    want.config.machine = Machine {
         kernel: Some(host.image(b"kernel".repeat(1000), "aki")),
         ramdisk: Some(host.image(b"ramdisk".to_vec(), "ari")),
         ..Machine::default()
@@ -172,7 +173,7 @@ async fn a_guest_is_rescued_from_another_disk() {
     let root = host.disks.volumes(want.server).root.expect("the disks exist");
     write(&root.path, 0, 7);
     let kernel: ImageId = host.image(b"mends".to_vec(), "aki");
-    want.rescue = Some(Rescue {
+    want.config.rescue = Some(Rescue {
         image: Some(host.image(vec![5; 1 << 20], "raw")),
         machine: Machine { kernel: Some(kernel), ..Machine::default() },
         ..Rescue::default()
@@ -187,8 +188,8 @@ async fn a_guest_is_rescued_from_another_disk() {
             b"mends"
         );
     }
-    let mut bare = guest(want.boot.image.expect("the disks exist"));
-    bare.rescue.clone_from(&want.rescue);
+    let mut bare = guest(want.config.boot.image.expect("the disks exist"));
+    bare.config.rescue.clone_from(&want.config.rescue);
     let bare = host.disks.prepare_rescue_disk(&bare).await.expect_err("the server has no disk");
     assert!(bare.to_string().contains("has no disk on this host"), "{bare}");
     host.disks.end_rescue(want.server).expect("the rescue ends");
@@ -236,7 +237,7 @@ async fn a_snapshot_is_sparse_and_bootable() {
     }
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
-    want.boot.root_gb = 40;
+    want.config.boot.root_gb = 40;
     host.disks.prepare(&want).await.expect("the disks are created");
     write(&host.disks.volumes(want.server).root.expect("the disks exist").path, 512, 7);
     let file = host.folder.path().join("copies/one");
@@ -249,7 +250,7 @@ async fn a_snapshot_is_sparse_and_bootable() {
     let bytes = std::fs::read(&file).expect("the file is read");
     assert!(bytes.len() < 2 << 20, "{} bytes of 300000", bytes.len());
     let mut another = guest(host.image(bytes, format.as_str()));
-    another.boot.root_gb = 40;
+    another.config.boot.root_gb = 40;
     host.disks.prepare(&another).await.expect("a snapshot is a valid image");
     let is = seen(&host.disks.volumes(another.server).root.expect("the disks exist").path, 300_000);
     assert_eq!((is[511], is[512], is[1023]), (image()[511], 7, 7));
@@ -263,8 +264,8 @@ async fn a_config_drive_is_a_readable_iso_image() {
     }
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
-    want.machine.config_drive = true;
-    want.guest.user_data = Some("aGVsbG8K".into());
+    want.config.machine.config_drive = true;
+    want.config.guest.user_data = Some("aGVsbG8K".into());
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     let disc = volumes.config.expect("a config drive");

@@ -41,8 +41,8 @@ fn image() -> Vec<u8> {
 /// A guest that has written to its disk on a host.
 async fn on(host: &Host) -> Definition {
     let mut want = guest(host.image(image(), "raw"));
-    want.machine.kernel = Some(host.image(b"kernel".to_vec(), "aki"));
-    want.boot.swap_mb = 8;
+    want.config.machine.kernel = Some(host.image(b"kernel".to_vec(), "aki"));
+    want.config.boot.swap_mb = 8;
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
     write(&volumes.root.expect("the disks exist").path, 512, 7);
@@ -64,14 +64,15 @@ async fn a_fetched_disk_keeps_its_content_and_grows() {
     let new = beside(&old);
     let mut want = on(&old).await;
     give(&old, &new);
-    want.boot.root_gb = 2;
+    want.config.boot.root_gb = 2;
     for _ in 0..2 {
         new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
         let volumes = new.disks.volumes(want.server);
         let root = volumes.root.expect("the disks exist").path;
         let about = info(&root);
         assert_eq!(about["virtual-size"], 2_u64 << 30);
-        let base = new.base().join(format!("{}.raw", want.boot.image.expect("the disks exist")));
+        let base =
+            new.base().join(format!("{}.raw", want.config.boot.image.expect("the disks exist")));
         assert_eq!(about["full-backing-filename"], base.to_str().expect("the text is UTF-8"));
         let is = seen(&root, 300_000);
         assert_eq!((is[511], is[512], is[1023], is[1024]), (image()[511], 7, 7, image()[1024]));
@@ -125,11 +126,11 @@ async fn a_deleted_image_is_fetched_from_the_other_host() {
     let old = Host::new();
     let new = beside(&old);
     let mut want = on(&old).await;
-    want.machine = Machine::default();
+    want.config.machine = Machine::default();
     new.disks.fetch(&want, &peer()).await.expect("the disks are fetched");
     let root = new.disks.volumes(want.server).root.expect("the disks exist").path;
     assert_eq!(seen(&root, 300_000)[1024..], image()[1024..]);
-    assert_eq!(new.cached(), [format!("{}.raw", want.boot.image.expect("the disks exist"))]);
+    assert_eq!(new.cached(), [format!("{}.raw", want.config.boot.image.expect("the disks exist"))]);
 }
 
 #[tokio::test]
@@ -156,7 +157,7 @@ async fn holes_are_neither_sent_nor_stored() {
         config.remote_instances_path = Some(there);
     });
     let want = guest(kilonova_ids::ImageId::new_v4());
-    let name = format!("{}.raw", want.boot.image.expect("the disks exist"));
+    let name = format!("{}.raw", want.config.boot.image.expect("the disks exist"));
     let large = std::fs::File::create(old.base().join(&name)).expect("the file is written");
     large.set_len(GIB).expect("the file is written");
     large.write_all_at(&image(), GIB / 2).expect("the file is written");
@@ -184,7 +185,7 @@ async fn an_incoming_guest_gets_empty_disks_and_its_config_drive() {
     let old = Host::new();
     let new = beside(&old);
     let mut want = on(&old).await;
-    want.machine.config_drive = true;
+    want.config.machine.config_drive = true;
     old.disks.prepare(&want).await.expect("the config drive is created");
     give(&old, &new);
     new.disks.prepare_incoming(&want, &peer()).await.expect("the target disks are created");
@@ -201,9 +202,9 @@ async fn an_incoming_guest_gets_empty_disks_and_its_config_drive() {
     assert!(here.swap.is_some() && here.kernel.is_some());
 
     // A disk that grew and was not shrunk again.
-    want.boot.root_gb = 3;
+    want.config.boot.root_gb = 3;
     old.disks.prepare(&want).await.expect("the disk grows");
-    want.boot.root_gb = 1;
+    want.config.boot.root_gb = 1;
     new.disks.prepare_incoming(&want, &peer()).await.expect("the target disks are created");
     assert_eq!(info(&root)["virtual-size"], 3_u64 << 30, "as large as on the source");
 
@@ -260,10 +261,10 @@ async fn a_failed_fetch_leaves_nothing() {
         assert!(new.disks.volumes(want.server).root.is_none());
         error
     };
-    let nobody = refusal(&guest(want.boot.image.expect("the disks exist")), &peer()).await;
+    let nobody = refusal(&guest(want.config.boot.image.expect("the disks exist")), &peer()).await;
     assert!(nobody.contains("from other: rsync: failed"), "{nobody}");
     let another =
-        refusal(&rebuilt(&want, want.boot.image.expect("the disks exist")), &peer()).await;
+        refusal(&rebuilt(&want, want.config.boot.image.expect("the disks exist")), &peer()).await;
     assert!(another.ends_with("its files belong to another rebuild"), "{another}");
     let sly = Peer { address: "-oProxyCommand=touch".into(), ..peer() };
     let sly = refusal(&want, &sly).await;

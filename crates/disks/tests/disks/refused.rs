@@ -76,7 +76,7 @@ async fn an_image_that_is_larger_than_the_flavors_disk() {
          is 2147483648 bytes."
     );
     assert_eq!(error, words);
-    want.boot.root_gb = 0;
+    want.config.boot.root_gb = 0;
     host.disks.prepare(&want).await.expect("a flavor without a disk accepts any image");
 }
 
@@ -91,10 +91,10 @@ async fn an_unknown_image_and_a_missing_program() {
         host.disks.prepare(&guest(gone)).await.expect_err("the image is unknown").to_string();
     assert_eq!(error, format!("image {gone}: the image service does not know it"));
     let mut want = guest(host.image(vec![7; 512], "raw"));
-    want.machine.config_drive = true;
+    want.config.machine.config_drive = true;
     let error = host.disks.prepare(&want).await.expect_err("the program is missing").to_string();
     assert_eq!(error, "/nowhere/mkisofs: not installed on this host");
-    want.machine.config_drive = false;
+    want.config.machine.config_drive = false;
     host.disks.prepare(&want).await.expect("the next attempt succeeds");
     let folder = host.disks.volumes(want.server).folder;
     assert_eq!(names(&folder), ["disk", "kilonova.json"]);

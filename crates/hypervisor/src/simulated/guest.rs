@@ -75,7 +75,7 @@ impl Simulated {
         let step = Step::Snapshot;
         let Some((name, _)) = self.guest(server) else { return Err(unknown(step, server)) };
         self.plan.step(step, &name).await?;
-        let boot = self.definition(server, step)?.boot;
+        let boot = self.definition(server, step)?.config.boot;
         let or_none = |id: Option<String>| id.unwrap_or_else(|| "none".to_owned());
         let disk = format!(
             "simulated disk\nserver={server}\nimage={}\nrebuilt={}\nroot_gb={}\n",
@@ -103,9 +103,9 @@ impl Simulated {
             hypervisor_os: "linux".into(),
             state: words(state).into(),
             uptime: i64::try_from(uptime).unwrap_or(i64::MAX),
-            cpu_ns: vec![0; usize::try_from(definition.vcpus).unwrap_or_default()],
-            memory_mb: definition.memory_mb,
-            memory_used_mb: if state.is_up() { definition.memory_mb } else { 0 },
+            cpu_ns: vec![0; usize::try_from(definition.config.vcpus).unwrap_or_default()],
+            memory_mb: definition.config.memory_mb,
+            memory_used_mb: if state.is_up() { definition.config.memory_mb } else { 0 },
             disks: vec![DiskUsage { name: "vda".into(), ..DiskUsage::default() }],
         })
     }
@@ -131,13 +131,14 @@ fn words(state: DomainState) -> &'static str {
 fn boot_lines(definition: &Definition) -> String {
     let mut console_output = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(console_output, "[kilonova] simulated guest {} starts", definition.name);
+    let _ =
+        writeln!(console_output, "[kilonova] simulated guest {} starts", definition.config.name);
     let _ = writeln!(
         console_output,
         "[kilonova] {} cpus, {} MiB",
-        definition.vcpus, definition.memory_mb
+        definition.config.vcpus, definition.config.memory_mb
     );
-    let _ = match (&definition.rescue, definition.boot.image) {
+    let _ = match (&definition.config.rescue, definition.config.boot.image) {
         (Some(rescue), _) => match rescue.image {
             Some(image) => {
                 writeln!(
@@ -150,7 +151,7 @@ fn boot_lines(definition: &Definition) -> String {
         (None, Some(image)) => writeln!(console_output, "[kilonova] root disk of image {image}"),
         (None, None) => writeln!(console_output, "[kilonova] empty root disk"),
     };
-    for device in &definition.devices {
+    for device in &definition.config.devices {
         let _ = match device {
             Attachment::Mdev { uuid, mdev_type, .. } => {
                 writeln!(console_output, "[kilonova] device: mdev {uuid} of {mdev_type}")
@@ -166,6 +167,6 @@ fn boot_lines(definition: &Definition) -> String {
             }
         };
     }
-    let _ = writeln!(console_output, "{} login:", definition.display_name);
+    let _ = writeln!(console_output, "{} login:", definition.config.display_name);
     console_output
 }

@@ -74,7 +74,8 @@ impl Simulated {
     }
 
     fn progress(&self, server: ServerId, share: f64) -> Result<Progress, Error> {
-        let total = self.definition(server, Step::Migrate)?.memory_mb.saturating_mul(1024 * 1024);
+        let total =
+            self.definition(server, Step::Migrate)?.config.memory_mb.saturating_mul(1024 * 1024);
         let processed = (total as f64 * share) as i64;
         Ok(Progress {
             memory_total: total,

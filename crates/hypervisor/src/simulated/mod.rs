@@ -48,7 +48,7 @@ impl Simulated {
             match Definition::from_xml(&xml) {
                 Ok(definition) if definition.server == server => {
                     let guest = Guest {
-                        display_name: definition.display_name.into(),
+                        display_name: definition.config.display_name.into(),
                         state: files.state(server)?,
                     };
                     guests.insert(server, guest);
@@ -121,27 +121,27 @@ impl Hypervisor for Simulated {
     }
 
     fn prepare<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
-        Box::pin(self.plan.step(Step::Image, &definition.display_name))
+        Box::pin(self.plan.step(Step::Image, &definition.config.display_name))
     }
 
     fn fetch<'a>(&'a self, definition: &'a Definition, _from: &'a Peer) -> DriverFuture<'a, ()> {
-        Box::pin(self.plan.step(Step::Image, &definition.display_name))
+        Box::pin(self.plan.step(Step::Image, &definition.config.display_name))
     }
 
     fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
-        Box::pin(self.plan.step(Step::Image, &definition.display_name))
+        Box::pin(self.plan.step(Step::Image, &definition.config.display_name))
     }
 
     fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(async move {
-            self.plan.step(Step::Define, &definition.display_name).await?;
+            self.plan.step(Step::Define, &definition.config.display_name).await?;
             let mut guests = self.guests();
             self.files
                 .write(definition.server, &definition.to_xml())
                 .map_err(failed(Step::Define))?;
             let state =
                 guests.get(&definition.server).map_or(DomainState::Shutoff, |guest| guest.state);
-            let display_name = definition.display_name.as_str().into();
+            let display_name = definition.config.display_name.as_str().into();
             guests.insert(definition.server, Guest { display_name, state });
             Ok(())
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Boot, OutgoingMigration, Peer};
+use kilonova_node_api::{Boot, DomainConfig, OutgoingMigration, Peer};
 
 use super::{Failure, Fate, Plan, Simulated};
 use crate::{Definition, DomainState, Hypervisor, Step};
@@ -12,16 +12,18 @@ use crate::{Definition, DomainState, Hypervisor, Step};
 fn definition(name: &str) -> Definition {
     Definition {
         server: ServerId::new_v4(),
-        name: "instance-00000001".into(),
-        display_name: name.into(),
-        vcpus: 1,
-        memory_mb: 64,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
-        devices: Vec::new(),
-        interfaces: Vec::new(),
-        machine: Default::default(),
-        guest: Default::default(),
-        rescue: None,
+        config: DomainConfig {
+            name: "instance-00000001".into(),
+            display_name: name.into(),
+            vcpus: 1,
+            memory_mb: 64,
+            boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
+            devices: Vec::new(),
+            interfaces: Vec::new(),
+            machine: Default::default(),
+            guest: Default::default(),
+            rescue: None,
+        },
         done: None,
     }
 }

@@ -83,7 +83,8 @@ async fn the_life_cycle_of_a_guest() {
     assert_eq!(state_of(&driver).await, Some(DomainState::Running));
     assert_eq!(driver.usage(server).await.expect("the usage is read").state, "running");
 
-    let renamed = Definition { display_name: "other".into(), done: None, ..guest.clone() };
+    let mut renamed = Definition { done: None, ..guest.clone() };
+    renamed.config.display_name = "other".into();
     driver.define(&renamed).await.expect("a running domain is redefined");
     let found =
         driver.domain(server).await.expect("the lookup succeeds").expect("the domain exists");

@@ -132,7 +132,7 @@ impl Driver {
     async fn define_domain(&self, definition: &Definition) -> Result<(), Error> {
         let layout = layout(definition, self.disks.volumes(definition.server));
         let numa_placement = numa_placement(&*self.sysfs, definition);
-        let (server, not_rescued) = (definition.server, definition.rescue.is_none());
+        let (server, not_rescued) = (definition.server, definition.config.rescue.is_none());
         let (host, definition) = (Arc::clone(&self.host), definition.clone());
         self.link
             .call(Step::Define, QUICK, move |connect| {

@@ -13,11 +13,11 @@ pub(super) fn plug(domain: &Domain, definition: &Definition) -> Result<(), VirtE
     let running = domain.get_xml_desc(0)?;
     let there = taps(&running);
     for (tap, xml) in &there {
-        if !definition.interfaces.iter().any(|one| one.tap() == *tap) {
+        if !definition.config.interfaces.iter().any(|one| one.tap() == *tap) {
             domain.detach_device_flags(xml, sys::VIR_DOMAIN_AFFECT_LIVE)?;
         }
     }
-    for interface in &definition.interfaces {
+    for interface in &definition.config.interfaces {
         let tap = interface.tap();
         if there.iter().any(|(known, _)| *known == tap) {
             continue;

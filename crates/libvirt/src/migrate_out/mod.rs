@@ -95,8 +95,9 @@ impl Driver {
             }
             if status.mark == Some(Mark::MigratingOut) {
                 if is_migrating_out(domain)? {
-                    let (gib, devices) = Definition::from_xml(&kept)
-                        .map_or((0, false), |of| (request::gib(&of), !of.devices.is_empty()));
+                    let (gib, devices) = Definition::from_xml(&kept).map_or((0, false), |of| {
+                        (request::gib(&of), !of.config.devices.is_empty())
+                    });
                     return Ok(Check::InProgress { gib, devices });
                 }
                 mark::set(domain, None)?;

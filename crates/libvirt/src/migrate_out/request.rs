@@ -39,7 +39,7 @@ impl MigrationRequest {
         running: &str,
         migration: &OutgoingMigration,
     ) -> Result<Self, String> {
-        let vfio = check_devices(versions, &definition.devices)?;
+        let vfio = check_devices(versions, &definition.config.devices)?;
         let xml = xml::migration_xml(running, &migration.devices)?;
         let mut flags =
             sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_ABORT_ON_ERROR;
@@ -90,8 +90,8 @@ impl MigrationRequest {
 
 /// Size of a guest's memory and disks in GiB.
 pub(super) fn gib(definition: &Definition) -> u64 {
-    let boot = &definition.boot;
-    u64::try_from(definition.memory_mb / 1024 + boot.root_gb + boot.ephemeral_gb)
+    let boot = &definition.config.boot;
+    u64::try_from(definition.config.memory_mb / 1024 + boot.root_gb + boot.ephemeral_gb)
         .unwrap_or_default()
 }
 
@@ -156,7 +156,7 @@ fn disk_copy(running: &str) -> DiskCopy {
 mod tests {
     use super::*;
     use crate::config::LibvirtConfig;
-    use crate::xml::tests::definition;
+    use crate::xml::tests::{changed, definition};
 
     fn versions() -> Versions {
         Versions {
@@ -242,7 +242,7 @@ mod tests {
         let request = request.expect("the request is built");
         assert_eq!((request.flags & post, request.post_copy), (post, true));
         assert_eq!(request.unused_options(&config), None);
-        let with = |devices: Vec<Attachment>| Definition { devices, ..definition() };
+        let with = |devices: Vec<Attachment>| changed(|config| config.devices = devices);
         let pair = migration("10.0.0.2", vec![(mdev(1), mdev(2))]);
         let request_for = |versions: &Versions| {
             MigrationRequest::new(&config, versions, &with(vec![mdev(1)]), &running, &pair)

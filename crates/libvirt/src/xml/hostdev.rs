@@ -15,9 +15,14 @@ pub(super) fn elements(definition: &Definition) -> impl Iterator<Item = Element>
     let is_connection = |device: &Attachment| {
         let address = function(device);
         address.is_some()
-            && definition.interfaces.iter().any(|one| one.device.as_deref() == address)
+            && definition.config.interfaces.iter().any(|one| one.device.as_deref() == address)
     };
-    definition.devices.iter().filter(move |device| !is_connection(device)).filter_map(element)
+    definition
+        .config
+        .devices
+        .iter()
+        .filter(move |device| !is_connection(device))
+        .filter_map(element)
 }
 
 fn element(device: &Attachment) -> Option<Element> {

@@ -7,7 +7,7 @@ use super::element::Element;
 use super::hostdev::{function, pci};
 
 pub(super) fn elements(definition: &Definition) -> impl Iterator<Item = Element> + '_ {
-    definition.interfaces.iter().filter_map(|interface| element(definition, interface))
+    definition.config.interfaces.iter().filter_map(|interface| element(definition, interface))
 }
 
 /// The XML of a single interface, if it is a tap: only taps are attached to a running guest.
@@ -22,8 +22,11 @@ fn element(definition: &Definition, interface: &Interface) -> Option<Element> {
     let Some(address) = &interface.device else {
         return Some(tap(definition, interface, mac));
     };
-    let device =
-        definition.devices.iter().find(|device| function(device) == Some(address.as_str()))?;
+    let device = definition
+        .config
+        .devices
+        .iter()
+        .find(|device| function(device) == Some(address.as_str()))?;
     let managed = if matches!(device, Attachment::Vfio { .. }) { "no" } else { "yes" };
     let source = pci(Element::new("address").with("type", "pci"), address);
     let mut element = Element::new("interface")
@@ -45,8 +48,11 @@ fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element 
         .child(Element::new("source").with("bridge", interface.bridge()))
         .child(Element::new("target").with("dev", interface.tap()))
         .child(Element::new("model").with("type", model));
-    if super::machine(definition).vif_multiqueue && model == "virtio" && definition.vcpus > 1 {
-        element.push(Element::new("driver").with("name", "vhost").with("queues", definition.vcpus));
+    if super::machine(definition).vif_multiqueue && model == "virtio" && definition.config.vcpus > 1
+    {
+        element.push(
+            Element::new("driver").with("name", "vhost").with("queues", definition.config.vcpus),
+        );
     }
     element.child(Element::new("mtu").with("size", interface.mtu))
 }

@@ -69,11 +69,11 @@ pub(crate) fn domain(
     let mut xml = Element::new("domain")
         .with("type", host.config.virt_type.as_str())
         .child(Element::text("uuid", definition.server))
-        .child(Element::text("name", &definition.name))
+        .child(Element::text("name", &definition.config.name))
         .child(metadata)
-        .child(Element::text("memory", definition.memory_mb).with("unit", "MiB"))
+        .child(Element::text("memory", definition.config.memory_mb).with("unit", "MiB"))
         .child(
-            Element::text("vcpu", definition.vcpus)
+            Element::text("vcpu", definition.config.vcpus)
                 .with("placement", "static")
                 .with_some("cpuset", numa_placement.cpus.as_ref()),
         );
@@ -83,7 +83,7 @@ pub(crate) fn domain(
     }
     xml.push(system::os(host, machine, machine_type, layout));
     xml.push(system::features(host, machine));
-    xml.push(cpu::cpu(host, definition.vcpus, machine));
+    xml.push(cpu::cpu(host, definition.config.vcpus, machine));
     xml.push(system::clock(host, machine));
     xml.push(Element::text("on_poweroff", "destroy"));
     xml.push(Element::text("on_reboot", "restart"));
@@ -94,7 +94,7 @@ pub(crate) fn domain(
 
 /// The machine in effect: the rescue machine while rescued.
 fn machine(definition: &Definition) -> &Machine {
-    definition.rescue.as_ref().map_or(&definition.machine, |rescue| &rescue.machine)
+    definition.config.rescue.as_ref().map_or(&definition.config.machine, |rescue| &rescue.machine)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use kilonova_disks::{Format, RescueVolumes, Volume, Volumes};
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Attachment, Boot, Bus, Firmware, GuestMetadata, Interface, Machine, Medium, Rescue,
-    RescueDevice, SecureBoot, Topology,
+    Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Machine, Medium,
+    Rescue, RescueDevice, SecureBoot, Topology,
 };
 
 use super::*;
@@ -16,32 +16,40 @@ pub(crate) fn definition() -> Definition {
         server: "11111111-1111-4111-8111-111111111111"
             .parse::<ServerId>()
             .expect("the value is a UUID"),
-        name: "instance-0000001a".into(),
-        display_name: "db & <cache>".into(),
-        vcpus: 2,
-        memory_mb: 512,
-        boot: Boot {
-            image: Some(
-                "22222222-2222-4222-8222-222222222222"
-                    .parse::<ImageId>()
-                    .expect("the value is a UUID"),
-            ),
-            root_gb: 1,
-            ephemeral_gb: 0,
-            swap_mb: 0,
-            rebuilt: None,
+        config: DomainConfig {
+            name: "instance-0000001a".into(),
+            display_name: "db & <cache>".into(),
+            vcpus: 2,
+            memory_mb: 512,
+            boot: Boot {
+                image: Some(
+                    "22222222-2222-4222-8222-222222222222"
+                        .parse::<ImageId>()
+                        .expect("the value is a UUID"),
+                ),
+                root_gb: 1,
+                ephemeral_gb: 0,
+                swap_mb: 0,
+                rebuilt: None,
+            },
+            machine: Machine::default(),
+            guest: GuestMetadata::default(),
+            devices: Vec::new(),
+            interfaces: Vec::new(),
+            rescue: None,
         },
-        machine: Machine::default(),
-        guest: GuestMetadata::default(),
-        devices: Vec::new(),
-        interfaces: Vec::new(),
-        rescue: None,
         done: Some(
             "44444444-4444-4444-8444-444444444444"
                 .parse::<OperationId>()
                 .expect("the value is a UUID"),
         ),
     }
+}
+
+pub(crate) fn changed(change: impl FnOnce(&mut DomainConfig)) -> Definition {
+    let mut definition = definition();
+    change(&mut definition.config);
+    definition
 }
 
 pub(crate) fn volumes() -> Volumes {
@@ -126,7 +134,7 @@ fn a_plain_guest() {
 
 #[test]
 fn every_kind_of_device_near_its_node() {
-    let guest = Definition { devices: devices(), ..definition() };
+    let guest = changed(|config| config.devices = devices());
     let numa_placement = NumaPlacement { cpus: Some("0-7,16-23".into()), node: Some(1) };
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &numa_placement);
     insta::assert_snapshot!("devices", xml);
@@ -134,20 +142,19 @@ fn every_kind_of_device_near_its_node() {
 
 #[test]
 fn interfaces_are_taps_or_functions() {
-    let guest = Definition {
-        devices: devices(),
-        interfaces: vec![
+    let guest = changed(|config| {
+        config.devices = devices();
+        config.interfaces = vec![
             interface('a', None),
             interface('b', Some("0000:25:00.4")),
             interface('c', Some("0000:0c:00.1")),
-        ],
-        machine: Machine {
+        ];
+        config.machine = Machine {
             vif_model: Some("virtio".into()),
             vif_multiqueue: true,
             ..Machine::default()
-        },
-        ..definition()
-    };
+        };
+    });
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &NumaPlacement::default());
     insta::assert_snapshot!("interfaces", xml);
     assert_eq!(hostdevs(&guest).len(), 3, "interfaces are not detached as host devices");
@@ -180,7 +187,7 @@ fn a_machine_that_its_image_describes() {
         num_pcie_ports: 2,
         ..LibvirtConfig::default()
     };
-    let guest = Definition { machine, ..definition() };
+    let guest = changed(|config| config.machine = machine);
     let xml = raw(&host(config), &guest, volumes(), &NumaPlacement::default());
     insta::assert_snapshot!("described", xml);
 }
@@ -199,7 +206,7 @@ fn direct_kernel_boot_on_an_old_machine_without_kvm() {
         command_line: Some("console=ttyS0 quiet 'x' & y".into()),
         ..Machine::default()
     };
-    let guest = Definition { machine, ..definition() };
+    let guest = changed(|config| config.machine = machine);
     let files = Volumes {
         kernel: Some("/instances/11111111/kernel".into()),
         ramdisk: Some("/instances/11111111/ramdisk".into()),
@@ -214,14 +221,14 @@ fn a_guest_in_rescue() {
     let rescue = Volume { path: "/instances/11111111/disk.rescue".into(), format: Format::Qcow2 };
     let rescue_volumes = Some(RescueVolumes { root: rescue, kernel: None, ramdisk: None });
     let files = || Volumes { rescue: rescue_volumes.clone(), ..volumes() };
-    let old = Definition { rescue: Some(Rescue::default()), ..definition() };
+    let old = changed(|config| config.rescue = Some(Rescue::default()));
     let disks = layout(&old, files()).disks;
     let names: Vec<_> = disks.iter().map(|disk| (disk.path.clone(), disk.boots)).collect();
     assert_eq!(names[0], ("/instances/11111111/disk.rescue".into(), true));
     assert_eq!(names[1], ("/instances/11111111/disk".into(), false));
     let device = RescueDevice { medium: Medium::Cdrom, bus: Some(Bus::Usb) };
     let stable = Rescue { device: Some(device), ..Rescue::default() };
-    let guest = Definition { rescue: Some(stable), ..definition() };
+    let guest = changed(|config| config.rescue = Some(stable));
     let xml = raw(&host(LibvirtConfig::default()), &guest, files(), &NumaPlacement::default());
     insta::assert_snapshot!("rescue", xml);
 }

@@ -13,7 +13,7 @@ use kilonova_disks::{Disks, Images, Reading};
 use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_libvirt::{Driver, LibvirtConfig, VirtType};
-use kilonova_node_api::{Boot, Chunk, OutgoingMigration, Peer};
+use kilonova_node_api::{Boot, Chunk, DomainConfig, OutgoingMigration, Peer};
 
 /// Boot sector of a guest that counts on the serial console ten times a second: `tick 0001`.
 const BOOT: &str = "fa31c08ed88ed0bc007cfb31db43be567cac84c07405e82c00ebf6b90400c1c30488d8240f04303c39\
@@ -273,16 +273,24 @@ pub fn guest() -> Definition {
         "22222222-2222-4222-8222-222222222222".parse::<ImageId>().expect("the value is a UUID");
     Definition {
         server: ServerId::new_v4(),
-        name: "instance-00000001".into(),
-        display_name: "counts & 'goes' on".into(),
-        vcpus: 1,
-        memory_mb: 64,
-        boot: Boot { image: Some(image), root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
-        machine: Default::default(),
-        guest: Default::default(),
-        devices: Vec::new(),
-        interfaces: Vec::new(),
-        rescue: None,
+        config: DomainConfig {
+            name: "instance-00000001".into(),
+            display_name: "counts & 'goes' on".into(),
+            vcpus: 1,
+            memory_mb: 64,
+            boot: Boot {
+                image: Some(image),
+                root_gb: 1,
+                ephemeral_gb: 0,
+                swap_mb: 0,
+                rebuilt: None,
+            },
+            machine: Default::default(),
+            guest: Default::default(),
+            devices: Vec::new(),
+            interfaces: Vec::new(),
+            rescue: None,
+        },
         done: None,
     }
 }

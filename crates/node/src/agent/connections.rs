@@ -75,7 +75,7 @@ impl Connections {
         let mut guests = BTreeMap::new();
         for document in &batch.documents {
             let interfaces = match &document.desired {
-                Desired::Present(domain) => bridged(&domain.interfaces),
+                Desired::Present(domain) => bridged(&domain.config.interfaces),
                 Desired::Absent => {
                     now.desired.guests.get(&document.server).cloned().unwrap_or_default()
                 }

@@ -152,7 +152,7 @@ impl OrderRunner {
             let found = hypervisor.domain(server).await.map_err(|e| unreadable(e.to_string()))?;
             let Some(found) = found else { continue };
             let definition = found.definition().map_err(|e| unreadable(e.to_string()))?;
-            let mut functions = definition.devices.iter().filter_map(address);
+            let mut functions = definition.config.devices.iter().filter_map(address);
             if let Some(function) = functions.find(|function| self.affects(order, function)) {
                 return Err(ToolError::new(format!("server {server} uses {function}")));
             }

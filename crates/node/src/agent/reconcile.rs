@@ -160,15 +160,17 @@ impl Work {
                 self.hypervisor.fetch(definition, from).await?;
                 turn.say(Phase::Spawning);
             }
-        } else if now.is_none() || is.is_some_and(|is| is.boot != definition.boot) {
+        } else if now.is_none() || is.is_some_and(|is| is.config.boot != definition.config.boot) {
             turn.current()?;
             self.hypervisor.prepare(definition).await?;
-            let anew = is.is_none_or(|is| is.boot.rebuilt != definition.boot.rebuilt);
-            if anew && definition.boot.rebuilt.is_some() {
+            let anew = is.is_none_or(|is| is.config.boot.rebuilt != definition.config.boot.rebuilt);
+            if anew && definition.config.boot.rebuilt.is_some() {
                 turn.say(Phase::Spawning);
             }
         }
-        if definition.rescue.is_some() && is.is_none_or(|is| is.rescue != definition.rescue) {
+        if definition.config.rescue.is_some()
+            && is.is_none_or(|is| is.config.rescue != definition.config.rescue)
+        {
             turn.current()?;
             self.hypervisor.prepare_rescue_disk(definition).await?;
         }
@@ -178,7 +180,7 @@ impl Work {
             turn.current()?;
             self.hypervisor.define(&next).await?;
         }
-        self.connections.set_exactly(server, &definition.interfaces).await;
+        self.connections.set_exactly(server, &definition.config.interfaces).await;
         let due = domain.verb.filter(|(operation, _)| done != Some(*operation));
         if let Some((_, verb @ (Verb::RebootSoft | Verb::RebootHard))) = due {
             if state != DomainState::Shutoff && domain.power == Power::On {
@@ -209,7 +211,8 @@ impl Work {
 
     /// Sets up the guest's networks.
     async fn plug(&self, definition: &Definition) -> Result<(), Halt> {
-        let plugged = self.connections.set_up(definition.server, &definition.interfaces).await;
+        let plugged =
+            self.connections.set_up(definition.server, &definition.config.interfaces).await;
         plugged.map_err(|why| Halt::failed(NETWORK, why))
     }
 
@@ -277,7 +280,7 @@ impl Work {
         let union = wanted.iter().chain(&stale).cloned().collect();
         let note = Note { building: fresh, made: union, last: last.clone() };
         self.note(definition.server, note, DEFINE)?;
-        for address in definition.devices.iter().filter_map(pci) {
+        for address in definition.config.devices.iter().filter_map(pci) {
             if !self.sysfs.exists(&format!("bus/pci/devices/{address}")) {
                 return Err(Halt::failed(
                     DEFINE,
@@ -364,7 +367,7 @@ fn next(power: Power, state: DomainState) -> Option<DomainState> {
 }
 
 fn made(definition: &Definition) -> Vec<KernelObject> {
-    definition.devices.iter().filter_map(KernelObject::of).collect()
+    definition.config.devices.iter().filter_map(KernelObject::of).collect()
 }
 
 fn pci(device: &Attachment) -> Option<&str> {

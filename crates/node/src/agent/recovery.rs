@@ -32,7 +32,7 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
             let outcome = super::reconcile::outcome(found.state);
             if let Ok(definition) = found.definition() {
-                work.connections.keep_interfaces(*server, &definition.interfaces);
+                work.connections.keep_interfaces(*server, &definition.config.interfaces);
             }
             strays.push(Observation::new(*server, 0, outcome));
         }
@@ -104,7 +104,7 @@ async fn used(
         match work.hypervisor.domain(*server).await?.map(|found| found.definition()) {
             None => {}
             Some(Ok(definition)) => {
-                used.extend(definition.devices.iter().filter_map(KernelObject::of))
+                used.extend(definition.config.devices.iter().filter_map(KernelObject::of))
             }
             Some(Err(error)) => {
                 tracing::warn!(host = work.host(), %server, %error, "keeping all devices, as this domain may use them");

@@ -29,10 +29,10 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     }
     let image = ImageId::new_v4();
     for rescue in [Some(Rescue { image: Some(image), ..Rescue::default() }), None] {
-        domain.rescue = rescue;
+        domain.config.rescue = rescue;
         wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
     }
-    domain.boot.rebuilt = Some(OperationId::new_v4());
+    domain.config.boot.rebuilt = Some(OperationId::new_v4());
     wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
     for verb in [Verb::Snapshot { image }, Verb::Guest(GuestVerb::CrashDump)] {
         domain.verb = Some((OperationId::new_v4(), verb));
@@ -42,7 +42,7 @@ fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     wishes.push((present(&domain), Outcome::Stopped, Some(domain.clone())));
     domain.power = Power::On;
     wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
-    domain.devices = vec![vgpu(GPUS[1]), vgpu(GPUS[1])];
+    domain.config.devices = vec![vgpu(GPUS[1]), vgpu(GPUS[1])];
     wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
     wishes.push((Desired::Absent, Outcome::Absent, None));
     wishes
@@ -88,14 +88,14 @@ async fn check(node: &Running, server: ServerId, domain: Option<&Domain>, death:
     let is = node.domain(server).await;
     assert_eq!(
         node.mdevs(),
-        domain.map(|domain| uuids(&domain.devices)).unwrap_or_default(),
+        domain.map(|domain| uuids(&domain.config.devices)).unwrap_or_default(),
         "{death:?}"
     );
     assert_eq!(is.is_some(), domain.is_some(), "{death:?}");
     if let (Some((definition, running)), Some(domain)) = (is, domain) {
-        assert_eq!(definition.devices, domain.devices, "{death:?}");
-        assert_eq!(definition.rescue, domain.rescue, "{death:?}");
-        assert_eq!(definition.boot, domain.boot, "{death:?}");
+        assert_eq!(definition.config.devices, domain.config.devices, "{death:?}");
+        assert_eq!(definition.config.rescue, domain.config.rescue, "{death:?}");
+        assert_eq!(definition.config.boot, domain.config.boot, "{death:?}");
         assert_eq!(definition.done, domain.verb.map(|(operation, _)| operation), "{death:?}");
         assert_eq!(running, domain.power == Power::On, "{death:?}");
     }

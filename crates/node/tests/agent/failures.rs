@@ -30,7 +30,7 @@ async fn a_failed_build_is_rolled_back_and_can_be_retried() {
         assert!(!message.is_empty());
         host.assert_empty(&format!("after a failure at {step}"));
         control.expect(control.want(server, present(&domain)), Outcome::Running).await;
-        assert_eq!(node.mdevs(), uuids(&domain.devices));
+        assert_eq!(node.mdevs(), uuids(&domain.config.devices));
         node.stop().await;
     }
 }
@@ -61,7 +61,7 @@ async fn a_guest_that_once_ran_survives_a_failing_step() {
     let (step, _) = failed(control.outcome(control.want(server, present(&domain))).await);
     assert_eq!(step, "stop");
     assert!(node.domain(server).await.expect("the domain still exists").1);
-    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
     node.stop().await;
 }
 
@@ -180,7 +180,7 @@ async fn devices_created_before_a_failure_are_removed() {
         assert!(message.contains(&format!("os error {error}")), "{message}");
         host.assert_empty("after the third of three failed");
         control.expect(control.want(server, present(&domain)), Outcome::Running).await;
-        assert_eq!(node.mdevs(), uuids(&domain.devices));
+        assert_eq!(node.mdevs(), uuids(&domain.config.devices));
         node.stop().await;
     }
 }
@@ -222,7 +222,7 @@ async fn an_unwritable_state_directory_fails_builds_only() {
         std::fs::remove_file(&full).expect("the file is removed");
         std::fs::rename(&there, &full).expect("the file is renamed");
         control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
-        assert_eq!(node.mdevs(), uuids(&kept.devices), "{folder}");
+        assert_eq!(node.mdevs(), uuids(&kept.config.devices), "{folder}");
         assert_eq!((host.files("notes").len(), host.files("domains").len()), (1, 1), "{folder}");
     }
     assert!(node.domain(old).await.expect("the domain still exists").1);
@@ -245,9 +245,13 @@ async fn a_failed_redefinition_of_a_removed_domain_keeps_its_devices() {
     let moved = host.folder("domains-aside");
     std::fs::rename(host.folder("domains"), &moved).expect("the file is renamed");
     std::fs::write(host.folder("domains"), "no folder").expect("the file is written");
-    domain.vcpus = 2;
+    domain.config.vcpus = 2;
     assert_eq!(failed(control.outcome(control.want(server, present(&domain))).await).0, "define");
-    assert_eq!(node.mdevs(), uuids(&domain.devices), "a guest that was built is not rolled back");
+    assert_eq!(
+        node.mdevs(),
+        uuids(&domain.config.devices),
+        "a guest that was built is not rolled back"
+    );
     std::fs::remove_file(host.folder("domains")).expect("the file is removed");
     std::fs::rename(&moved, host.folder("domains")).expect("the file is renamed");
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;

@@ -9,7 +9,7 @@ use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
 use kilonova_ids::ServerId;
 use kilonova_node::topology::Topology;
 use kilonova_node::{Error, Node, Parts};
-use kilonova_node_api::{Attachment, Boot, Desired, Domain, Power};
+use kilonova_node_api::{Attachment, Boot, Desired, Domain, DomainConfig, Power};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -159,20 +159,22 @@ pub fn vgpu(gpu: &str) -> Attachment {
 
 pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
     Domain {
-        name: "instance-00000001".into(),
-        display_name: name.into(),
-        vcpus: 1,
-        memory_mb: 512,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
-        machine: Default::default(),
-        guest: Default::default(),
+        config: DomainConfig {
+            name: "instance-00000001".into(),
+            display_name: name.into(),
+            vcpus: 1,
+            memory_mb: 512,
+            boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
+            machine: Default::default(),
+            guest: Default::default(),
+            devices,
+            rescue: None,
+            interfaces: Vec::new(),
+        },
         power: Power::On,
         verb: None,
-        devices,
-        rescue: None,
         from: None,
         outgoing_migration: None,
-        interfaces: Vec::new(),
     }
 }
 

@@ -47,9 +47,9 @@ async fn from_creation_to_deletion() {
     let mut domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1]), test]);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["create_mdev", "create_mdev", "image", "define", "start"]);
-    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
     let (defined, running) = node.domain(server).await.expect("the domain is defined");
-    assert_eq!((defined.devices, running), (domain.devices.clone(), true));
+    assert_eq!((defined.config.devices, running), (domain.config.devices.clone(), true));
 
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), Vec::<String>::new(), "a satisfied document changes nothing");
@@ -57,12 +57,12 @@ async fn from_creation_to_deletion() {
     domain.power = Power::Off;
     control.expect(control.want(server, present(&domain)), Outcome::Stopped).await;
     assert_eq!(steps(), ["stop"]);
-    assert_eq!(node.mdevs(), uuids(&domain.devices), "a stopped guest keeps its devices");
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices), "a stopped guest keeps its devices");
     domain.power = Power::On;
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["start"]);
 
-    domain.display_name = "renamed".into();
+    domain.config.display_name = "renamed".into();
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["define"], "a rename needs no restart");
 
@@ -77,11 +77,11 @@ async fn from_creation_to_deletion() {
         assert_eq!(steps(), expected, "once per operation");
     }
 
-    let kept = domain.devices.remove(0);
-    domain.devices = vec![kept, vgpu(GPUS[1])];
+    let kept = domain.config.devices.remove(0);
+    domain.config.devices = vec![kept, vgpu(GPUS[1])];
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["destroy", "remove_mdev", "create_mdev", "define", "start"]);
-    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
 
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     assert_eq!(steps(), ["destroy", "remove_mdev", "remove_mdev", "undefine"]);
@@ -175,17 +175,17 @@ async fn pause_suspend_rescue_rebuild_and_snapshot() {
         for expected in [expected, &[]] {
             control.expect(control.want(server, present(&domain)), outcome.clone()).await;
             assert_eq!(steps(), expected, "{power:?}");
-            assert_eq!(node.mdevs(), uuids(&domain.devices), "the guest keeps its devices");
+            assert_eq!(node.mdevs(), uuids(&domain.config.devices), "the guest keeps its devices");
         }
     }
     let image = ImageId::new_v4();
-    domain.rescue = Some(Rescue { image: Some(image), ..Rescue::default() });
+    domain.config.rescue = Some(Rescue { image: Some(image), ..Rescue::default() });
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["destroy", "rescue", "define", "start"]);
-    domain.rescue = None;
+    domain.config.rescue = None;
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     assert_eq!(steps(), ["destroy", "define", "start"]);
-    domain.boot.rebuilt = Some(OperationId::new_v4());
+    domain.config.boot.rebuilt = Some(OperationId::new_v4());
     for expected in [&["destroy", "image", "define", "start"][..], &[]] {
         control.expect(control.want(server, present(&domain)), Outcome::Running).await;
         assert_eq!(steps(), expected, "the disk is rebuilt once");
@@ -235,7 +235,7 @@ async fn an_as_is_document_only_reports_the_guest() {
         domain.power = power;
         control.expect(control.want(server, present(&domain)), outcome.clone()).await;
         let before = done();
-        as_is.name = "another machine".into();
+        as_is.config.name = "another machine".into();
         control.expect(control.want(server, present(&as_is)), outcome).await;
         assert_eq!(done(), before, "{power:?}");
     }

@@ -27,7 +27,9 @@ fn interface(network: NetworkId) -> Interface {
 }
 
 fn connected(name: &str, interfaces: &[Interface]) -> Domain {
-    Domain { interfaces: interfaces.to_vec(), ..guest(name, Vec::new()) }
+    let mut domain = guest(name, Vec::new());
+    domain.config.interfaces = interfaces.to_vec();
+    domain
 }
 
 /// The number of interfaces by server that the simulated host recorded last.

@@ -95,7 +95,7 @@ async fn domains_without_a_document_stay_and_their_devices_are_not_offered() {
     control
         .until("report of the stray", |state| state.observations.contains(&stray).then_some(()))
         .await;
-    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
 
     let other = control.want(ServerId::new_v4(), present(&guest("new", vec![vgpu(GPUS[0])])));
     control.expect(other, Outcome::Running).await;
@@ -173,13 +173,13 @@ async fn a_vanished_device_is_recreated() {
     let generation = control.want(server, present(&domain));
     control.expect(generation, Outcome::Running).await;
     node.stop().await;
-    for uuid in uuids(&domain.devices) {
+    for uuid in uuids(&domain.config.devices) {
         kilonova_devices::remove(&*host.parts().sysfs, uuid).expect("the device is removed");
     }
     control.with(|state| state.observations.clear());
     let node = host.run(&control);
     control.expect(generation, Outcome::Running).await;
-    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
     node.stop().await;
 }
 
@@ -205,7 +205,7 @@ async fn after_a_power_cut_devices_are_recreated_and_guests_reported() {
     control
         .until("a guest that is off", |state| state.observations.contains(&found).then_some(()))
         .await;
-    assert_eq!(node.mdevs(), uuids(&domain.devices));
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
     assert!(!node.domain(server).await.expect("the domain is defined").1);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     node.stop().await;

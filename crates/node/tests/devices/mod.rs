@@ -11,7 +11,7 @@ use kilonova_ids::ServerId;
 use kilonova_node::topology::{Host, Topology};
 use kilonova_node::{Node, Parts};
 use kilonova_node_api::{
-    Attachment, Boot, Desired, Device, Domain, HandleSlot, Health, Outcome, Power,
+    Attachment, Boot, Desired, Device, Domain, DomainConfig, HandleSlot, Health, Outcome, Power,
 };
 use tokio::sync::watch;
 
@@ -51,19 +51,21 @@ impl Running {
 
 fn guest(devices: Vec<Attachment>) -> Desired {
     Desired::Present(Box::new(Domain {
-        name: "instance-00000001".into(),
-        display_name: "one".into(),
-        vcpus: 1,
-        memory_mb: 512,
-        boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
-        machine: Default::default(),
-        guest: Default::default(),
+        config: DomainConfig {
+            name: "instance-00000001".into(),
+            display_name: "one".into(),
+            vcpus: 1,
+            memory_mb: 512,
+            boot: Boot { image: None, root_gb: 1, ephemeral_gb: 0, swap_mb: 0, rebuilt: None },
+            machine: Default::default(),
+            guest: Default::default(),
+            devices,
+            rescue: None,
+            interfaces: Vec::new(),
+        },
         power: Power::On,
         verb: None,
-        devices,
-        rescue: None,
         outgoing_migration: None,
-        interfaces: Vec::new(),
         from: None,
     }))
 }

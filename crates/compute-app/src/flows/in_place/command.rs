@@ -109,20 +109,20 @@ impl ServerCommand {
             Self::Suspend => domain.power = Power::Suspended,
             Self::Unpause | Self::Resume | Self::Unshelve => domain.power = Power::On,
             Self::Rescue(image) => {
-                domain.rescue = Some(Rescue { image: *image, ..Rescue::default() });
+                domain.config.rescue = Some(Rescue { image: *image, ..Rescue::default() });
                 domain.power = Power::On;
             }
             Self::Unrescue | Self::Restore => {
-                domain.rescue = None;
+                domain.config.rescue = None;
                 domain.power = Power::On;
             }
             Self::Rebuild(rebuild) => {
-                domain.display_name.clone_from(&rebuild.name);
-                domain.boot.image = rebuild.image;
-                domain.boot.rebuilt = Some(operation);
-                domain.machine = rebuild.machine.clone();
-                domain.guest = rebuild.guest.clone();
-                domain.rescue = None;
+                domain.config.display_name.clone_from(&rebuild.name);
+                domain.config.boot.image = rebuild.image;
+                domain.config.boot.rebuilt = Some(operation);
+                domain.config.machine = rebuild.machine.clone();
+                domain.config.guest = rebuild.guest.clone();
+                domain.config.rescue = None;
                 if domain.power != Power::Off {
                     domain.power = Power::On;
                 }

@@ -163,7 +163,7 @@ fn begin(
     let open = begin::begin(tx, context, server, command.task(), state, now)?;
     command.apply(&mut domain, open.row.id);
     if let ServerCommand::Rescue(image) = command {
-        domain.rescue = Some(rescue(tx, server, *image)?);
+        domain.config.rescue = Some(rescue(tx, server, *image)?);
     }
     Ok(documents::put(tx, compute, &host, server.id, &Desired::Present(Box::new(domain)))?)
 }

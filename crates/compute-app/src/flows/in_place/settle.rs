@@ -4,7 +4,7 @@ use kilonova_compute_db::documents;
 use kilonova_compute_db::resting::{self, Why};
 use kilonova_compute_db::servers::{self, Fault, PowerState, VmState};
 use kilonova_flow::Outcome as End;
-use kilonova_node_api::{Desired, Domain, Outcome, Power};
+use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
 
 use super::command::action;
@@ -133,11 +133,13 @@ fn shut_off_meanwhile(
 /// The server becomes `SHUTOFF`, and its document keeps the guest shut off.
 pub(super) fn shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let id = ctx.server.id;
-    if let Some(Desired::Present(domain)) =
+    if let Some(Desired::Present(mut domain)) =
         documents::get(tx, ctx.host, id)?.map(|document| document.desired)
     {
-        let domain = Domain { power: Power::Off, verb: None, rescue: None, ..*domain };
-        ctx.put(tx, &Desired::Present(Box::new(domain)))?;
+        domain.config.rescue = None;
+        domain.power = Power::Off;
+        domain.verb = None;
+        ctx.put(tx, &Desired::Present(domain))?;
     }
     Ok(servers::set_state(tx, id, VmState::Stopped, None, PowerState::Shutdown, ctx.now)?)
 }

@@ -218,19 +218,19 @@ pub(super) fn guest_at_dest(
 ) -> Result<Desired, Error> {
     let (migration, flavor) = (&ctx.migration, &ctx.migration.new_flavor);
     let mut domain = migration.old_domain.clone();
-    domain.display_name.clone_from(&ctx.server.name);
-    domain.vcpus = flavor.vcpus;
-    domain.memory_mb = flavor.ram;
-    domain.boot.root_gb = flavor.disk;
-    domain.boot.ephemeral_gb = flavor.ephemeral;
-    domain.boot.swap_mb = flavor.swap;
-    domain.machine = boot::machine::of(&ctx.server.spec, flavor);
+    domain.config.display_name.clone_from(&ctx.server.name);
+    domain.config.vcpus = flavor.vcpus;
+    domain.config.memory_mb = flavor.ram;
+    domain.config.boot.root_gb = flavor.disk;
+    domain.config.boot.ephemeral_gb = flavor.ephemeral;
+    domain.config.boot.swap_mb = flavor.swap;
+    domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);
     domain.power = power;
-    domain.devices = devices;
+    domain.config.devices = devices;
     if let Some(dest) = &migration.dest {
-        domain.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
+        domain.config.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
         if migration.kind == Kind::Evacuation {
-            domain.guest = boot::guest_metadata(ctx.compute, &ctx.server, dest);
+            domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, dest);
         }
     }
     // A verb that the source carried out must not be repeated at the destination.

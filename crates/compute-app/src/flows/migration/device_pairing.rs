@@ -47,7 +47,7 @@ pub(super) fn required_traits(migration: &Move) -> Vec<&'static str> {
     if migration.kind != Kind::Live {
         return Vec::new();
     }
-    supports_for(&migration.old_domain.devices).map(|support| support.name).collect()
+    supports_for(&migration.old_domain.config.devices).map(|support| support.name).collect()
 }
 
 /// True if a host has the support. An unknown host is assumed to have it.
@@ -91,7 +91,7 @@ pub(super) fn unfit_hosts(
         Some(host) => vec![host.to_owned()],
         None => compute.fleet.all().iter().map(|host| host.name.to_string()).collect(),
     };
-    supports_for(&migration.old_domain.devices).find_map(|support| {
+    supports_for(&migration.old_domain.config.devices).find_map(|support| {
         let is_unfit =
             |host: &&String| **host != migration.source && !has_support(compute, host, support);
         let mut unfit: Vec<&String> = all.iter().filter(is_unfit).collect();

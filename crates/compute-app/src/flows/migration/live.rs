@@ -56,8 +56,8 @@ pub fn migrate_live(
     now: i64,
 ) -> Result<(), Error> {
     let (source, domain) = begin::guest_of(tx, server)?;
-    check_movable(server, &domain.devices)?;
-    check_source(compute, server, &source, &domain.devices)?;
+    check_movable(server, &domain.config.devices)?;
+    check_source(compute, server, &source, &domain.config.devices)?;
     states::allow(context, server, ServerAction::LiveMigrate)?;
     aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
     for host in [Some(&source), request.host.as_ref()].into_iter().flatten() {
@@ -151,7 +151,7 @@ fn claim_place(
     ctx: &FlowContext<'_>,
     attempts: &Attempts,
 ) -> Result<Result<Placement, NoHost>, Error> {
-    let has = &ctx.migration.old_domain.devices;
+    let has = &ctx.migration.old_domain.config.devices;
     let fits = |devices: &[Attachment]| pair_devices(has, devices).is_some();
     let found = begin::claim_place(tx, ctx, attempts, &fits)?;
     let requested = attempts.requested.as_deref();
@@ -206,9 +206,9 @@ pub(super) fn guest_at_dest(
     power: Power,
 ) -> Result<Desired, Error> {
     let mut domain = ctx.migration.old_domain.clone();
-    domain.display_name.clone_from(&ctx.server.name);
-    domain.devices = devices.to_vec();
-    domain.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
+    domain.config.display_name.clone_from(&ctx.server.name);
+    domain.config.devices = devices.to_vec();
+    domain.config.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
     domain.power = power;
     domain.verb = None;
     domain.from = None;
@@ -307,7 +307,7 @@ pub(super) fn send(
     let Some(host) = ctx.migration.dest.clone() else { return Ok(()) };
     let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
     let mut domain = ctx.migration.old_domain.clone();
-    let devices = pair_devices(&domain.devices, to_devices)
+    let devices = pair_devices(&domain.config.devices, to_devices)
         .ok_or_else(|| shape("devices of a move do not match"))?;
     domain.outgoing_migration =
         Some(Box::new(OutgoingMigration { to: Peer { host, address }, devices, force }));

@@ -328,7 +328,7 @@ fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result
 
 fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let mut domain = ctx.migration.old_domain.clone();
-    domain.display_name.clone_from(&ctx.server.name);
+    domain.config.display_name.clone_from(&ctx.server.name);
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
 }
 
