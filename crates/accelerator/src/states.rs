@@ -2,8 +2,25 @@
 
 use std::fmt;
 
+use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Value};
 use serde::Serialize;
+
+/// Reads a column whose texts `parse` knows.
+fn read<T>(
+    row: &Row,
+    column: &str,
+    name: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, Error> {
+    let word = row.text(column)?;
+    parse(word).ok_or_else(|| Error::Shape(format!("column {column}: unknown {name} {word:?}")))
+}
+
+/// Reads the kind of a device.
+pub(crate) fn device_kind(row: &Row, column: &str) -> Result<DeviceKind, Error> {
+    read(row, column, "DeviceKind", DeviceKind::parse)
+}
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $word:literal,)* }) => {
@@ -28,10 +45,7 @@ macro_rules! words {
             /// Reads a column.
             #[allow(dead_code)]
             pub(crate) fn read(row: &Row, column: &str) -> Result<Self, Error> {
-                let word = row.text(column)?;
-                let kind = stringify!($name);
-                Self::parse(word)
-                    .ok_or_else(|| Error::Shape(format!("column {column}: unknown {kind} {word:?}")))
+                read(row, column, stringify!($name), Self::parse)
             }
         }
 
@@ -44,12 +58,6 @@ macro_rules! words {
         impl From<$name> for Value {
             fn from(word: $name) -> Self {
                 word.as_str().into()
-            }
-        }
-
-        impl PartialEq<&str> for $name {
-            fn eq(&self, word: &&str) -> bool {
-                self.as_str() == *word
             }
         }
     };

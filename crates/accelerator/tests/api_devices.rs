@@ -1,6 +1,7 @@
 //! Devices, deployables and attributes, as a manager reads them.
 
 use http::StatusCode;
+use kilonova_accelerator::ledger;
 
 use crate::common::{Api, fake, report, stores, vgpu};
 
@@ -44,6 +45,23 @@ async fn devices_are_listed_filtered_and_shown() {
             assert_eq!(answer.status, StatusCode::NOT_FOUND, "{name}");
             assert_eq!(answer.fault(), format!("Device not found with uuid={absent}"));
         }
+    }
+}
+
+#[tokio::test]
+async fn a_row_with_an_unknown_kind_is_an_error() {
+    for (name, store, _guard) in stores().await {
+        report(&store, vec![vgpu("0000:84:00.0", 4)]).await.unwrap();
+        let rename = "UPDATE devices SET kind = 'TPU'";
+        store.write(move |tx| tx.execute(rename, &[])).await.unwrap();
+        let answer = Api::admin(&store).get("/v2/devices").await;
+        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR, "{name}");
+        let error = store.read(ledger::census).await.expect_err("the row is not readable");
+        assert_eq!(
+            error.to_string(),
+            "unexpected row: column kind: unknown DeviceKind \"TPU\"",
+            "{name}"
+        );
     }
 }
 

@@ -86,7 +86,9 @@ async fn the_requests_of_a_bind_are_delivered_to_nova_together_and_once() {
         arqs.sort();
         assert_eq!(tags, arqs, "{name}");
         assert!(
-            delivered[0].iter().all(|e| e.server.to_string() == SERVER && e.status == "completed")
+            delivered[0]
+                .iter()
+                .all(|e| e.server.to_string() == SERVER && e.status == EventStatus::Completed)
         );
         assert_eq!(count(&store, WAITING).await, 0, "{name}");
     }

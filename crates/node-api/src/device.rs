@@ -49,38 +49,23 @@ pub struct Session {
     pub epoch: i64,
 }
 
-/// Device type, named as in Cyborg.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum DeviceKind {
-    /// A GPU, whole or cut into vGPUs.
-    Gpu,
-    /// An FPGA card.
-    Fpga,
-    /// A network card.
-    Nic,
-    /// A QuickAssist card.
-    Qat,
-    /// An NVMe disk.
-    Ssd,
-    /// Any other mdev parent, such as the kernel's `mtty`.
-    Mdev,
-    /// Any other PCI function.
-    Pci,
-}
-
-impl DeviceKind {
-    /// `GPU`, `FPGA`, …
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Gpu => "GPU",
-            Self::Fpga => "FPGA",
-            Self::Nic => "NIC",
-            Self::Qat => "QAT",
-            Self::Ssd => "SSD",
-            Self::Mdev => "MDEV",
-            Self::Pci => "PCI",
-        }
+words! {
+    /// Device type, named as in Cyborg.
+    DeviceKind {
+        /// A GPU, whole or cut into vGPUs.
+        Gpu = "GPU",
+        /// An FPGA card.
+        Fpga = "FPGA",
+        /// A network card.
+        Nic = "NIC",
+        /// A QuickAssist card.
+        Qat = "QAT",
+        /// An NVMe disk.
+        Ssd = "SSD",
+        /// Any other mdev parent, such as the kernel's `mtty`.
+        Mdev = "MDEV",
+        /// Any other PCI function.
+        Pci = "PCI",
     }
 }
 

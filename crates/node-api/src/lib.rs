@@ -7,6 +7,9 @@
 //!
 //! This crate must never know how either side stores or carries out documents.
 
+#[macro_use]
+mod words;
+
 mod control;
 mod device;
 mod disk;

@@ -77,26 +77,6 @@ pub struct Machine {
     pub config_drive: bool,
 }
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $word:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-        pub enum $name { $($(#[$item])* #[serde(rename = $word)] $variant,)* }
-
-        impl $name {
-            /// The value in image properties and in libvirt.
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word,)* }
-            }
-
-            /// Parses the value.
-            pub fn parse(word: &str) -> Option<Self> {
-                match word { $($word => Some(Self::$variant),)* _ => None }
-            }
-        }
-    };
-}
-
 words! {
     /// Firmware.
     Firmware {

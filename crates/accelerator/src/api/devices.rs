@@ -6,6 +6,7 @@ use axum::extract::State as Extract;
 use http::StatusCode;
 use kilonova_access::{Routes, get, post};
 use kilonova_ids::{DeviceId, parse_uuid_like};
+use kilonova_node_api::DeviceKind;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Fault, Microversion, time};
 use serde_json::{Value, json};
@@ -31,9 +32,14 @@ async fn list(
     query: Query,
 ) -> Result<Json<Value>, Fault> {
     check(&query, &["type", "vendor", "hostname"])?;
+    let kind = match query.get("type").map(DeviceKind::parse) {
+        // No device has an unknown type.
+        Some(None) => return Ok(Json(json!({"devices": []}))),
+        Some(kind) => kind,
+        None => None,
+    };
     let given = |key: &str| query.get(key).map(str::to_owned);
-    let filter =
-        DeviceFilter { kind: given("type"), vendor: given("vendor"), host: given("hostname") };
+    let filter = DeviceFilter { kind, vendor: given("vendor"), host: given("hostname") };
     let rows = state.store.read(move |tx| devices::list(tx, &filter).map_err(Error::from)).await?;
     let shown: Vec<Value> = rows.iter().map(|row| view(row, &base, version)).collect();
     Ok(Json(json!({"devices": shown})))

@@ -1,14 +1,15 @@
 //! Counts of all objects. Read-only.
 
+use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use crate::states::{ArqState, AttachType, DeviceStatus, HandleState, HealthState};
+use crate::states::{ArqState, AttachType, DeviceStatus, HandleState, HealthState, device_kind};
 
 /// Devices with equal properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Devices {
-    /// `GPU`, `FPGA`, …
-    pub kind: String,
+    /// Their kind.
+    pub kind: DeviceKind,
     /// The administrative status.
     pub status: DeviceStatus,
     /// True if the host still reports them.
@@ -54,7 +55,7 @@ statements! {
 pub(crate) fn devices(tx: &mut Tx<'_>) -> Result<Vec<Devices>, Error> {
     let read = |row: &Row| {
         Ok(Devices {
-            kind: row.string("kind")?,
+            kind: device_kind(row, "kind")?,
             status: DeviceStatus::read(row, "status")?,
             present: row.bool("present")?,
             health: HealthState::read(row, "health")?,

@@ -1,10 +1,10 @@
 //! Rows of `devices`.
 
 use kilonova_ids::DeviceId;
-use kilonova_node_api::Device;
+use kilonova_node_api::{Device, DeviceKind};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use crate::states::{DeviceStatus, HealthState};
+use crate::states::{DeviceStatus, HealthState, device_kind};
 
 /// A row of `devices`.
 #[derive(Debug, Clone)]
@@ -13,7 +13,7 @@ pub(crate) struct DeviceRow {
     pub uuid: DeviceId,
     pub host: String,
     pub address: String,
-    pub kind: String,
+    pub kind: DeviceKind,
     pub vendor_id: String,
     pub product_id: String,
     pub model: String,
@@ -133,7 +133,7 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
         uuid: row.id("uuid")?,
         host: row.string("host")?,
         address: row.string("address")?,
-        kind: row.string("kind")?,
+        kind: device_kind(row, "kind")?,
         vendor_id: row.string("vendor_id")?,
         product_id: row.string("product_id")?,
         model: row.string("model")?,
@@ -157,7 +157,7 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
 /// The filters of a list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeviceFilter {
-    pub kind: Option<String>,
+    pub kind: Option<DeviceKind>,
     pub vendor: Option<String>,
     pub host: Option<String>,
 }
@@ -193,7 +193,8 @@ pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &str, mark: &str) -> Result
 }
 
 pub(crate) fn list(tx: &mut Tx<'_>, filter: &DeviceFilter) -> Result<Vec<DeviceRow>, Error> {
-    let given = params![filter.kind.clone(), filter.vendor.clone(), filter.host.clone()];
+    let DeviceFilter { kind, vendor, host } = filter;
+    let given = params![kind.map(DeviceKind::as_str), vendor.as_deref(), host.as_deref()];
     tx.rows(LIST, given)?.iter().map(read).collect()
 }
 

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use kilonova_ids::{DeviceId, ServerId};
+use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use crate::states::{DeviceStatus, HealthState};
+use crate::states::{DeviceStatus, HealthState, device_kind};
 
 /// The filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub struct CheckedDevice {
     pub host: String,
     /// Its address there.
     pub address: String,
-    /// `GPU`, `FPGA`, …
-    pub kind: String,
+    /// Its kind.
+    pub kind: DeviceKind,
     /// The administrative status.
     pub status: DeviceStatus,
     /// The health.
@@ -92,7 +93,7 @@ pub(crate) fn devices(tx: &mut Tx<'_>, filter: &HealthFilter) -> Result<Vec<Chec
             device: row.id("uuid")?,
             host: row.string("host")?,
             address: row.string("address")?,
-            kind: row.string("kind")?,
+            kind: device_kind(row, "kind")?,
             status: DeviceStatus::read(row, "status")?,
             health: HealthState::read(row, "health")?,
             reason: row.string_opt("health_reason")?,

@@ -1,9 +1,10 @@
 //! The past and present devices of a server and its migrations. Read-only.
 
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceId, ProviderId, ServerId};
+use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
-use crate::states::{ArqState, AttachType, DeviceStatus, HealthState, OwnerChange};
+use crate::states::{ArqState, AttachType, DeviceStatus, HealthState, OwnerChange, device_kind};
 
 /// An accelerator request of a server, and its handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +46,8 @@ pub struct Handle {
     pub device: DeviceId,
     /// Its address.
     pub device_address: String,
-    /// `GPU`, `FPGA`, …
-    pub kind: String,
+    /// Its kind.
+    pub kind: DeviceKind,
     /// The model name for display.
     pub model: String,
     /// The health of the device.
@@ -137,7 +138,7 @@ fn handle(row: &Row, id: AttachHandleId) -> Result<Handle, Error> {
         resource_class: row.string("resource_class")?,
         device: row.id("device_id")?,
         device_address: row.string("device_address")?,
-        kind: row.string("kind")?,
+        kind: device_kind(row, "kind")?,
         model: row.string("model")?,
         health: HealthState::read(row, "health")?,
         health_reason: row.string_opt("health_reason")?,

@@ -187,7 +187,7 @@ fn apply_device(
         return Ok(devices::insert(tx, host, &desired, now)?);
     };
     let same = row.present
-        && row.kind == device.kind.as_str()
+        && row.kind == device.kind
         && row.vendor_id == device.vendor_id
         && row.product_id == device.product_id
         && row.model == device.model

@@ -1,6 +1,7 @@
 //! A summary of a server's story in one sentence, and the next actions. Derived from the story
 //! alone.
 
+use kilonova_accelerator::HealthState;
 use kilonova_compute_db::servers::VmState;
 use kilonova_flow::Outcome;
 
@@ -237,7 +238,7 @@ fn sick(story: &Story, todo: &mut Vec<String>) {
             ));
             continue;
         };
-        if handle.health != "healthy" {
+        if handle.health != HealthState::Healthy {
             let why = handle.health_reason.as_deref().unwrap_or("reason unknown");
             todo.push(format!(
                 "Its device {} is {} ({why}): migrate the server (`openstack server migrate \

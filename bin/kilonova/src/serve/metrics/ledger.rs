@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Device {
-    kind: String,
+    kind: &'static str,
     status: String,
     health: String,
     present: Flag,
@@ -77,7 +77,11 @@ pub(super) async fn count(
     for device in ledger.devices {
         let devices::Devices { kind, status, present, health, count } = device;
         let (status, health) = (status.to_string(), health.to_string());
-        set(&devices, &Device { kind, status, health, present: Flag(present) }, count);
+        set(
+            &devices,
+            &Device { kind: kind.as_str(), status, health, present: Flag(present) },
+            count,
+        );
     }
     let handles = family(&mut registry, "attach_handles", "Attach handles by state");
     for devices::Handles { attach_type, state, count } in ledger.handles {

@@ -6,6 +6,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use kilonova_accelerator::AttachType;
 use kilonova_accelerator::ledger::{HandleChange, HeldAccelerator, LeftHandle};
 use kilonova_access::Caller;
 use kilonova_compute_app::Compute;
@@ -175,7 +176,7 @@ fn device(story: &Story, held: &HeldAccelerator) -> Value {
         "attached": story.is_wanted_there(held),
     });
     if let Some(handle) = &held.handle {
-        let is_mdev = handle.attach_type == "MDEV";
+        let is_mdev = handle.attach_type == AttachType::Mdev;
         shown["handle"] = json!({
             "id": handle.id,
             "type": handle.attach_type,

@@ -1,0 +1,24 @@
+//! Enums without data whose variants have one name each: in documents, in rows, in image properties
+//! and in libvirt.
+//!
+//! A name that no variant has is an error for the reader, never a default.
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$item])* #[serde(rename = $word)] $variant,)* }
+
+        impl $name {
+            /// The name.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+
+            /// The variant with this name.
+            pub fn parse(word: &str) -> Option<Self> {
+                match word { $($word => Some(Self::$variant),)* _ => None }
+            }
+        }
+    };
+}
