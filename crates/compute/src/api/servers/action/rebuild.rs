@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, StatusCode, header};
+use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, Rebuild, ServerCommand};
 use kilonova_compute_app::microversions::{FILES_GONE, REBUILD_KEY, STRICT_REQUESTS};
@@ -25,17 +26,28 @@ use super::super::{create, metadata};
 use super::ActionRequest;
 use crate::api::input;
 
-/// The body of the action, with all checks done that need no database.
-struct RebuildRequest {
-    fields: Value,
+/// A request to rebuild a server. What it does not name stays; an inner `None` clears the field.
+struct RebuildServer {
     image: ImageId,
+    name: Option<String>,
+    description: Option<Option<String>>,
+    key_name: Option<Option<String>>,
     metadata: Option<BTreeMap<String, String>>,
+    /// Base64, as sent.
+    user_data: Option<Option<String>>,
+    /// The host name inside the guest.
+    hostname: Option<String>,
+    /// `accessIPv4` and `accessIPv6` in canonical form.
+    access: [Option<String>; 2],
+    /// `AUTO` or `MANUAL`.
+    disk_config: Option<String>,
+    /// Sent or generated.
+    admin_password: String,
 }
 
 pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
-    let rebuild = read(&request)?;
-    let given = rebuild.fields["adminPass"].as_str().map(str::to_owned);
-    let password = given.unwrap_or_else(create::generate_password);
+    let rebuild = RebuildServer::read(&request.argument, &request.caller)?;
+    let password = rebuild.admin_password.clone();
     let view_data =
         (request.compute.clone(), request.caller.clone(), request.base.clone(), request.version);
     let (server, group, nics) = request
@@ -75,36 +87,57 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-fn read(request: &ActionRequest) -> Result<RebuildRequest, Refusal> {
-    let fields = request.argument.clone();
-    let named = fields["imageRef"].as_str().unwrap_or_default();
-    let image = parse_uuid_like(named).ok_or_else(|| {
-        Refusal::bad_request(format!(
-            "Invalid imageRef provided: {} is not a uuid.",
-            named.escape_debug()
-        ))
-    })?;
-    if let Some(name) = fields["name"].as_str() {
-        input::check_name("name", name.trim())?;
+impl RebuildServer {
+    /// Reads the argument, and does all checks that need no database. The order of the checks is
+    /// visible to clients and must not change.
+    ///
+    /// # Errors
+    /// 400 naming the field; 403 for fields that the policy does not allow the caller.
+    fn read(argument: &Value, caller: &Caller) -> Result<Self, Refusal> {
+        let string = |key: &str| argument[key].as_str().map(str::to_owned);
+        let nullable = |key: &str| argument.get(key).map(|value| value.as_str().map(str::to_owned));
+        let named = argument["imageRef"].as_str().unwrap_or_default();
+        let image = parse_uuid_like(named).ok_or_else(|| {
+            Refusal::bad_request(format!(
+                "Invalid imageRef provided: {} is not a uuid.",
+                named.escape_debug()
+            ))
+        })?;
+        let name = string("name").map(|name| name.trim().to_owned());
+        if let Some(name) = &name {
+            input::check_name("name", name)?;
+        }
+        let user_data = nullable("user_data");
+        if user_data.iter().flatten().any(|data| BASE64_STANDARD.decode(data).is_err()) {
+            return Err(Refusal::bad_request(
+                "Invalid input for field/attribute user_data. It is not base64.",
+            ));
+        }
+        if input::boolean(&argument["preserve_ephemeral"]) {
+            return Err(Refusal::bad_request(
+                "The current driver does not support preserving ephemeral partitions.",
+            ));
+        }
+        if argument["trusted_image_certificates"].is_array() {
+            caller.may_own("os_compute_api:servers:rebuild:trusted_certs")?;
+        }
+        check_effect(argument)?;
+        let metadata = argument.get("metadata").map(metadata::parse).transpose()?;
+        metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
+        Ok(Self {
+            image,
+            name,
+            description: nullable("description"),
+            key_name: nullable("key_name"),
+            metadata,
+            user_data,
+            hostname: string("hostname"),
+            access: ["accessIPv4", "accessIPv6"]
+                .map(|key| string(key).map(input::canonical_address)),
+            disk_config: string("OS-DCF:diskConfig"),
+            admin_password: string("adminPass").unwrap_or_else(create::generate_password),
+        })
     }
-    let user_data = fields["user_data"].as_str();
-    if user_data.is_some_and(|data| BASE64_STANDARD.decode(data).is_err()) {
-        return Err(Refusal::bad_request(
-            "Invalid input for field/attribute user_data. It is not base64.",
-        ));
-    }
-    if input::boolean(&fields["preserve_ephemeral"]) {
-        return Err(Refusal::bad_request(
-            "The current driver does not support preserving ephemeral partitions.",
-        ));
-    }
-    if fields["trusted_image_certificates"].is_array() {
-        request.caller.may_own("os_compute_api:servers:rebuild:trusted_certs")?;
-    }
-    check_effect(&fields)?;
-    let metadata = fields.get("metadata").map(metadata::parse).transpose()?;
-    metadata.as_ref().map_or(Ok(()), metadata::check_count)?;
-    Ok(RebuildRequest { fields, image, metadata })
 }
 
 /// Writes the new values to the server's row.
@@ -112,43 +145,53 @@ fn apply(
     tx: &mut Tx<'_>,
     request: &ActionRequest,
     server: &Server,
-    rebuild: &RebuildRequest,
+    rebuild: &RebuildServer,
     now: i64,
 ) -> Result<Server, Error> {
+    let RebuildServer {
+        image,
+        name,
+        description,
+        key_name,
+        metadata,
+        user_data,
+        hostname,
+        access,
+        disk_config,
+        admin_password: _,
+    } = rebuild;
     let mut server = server.clone();
-    let fields = &rebuild.fields;
-    let text = |key: &str| fields[key].as_str().map(str::to_owned);
     let flavor = server.spec.flavor.clone();
     server.spec.image_properties =
-        resolve::image(tx, &request.compute, &request.context, rebuild.image, &flavor)?;
-    unsupported::image(rebuild.image, &server.spec.image_properties)?;
-    server.spec.image = Some(rebuild.image);
+        resolve::image(tx, &request.compute, &request.context, *image, &flavor)?;
+    unsupported::image(*image, &server.spec.image_properties)?;
+    server.spec.image = Some(*image);
     server.spec.config_drive |= boot::machine::needs_config_drive(&server.spec.image_properties);
-    if let Some(name) = text("name") {
-        name.trim().clone_into(&mut server.name);
+    if let Some(name) = name {
+        server.name.clone_from(name);
     }
-    if fields.get("description").is_some() {
-        server.description = text("description");
+    if let Some(description) = description {
+        server.description.clone_from(description);
     }
-    if fields.get("key_name").is_some() {
-        server.spec.key_name = text("key_name");
-        server.spec.key = match &server.spec.key_name {
+    if let Some(key_name) = key_name {
+        server.spec.key = match key_name {
             Some(name) => Some(resolve::key_pair(tx, &server.user_id, name)?),
             None => None,
         };
+        server.spec.key_name.clone_from(key_name);
     }
-    if fields.get("user_data").is_some() {
-        server.spec.user_data = text("user_data");
+    if let Some(user_data) = user_data {
+        server.spec.user_data.clone_from(user_data);
     }
-    if let Some(hostname) = text("hostname") {
-        server.spec.hostname = hostname;
+    if let Some(hostname) = hostname {
+        server.spec.hostname.clone_from(hostname);
     }
-    if let Some(kind) = text("OS-DCF:diskConfig") {
-        server.spec.disk_config = kind;
+    if let Some(disk_config) = disk_config {
+        server.spec.disk_config.clone_from(disk_config);
     }
-    for (index, key) in ["accessIPv4", "accessIPv6"].into_iter().enumerate() {
-        if let Some(address) = text(key) {
-            server.spec.access[index] = input::canonical_address(address);
+    for (own, requested) in server.spec.access.iter_mut().zip(access) {
+        if let Some(address) = requested {
+            own.clone_from(address);
         }
     }
     servers::set_text(
@@ -159,7 +202,7 @@ fn apply(
         &server.spec,
         now,
     )?;
-    if let Some(metadata) = &rebuild.metadata {
+    if let Some(metadata) = metadata {
         servers::set_metadata(tx, server.id, metadata, now)?;
         server.metadata.clone_from(metadata);
     }
