@@ -34,7 +34,7 @@ pub fn check_body(
     argument: &Value,
 ) -> Result<(), Refusal> {
     let row = action.row();
-    let name = row.key().unwrap_or(row.kind);
+    let name = row.key().unwrap_or(row.refused_as);
     let wrong = |why: &str| {
         let text = format!("Invalid input for field/attribute {name}. Value: {argument}. {why}");
         Err(Refusal::bad_request(text))

@@ -14,6 +14,8 @@ pub use docs::document;
 pub use row::{Body, HostRule, Request, Requires, Row, Tasks};
 pub use table::ServerAction;
 
+use crate::flows::operation::Action;
+
 impl ServerAction {
     /// The action that the body of `POST /servers/{id}/action` names with this key. An action with
     /// variants is found as its first one.
@@ -21,9 +23,10 @@ impl ServerAction {
         Self::ALL.iter().copied().find(|action| action.row().key() == Some(key))
     }
 
-    /// The action that operations of this kind carry out, if a server action does.
-    pub fn of_kind(kind: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|action| action.row().kind == kind)
+    /// The action that the history records as this instance action, or its first variant; `None` for
+    /// the boot.
+    pub fn recorded_as(action: Action) -> Option<Self> {
+        Self::ALL.iter().copied().find(|one| one.row().recorded_as == Some(action))
     }
 }
 
@@ -61,14 +64,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_kinds_name_one_action_each() {
+    fn each_key_names_one_action() {
         let keys: BTreeSet<&str> = RULE_OF_KEY.iter().map(|(key, _)| *key).collect();
         assert_eq!(keys.len(), RULE_OF_KEY.len(), "a key twice");
         assert_eq!(ServerAction::of_key("reboot"), Some(ServerAction::Reboot));
         assert_eq!(ServerAction::of_key("burn"), None);
-        assert_eq!(ServerAction::of_kind("shelveOffload"), Some(ServerAction::ShelveOffload));
-        let variants = [ServerAction::RebootHard, ServerAction::Unshelve];
-        assert_eq!(variants.map(|action| action.row().kind), ["reboot", "unshelve"]);
+    }
+
+    #[test]
+    fn the_history_records_every_action_but_the_boot_for_a_row() {
+        let without: Vec<Action> = Action::ALL
+            .iter()
+            .copied()
+            .filter(|action| ServerAction::recorded_as(*action).is_none())
+            .collect();
+        assert_eq!(without, [Action::Create]);
+        assert_eq!(ServerAction::recorded_as(Action::Reboot), Some(ServerAction::Reboot));
+        assert_eq!(ServerAction::RebootHard.row().recorded_as, Some(Action::Reboot));
     }
 
     #[test]

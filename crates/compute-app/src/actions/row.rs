@@ -5,6 +5,7 @@ use kilonova_policy::Rule;
 use kilonova_wire::Microversion;
 use serde_json::Value;
 
+use crate::flows::operation::Action;
 use crate::microversions::Span;
 
 /// How an action is requested.
@@ -82,8 +83,9 @@ pub struct Row {
     pub requires: Option<Requires>,
     /// The name in refusals of a state.
     pub refused_as: &'static str,
-    /// The name in the server's history, and the kind of the operation (Nova: instance action).
-    pub kind: &'static str,
+    /// The instance action in the server's history, which is also the kind of the operation; `None` if
+    /// the history does not record the action.
+    pub recorded_as: Option<Action>,
     /// The task state while it is in progress.
     pub task: Option<TaskState>,
     /// The event that Nova records when the host is done; `None` for none, or for several.

@@ -108,7 +108,7 @@ fn settling(state: &Operation) -> &'static str {
     if let Operation::InPlace(InPlace { change: InPlaceChange::SoftDelete, .. }) = state {
         return "shut the guest off, so that it can be restored";
     }
-    let action = ServerAction::of_kind(state.action().as_str());
+    let action = ServerAction::recorded_as(state.action());
     let does = action.and_then(|action| action.row().host_does);
     does.unwrap_or("reconcile the guest")
 }
