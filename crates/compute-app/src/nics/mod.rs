@@ -16,7 +16,7 @@ use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
 
 pub use attach::{One, add, attach, refresh, remove, set_group};
-pub use request::{NetworkRequest, NicRequest};
+pub use request::{NetworkRequest, NicRequest, no_port};
 pub use resolve::{Nics, ResolvedNic, profiles_of, resolve};
 pub use show::{Connections, look};
 

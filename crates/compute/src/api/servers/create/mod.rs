@@ -1,5 +1,6 @@
 //! `POST /servers`: reads the body, resolves its names, and boots.
 
+mod networks;
 mod request;
 mod resolve;
 

@@ -15,7 +15,7 @@ use kilonova_wire::{Microversion, Refusal, text};
 use serde_json::{Value, json};
 
 use super::super::{metadata, tags};
-use super::generate_password;
+use super::{generate_password, networks};
 use crate::api::input;
 
 /// Maximum number of servers of one request.
@@ -106,7 +106,7 @@ impl CreateServer {
             },
             image,
             key_name: string("key_name"),
-            networks: NetworkRequest::read(server.get("networks"))?,
+            networks: networks::read(server.get("networks"))?,
             security_groups: security_groups(server),
             metadata,
             tags: server.get("tags").map(tags::parse).transpose()?.unwrap_or_default(),

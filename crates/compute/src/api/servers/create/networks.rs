@@ -1,0 +1,53 @@
+//! Reads `networks` of `POST /servers`. What the requested networks are is for the application.
+//!
+//! The schema has accepted the value.
+
+use std::net::IpAddr;
+
+use kilonova_compute_app::nics::{NetworkRequest, NicRequest, no_port};
+use kilonova_ids::parse_uuid_like;
+use kilonova_wire::Refusal;
+use serde_json::Value;
+
+/// Reads the field; `None` if it was not sent.
+///
+/// # Errors
+/// 400 with Nova's message for inconsistent input.
+pub(super) fn read(value: Option<&Value>) -> Result<NetworkRequest, Refusal> {
+    match value {
+        None => Ok(NetworkRequest::Auto),
+        Some(Value::String(word)) if word == "none" => Ok(NetworkRequest::None),
+        Some(Value::String(_)) => Ok(NetworkRequest::Auto),
+        Some(value) => {
+            let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+            if list.is_empty() {
+                return Ok(NetworkRequest::Auto);
+            }
+            Ok(NetworkRequest::Nics(list.iter().map(read_nic).collect::<Result<_, _>>()?))
+        }
+    }
+}
+
+fn read_nic(value: &Value) -> Result<NicRequest, Refusal> {
+    let text = |key: &str| value[key].as_str();
+    let fixed_ip = text("fixed_ip").and_then(|ip| ip.parse::<IpAddr>().ok());
+    let tag = text("tag").map(str::to_owned);
+    if let Some(port) = text("port") {
+        let id = parse_uuid_like(port).ok_or_else(|| no_port(port))?;
+        if let Some(ip) = fixed_ip {
+            return Err(Refusal::bad_request(format!(
+                "Specified Fixed IP '{ip}' cannot be used with port '{port}': the two cannot be \
+                 specified together."
+            )));
+        }
+        return Ok(NicRequest { network: None, port: Some(id), fixed_ip: None, tag });
+    }
+    let network = text("uuid").unwrap_or_default();
+    let id = parse_uuid_like(network).ok_or_else(|| {
+        Refusal::bad_request(format!(
+            "Bad networks format: network uuid is not in proper format ({})",
+            network.escape_debug()
+        ))
+    })?;
+    Ok(NicRequest { network: Some(id), port: None, fixed_ip, tag })
+}
