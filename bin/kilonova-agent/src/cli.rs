@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use kilonova_ids::HostName;
 use kilonova_program::Failure;
 
 use crate::settings::{CommandLine, Settings};
@@ -70,8 +71,9 @@ impl Common {
     ) -> Result<Settings, Failure> {
         let usual = PathBuf::from(CONFIG);
         let config = self.config.or_else(|| usual.exists().then_some(usual));
+        let host = self.host.map(HostName::verbatim);
         let command_line =
-            CommandLine { state_dir: self.state_dir, host: self.host, control, token_file: token };
+            CommandLine { state_dir: self.state_dir, host, control, token_file: token };
         Settings::read(config.as_deref(), command_line)
     }
 }

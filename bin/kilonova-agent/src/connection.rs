@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::time::Duration;
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Revocations, RevokedHost};
 use kilonova_node_link::{HostIdentity, Identity, Remote, follow_revocations, keep_certified};
 use tokio::task::JoinHandle;
@@ -23,7 +24,7 @@ pub struct Connection {
     /// The control plane.
     pub remote: Remote,
     /// The name of this host.
-    pub host: String,
+    pub host: HostName,
     /// Its address.
     pub address: IpAddr,
     keepers: Vec<JoinHandle<()>>,
@@ -46,7 +47,10 @@ pub fn open(settings: &Settings) -> Result<Connection, String> {
             "this host uses the shared token in {shown}, which lets any host act for any other: \
              use it only for tests and on one machine"
         );
-        let host = settings.host.clone().unwrap_or_else(kilonova_program::host_name);
+        let host = settings
+            .host
+            .clone()
+            .unwrap_or_else(|| HostName::verbatim(kilonova_program::host_name()));
         return Ok(Connection {
             remote,
             host,

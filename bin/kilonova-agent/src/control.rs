@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use kilonova_disks::{Images, Reading};
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
     Registration, Reply, Session,
@@ -21,13 +21,13 @@ const TRIES: u32 = 90;
 /// A control plane with its newest session.
 pub struct Shared<C> {
     control: C,
-    host: String,
+    host: HostName,
     epoch: AtomicI64,
 }
 
 impl<C> Shared<C> {
     /// Wraps a control plane for a host.
-    pub fn new(control: C, host: String) -> Self {
+    pub fn new(control: C, host: HostName) -> Self {
         Self { control, host, epoch: AtomicI64::new(0) }
     }
 }
@@ -69,13 +69,18 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
         })
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
+    fn desired<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        since: i64,
+    ) -> ControlFuture<'a, Batch> {
         self.control.desired(host, epoch, since)
     }
 
     fn observed<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()> {
@@ -84,7 +89,7 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
 
     fn report_orders<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         carried: Vec<OrderResult>,
     ) -> ControlFuture<'a, ()> {
@@ -93,7 +98,7 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
 
     fn image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         offset: u64,
@@ -103,7 +108,7 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
 
     fn upload_image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
@@ -114,7 +119,7 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
 
     fn report_replies<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()> {

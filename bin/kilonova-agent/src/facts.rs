@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 
+use kilonova_ids::HostName;
 use kilonova_node_api::Registration;
 use kilonova_program::Failure;
 
@@ -17,7 +18,7 @@ const GIB: u64 = 1024 * MIB;
 /// If the kernel does not provide a value.
 pub fn registration(
     settings: &Settings,
-    host: &str,
+    host: &HostName,
     address: IpAddr,
 ) -> Result<Registration, Failure> {
     let read = |path: &str| {

@@ -1,5 +1,6 @@
 //! `join`: from a token to a host with a certificate.
 
+use kilonova_ids::HostName;
 use kilonova_node_link::Identity;
 use kilonova_pki::Token;
 use kilonova_program::Failure;
@@ -16,7 +17,7 @@ use crate::{cli, facts, pki_dir};
 pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report, Failure> {
     let token: Token =
         token.parse().map_err(|e: kilonova_pki::Error| Failure::Refused(e.to_string()))?;
-    let own = || kilonova_program::host_name().to_ascii_lowercase();
+    let own = || HostName::verbatim(kilonova_program::host_name().to_ascii_lowercase());
     let host = settings.host.clone().unwrap_or_else(own);
     let address = settings.my_ip.or_else(|| facts::address_towards(url));
     // A running agent owns the directory, and uses a new identity by itself.

@@ -31,11 +31,11 @@ pub async fn run(connection: &Connection, driver: &Driver, lacking: Option<&str>
         if reported.as_ref() != Some(&problem) {
             if problem.is_empty() {
                 if reported.is_some() {
-                    tracing::info!(host = connection.host, "all problems are resolved");
+                    tracing::info!(host = %connection.host, "all problems are resolved");
                 }
                 systemd::status(&format!("host {}, no problems", connection.host));
             } else {
-                tracing::warn!(host = connection.host, "{problem}");
+                tracing::warn!(host = %connection.host, "{problem}");
                 systemd::status(&problem);
             }
             reported = Some(problem);

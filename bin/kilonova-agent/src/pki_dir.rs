@@ -66,7 +66,7 @@ mod tests {
         let text = |name: &str| name.to_owned();
         let known = HostIdentity {
             control: text("https://c"),
-            host: text("h"),
+            host: kilonova_ids::HostName::verbatim("h"),
             authority: text("ca"),
             certificate: text("cert"),
             key: text("key"),

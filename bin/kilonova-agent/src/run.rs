@@ -138,7 +138,7 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
         Ok(()) => Over::Stopped,
         Err(Error::Fenced { .. }) => {
             tracing::error!(
-                host,
+                %host,
                 "another agent has registered for this host, so this one stops; if that was not \
                  you, two machines have one identity: stop one of them, and let it join under its \
                  own name"

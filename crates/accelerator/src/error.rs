@@ -1,7 +1,7 @@
 //! The errors of this service and their form in the API. The messages are Cyborg's where clients
 //! read them.
 
-use kilonova_ids::{ArqId, ProviderId, ServerId};
+use kilonova_ids::{ArqId, HostName, ProviderId, ServerId};
 use kilonova_store::Severity;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{IntoRefusal, Refusal};
@@ -18,7 +18,7 @@ pub enum Error {
     #[error("the device report of host {host} is refused: {reason}")]
     Report {
         /// The host.
-        host: String,
+        host: HostName,
         /// The contradiction.
         reason: String,
     },
@@ -31,9 +31,9 @@ pub enum Error {
         /// The provider.
         provider: ProviderId,
         /// The actual host.
-        actual: String,
+        actual: HostName,
         /// The named host.
-        named: String,
+        named: HostName,
     },
     /// No handle of the provider is free.
     #[error("AttachHandle not found: resource provider {0} has no free accelerator")]
@@ -78,7 +78,7 @@ pub enum Error {
         /// Its address.
         device: String,
         /// Its host.
-        host: String,
+        host: HostName,
     },
     /// The bitstream is unavailable; the text gives the reason.
     #[error("FPGA programming failed: {0}")]

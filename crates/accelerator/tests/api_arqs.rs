@@ -8,7 +8,7 @@ use kilonova_placement::World;
 use serde_json::{Value, json};
 
 use crate::common::arqs::{ABSENT, PATH, SERVER, bind, request, steps, unbind};
-use crate::common::{Api, HOST, audit, count, device, fake, report, stores, vgpu};
+use crate::common::{Api, HOST, audit, count, device, fake, host, report, stores, vgpu};
 
 const OWNED: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'owned'";
 
@@ -229,7 +229,7 @@ async fn requests_of_the_compute_service_are_deleted_only_with_their_server() {
                 assert_eq!(ledger::profile_by_name(tx, "none")?, None);
                 let want = |profile| ledger::BindRequest { provider, count: 1, group: 0, profile };
                 let wants = [want(Some(profile.id)), want(None)];
-                ledger::bind(tx, &World::new(), server, consumer, "p1", HOST, &wants)
+                ledger::bind(tx, &World::new(), server, consumer, "p1", &host(), &wants)
             })
             .await
             .unwrap();

@@ -9,7 +9,7 @@ use kilonova_accelerator::ledger::{self, BindRequest, orders};
 use kilonova_accelerator::nova::{Delivery, Event, Nova, NovaError, PresenceQuery};
 use kilonova_accelerator::reconcile::{deliver, process_pending};
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
-use kilonova_ids::{ConsumerId, ImageId, OperationId, ProviderId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ImageId, OperationId, ProviderId, ServerId};
 use kilonova_node_api::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Device, DeviceKind, End, HandleSlot, ON_RELEASE, Order,
     OrderResult, Task,
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::common;
 use crate::common::arqs::{PATH, SERVER, bind, unbind};
-use crate::common::{Api, HOST, audit, count, device, report_host, stores};
+use crate::common::{Api, HOST, audit, count, device, host, report_host, stores};
 
 const CARD: &str = "0000:5e:00.0";
 const FUNCTION: &str = "d8424dc4a4a3c413f89e433683f9040b";
@@ -30,7 +30,7 @@ const FUNCTION: &str = "d8424dc4a4a3c413f89e433683f9040b";
 struct Counter(AtomicI64);
 
 impl Nodes for Counter {
-    fn next(&self, _: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error> {
+    fn next(&self, _: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
         assert_eq!(host, HOST);
         Ok(Some(self.0.fetch_add(1, Ordering::Relaxed) + 1))
     }
@@ -88,7 +88,7 @@ fn disk(who: &str) -> Device {
 }
 
 async fn open_orders(store: &Store) -> Vec<Order> {
-    store.read(|tx| orders::since(tx, HOST, 0)).await.unwrap()
+    store.read(|tx| orders::since(tx, &host(), 0)).await.unwrap()
 }
 
 fn done() -> End {
@@ -101,7 +101,7 @@ fn failed() -> End {
 
 async fn carried(store: &Store, order: OperationId, end: End) -> bool {
     let carried = OrderResult { order, end };
-    store.write(move |tx| orders::carried_out(tx, &World::new(), HOST, &carried)).await.unwrap()
+    store.write(move |tx| orders::carried_out(tx, &World::new(), &host(), &carried)).await.unwrap()
 }
 
 async fn deployable(api: &Api) -> Value {
@@ -397,7 +397,7 @@ async fn claim(store: &Store, provider: ProviderId) -> Result<ConsumerId, Error>
     let wants = [want];
     let bound = store
         .write(move |tx| {
-            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", HOST, &wants)
+            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", &host(), &wants)
         })
         .await;
     bound.map(|_| consumer)

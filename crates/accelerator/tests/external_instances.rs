@@ -9,14 +9,14 @@ use kilonova_accelerator::ledger;
 use kilonova_accelerator::nova::{Delivery, Event, Nova, NovaError, Presence, PresenceQuery};
 use kilonova_accelerator::reconcile::lost;
 use kilonova_accelerator::{Bitstream, Bitstreams, Error, Nodes, State};
-use kilonova_ids::{ConsumerId, ImageId, ProviderId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ImageId, ProviderId, ServerId};
 use kilonova_placement::World;
 use kilonova_placement::ledger::{Allocation, Claim, ProviderSpec};
 use kilonova_store::{Store, Tx, params};
 use newtype_uuid::GenericUuid;
 
 use crate::common::arqs::{ABSENT, PATH, SERVER, bind, request, unbind};
-use crate::common::{Api, HOST, audit, count, fake, report_host, stores, vgpu};
+use crate::common::{Api, HOST, audit, count, fake, host, report_host, stores, vgpu};
 
 const DIRTY: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'dirty'";
 const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free'";
@@ -27,7 +27,7 @@ const RESERVED: &str = "SELECT CAST(SUM(reserved) AS BIGINT) FROM inventories";
 struct Counter(Arc<AtomicI64>);
 
 impl Nodes for Counter {
-    fn next(&self, _: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error> {
+    fn next(&self, _: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
         assert_eq!(host, HOST);
         Ok(Some(self.0.fetch_add(1, Ordering::Relaxed) + 1))
     }
@@ -76,7 +76,7 @@ async fn allocate(store: &Store, provider: ProviderId, server: &str, class: &str
 }
 
 async fn acknowledge(store: &Store, generation: i64) {
-    let work = move |tx: &mut Tx<'_>| ledger::acknowledge(tx, &World::new(), HOST, generation);
+    let work = move |tx: &mut Tx<'_>| ledger::acknowledge(tx, &World::new(), &host(), generation);
     store.write(work).await.unwrap();
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use crate::common::arqs::{PATH, SERVER, bind, request, unbind};
-use crate::common::{Api, HOST, fake, report, stores};
+use crate::common::{Api, HOST, fake, host, report, stores};
 
 const CHANGES: &str = "/v2/kilonova/handle_changes";
 
@@ -30,7 +30,16 @@ async fn every_change_of_an_owner_is_recorded() {
             .write(move |tx| {
                 let want = BindRequest { provider, count: 1, group: 0, profile: None };
                 let actor = Actor { user_id: Some("u9".into()), request_id: Some("req-9".into()) };
-                ledger::bind_as(tx, &World::new(), &actor, server, consumer, "p9", HOST, &[want])?;
+                ledger::bind_as(
+                    tx,
+                    &World::new(),
+                    &actor,
+                    server,
+                    consumer,
+                    "p9",
+                    &host(),
+                    &[want],
+                )?;
                 ledger::release(tx, &World::new(), consumer)
             })
             .await

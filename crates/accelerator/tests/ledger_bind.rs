@@ -1,7 +1,7 @@
 //! Assigning and releasing handles: one owner each, all or nothing, also in races.
 
 use kilonova_accelerator::{Error, ledger};
-use kilonova_ids::{ConsumerId, ProviderId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ProviderId, ServerId};
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
 use kilonova_store::Store;
@@ -28,7 +28,15 @@ async fn bind(
                     profile: None,
                 })
                 .collect();
-            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", host, &wants)
+            ledger::bind(
+                tx,
+                &World::new(),
+                ServerId::new_v4(),
+                consumer,
+                "p1",
+                &HostName::verbatim(host),
+                &wants,
+            )
         })
         .await
 }

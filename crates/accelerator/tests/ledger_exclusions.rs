@@ -8,7 +8,7 @@ use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Store, params};
 
-use crate::common::{HOST, audit, device, report_host, stores};
+use crate::common::{self, audit, device, report_host, stores};
 
 const CARD: &str = "0000:25:00.0";
 const OTHER: &str = "0000:26:00.0";
@@ -69,7 +69,7 @@ async fn claim(
             };
             placement::claim(tx, &world, &claim)?;
             let want = ledger::BindRequest { provider, count: 1, group: 0, profile: None };
-            ledger::bind(tx, &world, ServerId::new_v4(), consumer, "p1", HOST, &[want])
+            ledger::bind(tx, &world, ServerId::new_v4(), consumer, "p1", &common::host(), &[want])
         })
         .await?;
     Ok((consumer, bound[0].attachment.clone()))

@@ -8,7 +8,7 @@ use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Store, params};
 use serde_json::{Value, json};
 
-use crate::common::{Api, HOST, audit, device, everything, report_host, stores, vgpu};
+use crate::common::{Api, audit, device, everything, host, report_host, stores, vgpu};
 
 const GPU: &str = "0000:84:00.0";
 const HEALTH: &str = "/v2/kilonova/device_health";
@@ -39,7 +39,7 @@ async fn bind(store: &Store, provider: ProviderId) -> Result<(ServerId, Consumer
     store
         .write(move |tx| {
             let want = std::slice::from_ref(&want);
-            ledger::bind(tx, &World::new(), server, consumer, "p1", HOST, want)
+            ledger::bind(tx, &World::new(), server, consumer, "p1", &host(), want)
         })
         .await?;
     Ok((server, consumer))

@@ -6,7 +6,7 @@ use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
 use kilonova_placement::World;
 use kilonova_store::Store;
 
-use crate::common::{HOST, audit, device, report, stores};
+use crate::common::{audit, device, host, report, stores};
 
 const CARD: &str = "0000:25:00.0";
 const PARTS: [&str; 2] = ["0000:25:00.4", "0000:25:00.5"];
@@ -42,7 +42,7 @@ async fn bind(
                 ServerId::new_v4(),
                 consumer,
                 "p1",
-                HOST,
+                &host(),
                 std::slice::from_ref(&want),
             )
         })

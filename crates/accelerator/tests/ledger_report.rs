@@ -1,13 +1,13 @@
 //! Applying the reports of hosts: no repeated writes, and owned handles survive.
 
 use kilonova_accelerator::{Error, ledger};
-use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{Device, DeviceKind, HandleSlot};
 use kilonova_placement::World;
 use kilonova_store::testing::Meter;
 use kilonova_store::{Store, params};
 
-use crate::common::{HOST, audit, count, device, everything, fake, report, stores, vgpu};
+use crate::common::{audit, count, device, everything, fake, host, report, stores, vgpu};
 
 const HANDLES: &str = "SELECT COUNT(*) FROM attach_handles";
 const FREE: &str = "SELECT COUNT(*) FROM attach_handles WHERE state = 'free' AND present = 1";
@@ -19,7 +19,7 @@ async fn claim(store: &Store, provider: kilonova_ids::ProviderId, count: i64) ->
     store
         .write(move |tx| {
             let wants = [want.clone()];
-            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", HOST, &wants)
+            ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", &host(), &wants)
         })
         .await
         .unwrap();
@@ -61,7 +61,7 @@ async fn the_same_report_writes_nothing() {
         let before = everything(&store).await;
         // A read-only transaction refuses any write.
         let again =
-            store.read(move |tx| ledger::report(tx, HOST, &devices)).await.expect("no write");
+            store.read(move |tx| ledger::report(tx, &host(), &devices)).await.expect("no write");
         assert_eq!(format!("{first:?}"), format!("{again:?}"), "{name}");
         assert_eq!(before, everything(&store).await, "{name}");
         assert_eq!(count(&store, HANDLES).await, 7);
@@ -148,7 +148,15 @@ async fn an_absent_device_stays_while_owned_and_returns_with_its_identity() {
                     profile: None,
                 };
                 let consumer = ConsumerId::new_v4();
-                ledger::bind(tx, &World::new(), ServerId::new_v4(), consumer, "p1", HOST, &[want])
+                ledger::bind(
+                    tx,
+                    &World::new(),
+                    ServerId::new_v4(),
+                    consumer,
+                    "p1",
+                    &host(),
+                    &[want],
+                )
             })
             .await;
         assert!(matches!(none_left, Err(Error::NoHandle(_))), "{name}");
@@ -199,8 +207,8 @@ async fn contradictions_are_refused_and_change_nothing() {
                 device.deployables[0].name = "Device".into();
                 let mut other = fake(1);
                 other.deployables[0].name = "Fake_Device".into();
-                ledger::report(tx, HOST, &[other])?;
-                ledger::report(tx, "cmp1_Fake", &[device])
+                ledger::report(tx, &host(), &[other])?;
+                ledger::report(tx, &HostName::verbatim("cmp1_Fake"), &[device])
             })
             .await;
         assert!(matches!(stolen, Err(Error::Report { .. })), "{name}");

@@ -6,7 +6,7 @@ use kilonova_placement::World;
 use kilonova_store::{Error as StoreError, Store, params};
 
 use crate::common::arqs::{PATH, SERVER, bind, request};
-use crate::common::{Api, HOST, count, fake, report, stores};
+use crate::common::{Api, count, fake, host, report, stores};
 
 async fn execute(store: &Store, sql: &'static str) {
     let changed = store.write(move |tx| tx.execute(sql, params![])).await;
@@ -24,7 +24,7 @@ async fn a_handle_with_an_unknown_attach_type_is_not_assigned() {
             .write(move |tx| {
                 let (server, consumer) = (ServerId::new_v4(), ConsumerId::new_v4());
                 let requests = std::slice::from_ref(&request);
-                ledger::bind(tx, &World::new(), server, consumer, "p1", HOST, requests)
+                ledger::bind(tx, &World::new(), server, consumer, "p1", &host(), requests)
             })
             .await;
         match bound {

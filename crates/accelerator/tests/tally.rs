@@ -1,7 +1,7 @@
 //! Counters of binds for operators' metrics.
 
 use kilonova_accelerator::ledger::{self, BindRequest};
-use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{DeviceKind, HandleSlot};
 use kilonova_placement::World;
 
@@ -28,7 +28,15 @@ async fn binds_and_causes_of_failure_are_counted() {
                 .write(move |tx| {
                     let consumer = ConsumerId::new_v4();
                     let world = World::new();
-                    ledger::bind(tx, &world, server, consumer, "p", host, &wants)?;
+                    ledger::bind(
+                        tx,
+                        &world,
+                        server,
+                        consumer,
+                        "p",
+                        &HostName::verbatim(host),
+                        &wants,
+                    )?;
                     if end {
                         Err(kilonova_accelerator::Error::AlreadyBound(server))
                     } else {

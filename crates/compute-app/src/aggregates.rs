@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use kilonova_compute_db::aggregates::{self as db, Aggregate, ZONE};
 use kilonova_compute_db::hosts::{self, Host};
+use kilonova_ids::HostName;
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -166,7 +167,7 @@ pub fn add_host(
     tx: &mut Tx<'_>,
     compute: &Compute,
     id: i64,
-    name: &str,
+    name: &HostName,
     now: i64,
 ) -> Result<Aggregate, Error> {
     let mut aggregate = get(tx, id)?;
@@ -179,7 +180,7 @@ pub fn add_host(
         return Err(Refusal::conflict(format!("Aggregate {id} already has host {name}.")).into());
     }
     placement::join(tx, &compute.world, host.root_provider, aggregate.uuid)?;
-    aggregate.hosts.push(name.to_owned());
+    aggregate.hosts.push(name.clone());
     aggregate.hosts.sort();
     rezone(tx, compute, name)?;
     write(tx, compute, aggregate, now)
@@ -193,7 +194,7 @@ pub fn remove_host(
     tx: &mut Tx<'_>,
     compute: &Compute,
     id: i64,
-    name: &str,
+    name: &HostName,
     now: i64,
 ) -> Result<Aggregate, Error> {
     let mut aggregate = get(tx, id)?;
@@ -260,7 +261,7 @@ fn rename_zone(
 fn refuse_second_zone(
     tx: &mut Tx<'_>,
     aggregate: &Aggregate,
-    host: &str,
+    host: &HostName,
     zone: &str,
     doing: Doing,
 ) -> Result<(), Error> {
@@ -300,14 +301,14 @@ fn refuse_to_move_servers(
     }
 }
 
-fn zone_of(tx: &mut Tx<'_>, host: &str) -> Result<String, Error> {
+fn zone_of(tx: &mut Tx<'_>, host: &HostName) -> Result<String, Error> {
     let aggregates = db::of_host(tx, host)?;
     let zone = aggregates.iter().find_map(|aggregate| aggregate.zone());
     Ok(zone.unwrap_or(DEFAULT_ZONE).to_owned())
 }
 
 /// Writes the zone of a host where the scheduler reads it, and updates the fleet after the commit.
-fn rezone(tx: &mut Tx<'_>, compute: &Compute, name: &str) -> Result<(), Error> {
+fn rezone(tx: &mut Tx<'_>, compute: &Compute, name: &HostName) -> Result<(), Error> {
     let zone = zone_of(tx, name)?;
     db::set_zone(tx, name, &zone)?;
     let mut host = host(tx, name)?;
@@ -319,7 +320,7 @@ fn rezone(tx: &mut Tx<'_>, compute: &Compute, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-fn host(tx: &mut Tx<'_>, name: &str) -> Result<Host, Error> {
+fn host(tx: &mut Tx<'_>, name: &HostName) -> Result<Host, Error> {
     hosts::by_name(tx, name)?.ok_or_else(|| {
         Refusal::not_found(format!("Compute host {name} could not be found.")).into()
     })

@@ -2,6 +2,7 @@
 //! security groups of its guests. Reads only.
 
 use kilonova_compute_db::{documents, questions};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Desired, Document, Filters};
 use kilonova_store::Tx;
 
@@ -11,7 +12,7 @@ use crate::Error;
 ///
 /// # Errors
 /// Store errors only.
-pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Batch, Error> {
+pub fn since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Batch, Error> {
     let newest = documents::newest(tx, host, since)?;
     let documents = documents::since(tx, host, since)?;
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
@@ -25,7 +26,7 @@ pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Batch, Error> {
 /// whose guests have no ports.
 fn filters(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     since: i64,
     requested: bool,
     documents: &[Document],

@@ -4,7 +4,7 @@
 //! only the code that refuses knows the message.
 
 use kilonova_compute_scheduler::Unplaced;
-use kilonova_ids::{OperationId, ServerId};
+use kilonova_ids::{HostName, OperationId, ServerId};
 use kilonova_store as store;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{IntoRefusal, Refusal};
@@ -59,7 +59,7 @@ pub enum Error {
          of its hosts. Start nova-compute there, or give the agent the host's name that Nova knows \
          (openstack hypervisor list)"
     )]
-    NoRoot(String),
+    NoRoot(HostName),
     /// The request is refused.
     #[error(transparent)]
     Refused(Box<Refusal>),

@@ -54,7 +54,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
     } else {
         let root = placement::ledger::ProviderSpec {
             id: host.root_provider,
-            name: name.clone(),
+            name: name.into(),
             inventories: Vec::new(),
             traits: Vec::new(),
         };

@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use kilonova_compute_db::fleet::{About, HostRow};
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
+use kilonova_ids::HostName;
 use kilonova_store::Tx;
 
 use crate::Error;
@@ -15,12 +16,10 @@ pub const INTERNAL_ZONE: &str = "internal";
 /// Integer ids below this belong to the services of this process.
 const FIRST_HOST_NUMBER: i64 = 2;
 
-static THIS_HOST: LazyLock<String> = LazyLock::new(|| {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .map(|name| name.trim().to_owned())
-        .ok()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
+static THIS_HOST: LazyLock<HostName> = LazyLock::new(|| {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = Some(name.trim()).filter(|name| !name.is_empty());
+    HostName::verbatim(name.unwrap_or("localhost"))
 });
 
 /// A service.
@@ -29,7 +28,7 @@ pub struct Service {
     /// `nova-compute`, `nova-scheduler` or `nova-conductor`.
     pub binary: &'static str,
     /// Its host.
-    pub host: String,
+    pub host: HostName,
     /// Id from 2.53 on.
     pub id: String,
     /// Id before 2.53.
@@ -134,7 +133,7 @@ pub struct Change {
 pub fn change(
     tx: &mut Tx<'_>,
     fleet: &Fleet,
-    name: &str,
+    name: &HostName,
     change: &Change,
     now: i64,
 ) -> Result<Option<Service>, Error> {

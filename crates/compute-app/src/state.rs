@@ -7,6 +7,7 @@ use kilonova_access::Enforcer;
 use kilonova_compute_db::documents::{self, Wake};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_compute_scheduler::{Reasons, Scope};
+use kilonova_ids::HostName;
 use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
@@ -114,31 +115,31 @@ impl Compute {
     }
 
     /// Notes how a build on a host ended, for the weighers, once that is durable.
-    pub(crate) fn note_build(&self, tx: &mut Tx<'_>, host: &str, well: bool) {
+    pub(crate) fn note_build(&self, tx: &mut Tx<'_>, host: &HostName, well: bool) {
         if let Some(host) = self.fleet.by_name(host) {
             tx.on_commit(move || host.built(well));
         }
     }
 
     /// True if a host that is known has not been heard of for so long that nobody waits for it.
-    pub(crate) fn host_is_lost(&self, host: &str, now: i64) -> bool {
+    pub(crate) fn host_is_lost(&self, host: &HostName, now: i64) -> bool {
         self.fleet.by_name(host).is_some_and(|host| !host.is_up(now))
     }
 
     /// True if an operator said that a host is dead: nothing runs there.
-    pub(crate) fn host_is_declared_dead(&self, host: &str) -> bool {
+    pub(crate) fn host_is_declared_dead(&self, host: &HostName) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())
     }
 
     /// The zone of a server's host; empty for one that is on none.
-    pub fn zone_of(&self, host: Option<&str>) -> String {
+    pub fn zone_of(&self, host: Option<&HostName>) -> String {
         let host = host.and_then(|host| self.fleet.by_name(host));
         host.map(|host| host.zone()).unwrap_or_default()
     }
 
     /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` was declared by an operator,
     /// `UNKNOWN` is a host that was not heard of lately.
-    pub fn host_status(&self, host: &str) -> &'static str {
+    pub fn host_status(&self, host: &HostName) -> &'static str {
         match self.fleet.by_name(host) {
             None => "",
             Some(host) if host.is_declared_dead() => "DOWN",
@@ -149,13 +150,13 @@ impl Compute {
     }
 
     /// True if a host was heard of lately.
-    pub fn host_is_up(&self, host: &str) -> bool {
+    pub fn host_is_up(&self, host: &HostName) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))
     }
 }
 
 impl Wake for Compute {
-    fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64) {
+    fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &HostName, generation: i64) {
         if let Some(host) = self.fleet.by_name(host) {
             tx.on_commit(move || host.publish(generation));
         }
@@ -163,7 +164,7 @@ impl Wake for Compute {
 }
 
 impl Nodes for Compute {
-    fn next(&self, tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error> {
+    fn next(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
         let next = documents::next_of(tx, host)?;
         if let Some(generation) = next {
             self.wake_on_commit(tx, host, generation);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::HostName;
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 use uuid::Uuid;
 
@@ -61,7 +62,7 @@ pub struct Aggregate {
     /// Metadata, including the zone.
     pub metadata: BTreeMap<String, String>,
     /// Names of its hosts.
-    pub hosts: Vec<String>,
+    pub hosts: Vec<HostName>,
     /// Microseconds since 1970.
     pub created_at: i64,
     /// Microseconds since 1970.
@@ -95,9 +96,9 @@ fn read(row: &Row) -> Result<Aggregate, Error> {
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Aggregate>, Error> {
     let mut all: Vec<Aggregate> =
         tx.rows(ALL, params![])?.iter().map(read).collect::<Result<_, _>>()?;
-    let mut members: BTreeMap<i64, Vec<String>> = BTreeMap::new();
+    let mut members: BTreeMap<i64, Vec<HostName>> = BTreeMap::new();
     for row in tx.rows(MEMBERS, params![])? {
-        members.entry(row.int("aggregate_id")?).or_default().push(row.string("host")?);
+        members.entry(row.int("aggregate_id")?).or_default().push(row.host("host")?);
     }
     for aggregate in &mut all {
         aggregate.hosts = members.remove(&aggregate.id).unwrap_or_default();
@@ -111,12 +112,12 @@ pub fn by_id(tx: &mut Tx<'_>, id: i64) -> Result<Option<Aggregate>, Error> {
         return Ok(None);
     };
     let rows = tx.rows(MEMBERS_OF, params![id])?;
-    aggregate.hosts = rows.iter().map(|row| row.string("host")).collect::<Result<_, _>>()?;
+    aggregate.hosts = rows.iter().map(|row| row.host("host")).collect::<Result<_, _>>()?;
     Ok(Some(aggregate))
 }
 
 /// The aggregates of a host, without their hosts.
-pub fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<Aggregate>, Error> {
+pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<Aggregate>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 
@@ -145,23 +146,23 @@ pub fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
 }
 
 /// Adds a host to an aggregate; returns whether it was not a member before.
-pub fn join(tx: &mut Tx<'_>, id: i64, host: &str) -> Result<bool, Error> {
+pub fn join(tx: &mut Tx<'_>, id: i64, host: &HostName) -> Result<bool, Error> {
     Ok(tx.execute(JOIN, params![id, host])? == 1)
 }
 
 /// Removes a host from an aggregate; returns whether it was a member.
-pub fn leave(tx: &mut Tx<'_>, id: i64, host: &str) -> Result<bool, Error> {
+pub fn leave(tx: &mut Tx<'_>, id: i64, host: &HostName) -> Result<bool, Error> {
     Ok(tx.execute(LEAVE, params![id, host])? == 1)
 }
 
 /// Sets the zone of a host.
-pub fn set_zone(tx: &mut Tx<'_>, host: &str, zone: &str) -> Result<(), Error> {
+pub fn set_zone(tx: &mut Tx<'_>, host: &HostName, zone: &str) -> Result<(), Error> {
     tx.execute(SET_ZONE, params![host, zone])?;
     Ok(())
 }
 
 /// The requested zone of each server on a host.
-pub fn zones_asked_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<Option<String>>, Error> {
+pub fn zones_asked_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<Option<String>>, Error> {
     #[derive(serde::Deserialize)]
     struct Asked {
         availability_zone: Option<String>,

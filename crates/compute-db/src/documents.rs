@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Document};
 use kilonova_store::{Row, Tx, Value, listed, params};
 
@@ -47,7 +47,7 @@ kilonova_store::statements! {
 /// Wakes hosts that wait for documents.
 pub trait Wake {
     /// Wakes the host's long poll once the generation is durable.
-    fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &str, generation: i64);
+    fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &HostName, generation: i64);
 }
 
 /// Writes the desired state of a server on a host, and wakes the host on commit.
@@ -57,7 +57,7 @@ pub trait Wake {
 pub fn put(
     tx: &mut Tx<'_>,
     wake: &impl Wake,
-    host: &str,
+    host: &HostName,
     server: ServerId,
     desired: &Desired,
 ) -> Result<(), Error> {
@@ -72,7 +72,7 @@ pub fn put(
 ///
 /// # Errors
 /// Store errors only.
-pub fn next_of(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error> {
+pub fn next_of(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
     tx.row(NEXT, params![host])?.map(|row| row.int("generation")).transpose()
 }
 
@@ -80,7 +80,7 @@ pub fn next_of(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_stor
 ///
 /// # Errors
 /// [`Error::Store`]; a host without a row is a bug.
-pub fn next(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+pub fn next(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
     next_of(tx, host)?.ok_or_else(|| shape(format!("no host {host}")))
 }
 
@@ -88,7 +88,7 @@ pub fn next(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn get(tx: &mut Tx<'_>, host: &str, server: ServerId) -> Result<Option<Document>, Error> {
+pub fn get(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<Option<Document>, Error> {
     tx.row(GET, params![host, server])?.as_ref().map(read).transpose()
 }
 
@@ -96,16 +96,16 @@ pub fn get(tx: &mut Tx<'_>, host: &str, server: ServerId) -> Result<Option<Docum
 ///
 /// # Errors
 /// Store errors only.
-pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(String, Document)>, Error> {
+pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document)>, Error> {
     let rows = tx.rows(OF_SERVER, params![server])?;
-    rows.iter().map(|row| Ok((row.string("host")?, read(row)?))).collect()
+    rows.iter().map(|row| Ok((row.host("host")?, read(row)?))).collect()
 }
 
 /// The servers with a document on a host.
 ///
 /// # Errors
 /// Store errors only.
-pub fn servers_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+pub fn servers_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(SERVERS_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id("server_id")).collect::<Result<_, kilonova_store::Error>>()?)
 }
@@ -125,7 +125,7 @@ pub struct Newest {
 ///
 /// # Errors
 /// Store errors only.
-pub fn newest(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Newest, Error> {
+pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Error> {
     Ok(match tx.row(NEWEST, params![host, since])? {
         Some(row) => Newest {
             generation: row.int("generation")?,
@@ -140,7 +140,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Newest, Error> 
 ///
 /// # Errors
 /// Store errors only.
-pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Document>, Error> {
+pub fn since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Vec<Document>, Error> {
     tx.rows(SINCE, params![host, since])?.iter().map(read).collect()
 }
 
@@ -148,7 +148,7 @@ pub fn since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Document>, E
 ///
 /// # Errors
 /// Store errors only.
-pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &str) -> Result<(), Error> {
+pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), Error> {
     if let Some(row) = tx.row(FILTER, params![host])? {
         wake.wake_on_commit(tx, host, row.int("generation")?);
     }
@@ -159,14 +159,17 @@ pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &str) -> Result<(), Error
 ///
 /// # Errors
 /// Store errors only.
-pub fn hosts_of(tx: &mut Tx<'_>, servers: &BTreeSet<ServerId>) -> Result<BTreeSet<String>, Error> {
+pub fn hosts_of(
+    tx: &mut Tx<'_>,
+    servers: &BTreeSet<ServerId>,
+) -> Result<BTreeSet<HostName>, Error> {
     let servers: Vec<&ServerId> = servers.iter().collect();
     let mut hosts = BTreeSet::new();
     for some in servers.chunks(100) {
         let sql = listed(HOSTS_OF, some.len());
         let values: Vec<Value> = some.iter().map(|id| Value::from(**id)).collect();
         for row in tx.rows(&sql, &values)? {
-            hosts.insert(row.string("host")?);
+            hosts.insert(row.host("host")?);
         }
     }
     Ok(hosts)
@@ -176,7 +179,7 @@ pub fn hosts_of(tx: &mut Tx<'_>, servers: &BTreeSet<ServerId>) -> Result<BTreeSe
 ///
 /// # Errors
 /// Store errors only.
-pub fn forget(tx: &mut Tx<'_>, host: &str, server: ServerId) -> Result<(), Error> {
+pub fn forget(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<(), Error> {
     tx.execute(FORGET, params![host, server])?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The hosts as the scheduler and the agents' API need them; `hosts` has the operators' view.
 
-use kilonova_ids::{HostId, ProviderId};
+use kilonova_ids::{HostId, HostName, ProviderId};
 use kilonova_store::{Tx, Value, params};
 
 use super::hosts::is_enabled;
@@ -26,7 +26,7 @@ kilonova_store::statements! {
 #[derive(Debug, Clone)]
 pub struct HostRow {
     /// Name.
-    pub host: String,
+    pub host: HostName,
     /// Id, as the hypervisors API shows it.
     pub id: HostId,
     /// Root of its provider tree.
@@ -71,7 +71,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
         .iter()
         .map(|row| {
             Ok(HostRow {
-                host: row.string("host")?,
+                host: row.host("host")?,
                 id: row.id("id")?,
                 root: row.id("root_provider")?,
                 epoch: row.int("epoch")?,
@@ -96,7 +96,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn epoch(tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, Error> {
+pub fn epoch(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, Error> {
     tx.row(EPOCH, params![host])?.map(|row| row.int("epoch")).transpose().map_err(Error::from)
 }
 
@@ -107,7 +107,7 @@ pub const TOGETHER: usize = 50;
 ///
 /// # Errors
 /// Store errors only.
-pub fn seen(tx: &mut Tx<'_>, hosts: &[String], at: i64) -> Result<(), Error> {
+pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: i64) -> Result<(), Error> {
     let Some(last) = hosts.last() else { return Ok(()) };
     let mut params = vec![Value::from(at)];
     params.extend(hosts.iter().map(Value::from));
@@ -120,7 +120,7 @@ pub fn seen(tx: &mut Tx<'_>, hosts: &[String], at: i64) -> Result<(), Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn skewed(tx: &mut Tx<'_>, hosts: &[(String, i64)]) -> Result<(), Error> {
+pub fn skewed(tx: &mut Tx<'_>, hosts: &[(HostName, i64)]) -> Result<(), Error> {
     for (host, skew) in hosts {
         tx.execute(SKEW, params![host, *skew])?;
     }

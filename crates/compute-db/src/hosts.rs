@@ -3,7 +3,7 @@
 //! A row outlives its agent. The epoch in it fences older processes of the same host and must only
 //! ever increase.
 
-use kilonova_ids::{HostId, ProviderId};
+use kilonova_ids::{HostId, HostName, ProviderId};
 use kilonova_store::{Migration, Row, Tx, params};
 
 use super::servers::shape;
@@ -55,9 +55,9 @@ kilonova_store::statements! {
 ///
 /// # Errors
 /// Store errors only.
-pub fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, kilonova_store::Error> {
+pub fn spellings(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HostName>, kilonova_store::Error> {
     let rows = tx.rows(SPELLINGS, params![host.to_ascii_lowercase()])?;
-    rows.iter().map(|row| row.string("host")).collect()
+    rows.iter().map(|row| row.host("host")).collect()
 }
 
 /// A compute host.
@@ -68,7 +68,7 @@ pub struct Host {
     /// Id of its compute service.
     pub id: HostId,
     /// Name.
-    pub host: String,
+    pub host: HostName,
     /// Root of its provider tree; also the hypervisor's id, as in Nova.
     pub root_provider: ProviderId,
     /// `QEMU` or `simulated`.
@@ -113,7 +113,7 @@ pub struct NewHost {
     /// Used at the first registration only.
     pub id: HostId,
     /// Name.
-    pub host: String,
+    pub host: HostName,
     /// Used at the first registration only.
     pub root_provider: ProviderId,
     /// `QEMU` or `simulated`.
@@ -143,7 +143,7 @@ fn host(row: &Row) -> Result<Host, Error> {
     Ok(Host {
         number: row.int("number")?,
         id: row.id("id")?,
-        host: row.string("host")?,
+        host: row.host("host")?,
         root_provider: row.id("root_provider")?,
         hypervisor_type: row.string("hypervisor_type")?,
         hypervisor_version: row.int("hypervisor_version")?,
@@ -174,7 +174,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Host>, Error> {
 }
 
 /// One host.
-pub fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<Host>, Error> {
+pub fn by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<Host>, Error> {
     tx.row(BY_NAME, params![name])?.as_ref().map(host).transpose()
 }
 
@@ -209,7 +209,7 @@ pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
 }
 
 /// Deletes a host's row.
-pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+pub fn delete(tx: &mut Tx<'_>, name: &HostName) -> Result<(), Error> {
     tx.execute(DELETE, params![name])?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! a machine its id when its name changes. Together they distinguish a renamed host from a new one,
 //! and a second machine with the same name from the first.
 
+use kilonova_ids::HostName;
 use kilonova_store::{Migration, Tx, params};
 
 use crate::Error;
@@ -38,27 +39,27 @@ kilonova_store::statements! {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Option<String>, Error> {
+pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, Error> {
     Ok(tx.row(OF_HOST, params![host])?.map(|row| row.string("machine_id")).transpose()?)
 }
 
 /// Sets the machine of a host.
-pub fn put(tx: &mut Tx<'_>, host: &str, machine_id: &str, now: i64) -> Result<(), Error> {
+pub fn put(tx: &mut Tx<'_>, host: &HostName, machine_id: &str, now: i64) -> Result<(), Error> {
     tx.execute(PUT, params![host, machine_id, now])?;
     Ok(())
 }
 
 /// The other host names of a machine, most recent first.
-pub fn others(tx: &mut Tx<'_>, machine_id: &str, host: &str) -> Result<Vec<String>, Error> {
+pub fn others(tx: &mut Tx<'_>, machine_id: &str, host: &HostName) -> Result<Vec<HostName>, Error> {
     let rows = tx.rows(OTHERS, params![machine_id, host])?;
-    Ok(rows.iter().map(|row| row.string("host")).collect::<Result<_, _>>()?)
+    Ok(rows.iter().map(|row| row.host("host")).collect::<Result<_, _>>()?)
 }
 
 /// The host names of each machine with several: pairs of machine and host, newest name first.
-pub fn renamed(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Error> {
+pub fn renamed(tx: &mut Tx<'_>) -> Result<Vec<(String, HostName)>, Error> {
     let rows = tx.rows(RENAMED, params![])?;
     Ok(rows
         .iter()
-        .map(|row| Ok((row.string("machine_id")?, row.string("host")?)))
+        .map(|row| Ok((row.string("machine_id")?, row.host("host")?)))
         .collect::<Result<_, kilonova_store::Error>>()?)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{Domain, Progress};
 use kilonova_store::{Row, Tx, params};
 use serde::Serialize;
@@ -193,7 +193,7 @@ pub struct NewMove {
     /// The first status.
     pub status: Status,
     /// The source.
-    pub source: String,
+    pub source: HostName,
     /// The server's state before it.
     pub was: VmState,
     /// The flavor before it.
@@ -224,11 +224,11 @@ pub struct Move {
     /// The status.
     pub status: Status,
     /// The source.
-    pub source: String,
+    pub source: HostName,
     /// The destination, once there is one.
-    pub dest: Option<String>,
+    pub dest: Option<HostName>,
     /// The host where it holds claims.
-    pub held_on: Option<String>,
+    pub held_on: Option<HostName>,
     /// The server's state before it.
     pub was: VmState,
     /// The flavor before it.
@@ -293,12 +293,12 @@ pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Move>, Error> 
 
 /// The migrations of a server whose consumers have a claim on a host, or have left handles dirty
 /// there.
-pub fn held_on(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Move>, Error> {
+pub fn held_on(tx: &mut Tx<'_>, server: ServerId, host: &HostName) -> Result<Vec<Move>, Error> {
     tx.rows(HELD_ON, params![server, host])?.iter().map(read).collect()
 }
 
 /// The servers whose migrations have a claim on a host.
-pub fn servers_held_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+pub fn servers_held_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(SERVERS_HELD_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id("server_id")).collect::<Result<_, kilonova_store::Error>>()?)
 }
@@ -332,13 +332,13 @@ pub fn close(tx: &mut Tx<'_>, id: ConsumerId, status: Status, now: i64) -> Resul
 }
 
 /// Sets the destination.
-pub fn set_dest(tx: &mut Tx<'_>, id: ConsumerId, host: &str, now: i64) -> Result<(), Error> {
+pub fn set_dest(tx: &mut Tx<'_>, id: ConsumerId, host: &HostName, now: i64) -> Result<(), Error> {
     tx.execute(SET_DEST, params![id, host, now])?;
     Ok(())
 }
 
 /// Sets the host of its consumer's claim.
-pub fn set_held(tx: &mut Tx<'_>, id: ConsumerId, host: Option<&str>) -> Result<(), Error> {
+pub fn set_held(tx: &mut Tx<'_>, id: ConsumerId, host: Option<&HostName>) -> Result<(), Error> {
     tx.execute(SET_HELD, params![id, host])?;
     Ok(())
 }
@@ -362,9 +362,9 @@ fn read(row: &Row) -> Result<Move, Error> {
         open: row.text_opt("open_server")?.is_some(),
         kind: Kind::parse(row.text("kind")?)?,
         status: Status::parse(row.text("status")?)?,
-        source: row.string("source_host")?,
-        dest: row.string_opt("dest_host")?,
-        held_on: row.string_opt("held_on")?,
+        source: row.host("source_host")?,
+        dest: row.host_opt("dest_host")?,
+        held_on: row.host_opt("held_on")?,
         was: VmState::parse(row.text("was")?)?,
         old_flavor: from_text(row.text("old_flavor")?)?,
         new_flavor: from_text(row.text("new_flavor")?)?,

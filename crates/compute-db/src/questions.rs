@@ -1,6 +1,7 @@
 //! Questions to hosts about guests. They are rows, so that any controller that the host contacts
 //! can deliver them. The asking controller deletes its row.
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Question, Reply, ReplyBody};
 use kilonova_store::{Tx, params};
 use uuid::Uuid;
@@ -33,7 +34,7 @@ kilonova_store::statements! {
 pub fn ask(
     tx: &mut Tx<'_>,
     wake: &impl Wake,
-    host: &str,
+    host: &HostName,
     question: &Question,
     now: i64,
 ) -> Result<(), Error> {
@@ -45,7 +46,7 @@ pub fn ask(
 }
 
 /// A host's unanswered questions newer than a generation.
-pub fn open_since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Question>, Error> {
+pub fn open_since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Vec<Question>, Error> {
     tx.rows(OPEN, params![host, since])?
         .iter()
         .map(|row| {
@@ -55,7 +56,7 @@ pub fn open_since(tx: &mut Tx<'_>, host: &str, since: i64) -> Result<Vec<Questio
 }
 
 /// Stores an answer.
-pub fn reply(tx: &mut Tx<'_>, host: &str, reply: &Reply) -> Result<(), Error> {
+pub fn reply(tx: &mut Tx<'_>, host: &HostName, reply: &Reply) -> Result<(), Error> {
     let answer = serde_json::to_string(&reply.body).map_err(|e| shape(e.to_string()))?;
     tx.execute(REPLY, params![reply.id.to_string(), host, answer])?;
     Ok(())

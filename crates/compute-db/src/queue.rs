@@ -1,6 +1,6 @@
 //! The queue of live migrations of each source.
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_store::{Tx, params};
 
 use crate::Error;
@@ -23,16 +23,16 @@ kilonova_store::statements! {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn leaving(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+pub fn leaving(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
     Ok(tx.row(LEAVING, params![host])?.map_or(Ok(0), |row| row.int("count"))?)
 }
 
 /// At most ten servers whose live migration from a host is queued, oldest first.
-pub fn waiting(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+pub fn waiting(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Error> {
     tx.rows(WAITING, params![host])?.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }
 
 /// Hosts with queued live migrations.
-pub fn hosts(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
-    tx.rows(HOSTS, params![])?.iter().map(|row| Ok(row.string("source_host")?)).collect()
+pub fn hosts(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
+    tx.rows(HOSTS, params![])?.iter().map(|row| Ok(row.host("source_host")?)).collect()
 }

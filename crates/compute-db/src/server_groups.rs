@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_ids::{ServerGroupId, ServerId};
+use kilonova_ids::{HostName, ServerGroupId, ServerId};
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 
 use crate::Error;
@@ -108,7 +108,7 @@ pub struct Member {
     /// The server.
     pub server: ServerId,
     /// Its host.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// Its user.
     pub user_id: String,
 }
@@ -183,7 +183,7 @@ pub fn members(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<Vec<Member>, Error>
         .map(|row| {
             Ok(Member {
                 server: row.id("id")?,
-                host: row.string_opt("host")?,
+                host: row.host_opt("host")?,
                 user_id: row.string("user_id")?,
             })
         })

@@ -1,6 +1,6 @@
 //! Operations that wait too long for a host.
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_store::{Tx, params};
 
 use crate::Error;
@@ -25,10 +25,10 @@ kilonova_store::statements! {
 ///
 /// # Errors
 /// Store errors only.
-pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(String, ServerId)>, Error> {
+pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(HostName, ServerId)>, Error> {
     tx.rows(CLEARING, params![before])?
         .iter()
-        .map(|row| Ok((row.string("host")?, row.id("server_id")?)))
+        .map(|row| Ok((row.host("host")?, row.id("server_id")?)))
         .collect()
 }
 

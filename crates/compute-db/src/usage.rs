@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use kilonova_ids::HostName;
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 use serde::Deserialize;
 
@@ -112,21 +113,21 @@ pub fn of_user(tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<Proje
 }
 
 /// True if a host has any server.
-pub fn any_on(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
+pub fn any_on(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
     Ok(tx.row(ANY_ON, params![host])?.is_some())
 }
 
 /// True if a migration has a claim on a host.
-pub fn any_move_holds(tx: &mut Tx<'_>, host: &str) -> Result<bool, Error> {
+pub fn any_move_holds(tx: &mut Tx<'_>, host: &HostName) -> Result<bool, Error> {
     Ok(tx.row(ANY_MOVE, params![host])?.is_some())
 }
 
 /// The usage of each host.
-pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<String, HostUsage>, Error> {
-    let mut usages: HashMap<String, HostUsage> = HashMap::new();
+pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<HostName, HostUsage>, Error> {
+    let mut usages: HashMap<HostName, HostUsage> = HashMap::new();
     for row in tx.rows(ON_HOSTS, params![])? {
         let disks = Disks::of(&row)?;
-        let usage = usages.entry(row.string("host")?).or_default();
+        let usage = usages.entry(row.host("host")?).or_default();
         usage.servers.push((row.string("id")?, row.string("name")?));
         usage.vcpus += row.int("vcpus")?;
         usage.memory_mb += row.int("memory_mb")?;
@@ -137,7 +138,7 @@ pub fn of_hosts(tx: &mut Tx<'_>) -> Result<HashMap<String, HostUsage>, Error> {
 }
 
 /// The usage of one host by project, in the order of their ids.
-pub fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ProjectOnHost>, Error> {
+pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ProjectOnHost>, Error> {
     let mut projects: BTreeMap<String, ProjectOnHost> = BTreeMap::new();
     for row in tx.rows(ON_HOST, params![host])? {
         let disks = Disks::of(&row)?;

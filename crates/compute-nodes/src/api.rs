@@ -22,7 +22,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult, Refusal, Registration, Reply,
     Session,
@@ -85,7 +85,7 @@ async fn register(
 
 async fn desired(
     State(link): State<Link>,
-    Path(host): Path<String>,
+    Path(host): Path<HostName>,
     query: Query,
     headers: HeaderMap,
 ) -> Result<Json<Batch>, Fault> {
@@ -99,7 +99,7 @@ async fn desired(
 
 async fn observed(
     State(link): State<Link>,
-    Path(host): Path<String>,
+    Path(host): Path<HostName>,
     query: Query,
     request: Request,
 ) -> Result<StatusCode, Fault> {
@@ -111,7 +111,7 @@ async fn observed(
 
 async fn carried_out(
     State(link): State<Link>,
-    Path(host): Path<String>,
+    Path(host): Path<HostName>,
     query: Query,
     request: Request,
 ) -> Result<StatusCode, Fault> {
@@ -123,7 +123,7 @@ async fn carried_out(
 
 async fn image(
     State(link): State<Link>,
-    Path((host, image)): Path<(String, String)>,
+    Path((host, image)): Path<(HostName, String)>,
     query: Query,
 ) -> Result<impl IntoResponse, Fault> {
     let (epoch, offset) = (number(&query, "epoch")?, number(&query, "offset")?);
@@ -145,7 +145,7 @@ async fn image(
 
 async fn upload_image(
     State(link): State<Link>,
-    Path((host, image)): Path<(String, String)>,
+    Path((host, image)): Path<(HostName, String)>,
     query: Query,
     request: Request,
 ) -> Result<StatusCode, Fault> {
@@ -166,7 +166,7 @@ async fn upload_image(
 
 async fn replied(
     State(link): State<Link>,
-    Path(host): Path<String>,
+    Path(host): Path<HostName>,
     query: Query,
     request: Request,
 ) -> Result<StatusCode, Fault> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kilonova_compute_db::Error;
 use kilonova_compute_db::servers::{Server, Spec};
 use kilonova_engine::{Query, Snapshot};
+use kilonova_ids::HostName;
 use kilonova_store::Tx;
 
 use super::constraints::Scope;
@@ -21,7 +22,7 @@ pub struct Requirements<'a> {
     /// Its properties, with the requested host and zone.
     pub spec: &'a Spec,
     /// Hosts to exclude.
-    pub excluded: &'a HashSet<String>,
+    pub excluded: &'a HashSet<HostName>,
     /// True if the requested host is used regardless of filters.
     pub forced: bool,
 }

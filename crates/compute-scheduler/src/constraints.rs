@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kilonova_compute_db::server_groups::Policy;
 use kilonova_compute_db::servers::Spec;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{HostName, ProviderId};
 
 use super::rules::Rules;
 use crate::fleet::{Fleet, Host};
@@ -36,22 +36,22 @@ pub struct GroupFacts {
     /// With anti-affinity: the number of members that may share a host.
     pub max_per_host: usize,
     /// Its hosts, with the number of members on each.
-    pub hosts: HashMap<String, usize>,
+    pub hosts: HashMap<HostName, usize>,
 }
 
 impl GroupFacts {
     /// Number of members on a host.
-    pub fn on(&self, host: &str) -> usize {
+    pub fn on(&self, host: &HostName) -> usize {
         self.hosts.get(host).copied().unwrap_or_default()
     }
 
     /// Counts one more member.
-    pub fn add(&mut self, host: &str) {
-        *self.hosts.entry(host.to_owned()).or_default() += 1;
+    pub fn add(&mut self, host: &HostName) {
+        *self.hosts.entry(host.clone()).or_default() += 1;
     }
 
     /// True if one more member may be on a host.
-    pub fn allows(&self, host: &str) -> bool {
+    pub fn allows(&self, host: &HostName) -> bool {
         match self.policy {
             Policy::Affinity => self.hosts.is_empty() || self.on(host) > 0,
             Policy::AntiAffinity => self.on(host) < self.max_per_host,
@@ -74,13 +74,13 @@ pub struct Constraints<'a> {
     /// Its group.
     pub group: Option<GroupFacts>,
     /// Hosts that failed, or that the server leaves.
-    pub excluded: &'a HashSet<String>,
+    pub excluded: &'a HashSet<HostName>,
     /// Servers by host; empty unless the rules need it.
-    pub loads: &'a HashMap<String, Load>,
+    pub loads: &'a HashMap<HostName, Load>,
     /// Hosts of the servers in the hint `same_host`.
-    pub same_host: Option<&'a HashSet<String>>,
+    pub same_host: Option<&'a HashSet<HostName>>,
     /// Hosts of the servers in the hint `different_host`.
-    pub different_host: Option<&'a HashSet<String>>,
+    pub different_host: Option<&'a HashSet<HostName>>,
     /// True if filters are skipped, as upstream does for a forced host.
     pub forced: bool,
     /// Microseconds since 1970.
@@ -88,7 +88,7 @@ pub struct Constraints<'a> {
 }
 
 impl Constraints<'_> {
-    pub(super) fn load(&self, host: &str) -> Load {
+    pub(super) fn load(&self, host: &HostName) -> Load {
         self.loads.get(host).copied().unwrap_or_default()
     }
 

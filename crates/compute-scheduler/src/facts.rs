@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use kilonova_compute_db::{Error, server_groups, servers};
-use kilonova_ids::{ServerGroupId, ServerId, parse_uuid_like};
+use kilonova_ids::{HostName, ServerGroupId, ServerId, parse_uuid_like};
 use kilonova_store::Tx;
 use serde_json::Value;
 
@@ -35,11 +35,11 @@ pub struct Facts {
     /// The group that the server joins or is in.
     pub group: Option<(ServerGroupId, GroupFacts)>,
     /// Servers by host; empty unless the rules need it.
-    pub loads: HashMap<String, Load>,
+    pub loads: HashMap<HostName, Load>,
     /// Hosts of the servers in the hint `same_host`.
-    pub same_host: Option<HashSet<String>>,
+    pub same_host: Option<HashSet<HostName>>,
     /// Hosts of the servers in the hint `different_host`.
-    pub different_host: Option<HashSet<String>>,
+    pub different_host: Option<HashSet<HostName>>,
 }
 
 /// True if a new server needs any facts.
@@ -106,7 +106,7 @@ pub fn group_facts(
 }
 
 /// The hosts of the servers in a hint, one or a list.
-fn hosts(tx: &mut Tx<'_>, named: &Value) -> Result<HashSet<String>, Error> {
+fn hosts(tx: &mut Tx<'_>, named: &Value) -> Result<HashSet<HostName>, Error> {
     let one = named.as_str().into_iter();
     let several = named.as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut hosts = HashSet::new();

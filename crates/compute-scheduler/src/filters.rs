@@ -113,9 +113,9 @@ impl Filter {
             Self::ServerGroupAntiAffinity => group(true),
             Self::ServerGroupAffinity => group(false),
             Self::DifferentHost => {
-                constraints.different_host.is_none_or(|hosts| !hosts.contains(&*host.name))
+                constraints.different_host.is_none_or(|hosts| !hosts.contains(&host.name))
             }
-            Self::SameHost => constraints.same_host.is_none_or(|hosts| hosts.contains(&*host.name)),
+            Self::SameHost => constraints.same_host.is_none_or(|hosts| hosts.contains(&host.name)),
             Self::IsolatedHosts => isolated(constraints, host),
             Self::NumInstances => {
                 constraints.load(&host.name).servers < constraints.rules.max_instances_per_host
@@ -170,7 +170,7 @@ fn isolated(constraints: &Constraints<'_>, host: &Host) -> bool {
     if rules.isolated_hosts.is_empty() && rules.isolated_images.is_empty() {
         return true;
     }
-    let host = rules.isolated_hosts.iter().any(|name| **name == *host.name);
+    let host = rules.isolated_hosts.contains(&host.name);
     let image = constraints
         .spec
         .image

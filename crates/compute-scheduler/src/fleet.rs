@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use kilonova_compute_db::aggregates::Aggregate;
 use kilonova_compute_db::fleet::{About, HostRow};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{HostName, ProviderId};
 use tokio::sync::watch;
 
 /// Microseconds after which a silent host counts as down (Nova's `service_down_time`, 60 s).
@@ -49,7 +49,7 @@ impl Metadata {
 #[derive(Debug)]
 pub struct Host {
     /// Name.
-    pub name: Arc<str>,
+    pub name: HostName,
     /// Root of its provider tree.
     pub root: ProviderId,
     /// Its availability zone.
@@ -214,13 +214,13 @@ pub struct Fleet(Arc<RwLock<Maps>>);
 
 #[derive(Debug, Default)]
 struct Maps {
-    by_name: HashMap<Arc<str>, Arc<Host>>,
+    by_name: HashMap<HostName, Arc<Host>>,
     by_root: HashMap<ProviderId, Arc<Host>>,
 }
 
 impl Fleet {
     /// A host by name.
-    pub fn by_name(&self, name: &str) -> Option<Arc<Host>> {
+    pub fn by_name(&self, name: &HostName) -> Option<Arc<Host>> {
         self.read().by_name.get(name).cloned()
     }
 
@@ -265,7 +265,7 @@ impl Fleet {
 
     /// Applies all aggregates and their members.
     pub fn regroup(&self, aggregates: &[Aggregate]) {
-        let mut of: HashMap<&str, Vec<Arc<BTreeMap<String, String>>>> = HashMap::new();
+        let mut of: HashMap<&HostName, Vec<Arc<BTreeMap<String, String>>>> = HashMap::new();
         for aggregate in aggregates {
             let metadata = Arc::new(aggregate.metadata.clone());
             for host in &aggregate.hosts {
@@ -273,14 +273,14 @@ impl Fleet {
             }
         }
         for host in self.all() {
-            let metadata = Metadata(of.remove(&*host.name).unwrap_or_default().into());
+            let metadata = Metadata(of.remove(&host.name).unwrap_or_default().into());
             *host.aggregates.write().unwrap_or_else(PoisonError::into_inner) = metadata;
         }
     }
 
     /// Applies the aggregates of one host, so that a host that joins a large fleet does not cause a
     /// scan of the others.
-    pub fn group(&self, host: &str, aggregates: &[Aggregate]) {
+    pub fn group(&self, host: &HostName, aggregates: &[Aggregate]) {
         let Some(host) = self.by_name(host) else { return };
         let metadata = aggregates.iter().map(|aggregate| Arc::new(aggregate.metadata.clone()));
         let metadata = Metadata(metadata.collect());
@@ -289,7 +289,7 @@ impl Fleet {
 
     fn add(&self, row: &HostRow) -> Arc<Host> {
         let host = Arc::new(Host {
-            name: Arc::from(row.host.as_str()),
+            name: row.host.clone(),
             root: row.root,
             availability_zone: RwLock::new(row.availability_zone.clone()),
             about: RwLock::new(row.about.clone()),
@@ -307,13 +307,13 @@ impl Fleet {
             answered: AtomicI64::new(0),
         });
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        maps.by_name.insert(Arc::clone(&host.name), Arc::clone(&host));
+        maps.by_name.insert(host.name.clone(), Arc::clone(&host));
         maps.by_root.insert(host.root, Arc::clone(&host));
         host
     }
 
     /// Removes a deleted host.
-    pub fn remove(&self, name: &str) {
+    pub fn remove(&self, name: &HostName) {
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = maps.by_name.remove(name) {
             maps.by_root.remove(&host.root);

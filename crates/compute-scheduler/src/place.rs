@@ -169,7 +169,7 @@ fn said(
     for (host, weight) in ranking.iter().filter(|(host, _)| seen.insert(*host)).take(NAMED) {
         named.push(format!("{host} ({weight:.2})"));
     }
-    let distinct = hosts.iter().map(|host| &*host.name).collect::<HashSet<_>>().len();
+    let distinct = hosts.iter().map(|host| &host.name).collect::<HashSet<_>>().len();
     let mut how = match (distinct, hosts.first()) {
         (1, Some(only)) => format!("{} was the only suitable host.", only.name),
         _ => format!("Of {distinct} hosts with room, by weight: {}.", named.join(", ")),

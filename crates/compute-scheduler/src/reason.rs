@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kilonova_compute_db::servers::short;
 use kilonova_engine::{Candidate, Query, Snapshot};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{HostName, ProviderId};
 
 use super::constraints::Constraints;
 use super::filters::{Filter, prefilter};
@@ -91,13 +91,13 @@ pub(super) fn obstacle(constraints: &Constraints<'_>, candidate: &Candidate) -> 
     if !host.takes_servers(constraints.now) {
         return Some(Obstacle::NotUp);
     }
-    if spec.wanted_host.as_deref().is_some_and(|wanted| wanted != &*host.name) {
+    if spec.wanted_host.as_ref().is_some_and(|wanted| *wanted != host.name) {
         return Some(Obstacle::OtherHost);
     }
     if spec.availability_zone.as_deref().is_some_and(|zone| !host.is_in(zone)) {
         return Some(Obstacle::OtherZone);
     }
-    if constraints.excluded.contains(&*host.name) {
+    if constraints.excluded.contains(&host.name) {
         return Some(Obstacle::Excluded);
     }
     let by_hand = |(provider, class, _): &(ProviderId, Arc<str>, i64)| {
@@ -152,7 +152,7 @@ pub(super) fn reason(world: &Snapshot, constraints: &Constraints<'_>, query: &Qu
     reason.said.extend(told.steps.iter().map(|step| step.text.clone()));
     reason.named.extend(told.nearest_miss());
     if !constraints.excluded.is_empty() {
-        let mut names: Vec<&str> = constraints.excluded.iter().map(String::as_str).collect();
+        let mut names: Vec<&str> = constraints.excluded.iter().map(HostName::as_str).collect();
         names.sort_unstable();
         reason.named.push(format!("Excluded: {}.", names.join(", ")));
     }

@@ -2,6 +2,7 @@
 //! with their names and defaults.
 
 use super::filters::Filter;
+use kilonova_ids::HostName;
 
 /// The settings of the scheduler.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +23,7 @@ pub struct Rules {
     /// `isolated_images`, for `IsolatedHostsFilter`.
     pub isolated_images: Vec<String>,
     /// `isolated_hosts`.
-    pub isolated_hosts: Vec<String>,
+    pub isolated_hosts: Vec<HostName>,
     /// `restrict_isolated_hosts_to_isolated_images`.
     pub restrict_isolated_hosts_to_isolated_images: bool,
     /// `aggregate_image_properties_isolation_namespace`.

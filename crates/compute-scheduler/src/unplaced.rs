@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kilonova_compute_db::servers::Spec;
 use kilonova_engine::{Query, Snapshot};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 
 use super::constraints::{Constraints, Scope};
 use super::facts::Facts;
@@ -33,7 +33,7 @@ pub struct Unplaced {
     pub(super) query: Query,
     pub(super) spec: Spec,
     pub(super) facts: Facts,
-    pub(super) excluded: HashSet<String>,
+    pub(super) excluded: HashSet<HostName>,
     pub(super) forced: bool,
     pub(super) now: i64,
 }

@@ -3,7 +3,7 @@
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::{Compute, attention};
 use kilonova_compute_nodes::Link;
-use kilonova_ids::{ConsumerId, ProviderId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ProviderId, ServerId};
 use kilonova_node_api::{
     ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, Refusal, Registration,
 };
@@ -57,7 +57,7 @@ fn gpu() -> Device {
 impl Cloud {
     async fn register(&self, host: &str, machine_id: &str) -> Result<i64, Refusal> {
         let registration = Registration {
-            host: host.into(),
+            host: HostName::verbatim(host),
             machine_id: machine_id.into(),
             hypervisor_type: "simulated".into(),
             hypervisor_version: 1000,
@@ -122,7 +122,15 @@ async fn a_renamed_machine_offers_nothing_that_its_old_name_holds() {
             .write(move |tx| {
                 let want = std::slice::from_ref(&want);
                 let server = ServerId::new_v4();
-                ledger::bind(tx, &World::new(), server, consumer, "p1", "old", want)
+                ledger::bind(
+                    tx,
+                    &World::new(),
+                    server,
+                    consumer,
+                    "p1",
+                    &HostName::verbatim("old"),
+                    want,
+                )
             })
             .await
             .expect("the handle is bound");

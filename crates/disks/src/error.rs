@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kilonova_ids::{ImageId, ServerId};
+use kilonova_ids::{HostName, ImageId, ServerId};
 
 /// An error of a host's disks.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub enum Error {
         /// The server.
         server: ServerId,
         /// The other host.
-        host: String,
+        host: HostName,
         /// The reason.
         why: String,
     },

@@ -223,7 +223,7 @@ mod tests {
         for bad in ["", "-oProxyCommand=x", "a b", "a;b", "a:b", "root@a", "$(x)"] {
             assert!(!is_host(bad), "{bad}");
         }
-        let peer = Peer { host: "b".into(), address: "fd00::1".into() };
+        let peer = Peer { host: kilonova_ids::HostName::verbatim("b"), address: "fd00::1".into() };
         assert_eq!(remote(&peer, "/x/"), "[fd00::1]:/x/");
     }
 }

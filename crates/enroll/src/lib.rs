@@ -18,6 +18,7 @@ mod revoked;
 
 use std::sync::{Arc, Mutex};
 
+use kilonova_ids::HostName;
 use kilonova_pki::Authority;
 use kilonova_store::{Store, Tx};
 
@@ -44,7 +45,7 @@ pub const VALID: i64 = 30 * 24 * 3600 * 1_000_000;
 /// Returns the existing hosts whose names equal the given one in lower case, whether or not they
 /// have had a certificate.
 pub type Existing =
-    dyn Fn(&mut Tx<'_>, &str) -> Result<Vec<String>, kilonova_store::Error> + Send + Sync;
+    dyn Fn(&mut Tx<'_>, &HostName) -> Result<Vec<HostName>, kilonova_store::Error> + Send + Sync;
 
 /// The enrollment service; cheap to clone.
 #[derive(Clone)]

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use kilonova_ids::HostName;
 use kilonova_pki::Revocation;
 use tokio::sync::watch;
 
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 pub(crate) struct RevokedCertificate {
     pub serial: String,
     /// The host that it was issued to.
-    pub host: String,
+    pub host: HostName,
     pub revoked_at: i64,
     pub expires_at: i64,
 }

@@ -114,7 +114,7 @@ pub fn event(tx: &mut Tx<'_>, operation: OperationId, event: &Event) -> Result<(
     let params = params![
         operation,
         &event.name,
-        event.host.as_deref(),
+        event.host.as_ref(),
         event.result.as_deref(),
         event.details.as_deref(),
         event.started_at,
@@ -157,7 +157,7 @@ pub fn events(tx: &mut Tx<'_>, operation: OperationId) -> Result<Vec<Event>, Err
         .map(|row| {
             Ok(Event {
                 name: row.string("name")?,
-                host: row.string_opt("host")?,
+                host: row.host_opt("host")?,
                 result: row.string_opt("result")?,
                 details: row.string_opt("details")?,
                 started_at: row.int("started_at")?,

@@ -1,6 +1,6 @@
 //! The rows of the journal.
 
-use kilonova_ids::{OperationId, ServerId};
+use kilonova_ids::{HostName, OperationId, ServerId};
 use serde_json::Value;
 
 /// An operation to begin.
@@ -91,7 +91,7 @@ pub struct Event {
     /// `compute__do_build_and_run_instance`, …
     pub name: String,
     /// The host.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// `Success`, `Error`, or `None` while it is under way.
     pub result: Option<String>,
     /// Details for operators.

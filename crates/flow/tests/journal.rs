@@ -8,7 +8,7 @@
 )]
 
 use kilonova_flow::{Error, Event, MIGRATIONS, NewOperation, Operation, Outcome, STATEMENTS};
-use kilonova_ids::{OperationId, ServerId};
+use kilonova_ids::{HostName, OperationId, ServerId};
 use kilonova_store::Store;
 use serde_json::json;
 
@@ -45,7 +45,7 @@ async fn finish(store: &Store, operation: &Operation, outcome: Outcome, now: i64
 fn happened(name: &str) -> Event {
     Event {
         name: name.into(),
-        host: Some("a".into()),
+        host: Some(HostName::verbatim("a")),
         result: None,
         details: None,
         started_at: 1,

@@ -1,9 +1,14 @@
 //! Typed identifiers: one type for each kind of object, so that a server's uuid cannot be passed as
-//! a provider's.
+//! a provider's. The names that hosts and operators choose are identifiers too: [`HostName`] and
+//! [`ResourceClass`]. They are here because every layer uses them, from the agent to the tables.
 //!
 //! Owns the identifier types only. It must never know how an object is stored or shown.
 
+mod names;
+
 use newtype_uuid::{GenericUuid, TypedUuid, TypedUuidKind, TypedUuidTag};
+
+pub use names::{HostName, InvalidName, ResourceClass};
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident, $kind:ident, $tag:literal;)*) => {$(

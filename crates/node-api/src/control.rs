@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
 
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 
 use crate::{Batch, Chunk, DiskFormat, Observation, OrderResult, Registration, Reply, Session};
 
@@ -40,12 +40,17 @@ pub trait ControlPlane: Send + Sync + 'static {
 
     /// Returns the documents newer than `since`, waiting some seconds if there are none. `since =
     /// 0` returns every document of the host: the recovery path.
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch>;
+    fn desired<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        since: i64,
+    ) -> ControlFuture<'a, Batch>;
 
     /// Reports observations. The control plane has stored them when it answers.
     fn observed<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()>;
@@ -53,7 +58,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Reports the results of orders. The control plane has stored them when it answers.
     fn report_orders<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         carried: Vec<OrderResult>,
     ) -> ControlFuture<'a, ()>;
@@ -62,7 +67,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// fetched in chunks.
     fn image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         offset: u64,
@@ -71,7 +76,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Uploads the bytes of a snapshot's image from a file of this format. Idempotent.
     fn upload_image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
@@ -81,7 +86,7 @@ pub trait ControlPlane: Send + Sync + 'static {
     /// Answers questions. The requester may have given up.
     fn report_replies<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()>;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::HostName;
 use serde::{Deserialize, Serialize};
 
 /// Trait of a host whose hypervisor live-migrates guests with mediated devices, out and in (libvirt
@@ -16,7 +17,7 @@ pub const VARIANT_LIVE_MIGRATION: &str = "CUSTOM_VFIO_VARIANT_LIVE_MIGRATION";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Registration {
     /// Host name: hypervisor hostname, service host and the root provider's name.
-    pub host: String,
+    pub host: HostName,
     /// Survives a rename of the host (`/etc/machine-id`); empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine_id: String,

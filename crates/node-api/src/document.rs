@@ -1,6 +1,6 @@
 //! Documents: the desired state.
 
-use kilonova_ids::{ImageId, OperationId, ServerId};
+use kilonova_ids::{HostName, ImageId, OperationId, ServerId};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -188,7 +188,7 @@ pub enum Power {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Peer {
     /// Its name.
-    pub host: String,
+    pub host: HostName,
     /// Its address.
     pub address: String,
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use kilonova_ids::HostName;
 use serde::{Deserialize, Serialize};
 
 /// A host's request for its first certificate.
@@ -10,7 +11,7 @@ pub struct Join {
     /// The secret of the join token from `kilonova node enroll`.
     pub secret: String,
     /// The host's name.
-    pub host: String,
+    pub host: HostName,
     /// The signing request.
     pub request: Renewal,
 }
@@ -59,7 +60,7 @@ pub struct RevokedHost {
     /// Its serial number, hexadecimal.
     pub serial: String,
     /// The host that it was issued to.
-    pub host: String,
+    pub host: HostName,
 }
 
 /// The control plane's time.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Refusal, Renewal};
 use kilonova_pki::{Certificate, Request, Token};
 use rustls::ClientConfig;
@@ -27,7 +28,7 @@ pub struct HostIdentity {
     /// The control plane.
     pub control: String,
     /// The host's name, as in its certificate.
-    pub host: String,
+    pub host: HostName,
     /// The certificate of the authority, PEM.
     pub authority: String,
     /// The host's certificate, PEM.
@@ -105,7 +106,7 @@ impl Identity {
         &self,
         url: &str,
         token: &Token,
-        host: &str,
+        host: &HostName,
         addresses: Vec<IpAddr>,
     ) -> Result<HostIdentity, Error> {
         let request = Request::new(host)?;

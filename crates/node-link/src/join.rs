@@ -1,5 +1,6 @@
 //! The first request of a host without a certificate.
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Join, Refusal, Renewal};
 use kilonova_pki::Token;
 use reqwest::Method;
@@ -14,7 +15,7 @@ use super::{Error, Remote, with_body};
 pub async fn join(
     url: &str,
     token: &Token,
-    host: &str,
+    host: &HostName,
     request: Renewal,
 ) -> Result<Credential, Refusal> {
     let rejected = |error: &dyn std::fmt::Display| Refusal::Rejected(error.to_string());

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, Clock, ControlFuture, ControlPlane, Credential, DiskFormat, Observation,
     OrderResult, Refusal, Registration, Renewal, Reply, Revocations, Session,
@@ -120,7 +120,7 @@ impl Remote {
     ///
     /// # Errors
     /// If the control plane refuses or is unavailable.
-    pub async fn renew(&self, host: &str, renewal: &Renewal) -> Result<Credential, Refusal> {
+    pub async fn renew(&self, host: &HostName, renewal: &Renewal) -> Result<Credential, Refusal> {
         let path = format!("/v1/hosts/{}/certificate", url::segment(host));
         self.ask(with_body(self.request(Method::POST, &path), renewal)?).await
     }
@@ -180,7 +180,12 @@ impl ControlPlane for Remote {
         })
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
+    fn desired<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        since: i64,
+    ) -> ControlFuture<'a, Batch> {
         Box::pin(async move {
             let path =
                 format!("/v1/hosts/{}/desired?epoch={epoch}&since={since}", url::segment(host));
@@ -191,7 +196,7 @@ impl ControlPlane for Remote {
 
     fn observed<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()> {
@@ -204,7 +209,7 @@ impl ControlPlane for Remote {
 
     fn report_orders<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         carried: Vec<OrderResult>,
     ) -> ControlFuture<'a, ()> {
@@ -217,7 +222,7 @@ impl ControlPlane for Remote {
 
     fn image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         offset: u64,
@@ -237,7 +242,7 @@ impl ControlPlane for Remote {
 
     fn upload_image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
@@ -257,7 +262,7 @@ impl ControlPlane for Remote {
 
     fn report_replies<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()> {

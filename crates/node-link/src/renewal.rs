@@ -24,7 +24,7 @@ pub async fn keep_certified(
                 changed(&new);
                 known = new;
             }
-            Err(error) => tracing::error!(host = known.host, "{error}"),
+            Err(error) => tracing::error!(host = %known.host, "{error}"),
         }
         tokio::time::sleep(every).await;
     }
@@ -46,7 +46,7 @@ async fn look(
             ));
         }
         remote.speak_by(other.settings().map_err(text)?).map_err(text)?;
-        tracing::info!(host, "using a newly installed certificate");
+        tracing::info!(%host, "using a newly installed certificate");
         return Ok(Some(other));
     }
     let (said, now) = (known.said().map_err(text)?, super::now());
@@ -66,6 +66,6 @@ async fn look(
         format!("could not renew the certificate, which is valid for {days} more day(s): {error}")
     })?;
     remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
-    tracing::info!(host, "renewed the certificate of this host");
+    tracing::info!(%host, "renewed the certificate of this host");
     Ok(Some(new))
 }

@@ -1,5 +1,6 @@
 //! Errors of this crate, one sentence each, for the operator.
 
+use kilonova_ids::HostName;
 use std::path::PathBuf;
 
 /// An error of this crate.
@@ -35,7 +36,7 @@ pub enum Error {
     #[error("host {host}: {source}")]
     Devices {
         /// The host.
-        host: String,
+        host: HostName,
         /// The cause.
         source: kilonova_devices::Error,
     },
@@ -43,7 +44,7 @@ pub enum Error {
     #[error("host {host}: the hypervisor did not answer: {source}")]
     Hypervisor {
         /// The host.
-        host: String,
+        host: HostName,
         /// The cause.
         source: kilonova_hypervisor::Error,
     },
@@ -51,7 +52,7 @@ pub enum Error {
     #[error("host {host}: the control plane refused it: {why}")]
     Rejected {
         /// The host.
-        host: String,
+        host: HostName,
         /// The reason.
         why: String,
     },
@@ -59,6 +60,6 @@ pub enum Error {
     #[error("host {host}: another process has registered for it")]
     Fenced {
         /// The host.
-        host: String,
+        host: HostName,
     },
 }

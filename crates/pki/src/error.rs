@@ -1,5 +1,7 @@
 //! Errors of certificates, one sentence each.
 
+use kilonova_ids::InvalidName;
+
 /// An error of this crate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -30,7 +32,7 @@ pub enum Error {
         /// The name.
         name: String,
         /// The reason.
-        why: &'static str,
+        why: InvalidName,
     },
     /// An invalid token.
     #[error("this is not a token of `kilonova node enroll`; copy the whole token again")]

@@ -1,5 +1,6 @@
 //! A host's key and certificate signing request.
 
+use kilonova_ids::HostName;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use crate::{CONTROL_PLANE, Error};
@@ -46,31 +47,14 @@ pub fn check_host(host: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that a host with this name may join. A name has one spelling, as host names are
-/// case-insensitive, and must not look like an address, as clients that connect to the host would
-/// interpret it as one.
+/// Checks that a host with this name may join: the name fits into a certificate, and it keeps the
+/// rules of [`HostName::parse_new`].
 ///
 /// # Errors
 /// If it may not.
-pub fn check_new_host(host: &str) -> Result<(), Error> {
+pub fn check_new_host(host: &str) -> Result<HostName, Error> {
     check_host(host)?;
-    let wrong = |why| Err(Error::NewHost { name: host.to_owned(), why });
-    if host.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return wrong("write it in lower case");
-    }
-    // inet_aton accepts one to four numbers, also hexadecimal ones, as an address.
-    let number = |label: &str| {
-        let digits = label.strip_prefix("0x").unwrap_or(label);
-        let radix = if digits.len() < label.len() { 16 } else { 10 };
-        digits.chars().all(|digit| digit.is_digit(radix))
-    };
-    if host.split('.').all(number) {
-        return wrong("it looks like an address; use the name of the machine");
-    }
-    if host.split('.').next() == Some("localhost") {
-        return wrong("every machine has that name");
-    }
-    Ok(())
+    HostName::parse_new(host).map_err(|why| Error::NewHost { name: host.to_owned(), why })
 }
 
 pub(crate) fn named(name: &str) -> DistinguishedName {
@@ -86,7 +70,7 @@ mod tests {
     #[test]
     fn names_of_new_hosts_are_lower_case_and_not_addresses() {
         for fine in ["gpu-1", "gpu_1.rack.example", "l1n1", "4u-node", "10.rack", "0xcafe-1"] {
-            assert_eq!(check_new_host(fine), Ok(()), "{fine}");
+            assert_eq!(check_new_host(fine).as_deref(), Ok(fine));
         }
         for (wrong, why) in [
             ("EVIL", "lower case"),

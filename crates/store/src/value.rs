@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use kilonova_ids::{HostName, ResourceClass};
+
 use crate::Error;
 
 /// A parameter or a column.
@@ -55,6 +57,26 @@ impl From<String> for Value {
 impl From<&String> for Value {
     fn from(value: &String) -> Self {
         Self::Text(value.clone())
+    }
+}
+impl From<&HostName> for Value {
+    fn from(value: &HostName) -> Self {
+        Self::from(value.as_str())
+    }
+}
+impl From<HostName> for Value {
+    fn from(value: HostName) -> Self {
+        Self::from(value.as_str())
+    }
+}
+impl From<&ResourceClass> for Value {
+    fn from(value: &ResourceClass) -> Self {
+        Self::from(value.as_str())
+    }
+}
+impl From<ResourceClass> for Value {
+    fn from(value: ResourceClass) -> Self {
+        Self::from(value.as_str())
     }
 }
 impl<T: newtype_uuid::TypedUuidKind> From<newtype_uuid::TypedUuid<T>> for Value {
@@ -162,6 +184,23 @@ impl Row {
     /// A text column that may be NULL, owned.
     pub fn string_opt(&self, column: impl Column) -> Result<Option<String>, Error> {
         Ok(self.text_opt(column)?.map(str::to_owned))
+    }
+
+    /// The name of a compute host, as an earlier build or another service may have written it.
+    pub fn host(&self, column: impl Column) -> Result<HostName, Error> {
+        self.text(column).map(HostName::verbatim)
+    }
+
+    /// The name of a compute host that may be NULL.
+    pub fn host_opt(&self, column: impl Column) -> Result<Option<HostName>, Error> {
+        Ok(self.text_opt(column)?.map(HostName::verbatim))
+    }
+
+    /// A resource class.
+    pub fn class(&self, column: impl Column) -> Result<ResourceClass, Error> {
+        let text = self.text(column)?;
+        ResourceClass::parse(text)
+            .map_err(|_| Error::Shape(format!("column {column} holds {text:?}, not a class")))
     }
 
     /// A typed uuid stored as text.

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kilonova_ids::HostName;
 use kilonova_node::devices::{Discovery, MdevOptions};
 use kilonova_program::Failure;
 use kilonova_program::config::{File, devices, sources};
@@ -22,7 +23,7 @@ pub struct Settings {
     /// The state directory: identity and notes.
     pub state_dir: PathBuf,
     /// The host's name. Default: the name that it joined with, or the machine's.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// The host's address. Default: the one that reaches the control plane.
     pub my_ip: Option<IpAddr>,
     /// The options of the guests' files.
@@ -61,7 +62,7 @@ pub struct CommandLine {
     /// The state directory.
     pub state_dir: Option<PathBuf>,
     /// The host's name.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// The control plane, for a host that has not joined.
     pub control: Option<String>,
     /// The file with the shared token.
@@ -77,7 +78,8 @@ impl Settings {
         let file = config.map(|path| File::read(path, KNOWN)).transpose()?.unwrap_or_default();
         let state_dir = command_line.state_dir.or(file.path("DEFAULT", "state_path"));
         let state_dir = state_dir.unwrap_or_else(|| PathBuf::from("/var/lib/kilonova-agent"));
-        let host = command_line.host.or_else(|| file.get("DEFAULT", "host").map(str::to_owned));
+        let host =
+            command_line.host.or_else(|| file.get("DEFAULT", "host").map(HostName::verbatim));
         if let Some(host) = &host {
             kilonova_pki::check_host(host).map_err(|error| match file.get("DEFAULT", "host") {
                 Some(_) => file.wrong("DEFAULT", "host", &error.to_string()),

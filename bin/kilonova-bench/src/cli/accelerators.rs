@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use kilonova_ids::HostName;
 use kilonova_program::Failure;
 use serde_json::Value;
 
@@ -89,7 +90,7 @@ fn against(options: &Accelerators) -> Option<Against> {
     let url = options.against.as_deref()?;
     Some(Against {
         api: url.trim_start_matches("http://").trim_end_matches('/').to_owned(),
-        host: options.against_host.clone()?,
+        host: HostName::verbatim(options.against_host.clone()?),
         provider: options.against_provider.clone()?,
         processes: options.against_processes.clone(),
         services: options.against_services.clone(),

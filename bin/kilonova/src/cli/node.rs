@@ -71,7 +71,7 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
     let mut topology = Topology::read(&options.nodes).map_err(|e| refused(&e))?;
     if let Some(name) = &options.host {
-        topology.hosts.retain(|host| host.name == *name);
+        topology.hosts.retain(|host| host.name == name.as_str());
         if topology.hosts.is_empty() {
             let file = options.nodes.display();
             return Err(Failure::Refused(format!("{file} has no host {name}")));

@@ -5,6 +5,7 @@ use kilonova_compute_scheduler::{Filter, Rules, Weights};
 use super::File;
 use super::compute::number;
 use crate::failure::Failure;
+use kilonova_ids::HostName;
 
 const GROUP: &str = "filter_scheduler";
 
@@ -65,7 +66,7 @@ pub(super) fn read(file: &File) -> Result<Rules, Failure> {
             usual.max_io_ops_per_host,
         )?,
         isolated_images: words("isolated_images"),
-        isolated_hosts: words("isolated_hosts"),
+        isolated_hosts: words("isolated_hosts").into_iter().map(HostName::verbatim).collect(),
         restrict_isolated_hosts_to_isolated_images: yes(
             GROUP,
             "restrict_isolated_hosts_to_isolated_images",

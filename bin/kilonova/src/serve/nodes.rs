@@ -60,14 +60,14 @@ pub(super) fn start(
             let node = match Node::simulated(host, &folder) {
                 Ok(node) => node.starting_with(Arc::clone(&starts)).syncing_power(power_sync),
                 Err(error) => {
-                    tracing::error!(host = name, %error, "cannot start a simulated host");
+                    tracing::error!(host = %name, %error, "cannot start a simulated host");
                     continue;
                 }
             };
             let (control, stopped) = (Arc::clone(&control), stopped.clone());
             runtime.spawn(async move {
                 if let Err(error) = node.run(control, stopped).await {
-                    tracing::error!(host = name, %error, "a simulated host stopped");
+                    tracing::error!(host = %name, %error, "a simulated host stopped");
                 }
             });
         }

@@ -4,6 +4,7 @@
 use axum::Json;
 use axum::extract::State as Extract;
 use kilonova_access::{Routes, get};
+use kilonova_ids::HostName;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Fault, time};
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ async fn list(
     let filter = ChangeFilter {
         server: query.get("instance").map(|text| uuid("instance", text)).transpose()?,
         handle: query.get("attach_handle").map(|text| uuid("attach_handle", text)).transpose()?,
-        host: query.get("hostname").map(str::to_owned),
+        host: query.get("hostname").map(HostName::verbatim),
         before: number(&query, "marker")?,
     };
     let limit = number(&query, "limit")?.unwrap_or(MAX_LIMIT).min(MAX_LIMIT);

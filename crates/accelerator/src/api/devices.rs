@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::State as Extract;
 use http::StatusCode;
 use kilonova_access::{Routes, get, post};
-use kilonova_ids::{DeviceId, parse_uuid_like};
+use kilonova_ids::{DeviceId, HostName, parse_uuid_like};
 use kilonova_node_api::DeviceKind;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Fault, Microversion, time};
@@ -39,7 +39,8 @@ async fn list(
         None => None,
     };
     let given = |key: &str| query.get(key).map(str::to_owned);
-    let filter = DeviceFilter { kind, vendor: given("vendor"), host: given("hostname") };
+    let host = query.get("hostname").map(HostName::verbatim);
+    let filter = DeviceFilter { kind, vendor: given("vendor"), host };
     let rows = state.store.read(move |tx| devices::list(tx, &filter).map_err(Error::from)).await?;
     let shown: Vec<Value> = rows.iter().map(|row| view(row, &base, version)).collect();
     Ok(Json(json!({"devices": shown})))

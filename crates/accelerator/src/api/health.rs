@@ -4,7 +4,7 @@
 use axum::Json;
 use axum::extract::State as Extract;
 use kilonova_access::{Routes, get};
-use kilonova_ids::{DeviceId, parse_uuid_like};
+use kilonova_ids::{DeviceId, HostName, parse_uuid_like};
 use kilonova_wire::query::Query;
 use kilonova_wire::{Fault, time};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ async fn list(Extract(state): Extract<State>, query: Query) -> Result<Json<Value
     check(&query, &["hostname", "health"])?;
     let health = word(&query, "health", HealthState::parse, HealthState::ALL)?;
     let filter =
-        HealthFilter { device: None, host: query.get("hostname").map(str::to_owned), health };
+        HealthFilter { device: None, host: query.get("hostname").map(HostName::verbatim), health };
     let all = state.store.read(move |tx| ledger::health(tx, &filter)).await?;
     Ok(Json(json!({"devices": all.iter().map(view).collect::<Vec<_>>()})))
 }

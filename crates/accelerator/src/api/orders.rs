@@ -4,6 +4,7 @@
 use axum::Json;
 use axum::extract::State as Extract;
 use kilonova_access::{Routes, get};
+use kilonova_ids::HostName;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Fault, time};
 use serde_json::{Value, json};
@@ -28,7 +29,7 @@ async fn list(
 ) -> Result<Json<Value>, Fault> {
     check(&query, &["hostname", "state", "limit", "marker"])?;
     let filter = OrderFilter {
-        host: query.get("hostname").map(str::to_owned),
+        host: query.get("hostname").map(HostName::verbatim),
         state: word(&query, "state", OrderState::parse, OrderState::ALL)?,
         before: number(&query, "marker")?,
     };

@@ -4,7 +4,7 @@
 //! Pure. The order of the checks and their messages are Cyborg's. The caller checks the permission
 //! that [`sets_project`] reports.
 
-use kilonova_ids::{ArqId, ProviderId, ServerId, parse_uuid_like};
+use kilonova_ids::{ArqId, HostName, ProviderId, ServerId, parse_uuid_like};
 use newtype_uuid::GenericUuid;
 use serde_json::{Map, Value};
 
@@ -17,7 +17,7 @@ const PATHS: [&str; 4] = ["/hostname", "/device_rp_uuid", "/instance_uuid", "/pr
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bind {
     pub arq: ArqId,
-    pub host: String,
+    pub host: HostName,
     pub provider: ProviderId,
     pub server: ServerId,
     /// A project other than the ARQ's.
@@ -100,7 +100,7 @@ pub(crate) fn parse(body: &Value) -> Result<Patch, Error> {
         }
         binds.push(Bind {
             arq,
-            host: text(steps, "/hostname")?,
+            host: HostName::verbatim(text(steps, "/hostname")?),
             provider: uuid(steps, "/device_rp_uuid")?,
             server: uuid(steps, "/instance_uuid")?,
             project: match value(steps, "/project_id") {

@@ -2,7 +2,7 @@
 //! that names it.
 
 use kilonova_ids::{
-    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, PortId, ProviderId, ServerId,
+    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, PortId, ProviderId, ServerId,
 };
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -19,7 +19,7 @@ pub(crate) struct ArqRow {
     pub group_id: i64,
     /// True if the compute service of this process created it, together with the server.
     pub internal: bool,
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     pub provider: Option<ProviderId>,
     pub server: Option<ServerId>,
     pub created_at: i64,
@@ -39,7 +39,7 @@ pub(crate) struct BoundHandle {
 
 /// The binding that a request gets.
 pub(crate) struct BindTarget<'a> {
-    pub host: &'a str,
+    pub host: &'a HostName,
     pub provider: ProviderId,
     pub server: ServerId,
     pub consumer: ConsumerId,
@@ -153,7 +153,7 @@ fn read(row: &Row) -> Result<ArqRow, Error> {
         profile_name: row.string("profile_name")?,
         group_id: row.int("group_id")?,
         internal: row.bool("internal")?,
-        host: row.string_opt("host")?,
+        host: row.host_opt("host")?,
         provider: row.id_opt("provider_id")?,
         server: row.id_opt("server_id")?,
         created_at: row.int("created_at")?,
@@ -227,7 +227,7 @@ pub(crate) fn set_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), 
 pub(crate) fn of_ports(
     tx: &mut Tx<'_>,
     server: ServerId,
-    host: &str,
+    host: &HostName,
 ) -> Result<Vec<PortHandle>, Error> {
     let read = |row: &Row| {
         Ok(PortHandle {

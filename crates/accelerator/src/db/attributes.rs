@@ -1,5 +1,6 @@
 //! Rows of `attributes`: the resource class and the traits of a deployable in Cyborg's form.
 
+use kilonova_ids::HostName;
 use kilonova_store::{Error, Row, Tx, params, statements};
 use uuid::Uuid;
 
@@ -80,7 +81,7 @@ fn read(row: &Row) -> Result<AttributeRow, Error> {
     })
 }
 
-pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<AttributeRow>, Error> {
+pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<AttributeRow>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 

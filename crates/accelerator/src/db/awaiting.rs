@@ -2,7 +2,7 @@
 //! generation of its documents: rows of `attach_handles` with `awaits_host` and `awaits_word`, the
 //! generation.
 
-use kilonova_ids::{ArqId, DeviceId, ProviderId};
+use kilonova_ids::{ArqId, DeviceId, HostName, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::handles::{MixedCard, mixed_card};
@@ -18,7 +18,7 @@ pub(crate) struct Awaiting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingRelease {
     /// The host.
-    pub host: String,
+    pub host: HostName,
     /// The device's address there.
     pub address: String,
     /// The device.
@@ -76,7 +76,7 @@ fn read(row: &Row) -> Result<Awaiting, Error> {
 pub(crate) fn release_after(
     tx: &mut Tx<'_>,
     arq: ArqId,
-    host: &str,
+    host: &HostName,
     generation: i64,
     now: i64,
 ) -> Result<(), Error> {
@@ -87,7 +87,7 @@ pub(crate) fn release_after(
 /// The handles of a host that wait for its acknowledgement of a generation, or of an earlier one.
 pub(crate) fn on_host(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     generation: i64,
 ) -> Result<Vec<Awaiting>, Error> {
     tx.rows(ON_HOST, params![host, generation])?.iter().map(read).collect()
@@ -102,7 +102,7 @@ pub(crate) fn on_device(tx: &mut Tx<'_>, device: DeviceId) -> Result<Vec<Awaitin
 pub(crate) fn by_device(tx: &mut Tx<'_>) -> Result<Vec<PendingRelease>, Error> {
     let read = |row: &Row| {
         Ok(PendingRelease {
-            host: row.string("host")?,
+            host: row.host("host")?,
             address: row.string("address")?,
             device: row.id("uuid")?,
             handles: row.int("handles")?,

@@ -1,7 +1,7 @@
 //! Rows of `handle_changes`: who got which handle, and who released it. Written from the rows
 //! themselves, before a handle is freed and after it is assigned.
 
-use kilonova_ids::{ArqId, ConsumerId, ServerId};
+use kilonova_ids::{ArqId, ConsumerId, HostName, ServerId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 use uuid::Uuid;
 
@@ -26,7 +26,7 @@ pub(crate) struct ChangeRow {
     pub attach_type: AttachType,
     pub address: String,
     pub mdev_type: String,
-    pub host: String,
+    pub host: HostName,
     pub provider: String,
     pub arq: String,
     pub server: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct ChangeRow {
 pub(crate) struct ChangeFilter {
     pub server: Option<ServerId>,
     pub handle: Option<Uuid>,
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// Only changes before this one.
     pub before: Option<i64>,
 }
@@ -111,7 +111,7 @@ fn read(row: &Row) -> Result<ChangeRow, Error> {
         attach_type: AttachType::read(row, "attach_type")?,
         address: row.string("address")?,
         mdev_type: row.string("mdev_type")?,
-        host: row.string("host")?,
+        host: row.host("host")?,
         provider: row.string("provider_id")?,
         arq: row.string("arq_id")?,
         server: row.string_opt("server_id")?,

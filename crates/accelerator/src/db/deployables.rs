@@ -1,6 +1,6 @@
 //! Rows of `deployables`.
 
-use kilonova_ids::{DeployableId, ProviderId};
+use kilonova_ids::{DeployableId, HostName, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 /// A row of `deployables`.
@@ -90,7 +90,7 @@ fn read(row: &Row) -> Result<DeployableRow, Error> {
     })
 }
 
-pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<DeployableRow>, Error> {
+pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<DeployableRow>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 
@@ -103,8 +103,8 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeployableId) -> Result<Option<Depl
 }
 
 /// The host of a provider's device; `None` if the provider is not a device.
-pub(crate) fn host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<String>, Error> {
-    tx.row(HOST_OF_PROVIDER, params![provider])?.map(|row| row.string("host")).transpose()
+pub(crate) fn host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<HostName>, Error> {
+    tx.row(HOST_OF_PROVIDER, params![provider])?.map(|row| row.host("host")).transpose()
 }
 
 /// Inserts a deployable and returns its row id.

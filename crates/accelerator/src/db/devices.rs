@@ -1,6 +1,6 @@
 //! Rows of `devices`.
 
-use kilonova_ids::DeviceId;
+use kilonova_ids::{DeviceId, HostName};
 use kilonova_node_api::{Device, DeviceKind};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -11,7 +11,7 @@ use crate::states::{DeviceStatus, HealthState, device_kind};
 pub(crate) struct DeviceRow {
     pub id: i64,
     pub uuid: DeviceId,
-    pub host: String,
+    pub host: HostName,
     pub address: String,
     pub kind: DeviceKind,
     pub vendor_id: String,
@@ -131,7 +131,7 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
     Ok(DeviceRow {
         id: row.int("id")?,
         uuid: row.id("uuid")?,
-        host: row.string("host")?,
+        host: row.host("host")?,
         address: row.string("address")?,
         kind: device_kind(row, "kind")?,
         vendor_id: row.string("vendor_id")?,
@@ -159,15 +159,15 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
 pub(crate) struct DeviceFilter {
     pub kind: Option<DeviceKind>,
     pub vendor: Option<String>,
-    pub host: Option<String>,
+    pub host: Option<HostName>,
 }
 
-pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<DeviceRow>, Error> {
+pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<DeviceRow>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 
 /// The summary of a host's rows; `None` if the next report must examine one of them.
-pub(crate) fn summary(tx: &mut Tx<'_>, host: &str) -> Result<Option<Vec<[i64; 4]>>, Error> {
+pub(crate) fn summary(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<Vec<[i64; 4]>>, Error> {
     let mut kinds = Vec::new();
     for row in tx.rows(SUMMARY, params![host])? {
         if row.int("to_examine")? > 0 {
@@ -182,12 +182,12 @@ pub(crate) fn summary(tx: &mut Tx<'_>, host: &str) -> Result<Option<Vec<[i64; 4]
 }
 
 /// The fingerprint of the report that the host's rows match.
-pub(crate) fn fingerprint(tx: &mut Tx<'_>, host: &str) -> Result<Option<String>, Error> {
+pub(crate) fn fingerprint(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, Error> {
     tx.row(FINGERPRINT, params![host])?.map(|row| row.string("mark")).transpose()
 }
 
 /// Sets that fingerprint.
-pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &str, mark: &str) -> Result<(), Error> {
+pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &HostName, mark: &str) -> Result<(), Error> {
     tx.execute(SET_FINGERPRINT, params![host, mark])?;
     Ok(())
 }
@@ -205,7 +205,7 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRo
 /// Inserts an enabled device and returns its row id.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     desired: &DesiredDevice<'_>,
     now: i64,
 ) -> Result<i64, Error> {

@@ -1,6 +1,6 @@
 //! Rows of `attach_handles`. The unique column `arq_id` names the owner.
 
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, ProviderId, ascending};
+use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId, ascending};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::withheld::is_excluded;
@@ -44,13 +44,13 @@ pub(crate) struct FreeHandle {
     /// The card, if assigning this handle excludes others.
     pub mixed_card: Option<String>,
     /// The host.
-    pub host: String,
+    pub host: HostName,
 }
 
 /// A card of a host whose handles exclude each other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MixedCard {
-    pub host: String,
+    pub host: HostName,
     pub card: String,
 }
 
@@ -143,7 +143,7 @@ pub(super) fn key(row: &Row) -> Result<HandleKey, Error> {
     })
 }
 
-pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<Vec<HandleRow>, Error> {
+pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HandleRow>, Error> {
     let read = |row: &Row| {
         Ok(HandleRow {
             id: row.int("id")?,
@@ -170,20 +170,20 @@ pub(crate) fn free(
             uuid: row.id("uuid")?,
             key: key(row)?,
             mixed_card: row.bool("mixed")?.then_some(card),
-            host: row.string("host")?,
+            host: row.host("host")?,
         })
     };
     tx.rows(FREE, params![provider, count])?.iter().map(read).collect()
 }
 
 /// Makes two transactions that assign parts of a mixed card conflict.
-pub(crate) fn touch_card(tx: &mut Tx<'_>, host: &str, card: &str) -> Result<(), Error> {
+pub(crate) fn touch_card(tx: &mut Tx<'_>, host: &HostName, card: &str) -> Result<(), Error> {
     tx.execute(TOUCH_CARD, params![host, card])?;
     Ok(())
 }
 
 pub(super) fn mixed_card(row: &Row) -> Result<MixedCard, Error> {
-    Ok(MixedCard { host: row.string("host")?, card: row.string("card")? })
+    Ok(MixedCard { host: row.host("host")?, card: row.string("card")? })
 }
 
 /// The mixed card of a request's handle.
@@ -260,9 +260,12 @@ pub(crate) fn dirty_providers_of(
 }
 
 /// Provider and host of a request's handle.
-pub(crate) fn held_by(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<(ProviderId, String)>, Error> {
+pub(crate) fn held_by(
+    tx: &mut Tx<'_>,
+    arq: ArqId,
+) -> Result<Option<(ProviderId, HostName)>, Error> {
     let row = tx.row(HELD_BY_ARQ, params![arq])?;
-    row.map(|row| Ok((row.id("provider_id")?, row.string("host")?))).transpose()
+    row.map(|row| Ok((row.id("provider_id")?, row.host("host")?))).transpose()
 }
 
 /// Inserts handles of one kind. Their ids ascend with time, so that among millions of handles a new

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_ids::{DeviceId, ServerId};
+use kilonova_ids::{DeviceId, HostName, ServerId};
 use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -14,7 +14,7 @@ pub struct HealthFilter {
     /// This device, whatever its health.
     pub device: Option<DeviceId>,
     /// Devices of this host.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// Devices in this state.
     pub health: Option<HealthState>,
 }
@@ -25,7 +25,7 @@ pub struct CheckedDevice {
     /// The device.
     pub device: DeviceId,
     /// Its host.
-    pub host: String,
+    pub host: HostName,
     /// Its address there.
     pub address: String,
     /// Its kind.
@@ -76,7 +76,7 @@ statements! {
 }
 
 /// Number of handles of a host that are not free.
-pub(crate) fn held_on(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+pub(crate) fn held_on(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
     tx.row(HELD, params![host])?.map_or(Ok(0), |row| row.int("held"))
 }
 
@@ -84,14 +84,14 @@ pub(crate) fn held_on(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
 pub(crate) fn devices(tx: &mut Tx<'_>, filter: &HealthFilter) -> Result<Vec<CheckedDevice>, Error> {
     let HealthFilter { device, host, health } = filter;
     let mut servers: BTreeMap<i64, Vec<ServerId>> = BTreeMap::new();
-    for row in tx.rows(SERVERS, params![*device, host.as_deref(), *health])? {
+    for row in tx.rows(SERVERS, params![*device, host.as_ref(), *health])? {
         servers.entry(row.int("device_id")?).or_default().push(row.id("server_id")?);
     }
     let read = |row: &Row| {
         Ok(CheckedDevice {
             servers: servers.remove(&row.int("id")?).unwrap_or_default(),
             device: row.id("uuid")?,
-            host: row.string("host")?,
+            host: row.host("host")?,
             address: row.string("address")?,
             kind: device_kind(row, "kind")?,
             status: DeviceStatus::read(row, "status")?,
@@ -100,5 +100,5 @@ pub(crate) fn devices(tx: &mut Tx<'_>, filter: &HealthFilter) -> Result<Vec<Chec
             since: row.int_opt("health_since")?,
         })
     };
-    tx.rows(DEVICES, params![*device, host.as_deref(), *health])?.iter().map(read).collect()
+    tx.rows(DEVICES, params![*device, host.as_ref(), *health])?.iter().map(read).collect()
 }

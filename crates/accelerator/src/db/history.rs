@@ -1,6 +1,6 @@
 //! The past and present devices of a server and its migrations. Read-only.
 
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceId, ProviderId, ServerId};
+use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceId, HostName, ProviderId, ServerId};
 use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -16,7 +16,7 @@ pub struct HeldAccelerator {
     /// The state of the request.
     pub state: ArqState,
     /// Its host.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// Its provider.
     pub provider: Option<ProviderId>,
     /// The device profile and the index of its group; `None` for a request of a flavor itself.
@@ -64,7 +64,7 @@ pub struct LeftHandle {
     /// Its address.
     pub address: String,
     /// The host.
-    pub host: String,
+    pub host: HostName,
     /// The address of its device.
     pub device_address: String,
 }
@@ -85,7 +85,7 @@ pub struct HandleChange {
     /// Type of a mediated device; otherwise empty.
     pub mdev_type: String,
     /// Its host.
-    pub host: String,
+    pub host: HostName,
     /// `req-<uuid>`.
     pub request_id: Option<String>,
 }
@@ -120,7 +120,7 @@ fn held(row: &Row) -> Result<HeldAccelerator, Error> {
         arq: row.id("uuid")?,
         consumer: row.id_opt("consumer_id")?,
         state: ArqState::read(row, "state")?,
-        host: row.string_opt("host")?,
+        host: row.host_opt("host")?,
         provider: row.id_opt("provider_id")?,
         profile: row.string_opt("profile_name")?.map(|name| (name, group)),
         handle: row.id_opt("handle_id")?.map(|id| handle(row, id)).transpose()?,
@@ -151,7 +151,7 @@ pub(crate) fn left_by(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<LeftH
     let read = |row: &Row| {
         Ok(LeftHandle {
             address: row.string("address")?,
-            host: row.string("host")?,
+            host: row.host("host")?,
             device_address: row.string("device_address")?,
         })
     };
@@ -172,7 +172,7 @@ pub(crate) fn past_of(
             attach_type: AttachType::read(row, "attach_type")?,
             address: row.string("address")?,
             mdev_type: row.string("mdev_type")?,
-            host: row.string("host")?,
+            host: row.host("host")?,
             request_id: row.string_opt("request_id")?,
         })
     };

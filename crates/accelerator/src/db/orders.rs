@@ -2,8 +2,8 @@
 //! that wait for a bitstream.
 
 use kilonova_ids::{
-    ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, ImageId, OperationId, ProviderId,
-    ServerId,
+    ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, HostName, ImageId, OperationId,
+    ProviderId, ServerId,
 };
 use kilonova_node_api::Order;
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -14,7 +14,7 @@ use crate::states::{OrderState, OrderTask};
 /// A new order.
 pub(crate) struct NewOrder<'a> {
     pub uuid: OperationId,
-    pub host: &'a str,
+    pub host: &'a HostName,
     pub task: OrderTask,
     /// Address of the device.
     pub address: &'a str,
@@ -36,7 +36,7 @@ pub(crate) struct NewOrder<'a> {
 pub(crate) struct OrderRow {
     pub id: i64,
     pub uuid: OperationId,
-    pub host: String,
+    pub host: HostName,
     pub task: OrderTask,
     pub address: String,
     pub device: DeviceId,
@@ -57,7 +57,7 @@ pub(crate) struct OrderRow {
 /// The filters of a list.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OrderFilter {
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     pub state: Option<OrderState>,
     /// Only orders before this one.
     pub before: Option<i64>,
@@ -158,7 +158,7 @@ pub(crate) struct ToProgram {
     pub device_row: i64,
     pub device: DeviceId,
     pub address: String,
-    pub host: String,
+    pub host: HostName,
     /// The function that the host reports.
     pub function: Option<String>,
 }
@@ -168,7 +168,7 @@ pub(crate) struct Target {
     pub device_row: i64,
     pub device: DeviceId,
     pub address: String,
-    pub host: String,
+    pub host: HostName,
     pub driver: String,
     pub present: bool,
 }
@@ -177,7 +177,7 @@ fn read(row: &Row) -> Result<OrderRow, Error> {
     Ok(OrderRow {
         id: row.int("id")?,
         uuid: row.id("uuid")?,
-        host: row.string("host")?,
+        host: row.host("host")?,
         task: OrderTask::read(row, "task")?,
         address: row.string("address")?,
         device: row.id("device_id")?,
@@ -235,18 +235,22 @@ pub(crate) fn list(
 }
 
 /// Hosts with orders that are not in any generation of documents yet.
-pub(crate) fn unannounced(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
-    tx.rows(UNANNOUNCED, params![])?.iter().map(|row| row.string("host")).collect()
+pub(crate) fn unannounced(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
+    tx.rows(UNANNOUNCED, params![])?.iter().map(|row| row.host("host")).collect()
 }
 
 /// Puts the new orders of a host into a generation of its documents.
-pub(crate) fn announce(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<(), Error> {
+pub(crate) fn announce(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<(), Error> {
     tx.execute(ANNOUNCE, params![host, generation])?;
     Ok(())
 }
 
 /// The open orders of a host after a generation.
-pub(crate) fn since(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<Vec<Order>, Error> {
+pub(crate) fn since(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    generation: i64,
+) -> Result<Vec<Order>, Error> {
     let read = |row: &Row| {
         let task = serde_json::from_str(row.text("body")?)
             .map_err(|error| Error::Shape(format!("device order: {error}")))?;
@@ -293,7 +297,7 @@ pub(crate) fn to_program(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<To
             device_row: row.int("device_row")?,
             device: row.id("device_id")?,
             address: row.string("address")?,
-            host: row.string("host")?,
+            host: row.host("host")?,
             function: row.string_opt("reported_function")?,
         })
     };
@@ -307,7 +311,7 @@ pub(crate) fn target(tx: &mut Tx<'_>, deployable: DeployableId) -> Result<Option
             device_row: row.int("device_row")?,
             device: row.id("device_id")?,
             address: row.string("address")?,
-            host: row.string("host")?,
+            host: row.host("host")?,
             driver: row.string("driver")?,
             present: row.bool("present")?,
         })

@@ -1,6 +1,8 @@
 //! Parked handles: rows of `attach_handles` that wait to be cleaned.
 
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, ProviderId};
+use kilonova_ids::{
+    ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, HostName, ProviderId,
+};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 statements! {
@@ -57,7 +59,7 @@ pub(crate) struct Parked {
     pub resource_class: String,
     pub device: DeviceId,
     pub device_address: String,
-    pub host: String,
+    pub host: HostName,
     /// The cleaner, according to the host's report.
     pub cleaner: Option<String>,
 }
@@ -127,7 +129,7 @@ pub(crate) fn parked(tx: &mut Tx<'_>, handle: AttachHandleId) -> Result<Option<P
             resource_class: row.string("resource_class")?,
             device: row.id("device_id")?,
             device_address: row.string("device_address")?,
-            host: row.string("host")?,
+            host: row.host("host")?,
             cleaner: row.string_opt("cleaner")?,
         })
     };

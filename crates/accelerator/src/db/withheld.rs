@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{HostName, ProviderId};
 use kilonova_store::{Error, Tx, params, statements};
 
 use crate::states::HealthState;
@@ -68,7 +68,10 @@ pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, 
 }
 
 /// Number of dirty or excluded handles, by provider of a host.
-pub(crate) fn of_host(tx: &mut Tx<'_>, host: &str) -> Result<BTreeMap<ProviderId, i64>, Error> {
+pub(crate) fn of_host(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+) -> Result<BTreeMap<ProviderId, i64>, Error> {
     let rows = tx.rows(OF_HOST, params![host])?;
     rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("withheld")?))).collect()
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use kilonova_ids::{ArqId, DeviceId, ProviderId};
+use kilonova_ids::{ArqId, DeviceId, HostName, ProviderId};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
@@ -46,7 +46,11 @@ pub(crate) fn release_external(
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn awaits_acknowledgement(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<bool, Error> {
+pub fn awaits_acknowledgement(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    generation: i64,
+) -> Result<bool, Error> {
     Ok(!awaiting::on_host(tx, host, generation)?.is_empty())
 }
 
@@ -54,7 +58,7 @@ pub fn awaits_acknowledgement(tx: &mut Tx<'_>, host: &str, generation: i64) -> R
 pub fn acknowledge(
     tx: &mut Tx<'_>,
     world: &World,
-    host: &str,
+    host: &HostName,
     generation: i64,
 ) -> Result<(), Error> {
     let waiting = awaiting::on_host(tx, host, generation)?;

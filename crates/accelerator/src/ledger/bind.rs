@@ -5,7 +5,7 @@
 //! a caller has not, the transactions conflict on the handle's own row, and one of them runs again.
 
 use kilonova_ids::{
-    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, ProviderId, ServerId, ascending,
+    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, ProviderId, ServerId, ascending,
 };
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
@@ -59,7 +59,7 @@ pub fn bind(
     server: ServerId,
     consumer: ConsumerId,
     project_id: &str,
-    host: &str,
+    host: &HostName,
     requests: &[BindRequest],
 ) -> Result<Vec<Binding>, Error> {
     bind_as(tx, world, &Actor::default(), server, consumer, project_id, host, requests)
@@ -77,7 +77,7 @@ pub fn bind_as(
     server: ServerId,
     consumer: ConsumerId,
     project_id: &str,
-    host: &str,
+    host: &HostName,
     requests: &[BindRequest],
 ) -> Result<Vec<Binding>, Error> {
     let bound = bind_all(tx, world, actor, server, consumer, project_id, host, requests);
@@ -93,7 +93,7 @@ fn bind_all(
     server: ServerId,
     consumer: ConsumerId,
     project_id: &str,
-    host: &str,
+    host: &HostName,
     requests: &[BindRequest],
 ) -> Result<Vec<Binding>, Error> {
     let now = now_micros();
@@ -107,7 +107,7 @@ fn bind_all(
             let target = BindTarget { host, provider: request.provider, server, consumer, ordinal };
             arqs::insert_bound(tx, arq, project_id, request.profile, request.group, &target, now)?;
             bindings.push(assign(tx, arq, &free, request.provider, host, now)?);
-            let of_host = |card| MixedCard { host: host.to_owned(), card };
+            let of_host = |card| MixedCard { host: host.clone(), card };
             cards.extend(free.mixed_card.map(of_host));
             ordinal += 1;
         }
@@ -148,7 +148,7 @@ pub fn release_as(
 pub(crate) fn choose(
     tx: &mut Tx<'_>,
     provider: ProviderId,
-    host: &str,
+    host: &HostName,
     count: i64,
 ) -> Result<Vec<handles::FreeHandle>, Error> {
     let free = handles::free(tx, provider, count)?;
@@ -157,8 +157,8 @@ pub(crate) fn choose(
         Some(first) => first.host.clone(),
         None => deployables::host_of(tx, provider)?.ok_or(Error::NoDeployable(provider))?,
     };
-    if actual != host {
-        return Err(Error::OtherHost { provider, actual, named: host.to_owned() });
+    if actual != *host {
+        return Err(Error::OtherHost { provider, actual, named: host.clone() });
     }
     if (free.len() as i64) < count {
         return Err(Error::NoHandle(provider));
@@ -172,7 +172,7 @@ pub(crate) fn assign(
     arq: ArqId,
     free: &handles::FreeHandle,
     provider: ProviderId,
-    host: &str,
+    host: &HostName,
     now: i64,
 ) -> Result<Binding, Error> {
     if let Some(card) = &free.mixed_card {

@@ -2,6 +2,7 @@
 //!
 //! Read-only. Servers stay where they are: their owners decide.
 
+use kilonova_ids::HostName;
 use kilonova_store::Tx;
 
 use crate::Error;
@@ -11,7 +12,7 @@ use crate::db::health::{self, CheckedDevice, HealthFilter};
 ///
 /// # Errors
 /// Store errors only.
-pub fn held_on(tx: &mut Tx<'_>, host: &str) -> Result<i64, Error> {
+pub fn held_on(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
     Ok(health::held_on(tx, host)?)
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{HostName, ProviderId};
 use kilonova_store::Tx;
 
 use crate::Error;
@@ -27,7 +27,7 @@ pub(super) struct Known {
 
 impl Known {
     /// Reads the rows of a host.
-    pub fn read(tx: &mut Tx<'_>, host: &str) -> Result<Self, Error> {
+    pub fn read(tx: &mut Tx<'_>, host: &HostName) -> Result<Self, Error> {
         let (devices, deployables) = (devices::of_host(tx, host)?, deployables::of_host(tx, host)?);
         let mut attributes: HashMap<i64, Vec<AttributeRow>> = HashMap::new();
         for row in attributes::of_host(tx, host)? {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_engine::Inventory;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{HostName, ProviderId};
 use kilonova_node_api::{Deployable, Device, HandleSlot};
 use kilonova_placement::ledger::ProviderSpec;
 use newtype_uuid::GenericUuid;
@@ -81,8 +81,11 @@ pub(super) fn units(class: &str, total: i64, withheld: i64) -> Vec<(String, Inve
 }
 
 /// Validates and converts a report.
-pub(super) fn plan<'a>(host: &str, devices: &'a [Device]) -> Result<Vec<DevicePlan<'a>>, Error> {
-    let wrong = |reason: String| Error::Report { host: host.to_owned(), reason };
+pub(super) fn plan<'a>(
+    host: &HostName,
+    devices: &'a [Device],
+) -> Result<Vec<DevicePlan<'a>>, Error> {
+    let wrong = |reason: String| Error::Report { host: host.clone(), reason };
     if host.is_empty() {
         return Err(wrong("the host has no name".into()));
     }

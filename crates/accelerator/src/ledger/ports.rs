@@ -1,7 +1,7 @@
 //! Accelerator requests of ports. This service knows nothing of networks: it stores the port of a
 //! request, and finds the request again by server and host.
 
-use kilonova_ids::{ArqId, PortId, ServerId};
+use kilonova_ids::{ArqId, HostName, PortId, ServerId};
 use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
@@ -30,7 +30,11 @@ pub fn is_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
 
 /// The devices of a server's ports on a host, one per port. A request of the server itself takes
 /// precedence over one of its migration.
-pub fn of_ports(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<PortDevice>, Error> {
+pub fn of_ports(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &HostName,
+) -> Result<Vec<PortDevice>, Error> {
     let mut found: Vec<PortDevice> = Vec::new();
     for row in arqs::of_ports(tx, server, host)? {
         if found.iter().any(|device| device.port == row.port) {

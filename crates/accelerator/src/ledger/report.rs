@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health};
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::Tx;
@@ -34,7 +35,11 @@ const MAX_REASON: usize = 1000;
 ///
 /// # Errors
 /// [`Error::Report`] if the devices contradict each other or those of another host.
-pub fn report(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Vec<ProviderSpec>, Error> {
+pub fn report(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    devices: &[Device],
+) -> Result<Vec<ProviderSpec>, Error> {
     let plans = plan(host, devices)?;
     if let Some(specs) = unchanged::if_unchanged(tx, host, devices, &plans)? {
         return Ok(specs);
@@ -170,7 +175,7 @@ fn effective_health(plan: &DevicePlan<'_>, known: &Known, now: i64) -> DeviceHea
 
 fn apply_device(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     plan: &DevicePlan<'_>,
     mixed: &BTreeSet<&str>,
     known: &Known,
@@ -203,7 +208,7 @@ fn apply_device(
 
 fn apply_deployable(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     device_id: i64,
     plan: &DeployablePlan<'_>,
     known: &Known,
@@ -222,7 +227,7 @@ fn apply_deployable(
     let Some(row) = known.deployable(plan.provider) else {
         if let Some(other) = deployables::host_of(tx, plan.provider)? {
             return Err(Error::Report {
-                host: host.to_owned(),
+                host: host.clone(),
                 reason: format!("host {other} has a deployable of the name {}", plan.name),
             });
         }

@@ -6,6 +6,7 @@
 //! owned handles, an unhealthy device, a mixed card, a bitstream loaded by an order, a dirty
 //! handle), there is no summary and no fingerprint.
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health};
 use kilonova_placement::ledger::ProviderSpec;
 use kilonova_store::Tx;
@@ -16,7 +17,11 @@ use crate::Error;
 use crate::db::devices as rows;
 
 /// The fingerprint of this report over the present rows; `None` if a later report has work to do.
-fn fingerprint(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Option<String>, Error> {
+fn fingerprint(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    devices: &[Device],
+) -> Result<Option<String>, Error> {
     if devices.iter().any(|device| device.health != Health::Healthy) {
         return Ok(None);
     }
@@ -28,7 +33,7 @@ fn fingerprint(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<Option
 /// The children of the host's provider, if the report is unchanged.
 pub(super) fn if_unchanged(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     devices: &[Device],
     plans: &[DevicePlan<'_>],
 ) -> Result<Option<Vec<ProviderSpec>>, Error> {
@@ -41,7 +46,7 @@ pub(super) fn if_unchanged(
 }
 
 /// Stores the fingerprint of the report.
-pub(super) fn record(tx: &mut Tx<'_>, host: &str, devices: &[Device]) -> Result<(), Error> {
+pub(super) fn record(tx: &mut Tx<'_>, host: &HostName, devices: &[Device]) -> Result<(), Error> {
     if let Some(fingerprint) = fingerprint(tx, host, devices)?
         && rows::fingerprint(tx, host)?.as_ref() != Some(&fingerprint)
     {

@@ -6,7 +6,7 @@ use axum::body::Body;
 use http::{Method, Request};
 use kilonova_accelerator::nova::Nova;
 use kilonova_accelerator::{Bitstreams, Error, MIGRATIONS, Nodes, State, ledger};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{HostName, ProviderId};
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 use kilonova_placement::World;
 use kilonova_placement::ledger::ProviderSpec;
@@ -19,6 +19,11 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub const HOST: &str = "cmp1";
+
+/// [`HOST`] as a host's name.
+pub fn host() -> HostName {
+    HostName::verbatim(HOST)
+}
 
 pub async fn stores() -> Vec<(&'static str, Store, Guard)> {
     kilonova_testkit::stores(&[kilonova_placement::MIGRATIONS, MIGRATIONS]).await
@@ -65,7 +70,7 @@ pub fn device(
 }
 
 pub async fn report(store: &Store, devices: Vec<Device>) -> Result<Vec<ProviderSpec>, Error> {
-    store.write(move |tx| ledger::report(tx, HOST, &devices)).await
+    store.write(move |tx| ledger::report(tx, &host(), &devices)).await
 }
 
 /// Applies a report to both ledgers: the devices, and their providers below the host's.
@@ -82,7 +87,7 @@ pub async fn report_host(store: &Store, world: &World, devices: Vec<Device>) -> 
     };
     store
         .write(move |tx| {
-            let children = ledger::report(tx, HOST, &devices)?;
+            let children = ledger::report(tx, &host(), &devices)?;
             kilonova_placement::ledger::report_host(tx, &world, &root, &children)?;
             Ok::<_, Error>(children)
         })
@@ -198,7 +203,7 @@ impl Api {
             kilonova_testkit::http::send(&router, request.body(Body::from(body)).unwrap()).await;
         if self.orders.is_some() && !self.silent {
             let spoken = |tx: &mut kilonova_store::Tx<'_>| {
-                ledger::acknowledge(tx, &World::new(), HOST, ledger::EVERYTHING)
+                ledger::acknowledge(tx, &World::new(), &host(), ledger::EVERYTHING)
             };
             self.store.write(spoken).await.unwrap();
         }

@@ -57,7 +57,7 @@ async fn furnish(store: &Store, world: &World) {
         let (world, root) = (world.clone(), root.clone());
         store
             .write(move |tx| {
-                let children = ledger::report(tx, common::HOST, &devices)?;
+                let children = ledger::report(tx, &common::host(), &devices)?;
                 report_host(tx, &world, &root, &children)?;
                 Ok::<_, kilonova_accelerator::Error>(())
             })

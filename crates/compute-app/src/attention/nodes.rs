@@ -2,6 +2,7 @@
 
 use kilonova_compute_db::{hosts, machines};
 use kilonova_compute_scheduler::fleet::DOWN_AFTER;
+use kilonova_ids::HostName;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::time::{now_micros, offset};
 
@@ -14,7 +15,7 @@ const SECOND: i64 = 1_000_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     /// Its name.
-    pub host: String,
+    pub host: HostName,
     /// Microseconds since 1970.
     pub last_seen: i64,
     /// Its last registration, microseconds since 1970.
@@ -61,7 +62,7 @@ pub async fn heard(store: &Store) -> Result<Vec<Heard>, Error> {
 
 pub(super) fn renamed(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
     let rows = machines::renamed(tx)?;
-    let notice = |group: &[(String, String)]| {
+    let notice = |group: &[(String, HostName)]| {
         let (machine, now) = group.first()?;
         let old: Vec<&str> = group[1..].iter().map(|(_, host)| host.as_str()).collect();
         let old = old.join(", ");

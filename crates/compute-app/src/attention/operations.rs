@@ -3,6 +3,7 @@
 
 use kilonova_compute_db::{documents, moves, servers};
 use kilonova_flow as flow;
+use kilonova_ids::HostName;
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 use kilonova_wire::time::offset;
@@ -34,12 +35,12 @@ pub(super) fn stuck(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<No
             }
         };
         let host = servers::host_of(tx, server)?;
-        let absent = |(host, one): (String, kilonova_node_api::Document)| {
+        let absent = |(host, one): (HostName, kilonova_node_api::Document)| {
             (one.desired == Desired::Absent).then_some(host)
         };
-        let removing: Vec<String> =
+        let removing: Vec<HostName> =
             documents::of_server(tx, server)?.into_iter().filter_map(absent).collect();
-        let awaited = awaited(&open.state, host.as_deref(), migration.as_ref(), &removing);
+        let awaited = awaited(&open.state, host.as_ref(), migration.as_ref(), &removing);
         notices.push(Notice {
             area: "operations",
             level: Level::Error,

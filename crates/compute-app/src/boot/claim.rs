@@ -5,7 +5,7 @@ use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::servers::instance_name;
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
-use kilonova_ids::{ConsumerId, PortId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, PortId, ServerId};
 use kilonova_node_api::{Attachment, Boot, Desired, Domain, DomainConfig, Interface, Power};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
@@ -21,7 +21,7 @@ use crate::{Compute, Error};
 #[derive(Debug, Clone)]
 pub struct Placement {
     /// The host.
-    pub host: String,
+    pub host: HostName,
     /// The guest's devices.
     pub devices: Vec<Attachment>,
     /// The scheduling decision, for operators.
@@ -117,7 +117,7 @@ pub fn claim(
         });
         match taken {
             Ok(devices) => {
-                let (host, how) = (host.name.to_string(), choice.how.clone());
+                let (host, how) = (host.name.clone(), choice.how.clone());
                 return Ok(Some(Placement { host, devices, how }));
             }
             Err(error) if error.is_lack_of_room() => {}

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_compute_db::servers::{Server, Spec};
+use kilonova_ids::HostName;
 use kilonova_node_api::GuestMetadata;
 
 use crate::Compute;
@@ -55,6 +56,10 @@ impl<'a> GuestSource<'a> {
 }
 
 /// The metadata of a server's guest on this host.
-pub fn guest_metadata(compute: &Compute, server: &Server, host: &str) -> GuestMetadata {
-    GuestSource::of(server, &compute.zone_of(Some(host))).guest_metadata()
+pub fn guest_metadata(
+    compute: &Compute,
+    server: &Server,
+    host: Option<&HostName>,
+) -> GuestMetadata {
+    GuestSource::of(server, &compute.zone_of(host)).guest_metadata()
 }

@@ -7,7 +7,7 @@ use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
 use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places};
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, Outcome};
-use kilonova_ids::{ServerId, ascending};
+use kilonova_ids::{HostName, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
@@ -98,7 +98,7 @@ fn enter(
     tx: &mut Tx<'_>,
     request: &BootRequest,
     server: ServerId,
-    host: &str,
+    host: &HostName,
 ) -> Result<(), Error> {
     let Some(group) = kilonova_compute_scheduler::group_hint(&request.spec.hints) else {
         return Ok(());
@@ -143,7 +143,7 @@ fn commit(
         };
         server.spec.networked = !request.nics.list.is_empty();
         let seq = servers::insert(tx, &server, now)?;
-        let (project, spec, host) = (&*request.project_id, &server.spec, &*place.host);
+        let (project, spec, host) = (&*request.project_id, &server.spec, &place.host);
         let one = nics::One { id, project, spec, host };
         let nics = nics::attach(tx, one, &request.nics, now)?;
         let name = &server.name;

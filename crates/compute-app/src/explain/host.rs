@@ -7,7 +7,7 @@ use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_compute_db::{documents, hosts};
 use kilonova_compute_scheduler::fleet::Fleet;
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 
@@ -55,7 +55,7 @@ pub struct HostStory {
 pub fn tell_host(
     tx: &mut Tx<'_>,
     fleet: &Fleet,
-    name: &str,
+    name: &HostName,
     now: i64,
 ) -> Result<Option<HostStory>, Error> {
     let Some(row) = hosts::by_name(tx, name)? else { return Ok(None) };
@@ -71,7 +71,7 @@ pub fn tell_host(
     Ok(Some(HostStory { host: HostNow { row, up }, guests, devices_held }))
 }
 
-fn guest(tx: &mut Tx<'_>, host: &str, id: ServerId) -> Result<Guest, Error> {
+fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error> {
     let server = servers::find(tx, id)?;
     let operation = journal::open_of(tx, id)?;
     let open = moves::open_of(tx, id)?;
@@ -81,12 +81,12 @@ fn guest(tx: &mut Tx<'_>, host: &str, id: ServerId) -> Result<Guest, Error> {
         Some(Desired::Present(domain)) => Some(domain),
         Some(Desired::Absent) | None => None,
     };
-    let removing: Vec<String> = documents
+    let removing: Vec<HostName> = documents
         .iter()
         .filter(|(_, one)| one.desired == Desired::Absent)
         .map(|(name, _)| name.clone())
         .collect();
-    let own = server.as_ref().and_then(|server| server.host.as_deref());
+    let own = server.as_ref().and_then(|server| server.host.as_ref());
     let awaited = operation.as_ref().map(|one| awaited(&one.state, own, open.as_ref(), &removing));
     let devices = domain.map(|domain| domain.config.devices.as_slice()).unwrap_or_default();
     Ok(Guest {

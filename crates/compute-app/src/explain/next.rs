@@ -76,7 +76,7 @@ fn silence(host: &HostNow, now: i64) -> String {
 
 fn in_progress(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>) {
     let id = story.server.id;
-    let host = awaited.host.as_deref().and_then(|name| story.host(name));
+    let host = awaited.host.as_ref().and_then(|name| story.host(name));
     if let Some(host) = host.filter(|host| !host.up) {
         let (name, silence) = (&host.row.host, silence(host, story.now));
         let action = story.operation.as_ref().map(|open| open.state.action());
@@ -85,7 +85,7 @@ fn in_progress(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String
                 "the deletion completes without it; its devices stay dirty until the host is back"
                     .to_owned()
             }
-            _ if story.server.host.as_deref() == Some(name) => format!(
+            _ if story.server.host.as_ref() == Some(name) => format!(
                 "`openstack compute service set --down {name} nova-compute`, then `openstack server \
                  evacuate {id}`"
             ),

@@ -7,7 +7,7 @@ use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{Server, VmState, listing};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_flow::{self as flow, Event, Operation};
-use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{Attachment, Desired, Document};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
@@ -60,7 +60,7 @@ pub struct Story {
     /// Its migrations, oldest first.
     pub moves: Vec<Move>,
     /// Its documents, by host.
-    pub documents: Vec<(String, Document)>,
+    pub documents: Vec<(HostName, Document)>,
     /// Its devices, and those of its migrations.
     pub held: Vec<devices::HeldAccelerator>,
     /// Dirty handles that it left on hosts.
@@ -77,13 +77,13 @@ pub struct Story {
 
 impl Story {
     /// A host involved.
-    pub fn host(&self, name: &str) -> Option<&HostNow> {
-        self.hosts.iter().find(|host| host.row.host == name)
+    pub fn host(&self, name: &HostName) -> Option<&HostNow> {
+        self.hosts.iter().find(|host| host.row.host == *name)
     }
 
     /// The server's host.
     pub fn own_host(&self) -> Option<&HostNow> {
-        self.server.host.as_deref().and_then(|name| self.host(name))
+        self.server.host.as_ref().and_then(|name| self.host(name))
     }
 
     /// The open migration.
@@ -142,12 +142,12 @@ pub fn tell(
     }
     let open = moves.iter().find(|one| one.open);
     let hosts = hosts_of(tx, &compute.fleet, &server, open, &documents, &left, now)?;
-    let absent = |(host, document): &(String, Document)| {
+    let absent = |(host, document): &(HostName, Document)| {
         (document.desired == Desired::Absent).then(|| host.clone())
     };
-    let removing: Vec<String> = documents.iter().filter_map(absent).collect();
+    let removing: Vec<HostName> = documents.iter().filter_map(absent).collect();
     let awaited =
-        operation.as_ref().map(|one| awaited(&one.state, server.host.as_deref(), open, &removing));
+        operation.as_ref().map(|one| awaited(&one.state, server.host.as_ref(), open, &removing));
     let nowhere = server.host.is_none()
         && operation.is_none()
         && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
@@ -183,18 +183,18 @@ fn hosts_of(
     fleet: &Fleet,
     server: &Server,
     open: Option<&Move>,
-    documents: &[(String, Document)],
+    documents: &[(HostName, Document)],
     left: &[devices::LeftHandle],
     now: i64,
 ) -> Result<Vec<HostNow>, Error> {
-    let mut names: Vec<&str> = server.host.as_deref().into_iter().collect();
-    names.extend(open.map(|one| one.source.as_str()));
-    names.extend(open.and_then(|one| one.dest.as_deref()));
-    names.extend(documents.iter().map(|(host, _)| host.as_str()));
-    names.extend(left.iter().map(|left| left.host.as_str()));
+    let mut names: Vec<&HostName> = server.host.as_ref().into_iter().collect();
+    names.extend(open.map(|one| &one.source));
+    names.extend(open.and_then(|one| one.dest.as_ref()));
+    names.extend(documents.iter().map(|(host, _)| host));
+    names.extend(left.iter().map(|left| &left.host));
     let mut hosts: Vec<HostNow> = Vec::new();
     for name in names {
-        if hosts.iter().any(|host| host.row.host == name) {
+        if hosts.iter().any(|host| host.row.host == *name) {
             continue;
         }
         if let Some(row) = hosts::by_name(tx, name)? {

@@ -7,12 +7,13 @@ use crate::flows::operation::{
     ColdMigration, Create, Evacuation, InPlace, InPlaceChange, InPlaceStep, LiveMigration,
     Operation, Revert, Unshelve,
 };
+use kilonova_ids::HostName;
 
 /// The awaited event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Awaited {
     /// The host whose report continues the operation.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// The expected action of that host.
     pub what: String,
 }
@@ -31,13 +32,13 @@ impl Awaited {
 /// something of the server.
 pub fn awaited(
     state: &Operation,
-    own: Option<&str>,
+    own: Option<&HostName>,
     open: Option<&Move>,
-    removing: &[String],
+    removing: &[HostName],
 ) -> Awaited {
-    let source = open.map(|one| one.source.as_str());
-    let dest = open.and_then(|one| one.dest.as_deref());
-    let removing = removing.first().map(String::as_str).or(own);
+    let source = open.map(|one| &one.source);
+    let dest = open.and_then(|one| one.dest.as_ref());
+    let removing = removing.first().or(own);
     let (host, what) = match state {
         Operation::Create(create) => match create {
             Create::Spawn { .. } => (own, "start the guest with all its devices".to_owned()),
@@ -83,7 +84,9 @@ pub fn awaited(
                 (source, "migrate other guests first (max_concurrent_live_migrations)".to_owned())
             }
             LiveMigration::Receive(_) => (dest, "prepare for the incoming migration".to_owned()),
-            LiveMigration::Transfer(_) => (source, sending(open, dest.unwrap_or("the new host"))),
+            LiveMigration::Transfer(_) => {
+                (source, sending(open, dest.map_or("the new host", HostName::as_str)))
+            }
             LiveMigration::Abort(_) => {
                 (source, "abort the migration, and report whether it has the guest".to_owned())
             }
@@ -94,7 +97,7 @@ pub fn awaited(
         },
         Operation::Recorded(action) => (own, format!("finish {action}")),
     };
-    Awaited { host: host.map(str::to_owned), what }
+    Awaited { host: host.cloned(), what }
 }
 
 const BEGIN: &str = "finish step begin";
@@ -136,12 +139,12 @@ mod tests {
 
     #[test]
     fn every_step_says_which_host_does_what() {
-        let text = |kind, step| awaited(&state(kind, step), Some("a"), None, &[]).text();
+        let [a, b, c] = ["a", "b", "c"].map(HostName::verbatim);
+        let text = |kind, step| awaited(&state(kind, step), Some(&a), None, &[]).text();
         assert_eq!(text("create", "spawn"), "host a to start the guest with all its devices");
         assert_eq!(text("stop", "settle"), "host a to shut the guest off");
         assert_eq!(text("live-migration", "transfer"), "migrate the running guest to the new host");
-        let two = ["b".to_owned(), "c".to_owned()];
         let of = state("delete", "destroy");
-        assert!(awaited(&of, Some("a"), None, &two).text().starts_with("host b to remove"));
+        assert!(awaited(&of, Some(&a), None, &[b, c]).text().starts_with("host b to remove"));
     }
 }

@@ -5,7 +5,7 @@
 
 use kilonova_compute_db::servers::{self, Server, TaskState};
 use kilonova_flow::{self as flow, Outcome};
-use kilonova_ids::RequestId;
+use kilonova_ids::{HostName, RequestId};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
@@ -60,22 +60,27 @@ pub fn record_failure(
 ) -> Result<(), Error> {
     let (by, state) = (Requester::from(context), Operation::Recorded(action));
     let id = journal::record(tx, server.id, &by, &state, Outcome::Failed, now)?;
-    let host = server.host.as_deref().unwrap_or_default();
-    let failed = event(&format!("compute_{action}"), host, Some(why), now, now);
+    let host = server.host.clone().unwrap_or_else(nowhere);
+    let failed = event(&format!("compute_{action}"), &host, Some(why), now, now);
     Ok(flow::event(tx, id, &failed)?)
+}
+
+/// The host of an event that happened on none, as the rows of events have it.
+pub(super) fn nowhere() -> HostName {
+    HostName::verbatim("")
 }
 
 /// The instance action event of a finished step.
 pub(super) fn event(
     name: &str,
-    host: &str,
+    host: &HostName,
     failure: Option<&str>,
     started_at: i64,
     now: i64,
 ) -> flow::Event {
     flow::Event {
         name: name.to_owned(),
-        host: Some(host.to_owned()),
+        host: Some(host.clone()),
         result: Some(if failure.is_some() { "Error" } else { "Success" }.to_owned()),
         details: failure.map(str::to_owned),
         started_at,

@@ -9,11 +9,11 @@ use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Fault, PowerState, Server, TaskState};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 
-use super::begin::event;
+use super::begin::{event, nowhere};
 use super::journal::{self, OpenOperation};
 use super::operation::{Create, Operation};
 use crate::{Compute, Error, boot, nics};
@@ -23,7 +23,7 @@ const EVENT: &str = "compute__do_build_and_run_instance";
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     create: &Create,
     observation: &Observation,
@@ -51,9 +51,9 @@ pub(super) fn observed(
 fn spawned(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
-    tried: &[String],
+    tried: &[HostName],
     outcome: &Outcome,
     now: i64,
 ) -> Result<(), Error> {
@@ -70,7 +70,7 @@ fn spawned(
             flow::event(tx, row.id, &event(EVENT, host, Some(&reason), row.updated_at, now))?;
             compute.note_build(tx, host, false);
             let mut tried = tried.to_vec();
-            tried.push(host.to_owned());
+            tried.push(host.clone());
             let clear = Operation::Create(Create::Clear { tried, reason });
             journal::advance(tx, open, &clear, now)?;
             servers::set_task(tx, id, Some(TaskState::Scheduling), now)?;
@@ -90,9 +90,9 @@ fn spawned(
 fn cleared(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
-    tried: &[String],
+    tried: &[HostName],
     reason: &str,
     now: i64,
 ) -> Result<(), Error> {
@@ -144,7 +144,7 @@ pub fn fail_slow_build(
         compute.options.instance_build_timeout
     );
     tracing::warn!(%server, "{message} The server is in ERROR; delete it and create it again");
-    let host = servers::host_of(tx, server)?.unwrap_or_default();
+    let host = servers::host_of(tx, server)?.unwrap_or_else(nowhere);
     let fault = Fault::new(&message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
     nics::set_host(tx, server, None, now)?;
@@ -164,7 +164,7 @@ fn next_host(
     compute: &Compute,
     open: &OpenOperation,
     server: &Server,
-    tried: &[String],
+    tried: &[HostName],
     reason: &str,
     now: i64,
 ) -> Result<bool, Error> {
@@ -176,7 +176,7 @@ fn next_host(
     let query =
         boot::query_of(&spec.flavor, &spec.image_properties, &profiles, aliases, rand::random());
     let Ok(query) = query else { return Ok(false) };
-    let excluded: HashSet<String> = tried.iter().cloned().collect();
+    let excluded: HashSet<HostName> = tried.iter().cloned().collect();
     let requirements =
         Requirements { server, spec: &server.spec, excluded: &excluded, forced: false };
     let Ok(mut planned) =

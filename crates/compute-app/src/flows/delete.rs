@@ -11,7 +11,7 @@ use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Move, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState};
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
@@ -56,7 +56,7 @@ pub fn delete(
         return Ok(());
     }
     boot::release(tx, compute, server.id)?;
-    remove(tx, "", &open, None, now)
+    remove(tx, &begin::nowhere(), &open, None, now)
 }
 
 fn is_deletion(open: &OpenOperation) -> bool {
@@ -84,17 +84,17 @@ pub fn delete_without_hosts(
     }
     let Some(last) = last else { return Ok(false) };
     tracing::warn!(
-        %server, host = last,
+        %server, host = %last,
         "deleted while its host is down; its devices stay dirty until the host's agent is back"
     );
     for (host, _) in documents::of_server(tx, server)? {
         claims::abandon_held(tx, compute, server, &host)?;
-        if own.as_deref() == Some(&host) {
+        if own.as_ref() == Some(&host) {
             boot::abandon(tx, compute, server)?;
         }
     }
     let remark = Some("The host is down; it removes the guest when it is back.");
-    remove(tx, own.as_deref().unwrap_or(&last), &open, remark, now)?;
+    remove(tx, own.as_ref().unwrap_or(&last), &open, remark, now)?;
     Ok(true)
 }
 
@@ -103,7 +103,7 @@ pub fn delete_without_hosts(
 pub(super) fn dropped(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     observation: &Observation,
 ) -> Result<(), Error> {
     let server = observation.server;
@@ -121,7 +121,7 @@ pub(super) fn dropped(
         }
         Outcome::Failed { step, message } => {
             tracing::warn!(
-                %server, host,
+                %server, %host,
                 "host failed to remove the guest: {step}: {message}; retrying"
             );
             Ok(())
@@ -140,7 +140,7 @@ pub(super) fn dropped(
 pub(super) fn destroyed(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     delete: &Delete,
     observation: &Observation,
@@ -157,7 +157,7 @@ pub(super) fn destroyed(
                 boot::release(tx, compute, server)?;
                 return remove(tx, host, open, None, now);
             }
-            if servers::host_of(tx, server)?.as_deref() == Some(host) {
+            if servers::host_of(tx, server)?.as_ref() == Some(host) {
                 boot::release(tx, compute, server)?;
                 nics::set_host(tx, server, None, now)?;
             }
@@ -188,7 +188,7 @@ pub(super) fn destroyed(
 /// Removes the server's row; its claims were released before.
 fn remove(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     remark: Option<&str>,
     now: i64,

@@ -6,6 +6,7 @@
 
 use kilonova_compute_db::moves;
 use kilonova_compute_db::servers::{self, Fault, VmState};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Domain, GuestVerb, Observation, Outcome, Power};
 use kilonova_store::Tx;
 
@@ -20,7 +21,7 @@ fn is_harmless(step: &str) -> bool {
 
 /// A report on a guest that its document wants present.
 pub(super) struct Report<'a> {
-    pub host: &'a str,
+    pub host: &'a HostName,
     pub domain: &'a Domain,
     pub observation: &'a Observation,
     pub open: Option<&'a OpenOperation>,
@@ -67,7 +68,7 @@ fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: i64) -> Result<(
     let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
     let runs = matches!(server.vm_state, VmState::Active | VmState::Paused)
         && matches!(report.domain.power, Power::On | Power::Paused);
-    if !runs || server.host.as_deref() != Some(report.host) {
+    if !runs || server.host.as_ref() != Some(report.host) {
         return Ok(());
     }
     tracing::warn!(

@@ -29,6 +29,7 @@ mod reset_state;
 
 use journal::OpenOperation;
 use kilonova_compute_db::{documents, servers};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 use operation::Operation;
@@ -58,7 +59,7 @@ pub use reset_state::reset_state;
 pub fn observe(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     observation: &Observation,
     now: i64,
 ) -> Result<(), Error> {
@@ -120,7 +121,7 @@ fn is_bound_to_own_host(state: &Operation) -> bool {
 fn advance(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     desired: &Desired,
     open: &OpenOperation,
     observation: &Observation,

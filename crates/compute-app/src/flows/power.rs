@@ -3,7 +3,7 @@
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation, Outcome, Power, Verb};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -119,7 +119,7 @@ pub fn force_reboot(
 
 pub(super) fn settled(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     power: PowerAction,
     observation: &Observation,

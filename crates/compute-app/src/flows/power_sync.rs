@@ -12,6 +12,7 @@
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, deleted};
 use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Desired, Domain, Observation, Outcome, Power};
 use kilonova_store::Tx;
 
@@ -24,7 +25,7 @@ use crate::{Compute, Error};
 /// A server without an open operation, and its guest.
 struct Idle<'a> {
     compute: &'a Compute,
-    host: &'a str,
+    host: &'a HostName,
     server: Server,
     domain: Domain,
     now: i64,
@@ -78,14 +79,14 @@ impl Idle<'_> {
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     domain: Domain,
     observation: &Observation,
     now: i64,
 ) -> Result<(), Error> {
     use VmState::{Active, Paused, Rescued, Resized, Stopped, Suspended};
     let Some(server) = servers::find(tx, observation.server)? else { return Ok(()) };
-    if server.host.as_deref() != Some(host) || server.task_state.is_some() {
+    if server.host.as_ref() != Some(host) || server.task_state.is_some() {
         return Ok(());
     }
     let resume = observation.at_start
@@ -95,12 +96,12 @@ pub(super) fn observed(
     let idle = Idle { compute, host, server, domain, now };
     match (&observation.outcome, state) {
         (Outcome::Stopped, Active) if resume => {
-            tracing::info!(server = %id, host, "the guest ran before its host booted; starting it");
+            tracing::info!(server = %id, %host, "the guest ran before its host booted; starting it");
             servers::set_state(tx, id, Stopped, None, PowerState::Shutdown, now)?;
             idle.begin(tx, PowerAction::Start, TaskState::PoweringOn, Power::On)
         }
         (Outcome::Stopped, Active | Paused | Suspended) => {
-            tracing::info!(server = %id, host, "the guest shut itself off");
+            tracing::info!(server = %id, %host, "the guest shut itself off");
             servers::set_state(tx, id, Stopped, None, PowerState::Shutdown, now)?;
             idle.put(tx, Power::Off)?;
             idle.record(tx, PowerAction::Stop, None)
@@ -108,7 +109,7 @@ pub(super) fn observed(
         (Outcome::Suspended, Active)
         | (Outcome::Running | Outcome::Paused | Outcome::Suspended, Stopped) => {
             tracing::info!(
-                server = %id, host, vm_state = state.as_str(), outcome = ?observation.outcome,
+                server = %id, %host, vm_state = state.as_str(), outcome = ?observation.outcome,
                 "the guest's power state differs from the server's; stopping it"
             );
             idle.begin(tx, PowerAction::Stop, TaskState::PoweringOff, Power::Off)
@@ -147,7 +148,7 @@ pub(super) fn observed(
 pub(super) fn orphan(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     observation: &Observation,
     now: i64,
 ) -> Result<(), Error> {
@@ -162,12 +163,12 @@ pub(super) fn orphan(
     }
     if options.running_deleted_instance_action == Orphans::Log {
         tracing::warn!(
-            server = %id, host,
+            server = %id, %host,
             "the host still has a guest of a deleted server; destroy it there \
              (running_deleted_instance_action = log)"
         );
         return Ok(());
     }
-    tracing::warn!(server = %id, host, "the host still has a guest of a deleted server; destroying it");
+    tracing::warn!(server = %id, %host, "the host still has a guest of a deleted server; destroying it");
     Ok(documents::put(tx, compute, host, id, &Desired::Absent)?)
 }

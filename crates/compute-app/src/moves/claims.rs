@@ -2,7 +2,7 @@
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::moves;
-use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 
@@ -28,7 +28,7 @@ pub fn leave(
     tx: &mut Tx<'_>,
     server: ServerId,
     migration: ConsumerId,
-    host: &str,
+    host: &HostName,
 ) -> Result<(), Error> {
     hand_over(tx, consumer_of(server), migration, "MIGRATION")?;
     Ok(moves::set_held(tx, migration, Some(host))?)
@@ -45,7 +45,7 @@ pub fn swap(
     tx: &mut Tx<'_>,
     server: ServerId,
     migration: ConsumerId,
-    host: &str,
+    host: &HostName,
 ) -> Result<(), Error> {
     let aside = ConsumerId::new_v4();
     hand_over(tx, consumer_of(server), aside, "MIGRATION")?;
@@ -59,7 +59,7 @@ pub fn drop_held(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    host: &str,
+    host: &HostName,
 ) -> Result<(), Error> {
     for held in moves::held_on(tx, server, host)? {
         release_of(tx, compute, server, held.id)?;
@@ -74,7 +74,7 @@ pub fn abandon_held(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    host: &str,
+    host: &HostName,
 ) -> Result<(), Error> {
     for held in moves::held_on(tx, server, host)? {
         abandon_of(tx, compute, server, held.id)?;

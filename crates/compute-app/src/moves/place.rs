@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
+use kilonova_ids::HostName;
 use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
@@ -17,11 +18,11 @@ pub struct Search<'a> {
     /// Its flavor on the new host.
     pub flavor: &'a FlavorOf,
     /// The only host allowed, if set.
-    pub host: Option<&'a str>,
+    pub host: Option<&'a HostName>,
     /// True if that host is used even if the server's zone does not include it.
     pub force: bool,
     /// Hosts to exclude.
-    pub excluded: HashSet<String>,
+    pub excluded: HashSet<HostName>,
     /// The initiator.
     pub request_id: &'a str,
     /// Required traits.
@@ -59,7 +60,7 @@ pub fn place(
     let zone = server.spec.availability_zone.clone().filter(|_| !search.force);
     let spec = Spec {
         flavor: search.flavor.clone(),
-        wanted_host: search.host.map(str::to_owned),
+        wanted_host: search.host.cloned(),
         availability_zone: zone,
         ..server.spec.clone()
     };

@@ -3,7 +3,7 @@
 use kilonova_access::Enforcer;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, Spec};
-use kilonova_ids::{PortId, SecurityGroupId, ServerId};
+use kilonova_ids::{HostName, PortId, SecurityGroupId, ServerId};
 use kilonova_network::ledger::{self as networks, Attach, Nic};
 use kilonova_node_api::{Desired, Interface, Power};
 use kilonova_store::Tx;
@@ -24,7 +24,7 @@ pub struct One<'a> {
     /// Its requested properties.
     pub spec: &'a Spec,
     /// Its host.
-    pub host: &'a str,
+    pub host: &'a HostName,
 }
 
 /// Gives a new server its ports, in the transaction that creates it.
@@ -181,7 +181,12 @@ pub fn remove(
 }
 
 /// Updates the guest's interfaces.
-fn tell(tx: &mut Tx<'_>, compute: &Compute, server: ServerId, host: &str) -> Result<(), Error> {
+fn tell(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    host: &HostName,
+) -> Result<(), Error> {
     let document = documents::get(tx, host, server)?;
     let Some(Desired::Present(mut domain)) = document.map(|document| document.desired) else {
         return Ok(());

@@ -10,7 +10,7 @@ mod resolve;
 mod show;
 
 use kilonova_accelerator::ledger as devices;
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_network::ledger as networks;
 use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
@@ -37,7 +37,11 @@ fn name_of(device: &Attachment) -> String {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn interfaces(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<Interface>, Error> {
+pub fn interfaces(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &HostName,
+) -> Result<Vec<Interface>, Error> {
     let ports = networks::of_server(tx, server)?;
     let held = if ports.iter().any(networks::ServerPort::is_accelerator) {
         devices::of_ports(tx, server, host)?
@@ -67,7 +71,7 @@ pub fn interfaces(tx: &mut Tx<'_>, server: ServerId, host: &str) -> Result<Vec<I
 pub fn of_guest(
     tx: &mut Tx<'_>,
     server: &servers::Server,
-    host: &str,
+    host: &HostName,
 ) -> Result<Vec<Interface>, Error> {
     if server.spec.networked { interfaces(tx, server.id, host) } else { Ok(Vec::new()) }
 }
@@ -88,7 +92,7 @@ fn address(fixed: networks::Fixed) -> Address {
 pub fn set_host(
     tx: &mut Tx<'_>,
     server: ServerId,
-    host: Option<&str>,
+    host: Option<&HostName>,
     now: i64,
 ) -> Result<(), Error> {
     if servers::set_host(tx, server, host, now)? {
@@ -98,8 +102,13 @@ pub fn set_host(
 }
 
 /// Binds the ports to the server's host, with the devices that it holds there.
-pub fn bind(tx: &mut Tx<'_>, server: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
-    networks::bind(tx, server, host, now)?;
+pub fn bind(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: Option<&HostName>,
+    now: i64,
+) -> Result<(), Error> {
+    networks::bind(tx, server, host.map(HostName::as_str), now)?;
     let Some(host) = host else { return Ok(()) };
     for device in devices::of_ports(tx, server, host)? {
         let slot = name_of(&device.attachment);

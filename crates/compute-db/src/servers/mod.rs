@@ -11,7 +11,7 @@ pub use model::{
 };
 pub use model::{from_text, to_text};
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_store::{Row, Tx, params};
 
 use super::counted;
@@ -30,7 +30,7 @@ pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: i64) -> Result<i64, Erro
         &server.user_id,
         &server.name,
         server.description.as_deref(),
-        server.host.as_deref(),
+        server.host.as_ref(),
         server.vm_state.as_str(),
         server.task_state.map(TaskState::as_str),
         PowerState::NoState.number(),
@@ -157,7 +157,7 @@ pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error
 pub fn set_host(
     tx: &mut Tx<'_>,
     id: ServerId,
-    host: Option<&str>,
+    host: Option<&HostName>,
     now: i64,
 ) -> Result<bool, Error> {
     let row = tx.row(sql::SET_HOST, params![id, host, now])?;
@@ -181,15 +181,15 @@ pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: i64) -> Result<
 ///
 /// # Errors
 /// Store errors only.
-pub fn host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<String>, Error> {
-    Ok(tx.row(sql::HOST_OF, params![id])?.map_or(Ok(None), |row| row.string_opt("host"))?)
+pub fn host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<HostName>, Error> {
+    Ok(tx.row(sql::HOST_OF, params![id])?.map_or(Ok(None), |row| row.host_opt("host"))?)
 }
 
 /// The servers on a host.
 ///
 /// # Errors
 /// Store errors only.
-pub fn ids_on(tx: &mut Tx<'_>, host: &str) -> Result<Vec<ServerId>, Error> {
+pub fn ids_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(sql::IDS_ON, params![host])?;
     Ok(rows.iter().map(|row| row.id("id")).collect::<Result<_, kilonova_store::Error>>()?)
 }
@@ -275,8 +275,8 @@ pub fn set_lock(tx: &mut Tx<'_>, id: ServerId, lock: Option<&Lock>) -> Result<()
 ///
 /// # Errors
 /// Store errors only.
-pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(String, i64, i64)>, Error> {
-    let load = |row: &Row| Ok((row.string("host")?, row.int("count")?, row.int("busy")?));
+pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(HostName, i64, i64)>, Error> {
+    let load = |row: &Row| Ok((row.host("host")?, row.int("count")?, row.int("busy")?));
     tx.rows(sql::LOADS, params![])?.iter().map(load).collect()
 }
 
@@ -306,7 +306,7 @@ fn read(row: &Row) -> Result<Server, Error> {
         user_id: row.string("user_id")?,
         name: row.string("name")?,
         description: row.string_opt("description")?,
-        host: row.string_opt("host")?,
+        host: row.host_opt("host")?,
         vm_state: VmState::parse(row.text("vm_state")?)?,
         task_state: row.text_opt("task_state")?.map(TaskState::parse).transpose()?,
         power_state: row.int("power_state")?.try_into()?,

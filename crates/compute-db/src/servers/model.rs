@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_ids::{ImageId, ServerId};
+use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::Key;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -260,7 +260,7 @@ pub struct Spec {
     /// Requested availability zone.
     pub availability_zone: Option<String>,
     /// Requested host.
-    pub wanted_host: Option<String>,
+    pub wanted_host: Option<HostName>,
     /// Scheduler hints as sent.
     pub hints: serde_json::Value,
     /// `r-xxxxxxxx`, the same for all servers of one request.
@@ -343,7 +343,7 @@ pub struct NewServer {
     /// Description.
     pub description: Option<String>,
     /// Its host; `None` if no valid host was found.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// The initial state.
     pub vm_state: VmState,
     /// The task state.
@@ -374,7 +374,7 @@ pub struct Server {
     /// Description.
     pub description: Option<String>,
     /// Its host.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// State.
     pub vm_state: VmState,
     /// The task state.

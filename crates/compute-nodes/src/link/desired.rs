@@ -5,6 +5,7 @@ use std::time::Duration;
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::fleet;
+use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Refusal};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
@@ -17,7 +18,7 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 
 pub(super) async fn desired(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     epoch: i64,
     since: i64,
 ) -> Result<Batch, Refusal> {
@@ -31,7 +32,7 @@ pub(super) async fn desired(
             return Ok(());
         }
         tracing::warn!(
-            host,
+            %host,
             epoch,
             newest = entry.epoch(),
             "fenced an earlier agent of this host; if this repeats, two agents run as this host: stop \
@@ -68,7 +69,12 @@ pub(super) async fn desired(
 
 /// Frees the handles that waited for the host to acknowledge a generation. A request for the
 /// documents after a generation acknowledges it. Usually no handle waits, and nothing is written.
-async fn acknowledge(compute: &Compute, host: &str, epoch: i64, since: i64) -> Result<(), Refusal> {
+async fn acknowledge(
+    compute: &Compute,
+    host: &HostName,
+    epoch: i64,
+    since: i64,
+) -> Result<(), Refusal> {
     let name = host.to_owned();
     let awaited = move |tx: &mut Tx<'_>| {
         devices::awaits_acknowledgement(tx, &name, since).map_err(Error::from)

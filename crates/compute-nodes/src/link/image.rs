@@ -2,7 +2,7 @@
 //! A host must not read other images.
 
 use kilonova_compute_app::{Compute, Error as Failure, batch};
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{Chunk, Desired, Domain, Order, Refusal, Task, Verb};
 
 use super::unavailable;
@@ -12,7 +12,7 @@ const MAX_CHUNK: usize = 4 * 1024 * 1024;
 
 pub(super) async fn image(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     epoch: i64,
     image: ImageId,
     offset: u64,
@@ -43,7 +43,7 @@ pub(super) async fn image(
         .await
         .map_err(unavailable)?;
     if !is_named {
-        tracing::warn!(host, %image, "refused an image that no document or order of the host names");
+        tracing::warn!(%host, %image, "refused an image that no document or order of the host names");
         return Err(Refusal::Rejected(format!("nothing on host {host} needs image {image}")));
     }
     use kilonova_image::{Error, Piece};

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::machines;
+use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health, Registration};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -58,7 +59,7 @@ pub(super) fn identify<'a>(
 /// Allows another machine to take over a host's name only if the previous one is down.
 fn check_replacement(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     machine: &str,
     other: &str,
     now: i64,

@@ -17,7 +17,7 @@ mod validate;
 use std::path::PathBuf;
 
 use kilonova_compute_app::{Compute, Error};
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
     Registration, Reply, Session,
@@ -32,13 +32,18 @@ impl ControlPlane for Link {
         Box::pin(register::register(&self.0, registration))
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
+    fn desired<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        since: i64,
+    ) -> ControlFuture<'a, Batch> {
         Box::pin(desired::desired(&self.0, host, epoch, since))
     }
 
     fn observed<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()> {
@@ -47,7 +52,7 @@ impl ControlPlane for Link {
 
     fn report_orders<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         results: Vec<OrderResult>,
     ) -> ControlFuture<'a, ()> {
@@ -56,7 +61,7 @@ impl ControlPlane for Link {
 
     fn image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         offset: u64,
@@ -66,7 +71,7 @@ impl ControlPlane for Link {
 
     fn upload_image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
@@ -77,7 +82,7 @@ impl ControlPlane for Link {
 
     fn report_replies<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()> {

@@ -2,6 +2,7 @@
 
 use kilonova_compute_app::{Compute, Error, flows};
 use kilonova_compute_db::fleet;
+use kilonova_ids::HostName;
 use kilonova_node_api::{Observation, Refusal};
 use kilonova_wire::time::now_micros;
 
@@ -9,7 +10,7 @@ use super::unavailable;
 
 pub(super) async fn observed(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     epoch: i64,
     observations: Vec<Observation>,
 ) -> Result<(), Refusal> {
@@ -32,7 +33,7 @@ pub(super) async fn observed(
                     Err(error @ Error::Unreadable { server, .. })
                         if server == observation.server =>
                     {
-                        tracing::error!(host, "report ignored: {error}; run kilonova doctor");
+                        tracing::error!(%host, "report ignored: {error}; run kilonova doctor");
                     }
                     applied => applied?,
                 }

@@ -3,6 +3,7 @@
 use kilonova_accelerator::ledger::orders;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::fleet;
+use kilonova_ids::HostName;
 use kilonova_node_api::{OrderResult, Refusal};
 use kilonova_wire::time::now_micros;
 
@@ -10,7 +11,7 @@ use super::unavailable;
 
 pub(super) async fn report_results(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     epoch: i64,
     results: Vec<OrderResult>,
 ) -> Result<(), Refusal> {
@@ -26,7 +27,7 @@ pub(super) async fn report_results(
             }
             for result in &results {
                 if !orders::carried_out(tx, &compute_.world, &host, result)? {
-                    tracing::debug!(host, order = %result.order, "ignored a report on a device order that is not open");
+                    tracing::debug!(%host, order = %result.order, "ignored a report on a device order that is not open");
                 }
             }
             Ok(())

@@ -147,7 +147,7 @@ fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSp
     traits.dedup();
     placement::ProviderSpec {
         id,
-        name: registration.host.clone(),
+        name: registration.host.to_string(),
         inventories: amounts
             .into_iter()
             .filter(|(_, inventory)| inventory.total > 0)

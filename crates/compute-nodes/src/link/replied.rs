@@ -2,6 +2,7 @@
 
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::{fleet, questions};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Refusal, Reply};
 use kilonova_wire::time::now_micros;
 
@@ -9,7 +10,7 @@ use super::unavailable;
 
 pub(super) async fn replied(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     epoch: i64,
     replies: Vec<Reply>,
 ) -> Result<(), Refusal> {

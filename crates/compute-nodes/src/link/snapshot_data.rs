@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::{documents, fleet};
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_image::{Error as Failure, ImageData};
 use kilonova_node_api::{Desired, DiskFormat, Refusal, Verb};
 use kilonova_wire::time::now_micros;
@@ -14,7 +14,7 @@ use super::unavailable;
 /// Stores a file of this machine.
 pub(super) async fn store_file(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     epoch: i64,
     image: ImageId,
     format: DiskFormat,
@@ -33,7 +33,7 @@ fn no_images() -> Refusal {
 /// Stores streamed data. Accepts only images that a document of the host requests.
 pub(crate) async fn store_stream<D: Into<ImageData>>(
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     epoch: i64,
     image: ImageId,
     format: DiskFormat,

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::IpAddr;
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Deployable, Device, HandleSlot, Registration};
 
 /// The maximum of an amount in Placement.
@@ -94,7 +95,7 @@ impl Problems {
         }
     }
 
-    fn into_result(self, host: &str) -> Result<(), String> {
+    fn into_result(self, host: &HostName) -> Result<(), String> {
         if self.0.is_empty() {
             return Ok(());
         }
@@ -133,11 +134,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         traits,
         devices: _,
     } = registration;
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    let named = (1..=MAX_NAME).contains(&host.len())
-        && host.bytes().all(fits)
-        && host.parse::<IpAddr>().is_err();
-    problems.unless(named, || {
+    problems.unless(HostName::parse(host).is_ok(), || {
         "its name is not a host name; it must consist of letters, digits, dots and hyphens and must not be an IP address".into()
     });
     if !machine_id.is_empty() {
@@ -255,7 +252,7 @@ mod tests {
             deployables: vec![deployable],
         };
         Registration {
-            host: "gpu-1.rack".into(),
+            host: HostName::verbatim("gpu-1.rack"),
             machine_id: "abc".into(),
             hypervisor_type: "QEMU".into(),
             hypervisor_version: 8_002_002,
@@ -282,9 +279,9 @@ mod tests {
     fn refusals_name_every_invalid_value() {
         type Corrupt = fn(&mut Registration);
         let cases: [(&str, Corrupt); 26] = [
-            ("its name", |r| r.host = "127.0.0.1".into()),
-            ("its name", |r| r.host = "a\nb".into()),
-            ("its name", |r| r.host = String::new()),
+            ("its name", |r| r.host = HostName::verbatim("127.0.0.1")),
+            ("its name", |r| r.host = HostName::verbatim("a\nb")),
+            ("its name", |r| r.host = HostName::verbatim("")),
             ("its machine id", |r| r.machine_id = "a b".into()),
             ("hypervisor type", |r| r.hypervisor_type = "a\u{1b}b".into()),
             ("hypervisor version", |r| r.hypervisor_version = -1),

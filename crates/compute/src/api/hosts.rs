@@ -12,6 +12,7 @@ use kilonova_compute_app::services::{self, Change, Service, Status};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::hosts;
 use kilonova_compute_db::usage::{self, ProjectOnHost};
+use kilonova_ids::HostName;
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::schema::Schema;
@@ -62,12 +63,12 @@ fn check_exists(version: Microversion) -> Result<(), Refusal> {
 }
 
 /// 404 in the words of upstream, which looks the host up among those of its cells.
-fn unknown(host: &str) -> Refusal {
+fn unknown(host: &HostName) -> Refusal {
     Refusal::not_found(format!("Host '{host}' is not mapped to any cell"))
 }
 
 /// 501 for an existing host, 404 for another one.
-async fn not_supported(compute: &Compute, host: String) -> Refusal {
+async fn not_supported(compute: &Compute, host: HostName) -> Refusal {
     let name = host.clone();
     match compute.store.read(move |tx| hosts::by_name(tx, &name)).await {
         Ok(Some(_)) => {
@@ -104,7 +105,7 @@ fn listed(service: &Service) -> Value {
 async fn show(
     State(compute): State<Compute>,
     version: Microversion,
-    Path(name): Path<String>,
+    Path(name): Path<HostName>,
 ) -> Result<Json<Value>, Refusal> {
     check_exists(version)?;
     let wanted = name.clone();
@@ -140,7 +141,7 @@ async fn show(
 async fn update(
     State(compute): State<Compute>,
     version: Microversion,
-    Path(name): Path<String>,
+    Path(name): Path<HostName>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Refusal> {
     check_exists(version)?;
@@ -170,7 +171,7 @@ const MAINTENANCE: &str = "maintenance_mode";
 async fn switch_power(
     State(compute): State<Compute>,
     version: Microversion,
-    Path(name): Path<String>,
+    Path(name): Path<HostName>,
 ) -> Result<Json<Value>, Refusal> {
     check_exists(version)?;
     Err(not_supported(&compute, name).await)

@@ -1,5 +1,6 @@
 //! Services, hypervisors and zones.
 
+use kilonova_ids::HostName;
 use kilonova_wire::time::now_micros;
 use serde_json::{Value, json};
 
@@ -69,7 +70,7 @@ async fn service_updates_reach_the_row_and_the_scheduler() {
         let put = api.admin("2.69", &path, body.clone()).await.expect(200);
         assert_eq!(put["service"]["status"], "disabled");
         assert_eq!(put["service"]["disabled_reason"], "test");
-        let host = api.compute.fleet.by_name("h1").expect("the host is known");
+        let host = api.compute.fleet.by_name(&HostName::verbatim("h1")).expect("the host is known");
         assert!(host.is_up(now_micros()) && !host.takes_servers(now_micros()));
         let put = api.admin("2.69", &path, json!({"forced_down": true})).await.expect(200);
         assert_eq!(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kilonova_compute_app::usage::ProjectUsage;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::counted;
-use kilonova_ids::{HostId, ProviderId};
+use kilonova_ids::{HostId, HostName, ProviderId};
 use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx, params};
@@ -63,7 +63,7 @@ impl Api {
     pub async fn host(&self, name: &str, seen: i64) -> i64 {
         let new = kilonova_compute_db::hosts::NewHost {
             id: HostId::new_v4(),
-            host: name.into(),
+            host: HostName::verbatim(name),
             root_provider: ProviderId::new_v4(),
             hypervisor_type: "simulated".into(),
             hypervisor_version: 1000,

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use kilonova_ids::HostName;
 use kilonova_wire::time::now_micros;
 use serde_json::{Value, json};
 
@@ -110,7 +111,7 @@ async fn a_host_is_enabled_and_disabled() {
             assert_eq!(answer, json!({"host": "h1", "status": "disabled"}));
         }
         assert_eq!(service().await, (json!("disabled"), Value::Null));
-        let host = api.compute.fleet.by_name("h1").expect("the host is known");
+        let host = api.compute.fleet.by_name(&HostName::verbatim("h1")).expect("the host is known");
         assert!(!host.takes_servers(now_micros()));
         let why = json!({"host": "h1", "binary": "nova-compute", "disabled_reason": "broken"});
         api.admin(MV, "PUT /os-services/disable-log-reason", why).await.expect(200);

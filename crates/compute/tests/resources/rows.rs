@@ -1,7 +1,7 @@
 //! A state in a row that no build writes is an error, never a default.
 
 use kilonova_compute_db::{Error, census, fleet, hosts, servers};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_store::{Error as StoreError, Tx, params};
 
 use crate::resources::kit::{Api, apis};
@@ -63,10 +63,14 @@ async fn an_unknown_status_of_a_host_is_an_error() {
     for api in apis().await {
         api.host("h", 1).await;
         let disabled = "UPDATE hosts SET status = 'disabled'";
-        let host = read_after(&api, disabled, |tx| hosts::by_name(tx, "h")).await;
+        let host =
+            read_after(&api, disabled, |tx| hosts::by_name(tx, &HostName::verbatim("h"))).await;
         assert!(!host.expect("the host is read").expect("the host exists").enabled);
         let melted = "UPDATE hosts SET status = 'melted'";
-        assert_refused(read_after(&api, melted, |tx| hosts::by_name(tx, "h")).await, "status");
+        assert_refused(
+            read_after(&api, melted, |tx| hosts::by_name(tx, &HostName::verbatim("h"))).await,
+            "status",
+        );
         assert_refused(read_after(&api, melted, fleet::all).await, "status in the fleet");
     }
 }

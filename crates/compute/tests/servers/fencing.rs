@@ -1,6 +1,6 @@
 //! Epochs fence agents: a replaced agent cannot change anything.
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{ControlPlane, Observation, Outcome, Refusal};
 use kilonova_store::params;
 use serde_json::json;
@@ -30,8 +30,12 @@ async fn generation(cloud: &Cloud, server: ServerId) -> i64 {
     row.expect("the document exists").int(0).expect("the value is a number")
 }
 
+fn named(host: &str) -> HostName {
+    HostName::verbatim(host)
+}
+
 fn epoch(up: &Up, host: &str) -> i64 {
-    up.compute.fleet.by_name(host).expect("the host is known").epoch()
+    up.compute.fleet.by_name(&named(host)).expect("the host is known").epoch()
 }
 
 #[tokio::test]
@@ -52,9 +56,9 @@ async fn a_report_of_an_old_session_changes_nothing() {
             let failed = || Outcome::Failed { step: "start".into(), message: "old".into() };
             for outcome in [Outcome::Stopped, Outcome::Running, Outcome::Absent, failed()] {
                 let report = vec![Observation::new(server, generation, outcome)];
-                assert_eq!(link.observed("a", old, report).await, Err(Refusal::Fenced));
+                assert_eq!(link.observed(&named("a"), old, report).await, Err(Refusal::Fenced));
             }
-            assert_eq!(link.desired("a", old, 0).await, Err(Refusal::Fenced));
+            assert_eq!(link.desired(&named("a"), old, 0).await, Err(Refusal::Fenced));
             assert_eq!(rows(&cloud).await, before);
         }
         up.start_node(&cloud, "a").await;
@@ -75,7 +79,7 @@ async fn a_report_on_an_older_document_changes_nothing() {
         let before = rows(&cloud).await;
         for outcome in [Outcome::Stopped, Outcome::Running, Outcome::Absent] {
             let report = vec![Observation::new(server, old, outcome)];
-            assert_eq!(link.observed("a", epoch(&up, "a"), report).await, Ok(()));
+            assert_eq!(link.observed(&named("a"), epoch(&up, "a"), report).await, Ok(()));
         }
         assert_eq!(rows(&cloud).await, before);
         up.start_node(&cloud, "a").await;
@@ -97,9 +101,9 @@ async fn reports_on_what_is_unknown_change_nothing() {
         for (host, server) in [(other, server), ("a", ServerId::new_v4())] {
             let outcome = Outcome::Absent;
             let report = vec![Observation::new(server, generation, outcome)];
-            assert_eq!(link.observed(host, epoch(&up, host), report).await, Ok(()));
+            assert_eq!(link.observed(&named(host), epoch(&up, host), report).await, Ok(()));
         }
-        let stranger = link.observed("stranger", 1, Vec::new()).await;
+        let stranger = link.observed(&named("stranger"), 1, Vec::new()).await;
         assert_eq!(stranger, Err(Refusal::Fenced));
         assert_eq!(rows(&cloud).await, before);
         cloud.teardown(&up, "unknown server").await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kilonova_compute_app::reconcile::nudge;
 use kilonova_hypervisor::simulated::{Failure, Fate, Plan, Simulated};
 use kilonova_hypervisor::{Hypervisor, Step};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node::topology::Topology;
 use kilonova_node_api::{OutgoingMigration, Peer};
 use kilonova_store::testing::CrashPlan;
@@ -69,7 +69,7 @@ async fn arrive_unacknowledged(cloud: &Cloud, id: &str) {
     let plan = Plan::new(Default::default(), vec![failure]);
     let there = Simulated::open(cloud.nodes().join("a"), plan).expect("the host is known");
     let server: ServerId = id.parse().expect("the id is a UUID");
-    let to = Peer { host: "b".into(), address: String::new() };
+    let to = Peer { host: HostName::verbatim("b"), address: String::new() };
     let departure = OutgoingMigration { to, devices: Vec::new(), force: true };
     let error =
         there.migrate_out(server, &departure).await.expect_err("the hypervisor reports a failure");

@@ -3,6 +3,7 @@
 
 use kilonova_compute_app::Options;
 use kilonova_compute_app::reconcile::nudge;
+use kilonova_ids::HostName;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, Cloud, GPU, Up, hosts, wait_until};
@@ -114,7 +115,7 @@ async fn without_a_third_host_the_server_returns() {
             let mut up = cloud.start().await;
             up.wait_for_hosts().await;
             let id = up.active_server_on(&cloud, "a", "vgpu").await;
-            let others: Vec<String> =
+            let others: Vec<HostName> =
                 up.nodes.names().into_iter().filter(|name| name != "a").collect();
             for host in &others {
                 up.nodes.kill(host).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::Request;
 use kilonova_compute_nodes::{Link, api as nodes};
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{ControlPlane as _, Refusal};
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
@@ -129,7 +129,8 @@ fn qcow2(backing: u64) -> Vec<u8> {
 async fn upload_as_agent(up: &Up, image: ImageId, format: &str, bytes: Vec<u8>) -> Answer {
     let routes = nodes::routes(Link(up.compute.clone()));
     let router = kilonova_wire::mount(routes, nodes::service(), "/node", Arc::new(NoAuth));
-    let epoch = up.compute.fleet.by_name("a").expect("the host is known").epoch();
+    let epoch =
+        up.compute.fleet.by_name(&HostName::verbatim("a")).expect("the host is known").epoch();
     let request = Request::put(format!("/v1/hosts/a/images/{image}?epoch={epoch}{format}"))
         .header("host", "cloud:1234")
         .header("x-auth-token", "admin")
@@ -215,7 +216,7 @@ async fn a_host_reads_only_images_that_its_guests_need() {
         up.wait_for_status(&id, "ACTIVE").await;
         let link = Link(up.compute.clone());
         let mut readers = Vec::new();
-        for host in ["a", "b"] {
+        for host in &["a", "b"].map(HostName::verbatim) {
             let epoch = up.compute.fleet.by_name(host).expect("the host is known").epoch();
             for at in [0, 1] {
                 let refused = link.image(host, epoch, secret, at).await;

@@ -4,12 +4,13 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use kilonova_hypervisor::Definition;
+use kilonova_ids::HostName;
 use kilonova_node_api::{Machine, Peer};
 
 use super::host::{Host, guest, have, info, names, rebuilt, seen, write};
 
 fn peer() -> Peer {
-    Peer { host: "other".into(), address: "127.0.0.1".into() }
+    Peer { host: HostName::verbatim("other"), address: "127.0.0.1".into() }
 }
 
 /// A replacement for `ssh` that logs the host and runs the command locally.

@@ -10,6 +10,7 @@ use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use http::StatusCode;
+use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Join, Renewal, Revocations};
 use kilonova_wire::speaker::only_itself;
 use kilonova_wire::{Body, Fault, Speaker};
@@ -49,7 +50,7 @@ async fn revocations(
 async fn renew(
     State(enrollment): State<Enrollment>,
     speaker: Option<Extension<Speaker>>,
-    Path(host): Path<String>,
+    Path(host): Path<HostName>,
     Body(bytes): Body,
 ) -> Result<Json<Credential>, Fault> {
     let Some(Extension(speaker)) = speaker else {

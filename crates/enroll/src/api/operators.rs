@@ -11,6 +11,7 @@ use axum::extract::{Path, State};
 use axum::{Json, Router};
 use http::StatusCode;
 use kilonova_access::{Enforcer, Operation, Routes, delete, get, post};
+use kilonova_ids::HostName;
 use kilonova_wire::time::{now_micros, zulu};
 use kilonova_wire::{Fault, JsonBody};
 use serde::Deserialize;
@@ -30,7 +31,7 @@ struct TokenRequestBody {
 #[serde(deny_unknown_fields)]
 struct TokenRequest {
     #[serde(default)]
-    host: Option<String>,
+    host: Option<HostName>,
     valid: i64,
     #[serde(default)]
     replace: bool,
@@ -96,7 +97,7 @@ async fn list(State(service): State<Service>) -> Result<Json<Value>, Fault> {
     let enrollment = service.enrollment()?;
     let listing = tokens::list(enrollment).await?;
     let token_view =
-        |(host, until): &(Option<String>, i64)| json!({"host": host, "expires_at": zulu(*until)});
+        |(host, until): &(Option<HostName>, i64)| json!({"host": host, "expires_at": zulu(*until)});
     Ok(Json(json!({
         "authority": enrollment.authority().fingerprint().to_string(),
         "url": enrollment.options.url,
@@ -125,7 +126,7 @@ fn certificate_view(one: &IssuedCertificate) -> Value {
 
 async fn revoke_host(
     State(service): State<Service>,
-    Path(host): Path<String>,
+    Path(host): Path<HostName>,
 ) -> Result<Json<Value>, Fault> {
     let count = revoke::revoke(service.enrollment()?, &host).await?;
     if count == 0 {

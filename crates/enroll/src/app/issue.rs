@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Join, Renewal};
 use kilonova_pki::{HostCertificateParams, Secret, check_host};
 use kilonova_store::Tx;
@@ -51,14 +52,14 @@ pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credenti
             Ok(certificates::add(tx, &certificate)?)
         })
         .await?;
-    tracing::info!(host = joined, "a host joined");
+    tracing::info!(host = %joined, "a host joined");
     Ok(credential)
 }
 
 /// Renews the certificate of `host`, which the present certificate names.
 pub(crate) async fn renew(
     enrollment: &Enrollment,
-    host: &str,
+    host: &HostName,
     renewal: &Renewal,
 ) -> Result<Credential, Error> {
     let now = now_micros();
@@ -71,13 +72,13 @@ pub(crate) async fn renew(
             Ok::<_, Error>(certificates::add(tx, &certificate)?)
         })
         .await?;
-    tracing::info!(host, "renewed the certificate of a host");
+    tracing::info!(%host, "renewed the certificate of a host");
     Ok(credential)
 }
 
 fn sign(
     enrollment: &Enrollment,
-    host: &str,
+    host: &HostName,
     request: &Renewal,
     now: i64,
 ) -> Result<(Credential, IssuedCertificate), Error> {
@@ -94,7 +95,7 @@ fn sign(
     let addresses: Vec<String> = request.addresses.iter().map(IpAddr::to_string).collect();
     let issued = IssuedCertificate {
         serial: facts.serial,
-        host: host.to_owned(),
+        host: host.clone(),
         addresses: addresses.join(" "),
         made_at: now,
         expires_at: facts.not_after,
@@ -108,7 +109,7 @@ fn may_join(
     tx: &mut Tx<'_>,
     existing: &Existing,
     hash: &str,
-    host: &str,
+    host: &HostName,
     now: i64,
 ) -> Result<bool, Error> {
     let advice = "create a new one with `kilonova node enroll`";
@@ -129,7 +130,7 @@ fn may_join(
         return Err(Error::forbidden(why));
     }
     match token.host {
-        Some(bound) if bound == host => Ok(true),
+        Some(bound) if bound == *host => Ok(true),
         Some(bound) => Err(Error::forbidden(format!(
             "This token is for host {bound}, but this is host {host}; use --host {bound}, or \
              {advice}."

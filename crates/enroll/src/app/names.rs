@@ -4,6 +4,7 @@
 //! so a machine gets it only with an operator's consent: a token for that host if the host had a
 //! certificate before, and a token that replaces the host if it never had one.
 
+use kilonova_ids::HostName;
 use kilonova_pki::check_new_host;
 use kilonova_store::Tx;
 
@@ -14,7 +15,7 @@ use crate::{Error, Existing};
 pub(crate) fn free(
     tx: &mut Tx<'_>,
     existing: &Existing,
-    host: &str,
+    host: &HostName,
     replaces: bool,
 ) -> Result<Result<(), String>, Error> {
     let certified = certificates::spellings(tx, host)?;

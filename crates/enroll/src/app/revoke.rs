@@ -1,12 +1,13 @@
 //! Revocation: invalidates all certificates and tokens of a host.
 
+use kilonova_ids::HostName;
 use kilonova_wire::time::now_micros;
 
 use crate::db::{certificates, tokens};
 use crate::{Enrollment, Error};
 
 /// Revokes a host. Returns the number of its valid certificates.
-pub(crate) async fn revoke(enrollment: &Enrollment, host: &str) -> Result<usize, Error> {
+pub(crate) async fn revoke(enrollment: &Enrollment, host: &HostName) -> Result<usize, Error> {
     let (name, now) = (host.to_owned(), now_micros());
     let revoked = enrollment.revoked.clone();
     let count = enrollment
@@ -19,7 +20,7 @@ pub(crate) async fn revoke(enrollment: &Enrollment, host: &str) -> Result<usize,
             Ok::<_, Error>(count)
         })
         .await?;
-    tracing::info!(host, certificates = count, "revoked the certificates of a host");
+    tracing::info!(%host, certificates = count, "revoked the certificates of a host");
     Ok(count)
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kilonova_ids::HostName;
 use kilonova_pki::{Secret, Token, check_host};
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::time::now_micros;
@@ -22,14 +23,14 @@ const RETENTION: i64 = 30 * DAY;
 /// A new token.
 pub(crate) struct NewToken {
     pub token: Token,
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     pub expires_at: i64,
 }
 
 /// Creates a join token, for one host or for any new host.
 pub(crate) async fn make(
     enrollment: &Enrollment,
-    host: Option<String>,
+    host: Option<HostName>,
     seconds: i64,
     replaces: bool,
 ) -> Result<NewToken, Error> {
@@ -61,7 +62,7 @@ pub(crate) async fn make(
         .write(move |tx| {
             tokens::delete_expired(tx, now - RETENTION)?;
             certificates::delete_expired(tx, now - RETENTION)?;
-            tokens::add(tx, &hash, bound.as_deref(), now, expires_at, replaces)
+            tokens::add(tx, &hash, bound.as_ref(), now, expires_at, replaces)
         })
         .await?;
     tracing::info!(
@@ -78,7 +79,7 @@ pub(crate) struct Listing {
     /// Certificates that have not expired.
     pub certificates: Vec<IssuedCertificate>,
     /// Host and expiry of each usable token.
-    pub tokens: Vec<(Option<String>, i64)>,
+    pub tokens: Vec<(Option<HostName>, i64)>,
 }
 
 /// Lists the usable tokens and the certificates.

@@ -1,5 +1,6 @@
 //! Rows of `enroll_certificates`: issued certificates.
 
+use kilonova_ids::HostName;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use crate::revoked::RevokedCertificate;
@@ -42,7 +43,7 @@ statements! {
 /// An issued certificate.
 pub(crate) struct IssuedCertificate {
     pub serial: String,
-    pub host: String,
+    pub host: HostName,
     /// Separated by spaces.
     pub addresses: String,
     pub made_at: i64,
@@ -53,7 +54,7 @@ pub(crate) struct IssuedCertificate {
 fn issued(row: &Row) -> Result<IssuedCertificate, Error> {
     Ok(IssuedCertificate {
         serial: row.string("serial")?,
-        host: row.string("host")?,
+        host: row.host("host")?,
         addresses: row.string("addresses")?,
         made_at: row.int("made_at")?,
         expires_at: row.int("expires_at")?,
@@ -76,7 +77,7 @@ pub(crate) fn live(tx: &mut Tx<'_>, now: i64) -> Result<Vec<IssuedCertificate>, 
 /// The valid certificates of a host.
 pub(crate) fn of_host(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     now: i64,
 ) -> Result<Vec<IssuedCertificate>, Error> {
     tx.rows(OF_HOST, params![host, now])?.iter().map(issued).collect()
@@ -85,7 +86,7 @@ pub(crate) fn of_host(
 fn revoked_row(row: &Row) -> Result<RevokedCertificate, Error> {
     Ok(RevokedCertificate {
         serial: row.string("serial")?,
-        host: row.string("host")?,
+        host: row.host("host")?,
         revoked_at: row.int("revoked_at")?,
         expires_at: row.int("expires_at")?,
     })
@@ -94,7 +95,7 @@ fn revoked_row(row: &Row) -> Result<RevokedCertificate, Error> {
 /// Revokes all certificates of a host and returns them.
 pub(crate) fn revoke(
     tx: &mut Tx<'_>,
-    host: &str,
+    host: &HostName,
     now: i64,
 ) -> Result<Vec<RevokedCertificate>, Error> {
     tx.rows(REVOKE, params![host, now])?.iter().map(revoked_row).collect()
@@ -106,9 +107,9 @@ pub(crate) fn revoked(tx: &mut Tx<'_>, now: i64) -> Result<Vec<RevokedCertificat
 }
 
 /// Names of hosts with certificates that equal this one in lower case.
-pub(crate) fn spellings(tx: &mut Tx<'_>, host: &str) -> Result<Vec<String>, Error> {
+pub(crate) fn spellings(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HostName>, Error> {
     let rows = tx.rows(SPELLINGS, params![host.to_ascii_lowercase()])?;
-    rows.iter().map(|row| row.string("host")).collect()
+    rows.iter().map(|row| row.host("host")).collect()
 }
 
 /// Deletes the certificates that expired before a time.

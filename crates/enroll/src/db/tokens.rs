@@ -1,5 +1,6 @@
 //! Rows of `enroll_tokens`: join tokens by hash.
 
+use kilonova_ids::HostName;
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
@@ -23,7 +24,7 @@ statements! {
 /// A stored token.
 pub(crate) struct StoredToken {
     /// The only host that may use it.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     pub expires_at: i64,
     pub used_at: Option<i64>,
     pub used_by: Option<String>,
@@ -36,7 +37,7 @@ pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<StoredToken>, E
     let row = tx.row(READ, params![hash])?;
     let stored = |row: kilonova_store::Row| {
         Ok(StoredToken {
-            host: row.string_opt("host")?,
+            host: row.host_opt("host")?,
             expires_at: row.int("expires_at")?,
             used_at: row.int_opt("used_at")?,
             used_by: row.string_opt("used_by")?,
@@ -50,28 +51,32 @@ pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<StoredToken>, E
 pub(crate) fn add(
     tx: &mut Tx<'_>,
     hash: &str,
-    host: Option<&str>,
+    host: Option<&HostName>,
     now: i64,
     expires_at: i64,
     replaces: bool,
 ) -> Result<(), Error> {
-    let host = host.map(str::to_owned);
     tx.execute(ADD, params![hash, host, now, expires_at, replaces]).map(|_| ())
 }
 
 /// Marks a token as used. Returns whether it was usable.
-pub(crate) fn use_up(tx: &mut Tx<'_>, hash: &str, now: i64, host: &str) -> Result<bool, Error> {
+pub(crate) fn use_up(
+    tx: &mut Tx<'_>,
+    hash: &str,
+    now: i64,
+    host: &HostName,
+) -> Result<bool, Error> {
     tx.execute(USE, params![hash, now, host]).map(|rows| rows == 1)
 }
 
 /// Host and expiry of each usable token.
-pub(crate) fn usable(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Option<String>, i64)>, Error> {
+pub(crate) fn usable(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Option<HostName>, i64)>, Error> {
     let rows = tx.rows(USABLE, params![now])?;
-    rows.iter().map(|row| Ok((row.string_opt("host")?, row.int("expires_at")?))).collect()
+    rows.iter().map(|row| Ok((row.host_opt("host")?, row.int("expires_at")?))).collect()
 }
 
 /// Deletes the unused tokens for a host.
-pub(crate) fn delete_unused(tx: &mut Tx<'_>, host: &str) -> Result<(), Error> {
+pub(crate) fn delete_unused(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     tx.execute(DELETE_UNUSED, params![host]).map(|_| ())
 }
 

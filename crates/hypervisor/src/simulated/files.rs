@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 
 use crate::{DomainState, list_whole, write_atomically};
 
@@ -39,8 +39,8 @@ impl Files {
     }
 
     /// The files of another host beside this one. `None` if the name is not a plain directory name.
-    pub(super) fn beside(&self, host: &str) -> Option<Self> {
-        let folder = self.folder.parent()?.join(host);
+    pub(super) fn beside(&self, host: &HostName) -> Option<Self> {
+        let folder = self.folder.parent()?.join(host.as_str());
         (folder.file_name()?.to_str() == Some(host)).then(|| Self::new(folder))
     }
 

@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{OutgoingMigration, Progress};
 
 use super::files::Files;
@@ -51,7 +51,12 @@ impl Simulated {
 
     /// Moves the guest to the waiting destination although the source reports a failure. The guest
     /// runs on at most one of the hosts at any time.
-    fn arrive_unreported(&self, server: ServerId, host: &str, fate: Fate) -> Result<(), Error> {
+    fn arrive_unreported(
+        &self,
+        server: ServerId,
+        host: &HostName,
+        fate: Fate,
+    ) -> Result<(), Error> {
         let step = Step::Migrate;
         let there = self
             .files

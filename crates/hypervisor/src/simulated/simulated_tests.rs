@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Boot, DomainConfig, OutgoingMigration, Peer};
 
 use super::{Failure, Fate, Plan, Simulated};
@@ -191,7 +191,7 @@ async fn a_migration_that_fails_after_arrival_keeps_the_guest_on_the_destination
                 here.pause(one.server).await.expect("the guest is paused");
             }
             let to = |host: &str| {
-                let to = Peer { host: host.into(), address: String::new() };
+                let to = Peer { host: HostName::verbatim(host), address: String::new() };
                 OutgoingMigration { to, devices: Vec::new(), force: false }
             };
             for nobody in ["there", "..", "", "/"] {

@@ -122,8 +122,8 @@ fn uri(config: &LibvirtConfig, to: &Peer) -> String {
 
 /// A host's address in a URI; its name if it has no address.
 fn in_uri(to: &Peer) -> String {
-    let address = if to.address.is_empty() { &to.host } else { &to.address };
-    if address.contains(':') { format!("[{address}]") } else { address.clone() }
+    let address = if to.address.is_empty() { to.host.as_str() } else { &to.address };
+    if address.contains(':') { format!("[{address}]") } else { address.to_owned() }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn migration(address: &str, devices: Vec<(Attachment, Attachment)>) -> OutgoingMigration {
-        let to = Peer { host: "there".into(), address: address.into() };
+        let to = Peer { host: kilonova_ids::HostName::verbatim("there"), address: address.into() };
         OutgoingMigration { to, devices, force: false }
     }
 

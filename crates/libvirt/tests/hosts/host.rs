@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use kilonova_devices::Directory;
 use kilonova_disks::{Disks, Images, Reading};
 use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
-use kilonova_ids::{ImageId, ServerId};
+use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_libvirt::{Driver, LibvirtConfig, VirtType};
 use kilonova_node_api::{Boot, Chunk, DomainConfig, OutgoingMigration, Peer};
 
@@ -155,7 +155,7 @@ impl Host {
     }
 
     pub fn peer(&self) -> Peer {
-        Peer { host: self.address.into(), address: self.address.into() }
+        Peer { host: HostName::verbatim(self.address), address: self.address.into() }
     }
 
     /// A driver for the host, as a starting agent opens it.

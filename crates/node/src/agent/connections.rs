@@ -10,14 +10,14 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Batch, Desired, Filters, Interface};
 use tokio::sync::Notify;
 
 use crate::network::{DesiredNetworks, Network, NetworkFailures};
 
 pub(super) struct Connections {
-    host: String,
+    host: HostName,
     network: Arc<dyn Network>,
     every: Duration,
     desired: Mutex<Versioned>,
@@ -55,7 +55,7 @@ fn bridged(interfaces: &[Interface]) -> Vec<Interface> {
 }
 
 impl Connections {
-    pub(super) fn new(host: String, network: Arc<dyn Network>, every: Duration) -> Self {
+    pub(super) fn new(host: HostName, network: Arc<dyn Network>, every: Duration) -> Self {
         Self {
             host,
             network,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, ControlPlane, DiskFormat, Observation, OrderResult, Refusal, Registration, Reply,
 };
@@ -28,17 +28,17 @@ pub(super) enum Stop {
 
 pub(super) struct Link {
     control: Arc<dyn ControlPlane>,
-    host: String,
+    host: HostName,
     epoch: RwLock<i64>,
     pauses: AtomicU64,
 }
 
 impl Link {
-    pub(super) fn new(control: Arc<dyn ControlPlane>, host: String) -> Self {
+    pub(super) fn new(control: Arc<dyn ControlPlane>, host: HostName) -> Self {
         Self { control, host, epoch: RwLock::new(0), pauses: AtomicU64::new(0) }
     }
 
-    pub(super) fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &HostName {
         &self.host
     }
 

@@ -164,9 +164,9 @@ impl Node {
             };
             agent.work.settle().await;
             match &result {
-                Ok(()) => tracing::info!(host = agent.link.host(), "the agent has stopped"),
+                Ok(()) => tracing::info!(host = %agent.link.host(), "the agent has stopped"),
                 Err(error) => {
-                    tracing::error!(host = agent.link.host(), %error, "the agent has stopped");
+                    tracing::error!(host = %agent.link.host(), %error, "the agent has stopped");
                 }
             }
             result
@@ -219,7 +219,7 @@ impl Agent {
                     return *error;
                 }
                 Err(error) => {
-                    tracing::error!(host = self.link.host(), %error, "the agent restarts its session");
+                    tracing::error!(host = %self.link.host(), %error, "the agent restarts its session");
                     Box::pin(tokio::time::sleep(TROUBLE_PAUSE)).await;
                 }
             }
@@ -283,7 +283,7 @@ impl Agent {
         *self.synced.lock().unwrap_or_else(PoisonError::into_inner) = started;
         let seen = sync::check_all(&self.work, workers).await;
         let (changed, took_us) = (seen.len(), started.elapsed().as_secs_f64() * 1e6);
-        tracing::debug!(host = self.work.host(), changed, took_us, "checked all guests");
+        tracing::debug!(host = %self.work.host(), changed, took_us, "checked all guests");
         for seen in seen {
             workers.report(seen).await;
         }
@@ -320,7 +320,7 @@ impl Agent {
     ) -> Result<Option<i64>, Error> {
         let turn = self.inventory.turn().await;
         for warning in self.inventory.ineffective_options().await? {
-            tracing::warn!(host = self.link.host(), "{warning}");
+            tracing::warn!(host = %self.link.host(), "{warning}");
         }
         let registration = self.inventory.first().await?;
         self.link.register(registration).await.map_err(|stop| self.stopped(stop))?;
@@ -355,7 +355,7 @@ impl Agent {
         match self.link.desired(since).await {
             Ok(batch) => Ok(Some(batch)),
             Err(Stop::Rejected(why)) => {
-                tracing::warn!(host = self.link.host(), %why, "the control plane no longer knows this host; registering again");
+                tracing::warn!(host = %self.link.host(), %why, "the control plane no longer knows this host; registering again");
                 Ok(None)
             }
             Err(stop) => Err(Box::new(self.stopped(stop))),
@@ -379,7 +379,7 @@ impl Agent {
     }
 
     fn stopped(&self, stop: Stop) -> Error {
-        let host = self.link.host().to_owned();
+        let host = self.link.host().clone();
         match stop {
             Stop::Fenced => Error::Fenced { host },
             Stop::Rejected(why) => Error::Rejected { host, why },

@@ -85,18 +85,18 @@ impl OrderRunner {
         let host = self.work.host();
         let end = match self.carry_out(order).await? {
             Ok(output) => {
-                tracing::info!(host, order = %order.id, device = %order.device, "carried out a device order");
+                tracing::info!(%host, order = %order.id, device = %order.device, "carried out a device order");
                 End::Done { output }
             }
             Err(ToolError { message, output }) => {
-                tracing::warn!(host, order = %order.id, device = %order.device, %message, "a device order failed");
+                tracing::warn!(%host, order = %order.id, device = %order.device, %message, "a device order failed");
                 End::Failed { message, output }
             }
         };
         while let Err(error) = self.work.order_log.end(order, &end) {
             // Without the record, the order could be repeated on a device in use.
             let folder = self.work.state.display();
-            tracing::error!(host, %folder, %error, "could not record the result of a device order; retrying");
+            tracing::error!(%host, %folder, %error, "could not record the result of a device order; retrying");
             tokio::time::sleep(std::time::Duration::from_secs(5)).await;
         }
         Some(end)

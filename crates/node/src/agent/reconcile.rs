@@ -87,7 +87,7 @@ impl Work {
             && let Err(Halt::Failed { .. }) = &result
             && let Err(halt) = self.absent(server).await
         {
-            tracing::warn!(host = self.host(), %server, ?halt, "rollback of a partial build failed");
+            tracing::warn!(host = %self.host(), %server, ?halt, "rollback of a partial build failed");
         }
         result.map(applied)
     }
@@ -118,11 +118,11 @@ impl Work {
         turn: &Turn<'_>,
     ) -> Result<Applied, Halt> {
         if let Err(Halt::Failed { message, .. }) = self.plug(definition).await {
-            tracing::warn!(host = self.host(), server = %definition.server, %message, "a guest lacks a network");
+            tracing::warn!(host = %self.host(), server = %definition.server, %message, "a guest lacks a network");
         }
         match self.devices(definition, Some(is), noted, false, turn).await {
             Err(Halt::Failed { step, message }) => {
-                tracing::warn!(host = self.host(), server = %definition.server, %step, %message, "a guest lacks a device");
+                tracing::warn!(host = %self.host(), server = %definition.server, %step, %message, "a guest lacks a device");
             }
             Err(halt) => return Err(halt),
             Ok(_) => {}

@@ -23,12 +23,12 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     }
     clear_copies(work, batch)
         .map_err(|source| Error::State { folder: work.state.clone(), source })?;
-    let hypervisor = |source| Error::Hypervisor { host: work.host().to_owned(), source };
+    let hypervisor = |source| Error::Hypervisor { host: work.host().clone(), source };
     let named: HashSet<ServerId> = batch.documents.iter().map(|document| document.server).collect();
     let domains: HashSet<ServerId> =
         work.hypervisor.servers().await.map_err(hypervisor)?.into_iter().collect();
     for server in domains.difference(&named) {
-        tracing::warn!(host = work.host(), %server, "found a domain without a document; leaving it alone");
+        tracing::warn!(host = %work.host(), %server, "found a domain without a document; leaving it alone");
         if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
             let outcome = super::reconcile::outcome(found.state);
             if let Ok(definition) = found.definition() {
@@ -52,9 +52,9 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         }
         let mut gone = true;
         for made in noted {
-            tracing::warn!(host = work.host(), %server, %made, "removing an unused device of ours");
+            tracing::warn!(host = %work.host(), %server, %made, "removing an unused device of ours");
             if let Err(error) = work.unmake(server, made).await {
-                tracing::warn!(host = work.host(), %error, "could not remove the device");
+                tracing::warn!(host = %work.host(), %error, "could not remove the device");
                 gone = false;
             }
         }
@@ -84,7 +84,7 @@ fn clear_copies(work: &Work, batch: &Batch) -> std::io::Result<()> {
     for file in list_whole(&work.state.join(COPIES))? {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if !wanted.contains(name) {
-            tracing::info!(host = work.host(), file = %file.display(), "removing the disk copy of an abandoned snapshot");
+            tracing::info!(host = %work.host(), file = %file.display(), "removing the disk copy of an abandoned snapshot");
             match std::fs::remove_file(&file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -107,7 +107,7 @@ async fn used(
                 used.extend(definition.config.devices.iter().filter_map(KernelObject::of))
             }
             Some(Err(error)) => {
-                tracing::warn!(host = work.host(), %server, %error, "keeping all devices, as this domain may use them");
+                tracing::warn!(host = %work.host(), %server, %error, "keeping all devices, as this domain may use them");
                 return Ok(None);
             }
         }

@@ -15,7 +15,7 @@ impl Node {
     /// An agent on a simulated host, which keeps its domains and mediated devices in
     /// `<state_dir>/<host>`.
     pub fn simulated(host: &topology::Host, state_dir: &Path) -> Result<Self, Error> {
-        let state = state_dir.join(&host.name);
+        let state = state_dir.join(host.name.as_str());
         let template = &host.template;
         let failed = |source| Error::State { folder: state.clone(), source };
         let sysfs = SimulatedSysfs::open(

@@ -52,7 +52,7 @@ async fn deviation(
     if workers.is_busy(server) {
         return None;
     }
-    tracing::info!(host = work.host(), %server, ?state, "a guest changed its state by itself");
+    tracing::info!(host = %work.host(), %server, ?state, "a guest changed its state by itself");
     Some(Observation::new(server, generation, outcome(state)))
 }
 
@@ -61,7 +61,7 @@ async fn running(work: &Work) -> HashSet<ServerId> {
     match work.hypervisor.running().await {
         Ok(servers) => servers.into_iter().collect(),
         Err(error) => {
-            tracing::warn!(host = work.host(), %error, "could not list the running guests");
+            tracing::warn!(host = %work.host(), %error, "could not list the running guests");
             HashSet::new()
         }
     }
@@ -74,7 +74,7 @@ async fn state(work: &Work, server: ServerId) -> Option<DomainState> {
             .map(|found| found.state)
             .filter(|state| !matches!(state, DomainState::MigratedOut | DomainState::Incoming)),
         Err(error) => {
-            tracing::warn!(host = work.host(), %server, %error, "could not read a domain");
+            tracing::warn!(host = %work.host(), %server, %error, "could not read a domain");
             None
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kilonova_devices::{Discovery, Found, KernelObject, Mdev, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase};
 use tokio::sync::{RwLock, Semaphore, watch};
 
@@ -70,7 +70,7 @@ impl From<kilonova_hypervisor::Error> for Halt {
 }
 
 pub(super) struct Work {
-    host: String,
+    host: HostName,
     pub(super) state: PathBuf,
     pub(super) sysfs: Arc<dyn Sysfs>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
@@ -114,7 +114,7 @@ impl Work {
         }
     }
 
-    pub(super) fn host(&self) -> &str {
+    pub(super) fn host(&self) -> &HostName {
         &self.host
     }
 

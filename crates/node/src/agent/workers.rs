@@ -116,7 +116,7 @@ async fn serve(
                 continue;
             }
             Err(Halt::Failed { step, message }) => {
-                tracing::warn!(host = work.host(), %server, step, %message, "could not carry out a document");
+                tracing::warn!(host = %work.host(), %server, step, %message, "could not carry out a document");
                 Applied { outcome: Outcome::Failed { step, message }, found: false }
             }
         };

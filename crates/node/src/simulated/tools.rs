@@ -8,9 +8,10 @@ use kilonova_devices::{Cleanup, Sysfs};
 
 use super::SimulatedSysfs;
 use crate::tools::{Function, Load, ToolError, ToolFuture, Tools, hook};
+use kilonova_ids::HostName;
 
 pub(crate) struct SimulatedTools {
-    pub host: String,
+    pub host: HostName,
     pub sysfs: Arc<SimulatedSysfs>,
     pub cleanup: Cleanup,
 }

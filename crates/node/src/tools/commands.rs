@@ -8,6 +8,7 @@ use kilonova_devices::{Cleanup, Disk, PciAddress, Sysfs};
 
 use super::run::Run;
 use super::{Function, Load, ToolError, ToolFuture, Tools};
+use kilonova_ids::HostName;
 
 /// Time limit for programming a card.
 const LOADING: Duration = Duration::from_secs(600);
@@ -16,14 +17,14 @@ const XBMGMT: &str = "/opt/xilinx/xrt/bin/xbmgmt";
 
 /// The tools of a real host.
 pub struct Commands {
-    host: String,
+    host: HostName,
     sysfs: Arc<dyn Sysfs>,
     cleanup: Cleanup,
 }
 
 impl Commands {
     /// The tools of a host, with the operator's clean-up commands.
-    pub fn new(host: String, sysfs: Arc<dyn Sysfs>, cleanup: Cleanup) -> Self {
+    pub fn new(host: HostName, sysfs: Arc<dyn Sysfs>, cleanup: Cleanup) -> Self {
         Self { host, sysfs, cleanup }
     }
 }
@@ -45,14 +46,14 @@ impl Tools for Commands {
 
 /// The operator's clean-up command for a function, if there is one.
 pub(crate) fn hook(
-    host: &str,
+    host: &HostName,
     cleanup: &Cleanup,
     function: Function<'_>,
     simulated: bool,
 ) -> Option<Hook> {
     let (program, arguments) = cleanup.command(function.resource_class)?.split_first()?;
     let mut environment = vec![
-        ("KILONOVA_HOST", host.to_owned()),
+        ("KILONOVA_HOST", host.to_string()),
         ("KILONOVA_ADDRESS", function.address.to_owned()),
         ("KILONOVA_RESOURCE_CLASS", function.resource_class.to_owned()),
     ];

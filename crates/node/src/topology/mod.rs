@@ -19,6 +19,7 @@ use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::Failure;
 
 use crate::Error;
+use kilonova_ids::HostName;
 pub use tree::{Card, MdevType, Slot, Tree};
 
 /// All hosts of a file.
@@ -32,7 +33,7 @@ pub struct Topology {
 #[derive(Debug, Clone)]
 pub struct Host {
     /// Its name.
-    pub name: String,
+    pub name: HostName,
     /// Its address.
     pub address: String,
     /// Survives a rename of the host; may be empty.

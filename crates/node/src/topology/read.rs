@@ -11,6 +11,7 @@ use kilonova_devices::{
 };
 use kilonova_hypervisor::Step;
 use kilonova_hypervisor::simulated::{Failure, Fate};
+use kilonova_ids::HostName;
 use kilonova_node_api::{DeviceKind, GuestVerb, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 
 use super::cards::{KnownCard, card_of, tree};
@@ -65,9 +66,14 @@ fn expand(
         return Err((format!("{key}.machine_id"), why));
     }
     let template = Arc::new(template(key, entry, cards, options, cleanup)?);
-    let host = |(name, address)| {
+    let host = |(name, address): (String, String)| {
         let machine_id = machine_id.clone();
-        Host { name, address, machine_id, template: Arc::clone(&template) }
+        Host {
+            name: HostName::verbatim(name),
+            address,
+            machine_id,
+            template: Arc::clone(&template),
+        }
     };
     Ok(names.into_iter().zip(addresses).map(host).collect())
 }

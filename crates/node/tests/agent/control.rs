@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kilonova_ids::{ImageId, ServerId};
+use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{
     Batch, Chunk, ControlFuture, ControlPlane, Desired, DiskFormat, Document, Filters, Observation,
     Order, OrderResult, Outcome, Question, Refusal, Registration, Reply, Session,
@@ -154,7 +154,12 @@ impl ControlPlane for Control {
         })
     }
 
-    fn desired<'a>(&'a self, _host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
+    fn desired<'a>(
+        &'a self,
+        _host: &'a HostName,
+        epoch: i64,
+        since: i64,
+    ) -> ControlFuture<'a, Batch> {
         Box::pin(async move {
             let mut changed = self.changed.subscribe();
             let deadline = tokio::time::Instant::now() + Duration::from_millis(200);
@@ -198,7 +203,7 @@ impl ControlPlane for Control {
 
     fn observed<'a>(
         &'a self,
-        _host: &'a str,
+        _host: &'a HostName,
         epoch: i64,
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()> {
@@ -213,7 +218,7 @@ impl ControlPlane for Control {
 
     fn report_orders<'a>(
         &'a self,
-        _host: &'a str,
+        _host: &'a HostName,
         epoch: i64,
         carried: Vec<OrderResult>,
     ) -> ControlFuture<'a, ()> {
@@ -230,7 +235,7 @@ impl ControlPlane for Control {
 
     fn image<'a>(
         &'a self,
-        _host: &'a str,
+        _host: &'a HostName,
         epoch: i64,
         image: ImageId,
         offset: u64,
@@ -252,7 +257,7 @@ impl ControlPlane for Control {
 
     fn upload_image<'a>(
         &'a self,
-        _host: &'a str,
+        _host: &'a HostName,
         epoch: i64,
         image: ImageId,
         _format: DiskFormat,
@@ -270,7 +275,7 @@ impl ControlPlane for Control {
 
     fn report_replies<'a>(
         &'a self,
-        _host: &'a str,
+        _host: &'a HostName,
         epoch: i64,
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()> {

@@ -8,7 +8,7 @@ use axum::Router;
 use kilonova_compute_app::{Compute, Options};
 use kilonova_compute_db::hosts::{NewHost, register};
 use kilonova_compute_nodes::Link;
-use kilonova_ids::{HostId, ImageId, ProviderId};
+use kilonova_ids::{HostId, HostName, ImageId, ProviderId};
 use kilonova_image::{ImageRecord, Images, Status, Visibility};
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
@@ -131,7 +131,7 @@ impl Cloud {
     pub async fn spare_host(&self, name: &str) {
         let host = NewHost {
             id: HostId::new_v4(),
-            host: name.to_owned(),
+            host: HostName::verbatim(name),
             root_provider: ProviderId::new_v4(),
             hypervisor_type: "QEMU".into(),
             hypervisor_version: 10_000_000,

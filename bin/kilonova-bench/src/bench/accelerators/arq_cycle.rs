@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use hyper::Method;
+use kilonova_ids::HostName;
 use kilonova_program::Failure;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -27,13 +28,13 @@ const BIND_PAUSE: Duration = Duration::from_millis(5);
 /// A device that requests are bound to.
 #[derive(Clone)]
 pub struct DeviceRef {
-    host: String,
+    host: HostName,
     provider: String,
 }
 
 impl DeviceRef {
     /// The device on this host with this resource provider.
-    pub fn new(host: String, provider: String) -> Self {
+    pub fn new(host: HostName, provider: String) -> Self {
         Self { host, provider }
     }
 

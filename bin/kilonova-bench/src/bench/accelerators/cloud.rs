@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use kilonova_ids::HostName;
 use kilonova_node_api::ControlPlane;
 use kilonova_node_link::Remote;
 use kilonova_program::Failure;
@@ -24,8 +25,8 @@ const SLOTS: u32 = 16;
 const CONCURRENT_REPORTS: usize = 8;
 
 /// The name of a host.
-pub fn host(number: usize) -> String {
-    format!("bench-{number:05}")
+pub fn host(number: usize) -> HostName {
+    HostName::verbatim(format!("bench-{number:05}"))
 }
 
 /// The resource provider of a GPU.

@@ -11,6 +11,7 @@ mod table;
 
 use std::path::{Path, PathBuf};
 
+use kilonova_ids::HostName;
 use kilonova_program::Failure;
 use kilonova_store::{DatabaseUrl, Store};
 
@@ -44,7 +45,7 @@ pub struct Against {
     /// Its address and the path of its API: `127.0.0.1:6666/v2`.
     pub api: String,
     /// One of its hosts.
-    pub host: String,
+    pub host: HostName,
     /// Resource provider of a free device on that host.
     pub provider: String,
     /// Its processes; their children count too.

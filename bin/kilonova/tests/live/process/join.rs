@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kilonova_ids::HostName;
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
 use kilonova_node_api::{
@@ -67,13 +68,14 @@ fn addresses(last: u8) -> Vec<IpAddr> {
 
 async fn joined(cloud: &Cloud, url: &str, host: &str, last: u8) -> (Identity, HostIdentity) {
     let identity = Identity::at(&cloud.place.file(host));
-    let known = identity.join(url, &token(cloud, host), host, addresses(last)).await;
+    let known =
+        identity.join(url, &token(cloud, host), &HostName::verbatim(host), addresses(last)).await;
     (identity.clone(), known.expect("the host joins"))
 }
 
 fn registration(host: &str) -> Registration {
     Registration {
-        host: host.into(),
+        host: HostName::verbatim(host),
         machine_id: String::new(),
         hypervisor_type: "simulated".into(),
         hypervisor_version: 1,
@@ -142,22 +144,31 @@ async fn a_join_token_works_once_for_one_host() {
     let (cloud, url) = open(Environment::new());
     let token = token(&cloud, "a");
     let identity = Identity::at(&cloud.place.file("a"));
-    let said =
-        identity.join(&url, &token, "b", addresses(1)).await.expect_err("another host is refused");
+    let said = identity
+        .join(&url, &token, &HostName::verbatim("b"), addresses(1))
+        .await
+        .expect_err("another host is refused");
     assert!(said.to_string().contains("for host a, but this is host b"), "{said}");
     let other = Token { authority: kilonova_pki::Fingerprint::of(b"x"), ..token.clone() };
     let said = identity
-        .join(&url, &other, "a", addresses(1))
+        .join(&url, &other, &HostName::verbatim("a"), addresses(1))
         .await
         .expect_err("an unknown authority is refused");
     assert!(said.to_string().contains("authority is not the one in the token"), "{said}");
     let full = Identity::at(Path::new("/proc/nothing"));
-    let said =
-        full.join(&url, &token, "a", addresses(1)).await.expect_err("a full disk is refused");
+    let said = full
+        .join(&url, &token, &HostName::verbatim("a"), addresses(1))
+        .await
+        .expect_err("a full disk is refused");
     assert!(matches!(said, Error::Identity { .. }), "{said}");
-    identity.join(&url, &token, "a", addresses(1)).await.expect("the token is still good");
-    let said =
-        identity.join(&url, &token, "a", addresses(1)).await.expect_err("a second use is refused");
+    identity
+        .join(&url, &token, &HostName::verbatim("a"), addresses(1))
+        .await
+        .expect("the token is still good");
+    let said = identity
+        .join(&url, &token, &HostName::verbatim("a"), addresses(1))
+        .await
+        .expect_err("a second use is refused");
     assert!(said.to_string().contains("Host a used this token"), "{said}");
     for file in [cloud.place.file("a/identity.json"), cloud.place.state().join("ca/ca.key")] {
         let mode = std::fs::metadata(&file).expect("the file exists").permissions().mode();
@@ -165,7 +176,7 @@ async fn a_join_token_works_once_for_one_host() {
     }
     let plain = url.replace("https", "http");
     let said = identity
-        .join(&plain, &token, "a", addresses(1))
+        .join(&plain, &token, &HostName::verbatim("a"), addresses(1))
         .await
         .expect_err("a URL without TLS is refused");
     assert!(said.to_string().contains("such as https://"), "{said}");
@@ -179,11 +190,12 @@ async fn a_host_may_act_for_itself_only() {
     let said = remote.register(registration("b")).await.expect_err("another host is refused");
     let words = "belongs to host a, which cannot act for host b";
     assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
-    let said = remote.desired("b", 1, 0).await.expect_err("another host is refused");
+    let said =
+        remote.desired(&HostName::verbatim("b"), 1, 0).await.expect_err("another host is refused");
     assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
     let epoch =
         remote.register(registration("a")).await.expect("the host may act for itself").epoch;
-    remote.desired("a", epoch, 0).await.expect("the host may act for itself");
+    remote.desired(&HostName::verbatim("a"), epoch, 0).await.expect("the host may act for itself");
     // Without a certificate, a client can only join.
     let nobody = kilonova_pki::trusting(&a.authority).expect("the TLS settings are valid");
     let nobody = Remote::certified(&url, nobody).expect("the client is created");
@@ -293,9 +305,13 @@ async fn polling(
 ) -> tokio::task::JoinHandle<(Result<Batch, Refusal>, Instant)> {
     let remote = known.remote().expect("the client is created");
     let epoch = remote.register(registration(HOST)).await.expect("the host is accepted").epoch;
-    let first = remote.desired(HOST, epoch, 0).await.expect("the host may act for itself");
+    let first = remote
+        .desired(&HostName::verbatim(HOST), epoch, 0)
+        .await
+        .expect("the host may act for itself");
     let waiting = tokio::spawn(async move {
-        let answer = remote.desired(HOST, epoch, first.generation.max(1)).await;
+        let answer =
+            remote.desired(&HostName::verbatim(HOST), epoch, first.generation.max(1)).await;
         (answer, Instant::now())
     });
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -381,7 +397,7 @@ async fn hosts_receive_the_revocation_list() {
     let named = |list: &[RevokedHost]| {
         list.iter().map(|one| (one.host.clone(), one.serial.clone())).collect::<Vec<_>>()
     };
-    assert_eq!(named(&list.revoked), [("evil".to_owned(), serial.clone())]);
+    assert_eq!(named(&list.revoked), [(HostName::verbatim("evil"), serial.clone())]);
     assert_eq!(named(&new), named(&list.revoked));
     assert!(list.crl.starts_with("-----BEGIN X509 CRL-----"), "{}", list.crl);
     // OpenSSL reads the list as libvirt's GnuTLS does: it rejects one host and accepts the other.
@@ -480,7 +496,10 @@ async fn an_existing_host_name_needs_an_operators_permission() {
         ("10.1", "looks like an address"),
     ] {
         let identity = Identity::at(&cloud.place.file("any"));
-        let said = identity.join(&url, &any, host, addresses(9)).await.expect_err(host);
+        let said = identity
+            .join(&url, &any, &HostName::verbatim(host), addresses(9))
+            .await
+            .expect_err(host);
         assert!(said.to_string().contains(words), "{host}: {said}");
     }
     let (fine, said, made) = enroll(&["--host", HOST, "--replace", "--format", "json"]);
@@ -490,7 +509,7 @@ async fn an_existing_host_name_needs_an_operators_permission() {
         made["token"].as_str().expect("a token is present").parse().expect("the token parses");
     let identity = Identity::at(&cloud.place.file("new"));
     identity
-        .join(&url, &token, HOST, addresses(8))
+        .join(&url, &token, &HostName::verbatim(HOST), addresses(8))
         .await
         .expect("the operator permits the replacement");
     // From now on the host has a certificate, and joins again as any other does.

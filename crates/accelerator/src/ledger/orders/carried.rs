@@ -1,6 +1,6 @@
 //! Applies a node's report on an order.
 
-use kilonova_ids::DeviceId;
+use kilonova_ids::{DeviceId, HostName};
 use kilonova_node_api::{End, OrderResult};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
@@ -25,11 +25,11 @@ const MAX_OUTPUT: usize = 8192;
 pub fn carried_out(
     tx: &mut Tx<'_>,
     world: &World,
-    host: &str,
+    host: &HostName,
     carried: &OrderResult,
 ) -> Result<bool, Error> {
     let Some(order) = orders::by_uuid(tx, carried.order)? else { return Ok(false) };
-    if order.host != host || order.state != OrderState::Open {
+    if order.host != *host || order.state != OrderState::Open {
         return Ok(false);
     }
     let now = now_micros();

@@ -15,7 +15,7 @@ mod clean;
 mod pending;
 mod program;
 
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::Order;
 use kilonova_store::Tx;
 
@@ -34,7 +34,7 @@ pub trait Nodes: Send + Sync + 'static {
     /// the commit. `None` for a host that has never registered.
     /// # Errors
     /// Store errors.
-    fn next(&self, tx: &mut Tx<'_>, host: &str) -> Result<Option<i64>, kilonova_store::Error>;
+    fn next(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error>;
 }
 
 /// An image used as a bitstream.
@@ -89,6 +89,6 @@ pub fn announce(tx: &mut Tx<'_>, nodes: &dyn Nodes) -> Result<(), Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn since(tx: &mut Tx<'_>, host: &str, generation: i64) -> Result<Vec<Order>, Error> {
+pub fn since(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<Vec<Order>, Error> {
     Ok(orders::since(tx, host, generation)?)
 }

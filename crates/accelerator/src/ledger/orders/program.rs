@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use kilonova_ids::{
-    ArqId, ConsumerId, DeployableId, DeviceId, ImageId, OperationId, ServerId, parse_uuid_like,
+    ArqId, ConsumerId, DeployableId, DeviceId, HostName, ImageId, OperationId, ServerId,
+    parse_uuid_like,
 };
 use kilonova_node_api::Task;
 use kilonova_store::Tx;
@@ -156,7 +157,7 @@ fn await_order(tx: &mut Tx<'_>, arq: ArqId, order: OperationId, now: i64) -> Res
 }
 
 struct Job<'a> {
-    host: &'a str,
+    host: &'a HostName,
     address: &'a str,
     device: DeviceId,
     deployable: DeployableId,
@@ -187,8 +188,8 @@ fn insert(tx: &mut Tx<'_>, job: &Job<'_>, now: i64) -> Result<OperationId, Error
     Ok(order.uuid)
 }
 
-fn in_use(address: &str, host: &str) -> Error {
-    Error::DeviceInUse { device: address.to_owned(), host: host.to_owned() }
+fn in_use(address: &str, host: &HostName) -> Error {
+    Error::DeviceInUse { device: address.to_owned(), host: host.clone() }
 }
 
 /// True if the bitstream is already loaded.

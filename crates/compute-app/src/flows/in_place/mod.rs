@@ -26,7 +26,7 @@ mod unshelve;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::{ImageId, ServerId};
+use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{Desired, Domain, Outcome, Rescue};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -49,7 +49,7 @@ pub(super) use shelve::discard_shelved_image;
 /// The open operation that a report advances, with its server and the reporting host.
 struct FlowContext<'a> {
     compute: &'a Compute,
-    host: &'a str,
+    host: &'a HostName,
     open: &'a OpenOperation,
     server: Server,
     now: i64,
@@ -60,7 +60,7 @@ impl<'a> FlowContext<'a> {
     fn load(
         tx: &mut Tx<'_>,
         compute: &'a Compute,
-        host: &'a str,
+        host: &'a HostName,
         open: &'a OpenOperation,
         now: i64,
     ) -> Result<Option<Self>, Error> {
@@ -98,7 +98,7 @@ impl<'a> FlowContext<'a> {
 }
 
 /// The host of the server, and the guest that its document describes.
-fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(String, Domain), Error> {
+fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     match documents::get(tx, &host, server.id)?.map(|document| document.desired) {
         Some(Desired::Present(domain)) => Ok((host, *domain)),
@@ -226,7 +226,7 @@ pub(super) fn cancel(
 pub(super) fn changed(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     change: &InPlace,
     outcome: &Outcome,
@@ -245,7 +245,7 @@ pub(super) fn changed(
 pub(super) fn offloaded(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     offload: &Offload,
     outcome: &Outcome,
@@ -259,7 +259,7 @@ pub(super) fn offloaded(
 pub(super) fn unshelved(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     unshelve: &Unshelve,
     outcome: &Outcome,

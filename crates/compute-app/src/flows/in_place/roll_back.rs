@@ -39,7 +39,7 @@ pub(super) fn rolled_back(
         // The guest has no memory to lose.
         (Outcome::Failed { step, message }, Power::Off | Power::Suspended) => {
             tracing::warn!(
-                server = %ctx.server.id, host = ctx.host,
+                server = %ctx.server.id, host = %ctx.host,
                 "rollback of {} failed: {step}: {message}; the guest was not running",
                 ctx.open.state.action()
             );

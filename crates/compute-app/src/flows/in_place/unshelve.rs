@@ -5,6 +5,7 @@ use kilonova_compute_db::servers::{self, PowerState, Server, Spec, TaskState, Vm
 use kilonova_compute_db::{documents, resting};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Desired, Outcome};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -23,7 +24,7 @@ pub struct UnshelveTarget {
     /// Another zone (2.77); an inner `None` removes the server's zone (2.91).
     pub zone: Option<Option<String>>,
     /// A host (2.91).
-    pub host: Option<String>,
+    pub host: Option<HostName>,
 }
 
 /// Begins `unshelve`.
@@ -88,7 +89,10 @@ fn begin_offloaded(
 }
 
 fn scheduled(failure: Option<&str>, now: i64) -> flow::Event {
-    flow::Event { host: None, ..begin::event("schedule_instances", "", failure, now, now) }
+    flow::Event {
+        host: None,
+        ..begin::event("schedule_instances", &begin::nowhere(), failure, now, now)
+    }
 }
 
 /// Claims a place on a host that has not failed yet and asks that host for the guest. Returns why
@@ -104,7 +108,7 @@ fn place(
     let search = Search {
         server,
         flavor: &server.spec.flavor,
-        host: state.requested.as_deref(),
+        host: state.requested.as_ref(),
         force: false,
         excluded: state.tried.iter().cloned().collect(),
         request_id: &open.row.request_id,
@@ -147,7 +151,7 @@ pub(super) fn spawned(
             let why = format!("{}: {step}: {message}", ctx.host);
             ctx.event(tx, ServerAction::Unshelve, Some(&why))?;
             let mut state = UnshelveState { reason: Some(why), ..state.clone() };
-            state.tried.push(ctx.host.to_owned());
+            state.tried.push(ctx.host.clone());
             ctx.advance(tx, &Operation::Unshelve(Unshelve::Clear(state)))?;
             ctx.put(tx, &Desired::Absent)
         }

@@ -8,7 +8,7 @@ use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
 use kilonova_compute_db::servers::{self, FlavorOf, Server, TaskState, shape};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::ConsumerId;
+use kilonova_ids::{ConsumerId, HostName};
 use kilonova_node_api::{Attachment, Desired, Domain, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -32,7 +32,7 @@ pub(super) struct NewMigration<'a> {
 }
 
 /// The host of the server, and the guest that its document describes.
-pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(String, Domain), Error> {
+pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     match documents::get(tx, &host, server.id)?.map(|document| document.desired) {
         Some(Desired::Present(domain)) => Ok((host, *domain)),
@@ -46,7 +46,7 @@ pub(super) fn check_source_is_up(
     server: &Server,
     now: i64,
 ) -> Result<(), Error> {
-    if server.host.as_deref().is_some_and(|host| compute.host_is_lost(host, now)) {
+    if server.host.as_ref().is_some_and(|host| compute.host_is_lost(host, now)) {
         return Err(Refusal::conflict("Service is unavailable at this time.").into());
     }
     Ok(())
@@ -93,7 +93,7 @@ pub(super) fn claim_place(
     fits: &dyn Fn(&[Attachment]) -> bool,
 ) -> Result<Result<Placement, NoHost>, Error> {
     let (server, migration) = (&ctx.server, &ctx.migration);
-    let mut excluded: HashSet<String> = attempts.tried.iter().cloned().collect();
+    let mut excluded: HashSet<HostName> = attempts.tried.iter().cloned().collect();
     // A host that still has to drop the server has a document of it.
     excluded.extend(documents::of_server(tx, server.id)?.into_iter().map(|(host, _)| host));
     let options = &ctx.compute.options;
@@ -105,7 +105,7 @@ pub(super) fn claim_place(
     let search = Search {
         server,
         flavor: &migration.new_flavor,
-        host: attempts.requested.as_deref(),
+        host: attempts.requested.as_ref(),
         force: attempts.force,
         excluded,
         request_id: &ctx.open.row.request_id,
@@ -137,5 +137,5 @@ pub(super) fn no_host(
 
 /// An event that happened on no host.
 pub(super) fn conductor_event(name: &str, failure: Option<&str>, now: i64) -> flow::Event {
-    flow::Event { host: None, ..begin::event(name, "", failure, now, now) }
+    flow::Event { host: None, ..begin::event(name, &begin::nowhere(), failure, now, now) }
 }

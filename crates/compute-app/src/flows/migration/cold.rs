@@ -5,6 +5,7 @@ use kilonova_compute_db::hosts;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, FlavorOf, PowerState, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Attachment, Desired, Outcome, Peer, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -27,7 +28,7 @@ pub enum ColdRequest {
     /// To another flavor.
     Resize(Box<FlavorOf>),
     /// To another host, a given one if set.
-    Migrate(Option<String>),
+    Migrate(Option<HostName>),
 }
 
 /// Begins it. A lack of hosts fails the action, not the request.
@@ -197,7 +198,7 @@ pub(super) fn make_dest(
     ctx: &FlowContext<'_>,
     kind: ColdKind,
     state: ColdState,
-    dest: &str,
+    dest: &HostName,
 ) -> Result<(), Error> {
     // The destination reports when it has the disk; in place the disk is there already.
     let task =
@@ -230,7 +231,7 @@ pub(super) fn guest_at_dest(
     if let Some(dest) = &migration.dest {
         domain.config.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
         if migration.kind == Kind::Evacuation {
-            domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, dest);
+            domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
         }
     }
     // A verb that the source carried out must not be repeated at the destination.
@@ -239,7 +240,7 @@ pub(super) fn guest_at_dest(
     if !migration.same_host() && migration.kind != Kind::Evacuation {
         let host = migration.source.clone();
         let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
-        domain.from = Some(Peer { host, address });
+        domain.from = Some(Peer { host: host.into(), address });
     }
     Ok(Desired::Present(Box::new(domain)))
 }
@@ -255,7 +256,7 @@ pub(super) enum Made {
 }
 
 impl Made {
-    pub(super) fn of(outcome: &Outcome, wanted: Power, dest: &str) -> Self {
+    pub(super) fn of(outcome: &Outcome, wanted: Power, dest: &HostName) -> Self {
         match (outcome, wanted) {
             (Outcome::Running, Power::On) => Self::As(PowerState::Running),
             (Outcome::Stopped, Power::Off) => Self::As(PowerState::Shutdown),

@@ -153,9 +153,9 @@ pub(super) fn record_revert(
     failure: Option<&str>,
 ) -> Result<(), Error> {
     let (row, migration, now) = (&ctx.open.row, &ctx.migration, ctx.now);
-    let dest = migration.dest.as_deref().unwrap_or_default();
+    let dest = migration.dest.clone().unwrap_or_else(begin::nowhere);
     let name = "compute_revert_resize";
-    flow::event(tx, row.id, &begin::event(name, dest, None, row.created_at, row.updated_at))?;
+    flow::event(tx, row.id, &begin::event(name, &dest, None, row.created_at, row.updated_at))?;
     let name = "compute_finish_revert_resize";
     let done = begin::event(name, &migration.source, failure, row.updated_at, now);
     Ok(flow::event(tx, row.id, &done)?)

@@ -6,6 +6,7 @@
 
 use kilonova_compute_db::moves::{Kind, Move};
 use kilonova_compute_db::servers::Server;
+use kilonova_ids::HostName;
 use kilonova_node_api::{Attachment, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 use kilonova_wire::Refusal;
 
@@ -51,7 +52,7 @@ pub(super) fn required_traits(migration: &Move) -> Vec<&'static str> {
 }
 
 /// True if a host has the support. An unknown host is assumed to have it.
-fn has_support(compute: &Compute, host: &str, support: &Support) -> bool {
+fn has_support(compute: &Compute, host: &HostName, support: &Support) -> bool {
     let Some(host) = compute.fleet.by_name(host) else { return true };
     let snapshot = compute.world.snapshot();
     let root =
@@ -63,7 +64,7 @@ fn has_support(compute: &Compute, host: &str, support: &Support) -> bool {
 pub(super) fn check_source(
     compute: &Compute,
     server: &Server,
-    source: &str,
+    source: &HostName,
     devices: &[Attachment],
 ) -> Result<(), Error> {
     let Some(Support { qemu, libvirt, .. }) =
@@ -85,16 +86,16 @@ pub(super) fn check_source(
 pub(super) fn unfit_hosts(
     compute: &Compute,
     migration: &Move,
-    requested: Option<&str>,
+    requested: Option<&HostName>,
 ) -> Option<String> {
-    let all: Vec<String> = match requested {
-        Some(host) => vec![host.to_owned()],
-        None => compute.fleet.all().iter().map(|host| host.name.to_string()).collect(),
+    let all: Vec<HostName> = match requested {
+        Some(host) => vec![host.clone()],
+        None => compute.fleet.all().iter().map(|host| host.name.clone()).collect(),
     };
     supports_for(&migration.old_domain.config.devices).find_map(|support| {
         let is_unfit =
-            |host: &&String| **host != migration.source && !has_support(compute, host, support);
-        let mut unfit: Vec<&String> = all.iter().filter(is_unfit).collect();
+            |host: &&HostName| **host != migration.source && !has_support(compute, host, support);
+        let mut unfit: Vec<&HostName> = all.iter().filter(is_unfit).collect();
         unfit.sort_unstable();
         let (first, more) = (unfit.first()?, unfit.len() - 1);
         let who = if more == 0 { first.to_string() } else { format!("{first} and {more} more") };

@@ -8,6 +8,7 @@ use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
+use kilonova_ids::HostName;
 use kilonova_node_api::{Desired, Domain, Outcome, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -28,7 +29,7 @@ use crate::{Compute, Error, aliases, moves as claims, nics, states};
 #[derive(Debug, Clone, Default)]
 pub struct EvacuateRequest {
     /// The destination.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// True if that host is taken whatever its zone.
     pub force: bool,
     /// True if the server is shut off afterwards (2.95).
@@ -158,7 +159,7 @@ fn cancel_open(
     server: &Server,
     open: &OpenOperation,
     now: i64,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<HostName>, Error> {
     let mut must_drop = None;
     let interrupted = Interrupted::of(&open.state);
     match interrupted {
@@ -208,7 +209,7 @@ pub(super) fn make_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     state: EvacuationState,
-    dest: &str,
+    dest: &HostName,
 ) -> Result<(), Error> {
     servers::set_task(tx, ctx.server.id, Some(TaskState::RebuildSpawning), ctx.now)?;
     let document = guest_at_dest(tx, ctx, state.attempts.devices.clone(), state.power)?;

@@ -15,7 +15,7 @@ use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState,
 use kilonova_compute_db::{documents, hosts, queue};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Attachment, Desired, Outcome, OutgoingMigration, Peer, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -35,7 +35,7 @@ use crate::{Compute, Error, aliases, moves as claims, nics, states};
 #[derive(Debug, Clone, Default)]
 pub struct LiveRequest {
     /// The destination.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// True if that host is taken whatever its zone.
     pub force: bool,
     /// True if a lack of hosts fails the request rather than the action (before 2.34).
@@ -101,7 +101,7 @@ pub fn migrate_live(
 
 /// True if `max_concurrent_live_migrations` guests leave the host. The check writes the host's row, so
 /// that two transactions do not both count without the other.
-fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &str) -> Result<bool, Error> {
+fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<bool, Error> {
     let most = compute.options.max_concurrent_live_migrations;
     if most <= 0 {
         return Ok(false);
@@ -114,7 +114,12 @@ fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &str) -> Result<bool, E
 ///
 /// # Errors
 /// The database's.
-pub fn start_queued(tx: &mut Tx<'_>, compute: &Compute, host: &str, now: i64) -> Result<(), Error> {
+pub fn start_queued(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    now: i64,
+) -> Result<(), Error> {
     for server in queue::waiting(tx, host)? {
         if is_at_limit(tx, compute, host)? {
             return Ok(());
@@ -154,7 +159,7 @@ fn claim_place(
     let has = &ctx.migration.old_domain.config.devices;
     let fits = |devices: &[Attachment]| pair_devices(has, devices).is_some();
     let found = begin::claim_place(tx, ctx, attempts, &fits)?;
-    let requested = attempts.requested.as_deref();
+    let requested = attempts.requested.as_ref();
     Ok(found.map_err(|why| match unfit_hosts(ctx.compute, &ctx.migration, requested) {
         Some(unfit) => why.and(unfit),
         None => why,
@@ -182,12 +187,12 @@ fn receive(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     attempts: Attempts,
-    dest: &str,
+    dest: &HostName,
 ) -> Result<(), Error> {
     let now = ctx.now;
     for (name, host) in [
         ("compute_check_can_live_migrate_destination", dest),
-        ("compute_check_can_live_migrate_source", ctx.migration.source.as_str()),
+        ("compute_check_can_live_migrate_source", &ctx.migration.source),
     ] {
         flow::event(tx, ctx.open.row.id, &events::event(name, host, None, now, now))?;
     }
@@ -202,7 +207,7 @@ pub(super) fn guest_at_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     devices: &[Attachment],
-    dest: &str,
+    dest: &HostName,
     power: Power,
 ) -> Result<Desired, Error> {
     let mut domain = ctx.migration.old_domain.clone();
@@ -215,7 +220,7 @@ pub(super) fn guest_at_dest(
     if power == Power::Incoming {
         let host = ctx.migration.source.clone();
         let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
-        domain.from = Some(Peer { host, address });
+        domain.from = Some(Peer { host: host.into(), address });
     }
     Ok(Desired::Present(Box::new(domain)))
 }
@@ -309,8 +314,11 @@ pub(super) fn send(
     let mut domain = ctx.migration.old_domain.clone();
     let devices = pair_devices(&domain.config.devices, to_devices)
         .ok_or_else(|| shape("devices of a move do not match"))?;
-    domain.outgoing_migration =
-        Some(Box::new(OutgoingMigration { to: Peer { host, address }, devices, force }));
+    domain.outgoing_migration = Some(Box::new(OutgoingMigration {
+        to: Peer { host: host.into(), address },
+        devices,
+        force,
+    }));
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
 }
 
@@ -321,7 +329,7 @@ pub(super) fn departed(
     transit: &Transit,
 ) -> Result<(), Error> {
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
-    let (id, now, source) = (ctx.server.id, ctx.now, ctx.migration.source.as_str());
+    let (id, now, source) = (ctx.server.id, ctx.now, &ctx.migration.source);
     let row = &ctx.open.row;
     let left = events::event("compute_live_migration", source, None, row.updated_at, now);
     flow::event(tx, row.id, &left)?;

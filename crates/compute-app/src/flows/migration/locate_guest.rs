@@ -19,7 +19,7 @@
 use kilonova_compute_db::moves;
 use kilonova_compute_db::servers::{self, TaskState};
 use kilonova_flow as flow;
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Domain, Outcome, Power};
 use kilonova_store::Tx;
 
@@ -90,7 +90,7 @@ pub(super) fn source_reported(
     transit: &Transit,
     outcome: &Outcome,
 ) -> Result<(), Error> {
-    let source = ctx.migration.source.as_str();
+    let source = &ctx.migration.source;
     let unanswered = asked == Asked::Report && transit.source.is_none();
     match outcome {
         Outcome::MigratedOut => return live::departed(tx, ctx, transit),
@@ -145,7 +145,7 @@ pub(super) fn dest_reported(
         Place::Source => stayed(tx, ctx, transit.clone()),
         Place::Dest => {
             tracing::warn!(
-                server = %ctx.server.id, source = ctx.migration.source,
+                server = %ctx.server.id, source = %ctx.migration.source,
                 reason = transit.attempts.reason(),
                 "the guest has arrived although the source reported a failure; completing the migration"
             );
@@ -183,7 +183,7 @@ fn ask_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, transit: Transit) -> Result<
 
 /// The guest did not move; the destination drops what it has of it.
 fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Result<(), Error> {
-    let (id, now, source) = (ctx.server.id, ctx.now, ctx.migration.source.as_str());
+    let (id, now, source) = (ctx.server.id, ctx.now, &ctx.migration.source);
     let row = &ctx.open.row;
     let aborted = || "The live migration was aborted.".to_owned();
     let why = transit.attempts.reason.get_or_insert_with(aborted);
@@ -256,9 +256,9 @@ fn report_silence(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     transit: Transit,
-    dest: &str,
+    dest: &HostName,
 ) -> Result<(), Error> {
-    let (id, now, source) = (ctx.server.id, ctx.now, ctx.migration.source.as_str());
+    let (id, now, source) = (ctx.server.id, ctx.now, &ctx.migration.source);
     let since = transit.asked.unwrap_or(now);
     if now - since < SILENCE {
         return Ok(());

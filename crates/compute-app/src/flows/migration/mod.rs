@@ -28,7 +28,7 @@ use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_flow::Outcome as End;
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation};
 use kilonova_store::Tx;
 use roll_back::FailedMove;
@@ -58,7 +58,7 @@ struct FlowContext<'a> {
 }
 
 impl FlowContext<'_> {
-    fn put(&self, tx: &mut Tx<'_>, host: &str, desired: &Desired) -> Result<(), Error> {
+    fn put(&self, tx: &mut Tx<'_>, host: &HostName, desired: &Desired) -> Result<(), Error> {
         Ok(documents::put(tx, self.compute, host, self.server.id, desired)?)
     }
 
@@ -74,12 +74,16 @@ fn load(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<Option<(Server, Move)>,
 }
 
 /// True if the operation waits for that host to drop the server.
-pub(super) fn waits_for(tx: &mut Tx<'_>, open: &OpenOperation, host: &str) -> Result<bool, Error> {
+pub(super) fn waits_for(
+    tx: &mut Tx<'_>,
+    open: &OpenOperation,
+    host: &HostName,
+) -> Result<bool, Error> {
     if !drops_dest(&open.state) {
         return Ok(false);
     }
     let migration = moves::open_of(tx, open.row.subject)?;
-    Ok(migration.is_some_and(|migration| migration.dest.as_deref() == Some(host)))
+    Ok(migration.is_some_and(|migration| migration.dest.as_ref() == Some(host)))
 }
 
 fn drops_dest(state: &Operation) -> bool {
@@ -104,7 +108,7 @@ struct Reporter {
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    host: &str,
+    host: &HostName,
     open: &OpenOperation,
     observation: &Observation,
     now: i64,
@@ -114,8 +118,8 @@ pub(super) fn observed(
     };
     let Some(migration) = moves::open_of(tx, server.id)? else { return Ok(()) };
     let by = Reporter {
-        is_source: migration.source == host,
-        is_dest: migration.dest.as_deref() == Some(host),
+        is_source: migration.source == *host,
+        is_dest: migration.dest.as_ref() == Some(host),
     };
     let ctx = FlowContext { compute, open, server, migration, now };
     let outcome = &observation.outcome;

@@ -9,7 +9,7 @@ use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
 use kilonova_compute_db::servers::{self, PowerState, Server, VmState};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -102,7 +102,7 @@ impl FailedMove {
         }
     }
 
-    fn tried(&mut self) -> &mut Vec<String> {
+    fn tried(&mut self) -> &mut Vec<HostName> {
         match self {
             Self::Cold(_, state) => &mut state.attempts.tried,
             Self::Revert(state) => &mut state.tried,
@@ -215,7 +215,7 @@ pub(super) fn dest_dropped(
         }
         Outcome::Failed { step, message } => {
             tracing::warn!(
-                server = %ctx.server.id, host = dest,
+                server = %ctx.server.id, host = %dest,
                 "the destination failed to remove the guest: {step}: {message}; retrying"
             );
             Ok(())
@@ -340,7 +340,7 @@ pub(super) fn restored(
     outcome: &Outcome,
 ) -> Result<(), Error> {
     let (id, now) = (ctx.server.id, ctx.now);
-    let source = ctx.migration.source.as_str();
+    let source = &ctx.migration.source;
     let reverts = matches!(failed, FailedMove::Revert(_));
     let power_state = match (outcome, ctx.migration.old_domain.power) {
         (Outcome::Running, Power::On) => PowerState::Running,
@@ -445,11 +445,11 @@ pub fn abandon_dest(
         return Ok(false);
     };
     let Some((server, migration)) = load(tx, &open)? else { return Ok(false) };
-    let is_down = |host: &String| compute.host_is_lost(host, now);
+    let is_down = |host: &HostName| compute.host_is_lost(host, now);
     let dest = migration.dest.clone().filter(is_down).filter(|_| !migration.same_host());
     let Some(dest) = dest else { return Ok(false) };
     tracing::warn!(
-        server = %server.id, host = dest,
+        server = %server.id, host = %dest,
         "the destination of the move is down; continuing without it, its devices stay dirty"
     );
     let ctx = FlowContext { compute, open: &open, server, migration, now };

@@ -1,7 +1,7 @@
 //! Changes of a guest on its host, shelving, and the boot of an offloaded server.
 
 use kilonova_compute_db::servers::{PowerState, VmState};
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{Domain, GuestVerb};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -124,11 +124,11 @@ pub struct UnshelveState {
     /// The guest's power state before.
     pub power_state: PowerState,
     /// The requested host.
-    pub requested: Option<String>,
+    pub requested: Option<HostName>,
     /// How the scheduler chose the host, for operators.
     pub chosen: Option<String>,
     /// Hosts that failed.
-    pub tried: Vec<String>,
+    pub tried: Vec<HostName>,
     /// The last failure.
     pub reason: Option<String>,
 }
@@ -148,9 +148,9 @@ struct Data {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     chosen: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tried: Vec<String>,
+    tried: Vec<HostName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    host: Option<String>,
+    host: Option<HostName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! Moves of a server: resize, cold and live migration, revert, evacuation.
 
+use kilonova_ids::HostName;
 use kilonova_node_api::{Attachment, Power};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,7 +11,7 @@ use super::{Row, Step, Unreadable};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Attempts {
     /// The requested destination.
-    pub requested: Option<String>,
+    pub requested: Option<HostName>,
     /// True if the requested destination is taken whatever its zone.
     pub force: bool,
     /// The devices of the place in use.
@@ -18,7 +19,7 @@ pub struct Attempts {
     /// How the scheduler chose the place in use, for operators.
     pub chosen: Option<String>,
     /// Hosts that failed.
-    pub tried: Vec<String>,
+    pub tried: Vec<HostName>,
     /// The last failure.
     pub reason: Option<String>,
 }
@@ -69,7 +70,7 @@ pub enum Revert {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RevertState {
     /// The destination that the server leaves.
-    pub tried: Vec<String>,
+    pub tried: Vec<HostName>,
 }
 
 /// `evacuate`.
@@ -160,10 +161,10 @@ pub enum GuestReport {
 struct Data {
     devices: Vec<Attachment>,
     power: Option<Power>,
-    host: Option<String>,
+    host: Option<HostName>,
     force: bool,
     chosen: Option<String>,
-    tried: Vec<String>,
+    tried: Vec<HostName>,
     reason: Option<String>,
     cancelled: bool,
     sent: bool,

@@ -1,5 +1,6 @@
 //! Create, delete, start, stop, reboot.
 
+use kilonova_ids::HostName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -13,14 +14,14 @@ pub enum Create {
         /// How the scheduler chose the host, for operators; nothing when no host was found.
         chosen: Option<String>,
         /// Hosts that failed.
-        tried: Vec<String>,
+        tried: Vec<HostName>,
         /// The last failure.
         reason: Option<String>,
     },
     /// The host failed and removes what it has of the guest.
     Clear {
         /// Hosts that failed.
-        tried: Vec<String>,
+        tried: Vec<HostName>,
         /// The last failure.
         reason: String,
     },
@@ -32,7 +33,7 @@ struct CreateData {
     #[serde(skip_serializing_if = "Option::is_none")]
     chosen: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    tried: Vec<String>,
+    tried: Vec<HostName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }

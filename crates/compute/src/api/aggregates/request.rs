@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use kilonova_compute_app::aggregates::Change;
+use kilonova_ids::HostName;
 use kilonova_wire::Refusal;
 use kilonova_wire::schema::Schema;
 use serde_json::{Value, json};
@@ -12,8 +13,8 @@ use crate::api::input;
 
 /// An action on an aggregate.
 pub(super) enum AggregateAction {
-    AddHost(String),
-    RemoveHost(String),
+    AddHost(HostName),
+    RemoveHost(HostName),
     SetMetadata(BTreeMap<String, Option<String>>),
 }
 
@@ -106,7 +107,9 @@ pub(super) fn update(body: &Value) -> Result<Change, Refusal> {
 /// # Errors
 /// 400 naming the field or the unknown action.
 pub(super) fn action(body: &Value) -> Result<AggregateAction, Refusal> {
-    let host = |action: &str| input::text_of(&body[action], "host").unwrap_or_default();
+    let host = |action: &str| {
+        HostName::verbatim(input::text_of(&body[action], "host").unwrap_or_default())
+    };
     match body.as_object().and_then(|body| body.keys().next()).map(String::as_str) {
         Some("add_host") => {
             ADD_HOST.check(body)?;

@@ -2,6 +2,7 @@
 
 use kilonova_compute_app::microversions;
 use kilonova_compute_db::moves::Move;
+use kilonova_ids::HostName;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Microversion, Refusal, time};
 
@@ -11,8 +12,8 @@ use crate::api::input;
 #[derive(Clone, Default)]
 pub(super) struct MigrationFilter {
     status: Option<String>,
-    host: Option<String>,
-    source: Option<String>,
+    host: Option<HostName>,
+    source: Option<HostName>,
     server: Option<String>,
     kind: Option<String>,
     user: Option<String>,
@@ -58,8 +59,8 @@ impl MigrationFilter {
         }
         Ok(Self {
             status: text("status"),
-            host: text("host"),
-            source: text("source_compute"),
+            host: text("host").map(HostName::verbatim),
+            source: text("source_compute").map(HostName::verbatim),
             server: text("instance_uuid"),
             kind: text("migration_type"),
             user: text("user_id"),
@@ -73,9 +74,9 @@ impl MigrationFilter {
         let is = |filter: &Option<String>, actual: &str| {
             filter.as_deref().is_none_or(|value| value == actual)
         };
-        let on = |host: &String| one.source == *host || one.dest.as_ref() == Some(host);
+        let on = |host: &HostName| one.source == *host || one.dest.as_ref() == Some(host);
         is(&self.status, one.status.as_str())
-            && is(&self.source, &one.source)
+            && self.source.as_ref().is_none_or(|source| *source == one.source)
             && is(&self.kind, one.kind.as_str())
             && is(&self.server, &one.server.to_string())
             && is(&self.user, &one.user_id)

@@ -6,6 +6,7 @@ use kilonova_compute_app::flows::initial_progress;
 use kilonova_compute_app::{Error, microversions};
 use kilonova_compute_db::moves::{Kind, Move, Status};
 use kilonova_compute_db::{flavors, hosts};
+use kilonova_ids::HostName;
 use kilonova_store::Tx;
 use kilonova_wire::{Base, Microversion, time};
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ pub fn is_in_progress(one: &Move) -> bool {
 /// The data that the views need besides the migrations.
 pub struct MigrationViews {
     /// Addresses of the destination hosts.
-    addresses: HashMap<String, String>,
+    addresses: HashMap<HostName, String>,
     /// Numbers of the flavors that still exist.
     flavors: HashMap<String, i64>,
 }
@@ -34,7 +35,7 @@ impl MigrationViews {
     /// Store errors only.
     pub fn read(tx: &mut Tx<'_>, moves: &[Move]) -> Result<Self, Error> {
         let (mut addresses, mut numbers) = (HashMap::new(), HashMap::new());
-        let names: BTreeSet<&String> = moves.iter().filter_map(|one| one.dest.as_ref()).collect();
+        let names: BTreeSet<&HostName> = moves.iter().filter_map(|one| one.dest.as_ref()).collect();
         for name in names {
             if let Some(host) = hosts::by_name(tx, name)? {
                 addresses.insert(name.clone(), host.host_ip);

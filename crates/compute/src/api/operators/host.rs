@@ -7,6 +7,7 @@ use kilonova_compute_app::explain::{Awaited, Guest, HostNow, HostStory, tell_hos
 use kilonova_compute_app::flows::journal::OpenOperation;
 use kilonova_compute_db::moves::Move;
 use kilonova_compute_db::servers::TaskState;
+use kilonova_ids::HostName;
 use kilonova_wire::Refusal;
 use kilonova_wire::time::{now_micros, zulu};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use crate::api::servers::view::status;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    Path(name): Path<String>,
+    Path(name): Path<HostName>,
 ) -> Result<Json<Value>, Refusal> {
     let (host, fleet) = (name.clone(), compute.fleet.clone());
     let story = compute.store.read(move |tx| tell_host(tx, &fleet, &host, now_micros())).await?;

@@ -63,7 +63,7 @@ fn event(
         shown["traceback"] = Value::Null;
     }
     if version >= microversions::EVENT_HOSTS {
-        shown["hostId"] = json!(host_id(project, event.host.as_deref()));
+        shown["hostId"] = json!(host_id(project, event.host.as_ref()));
         if let Some(host) = event.host.as_deref().filter(|_| visibility.all) {
             shown["host"] = json!(host);
         }

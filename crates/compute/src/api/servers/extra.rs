@@ -118,7 +118,7 @@ impl<'a> Extra<'a> {
                 spec.user_data.as_deref().into(),
             );
         }
-        let status = host.map_or("", |host| view_context.compute.host_status(host));
+        let status = server.host.as_ref().map_or("", |host| view_context.compute.host_status(host));
         if view_context.visibility.host_status.shows(status) {
             add(microversions::HOST_STATUS, "host_status", status.into());
         }

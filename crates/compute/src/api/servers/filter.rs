@@ -299,7 +299,7 @@ impl ServerFilter {
         if field != "availability_zone" {
             return matches(server, field, value);
         }
-        let host = server.host.as_deref().and_then(|host| self.fleet.by_name(host));
+        let host = server.host.as_ref().and_then(|host| self.fleet.by_name(host));
         host.is_some_and(|host| host.is_in(value))
     }
 }

@@ -171,7 +171,7 @@ impl Sort {
     }
 
     fn zone(&self, server: &Server) -> String {
-        let host = server.host.as_deref().and_then(|host| self.fleet.by_name(host));
+        let host = server.host.as_ref().and_then(|host| self.fleet.by_name(host));
         host.map(|host| host.zone()).unwrap_or_default()
     }
 }

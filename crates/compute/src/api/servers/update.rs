@@ -116,7 +116,7 @@ fn pin(server: &mut Server, zone: Option<String>, fleet: &Fleet) -> Result<(), R
                  is no such availability zone."
             )));
         }
-        let host = server.host.as_deref().and_then(|host| fleet.by_name(host));
+        let host = server.host.as_ref().and_then(|host| fleet.by_name(host));
         if host.is_some_and(|host| !host.is_in(zone)) {
             return Err(Refusal::conflict(format!(
                 "Cannot pin instance {} to availability zone {shown}: it runs in another one. Move \

@@ -7,7 +7,7 @@ use kilonova_access::Caller;
 use kilonova_compute_app::nics::Connections;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_db::servers::{Server, TaskState, VmState};
-use kilonova_ids::{ImageId, ServerGroupId};
+use kilonova_ids::{HostName, ImageId, ServerGroupId};
 use kilonova_wire::{Base, Microversion, time};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -255,7 +255,7 @@ impl<'a> Detail<'a> {
             tenant_id: &server.project_id,
             user_id: &server.user_id,
             metadata: &server.metadata,
-            host_id: host_id(&server.project_id, server.host.as_deref()),
+            host_id: host_id(&server.project_id, server.host.as_ref()),
             image: Image::of(server, view_context),
             flavor: Flavor::of(server, view_context),
             created: time::zulu(server.created_at),
@@ -279,7 +279,7 @@ impl<'a> Detail<'a> {
                 },
             ),
             disk_config: &spec.disk_config,
-            availability_zone: view_context.compute.zone_of(server.host.as_deref()),
+            availability_zone: view_context.compute.zone_of(server.host.as_ref()),
             config_drive: if spec.config_drive { "True" } else { "" },
             key_name: spec.key_name.as_deref(),
             launched_at: server.launched_at.map(time::naive),
@@ -299,7 +299,7 @@ fn shows_progress(status: &str) -> bool {
 }
 
 /// An opaque id of a host: equal for all servers of a project on that host.
-pub(super) fn host_id(project: &str, host: Option<&str>) -> String {
+pub(super) fn host_id(project: &str, host: Option<&HostName>) -> String {
     let Some(host) = host else { return String::new() };
     let digest = Sha224::digest(format!("{project}{host}"));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use axum::Json;
 use kilonova_compute_app::services::{self, Change, Status};
 use kilonova_compute_app::{Compute, microversions, schemas};
+use kilonova_ids::HostName;
 use kilonova_wire::schema::Schema;
 use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
@@ -48,7 +49,7 @@ pub(super) async fn update(
     }
     let missing = |field: &str| Refusal::bad_request(format!("Missing {field} field"));
     let reason = input::text_of(body, "disabled_reason");
-    let host = input::text_of(body, "host").unwrap_or_default();
+    let host = HostName::verbatim(input::text_of(body, "host").unwrap_or_default());
     let binary = input::text_of(body, "binary").unwrap_or_default();
     let mut shown = json!({"host": host, "binary": binary});
     let change = match action {

@@ -10,7 +10,7 @@ use kilonova_access::{Routes, get, put};
 use kilonova_compute_app::services::{self, Service};
 use kilonova_compute_app::{Compute, Error, microversions, retire};
 use kilonova_compute_db::hosts;
-use kilonova_ids::{HostId, parse_uuid_like};
+use kilonova_ids::{HostId, HostName, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
 use kilonova_wire::{JsonBody, Microversion, Refusal, time};
@@ -133,7 +133,7 @@ async fn delete(
 }
 
 /// The name of the host with this service id.
-fn host_of(tx: &mut Tx<'_>, id: HostId, now: i64) -> Result<String, Error> {
+fn host_of(tx: &mut Tx<'_>, id: HostId, now: i64) -> Result<HostName, Error> {
     let hosts = hosts::all(tx)?;
     if let Some(host) = hosts.into_iter().find(|host| host.id == id) {
         return Ok(host.host);

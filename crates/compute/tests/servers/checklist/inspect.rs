@@ -199,7 +199,7 @@ pub async fn assert_bound(cloud: &Cloud, up: &Up, id: &str, wanted: &[(&str, i64
         devices(cloud, &host, id).into_iter().map(|seen| seen.is).collect();
     guest.sort();
     assert_eq!(guest, handles, "{arqs:#?}");
-    for other in cloud.topology.hosts.iter().filter(|other| other.name != host) {
+    for other in cloud.topology.hosts.iter().filter(|other| *other.name != *host) {
         assert_no_allocations_on(up, &other.name).await;
     }
     arqs

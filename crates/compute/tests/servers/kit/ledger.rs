@@ -69,7 +69,7 @@ impl Cloud {
             let domains: Vec<_> = guests.keys().map(|id| format!("{id}.xml")).collect();
             assert_eq!(files("domains"), domains, "{} {} {when}", self.name, host.name);
             for (id, devices) in &guests {
-                let folder = self.nodes().join(&host.name).join("domains");
+                let folder = self.nodes().join(host.name.as_str()).join("domains");
                 let xml = std::fs::read_to_string(folder.join(format!("{id}.xml")))
                     .expect("the domain XML is read");
                 let said = xml.matches("<kilonova:device ").count();

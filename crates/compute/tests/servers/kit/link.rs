@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kilonova_ids::ImageId;
+use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
     Registration, Reply, Session,
@@ -49,14 +49,19 @@ impl ControlPlane for SwitchableLink {
         Box::pin(async move { or_disconnected(end, services.register(registration)).await })
     }
 
-    fn desired<'a>(&'a self, host: &'a str, epoch: i64, since: i64) -> ControlFuture<'a, Batch> {
+    fn desired<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        since: i64,
+    ) -> ControlFuture<'a, Batch> {
         let (services, end) = self.current();
         Box::pin(async move { or_disconnected(end, services.desired(host, epoch, since)).await })
     }
 
     fn observed<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         observations: Vec<Observation>,
     ) -> ControlFuture<'a, ()> {
@@ -68,7 +73,7 @@ impl ControlPlane for SwitchableLink {
 
     fn report_orders<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         carried: Vec<OrderResult>,
     ) -> ControlFuture<'a, ()> {
@@ -80,7 +85,7 @@ impl ControlPlane for SwitchableLink {
 
     fn image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         offset: u64,
@@ -93,7 +98,7 @@ impl ControlPlane for SwitchableLink {
 
     fn upload_image<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         image: ImageId,
         format: DiskFormat,
@@ -107,7 +112,7 @@ impl ControlPlane for SwitchableLink {
 
     fn report_replies<'a>(
         &'a self,
-        host: &'a str,
+        host: &'a HostName,
         epoch: i64,
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_hypervisor::Hypervisor;
+use kilonova_ids::HostName;
 use kilonova_node::topology::Host;
 use kilonova_node::{Error, Node, Parts};
 use kilonova_node_api::ControlPlane;
@@ -17,7 +18,7 @@ use super::topology::failing;
 pub struct Nodes {
     control: Arc<dyn ControlPlane>,
     folder: PathBuf,
-    running: BTreeMap<String, Running>,
+    running: BTreeMap<HostName, Running>,
     /// How often agents that start from now on check the power states of their guests.
     pub power_sync: Option<Duration>,
 }
@@ -93,7 +94,7 @@ impl Nodes {
         &*self.running.get(host).expect("the agent was started").parts.hypervisor
     }
 
-    pub fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<HostName> {
         self.running.keys().cloned().collect()
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kilonova_compute_app::Compute;
 use kilonova_compute_nodes::Link;
-use kilonova_ids::ServerId;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{ControlPlane, Observation, Outcome};
 use kilonova_placement::Placement;
 use kilonova_store::params;
@@ -27,7 +27,7 @@ pub struct Up {
     client: Client,
     link: Arc<SwitchableLink>,
     /// Epochs of the hosts when these services or their agents started.
-    before: HashMap<String, i64>,
+    before: HashMap<HostName, i64>,
 }
 
 impl Deref for Up {
@@ -104,7 +104,7 @@ impl Up {
     fn record_epochs(&mut self, only: Option<&str>) {
         for host in self.compute.fleet.all() {
             if only.is_none_or(|only| only == &*host.name) {
-                self.before.insert(host.name.to_string(), host.epoch());
+                self.before.insert(host.name.clone(), host.epoch());
             }
         }
     }
@@ -205,10 +205,11 @@ impl Up {
             .await
             .expect("the query succeeds");
         let generation = row.expect("the document exists").int(0).expect("the value is a number");
-        let epoch = self.compute.fleet.by_name(host).expect("the host is known").epoch();
+        let host = HostName::verbatim(host);
+        let epoch = self.compute.fleet.by_name(&host).expect("the host is known").epoch();
         let report = vec![Observation::new(server, generation, outcome)];
         Link(self.compute.clone())
-            .observed(host, epoch, report)
+            .observed(&host, epoch, report)
             .await
             .expect("the controller accepts the report");
     }

@@ -28,7 +28,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     };
     request
         .begin(move |tx, request, server, now| {
-            check_host_exists(&request.compute, live.host.as_deref(), Kind::BadRequest)?;
+            check_host_exists(&request.compute, live.host.as_ref(), Kind::BadRequest)?;
             if let Some(host) =
                 live.host.as_ref().filter(|host| server.host.as_ref() == Some(*host))
             {

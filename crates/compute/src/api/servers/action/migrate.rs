@@ -9,6 +9,7 @@ use kilonova_compute_app::microversions::{
     EVACUATED_STAY_STOPPED, MIGRATE_TO_HOST, NO_SHARED_STORAGE,
 };
 use kilonova_compute_db::servers::Server;
+use kilonova_ids::HostName;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
@@ -21,8 +22,8 @@ pub(super) async fn migrate(request: ActionRequest) -> Result<Response, Refusal>
     let host = if may_name_host { requested_host(&request.argument) } else { None };
     request
         .begin(move |tx, request, server, now| {
-            check_host_exists(&request.compute, host.as_deref(), Kind::BadRequest)?;
-            check_other_host(server, host.as_deref())?;
+            check_host_exists(&request.compute, host.as_ref(), Kind::BadRequest)?;
+            check_other_host(server, host.as_ref())?;
             let cold = ColdRequest::Migrate(host.clone());
             flows::migrate_cold(tx, &request.compute, &request.context, server, &cold, now)
         })
@@ -47,8 +48,8 @@ pub(super) async fn evacuate(request: ActionRequest) -> Result<Response, Refusal
         EvacuateRequest { host, force, ends_stopped: version >= EVACUATED_STAY_STOPPED };
     request
         .write(move |tx, request, server, now| {
-            check_host_exists(&request.compute, evacuation.host.as_deref(), Kind::NotFound)?;
-            check_other_host(server, evacuation.host.as_deref())?;
+            check_host_exists(&request.compute, evacuation.host.as_ref(), Kind::NotFound)?;
+            check_other_host(server, evacuation.host.as_ref())?;
             flows::evacuate(tx, &request.compute, &request.context, server, &evacuation, now)
         })
         .await?;
@@ -59,8 +60,8 @@ pub(super) async fn evacuate(request: ActionRequest) -> Result<Response, Refusal
 }
 
 /// The destination that the argument names. Null names none.
-pub(super) fn requested_host(argument: &Value) -> Option<String> {
-    argument["host"].as_str().map(str::to_owned)
+pub(super) fn requested_host(argument: &Value) -> Option<HostName> {
+    argument["host"].as_str().map(HostName::verbatim)
 }
 
 /// Refuses a host that does not exist.
@@ -69,7 +70,7 @@ pub(super) fn requested_host(argument: &Value) -> Option<String> {
 /// A refusal of the kind `missing`, 404 or 400, with Nova's message for each.
 pub(super) fn check_host_exists(
     compute: &Compute,
-    host: Option<&str>,
+    host: Option<&HostName>,
     missing: Kind,
 ) -> Result<(), Refusal> {
     let Some(host) = host.filter(|host| compute.fleet.by_name(host).is_none()) else {
@@ -84,8 +85,8 @@ pub(super) fn check_host_exists(
 }
 
 /// Refuses the server's current host.
-fn check_other_host(server: &Server, host: Option<&str>) -> Result<(), Refusal> {
-    if host.is_some() && host == server.host.as_deref() {
+fn check_other_host(server: &Server, host: Option<&HostName>) -> Result<(), Refusal> {
+    if host.is_some() && host == server.host.as_ref() {
         return Err(Refusal::bad_request("The target host can't be the same one."));
     }
     Ok(())

@@ -54,12 +54,11 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
         .write(move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rebuild)?;
             let server = apply(tx, request, server, &rebuild, now)?;
-            let host = server.host.as_deref().unwrap_or_default();
             let command = ServerCommand::Rebuild(Box::new(Rebuild {
                 name: server.name.clone(),
                 image: Some(rebuild.image),
                 machine: boot::machine::of(&server.spec, &server.spec.flavor),
-                guest: boot::guest_metadata(&request.compute, &server, host),
+                guest: boot::guest_metadata(&request.compute, &server, server.host.as_ref()),
             }));
             flows::command(tx, &request.compute, &request.context, &server, &command, now)?;
             let group = server_groups::of_server(tx, server.id)?;

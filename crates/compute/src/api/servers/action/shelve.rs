@@ -3,6 +3,7 @@
 use axum::response::Response;
 use kilonova_compute_app::flows::{self, UnshelveTarget};
 use kilonova_compute_app::microversions::{UNSHELVE_TO_HOST, UNSHELVE_TO_ZONE};
+use kilonova_ids::HostName;
 use kilonova_wire::Refusal;
 
 use super::ActionRequest;
@@ -58,7 +59,7 @@ fn destination(request: &ActionRequest) -> Result<UnshelveTarget, Refusal> {
         && let Some(host) = request.argument["host"].as_str()
     {
         request.caller.may_own("os_compute_api:os-shelve:unshelve_to_host")?;
-        to.host = Some(host.to_owned());
+        to.host = Some(HostName::verbatim(host));
     }
     Ok(to)
 }

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use kilonova_access::Caller;
 use kilonova_compute_app::nics::NetworkRequest;
 use kilonova_compute_app::{Compute, microversions};
-use kilonova_ids::{ImageId, parse_uuid_like};
+use kilonova_ids::{HostName, ImageId, parse_uuid_like};
 use kilonova_wire::{Microversion, Refusal, text};
 use serde_json::{Value, json};
 
@@ -60,13 +60,13 @@ pub(super) struct CreateServer {
 #[derive(Debug, Clone)]
 pub(super) struct Destination {
     pub zone: Option<String>,
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// True if the host was named as `zone:host`, which skips the scheduler's filters.
     pub forced: bool,
     /// `host` of the body.
-    named_host: Option<String>,
+    named_host: Option<HostName>,
     /// `hypervisor_hostname` of the body.
-    named_node: Option<String>,
+    named_node: Option<HostName>,
 }
 
 impl CreateServer {
@@ -131,13 +131,13 @@ impl Destination {
     /// Reads `availability_zone` (`zone`, or `zone:host` for administrators), `host` and
     /// `hypervisor_hostname`.
     fn read(server: &Value, caller: &Caller) -> Result<Self, Refusal> {
-        let string = |key: &str| server[key].as_str().map(str::to_owned);
-        let (named_host, named_node) = (string("host"), string("hypervisor_hostname"));
+        let named = |key: &str| server[key].as_str().map(HostName::verbatim);
+        let (named_host, named_node) = (named("host"), named("hypervisor_hostname"));
         let mut forced = false;
-        let mut zone = string("availability_zone");
+        let mut zone = server["availability_zone"].as_str().map(str::to_owned);
         let mut host = named_host.clone().or(named_node.clone());
         if let Some((name, rest)) = zone.clone().as_deref().and_then(|zone| zone.split_once(':')) {
-            let in_zone = rest.split(':').find(|part| !part.is_empty()).map(str::to_owned);
+            let in_zone = rest.split(':').find(|part| !part.is_empty()).map(HostName::verbatim);
             forced = in_zone.is_some();
             host = in_zone.or(host);
             zone = Some(name.to_owned()).filter(|name| !name.is_empty());
