@@ -26,7 +26,8 @@ use super::super::{create, metadata};
 use super::ActionRequest;
 use crate::api::input;
 
-/// A request to rebuild a server. What it does not name stays; an inner `None` clears the field.
+/// A request to rebuild a server. A field that it does not name stays; an inner `None` clears the
+/// field.
 struct RebuildServer {
     image: ImageId,
     name: Option<String>,

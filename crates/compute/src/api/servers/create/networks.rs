@@ -1,4 +1,4 @@
-//! Reads `networks` of `POST /servers`. What the requested networks are is for the application.
+//! Reads `networks` of `POST /servers`, and never looks a network up: the application does.
 //!
 //! The schema has accepted the value.
 
