@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn a_wrong_clock_is_reported() {
         assert_eq!(off(1_900_000), None);
-        let reported = off(-600_000_000).expect("it is off");
+        let reported = off(-600_000_000).expect("the clocks differ");
         assert!(reported.contains("600 s behind"), "{reported}");
     }
 }

@@ -147,7 +147,7 @@ async fn a_degraded_device_is_scheduled_and_reported() {
             Health::Degraded { reason: "Xid 63: a row was remapped".into(), since: Some(5) };
         let specs = report_host(&store, &world, with(degraded)).await;
         assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}");
-        bind(&store, specs[0].id).await.expect("it works");
+        bind(&store, specs[0].id).await.expect("the request is bound");
         let api = Api::admin(&store);
         for (query, count) in [
             ("", 1),

@@ -19,7 +19,7 @@ async fn binds_and_causes_of_failure_are_counted() {
         let before = [count("bound"), count("no_free_handle"), count("other_host")];
         let slot = vec![HandleSlot::Pci { address: "0000:25:00.0".into() }];
         let card = device("0000:25:00.0", DeviceKind::Gpu, "0000:25:00.0", "PGPU", slot);
-        let provider = report(&store, vec![card]).await.expect("reported")[0].id;
+        let provider = report(&store, vec![card]).await.expect("the device is reported")[0].id;
         let bind = async |host: &'static str, end: bool| {
             let want = BindRequest { provider, count: 1, group: 0, profile: None };
             let server = ServerId::new_v4();
@@ -46,9 +46,9 @@ async fn binds_and_causes_of_failure_are_counted() {
                 .await
         };
         bind(HOST, true).await.expect_err("the transaction is aborted");
-        bind(HOST, false).await.expect("bound");
-        bind(HOST, false).await.expect_err("taken");
-        bind("elsewhere", false).await.expect_err("another host");
+        bind(HOST, false).await.expect("the request is bound");
+        bind(HOST, false).await.expect_err("a second bind is refused");
+        bind("elsewhere", false).await.expect_err("the provider of another host is refused");
         let after = [count("bound"), count("no_free_handle"), count("other_host")];
         assert_eq!(after, before.map(|count| count + 1), "{name}");
     }

@@ -106,7 +106,7 @@ mod tests {
             ("xilinx", green("{}"), "xclbin2"),
             ("fake", green("{}"), "cannot be programmed"),
         ] {
-            let why = Bitstream::read(driver, &bytes).expect_err("refused");
+            let why = Bitstream::read(driver, &bytes).expect_err("the bitstream is refused");
             assert!(why.contains(part), "{driver}: {why}");
         }
     }

@@ -125,7 +125,7 @@ mod tests {
             (&["CUSTOM_NVME:"], "absolute path"),
             (&["FPGA:/bin/a", "FPGA:/bin/b"], "duplicate command"),
         ] {
-            let why = options(entries).expect_err("refused");
+            let why = options(entries).expect_err("the value is refused");
             assert!(why.contains(part), "{entries:?}: {why}");
         }
         assert!(Cleanup::new(&[], Some(0)).is_err());

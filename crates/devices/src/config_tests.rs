@@ -24,7 +24,7 @@ fn read(types: &[&str], all: &[(&str, MdevGroup)], fixture: &Fixture) -> Result<
 }
 
 fn refusal(types: &[&str], all: &[(&str, MdevGroup)]) -> String {
-    read(types, all, &Fixture::new()).expect_err("refused").to_string()
+    read(types, all, &Fixture::new()).expect_err("the value is refused").to_string()
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn vgpu(vgpu_type: &str) -> Vgpu {
 }
 
 fn reason(result: Result<(), Error>) -> String {
-    result.expect_err("refused").to_string()
+    result.expect_err("the change is refused").to_string()
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn only_listed_guests_get_addresses() {
     let wanted = wanted(vec![interface(2), bare, other], Filters::default());
     let nets = Nets::of(&wanted, &config());
     let net = &nets.all[&network(1)];
-    let dhcp = net.dhcp.as_ref().expect("somebody asks");
+    let dhcp = net.dhcp.as_ref().expect("a guest uses DHCP");
     assert_eq!(hosts(dhcp), "fa:16:3e:00:00:02,10.0.0.2\nfa:16:3e:00:00:04,10.1.0.4\n");
     assert_eq!(
         options(net, dhcp),

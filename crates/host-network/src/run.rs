@@ -110,7 +110,7 @@ mod tests {
         let long = Duration::from_secs(20);
         assert_eq!(shell("cat; echo aside >&2", b"one\n", long).as_deref(), Ok(&b"one\n"[..]));
         let failed = shell("echo; echo 'no such link' >&2; exit 2", b"", long);
-        let failed = failed.expect_err("it fails");
+        let failed = failed.expect_err("the program fails");
         assert!(failed.contains("no such link") && failed.contains('2'), "{failed}");
         let large = vec![b'x'; 300_000];
         assert_eq!(shell("cat", &large, long).map(|said| said.len()), Ok(300_000));

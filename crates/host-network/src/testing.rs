@@ -25,7 +25,7 @@ pub(crate) fn group(number: u8) -> SecurityGroupId {
 }
 
 pub(crate) fn prefix(text: &str) -> Prefix {
-    Prefix::parse(text).expect("a prefix")
+    Prefix::parse(text).expect("the prefix is valid")
 }
 
 pub(crate) fn config() -> HostNetworkConfig {

@@ -14,9 +14,9 @@ pub enum Error {
     /// The host's identity cannot be used.
     #[error("{file}: {why}", file = .file.display())]
     Identity {
-        /// Which file.
+        /// The file.
         file: std::path::PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// A certificate or a key is invalid.
@@ -79,7 +79,7 @@ mod tests {
         {
             assert_eq!(plain(wrong), Err(Error::Url(wrong.into(), "http")), "{wrong}");
         }
-        let wrong = base("http://cloud", "https").expect_err("no TLS");
+        let wrong = base("http://cloud", "https").expect_err("a URL without TLS is refused");
         assert!(wrong.to_string().contains("https://192"), "{wrong}");
     }
 

@@ -150,7 +150,7 @@ async fn an_unchanged_report_writes_nothing() {
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, notes);
         let sum = "SELECT CAST(SUM(generation) AS BIGINT) FROM resource_providers";
         assert_eq!(number(&store, sum).await, 2);
-        World::forget(&store, i64::MAX).await.expect("old entries are deleted");
+        World::prune(&store, i64::MAX).await.expect("old entries are deleted");
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, 0);
     }
 }

@@ -9,7 +9,7 @@ use crate::Failure;
 /// Handlers of SIGTERM and SIGINT.
 ///
 /// From their creation on, neither signal kills the process, so a program creates them before it
-/// says that it is ready.
+/// reports that it is ready.
 pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -46,7 +46,8 @@ mod tests {
     fn handled() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").expect("the status is readable");
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        u64::from_str_radix(mask.expect("the mask is present").trim(), 16).expect("a mask")
+        u64::from_str_radix(mask.expect("the mask is present").trim(), 16)
+            .expect("the mask is hexadecimal")
     }
 
     #[tokio::test]

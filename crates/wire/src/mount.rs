@@ -209,7 +209,7 @@ mod tests {
             (500, Level::ERROR),
             (504, Level::ERROR),
         ] {
-            let status = StatusCode::from_u16(status).expect("a status");
+            let status = StatusCode::from_u16(status).expect("the status is valid");
             assert_eq!(level(status), expected, "{status}");
         }
     }

@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn nul_and_invalid_utf8_are_refused_where_they_cannot_be_stored() {
-        let check = |uri: &str| check_readable(&uri.parse().expect("a URI")).is_ok();
+        let check = |uri: &str| check_readable(&uri.parse().expect("the URI is valid")).is_ok();
         assert!(check("/servers/%C3%A9?name=%2500&x=%FF"));
         assert!(!check("/servers/%FF"));
         assert!(!check("/servers/a%00"));

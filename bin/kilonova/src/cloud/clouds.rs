@@ -133,7 +133,7 @@ clouds:
         assert_eq!(cloud.login.password, "s: ecret");
         assert_eq!(cloud.login.project_domain_name, "Default");
         assert_eq!(cloud.region.as_deref(), Some("R1"));
-        let said = |name| read(&file, name).err().expect("refused").to_string();
+        let said = |name| read(&file, name).err().expect("the file is refused").to_string();
         assert!(said("half").contains("has no auth: username"), "{}", said("half"));
         assert!(said("there").contains("it has no cloud there"));
         std::fs::write(&file, "clouds: [").expect("the file is written");

@@ -99,7 +99,7 @@ mod tests {
         );
         let cors = read_with("allowed_origin = http://a, https://b:8443")
             .expect("the configuration is valid");
-        let cors = cors.expect("two sites");
+        let cors = cors.expect("the option allows two sites");
         assert_eq!((cors.origins.len(), cors.max_age, cors.credentials), (2, 3600, true));
         assert_eq!((cors.methods.len(), cors.headers.len(), cors.expose.len()), (8, 0, 0));
     }

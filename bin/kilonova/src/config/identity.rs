@@ -79,7 +79,7 @@ mod tests {
             "[application_credential]\nuser_limit = -2\n",
             "[token]\nexpiration = never\n",
         ] {
-            let why = options(wrong).expect_err("refused");
+            let why = options(wrong).expect_err("the value is refused");
             assert!(why.contains(":2: "), "{why}");
         }
     }

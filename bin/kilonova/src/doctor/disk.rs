@@ -35,10 +35,10 @@ mod tests {
     #[test]
     fn a_file_system_has_free_space_and_a_file_a_size() {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
-        let (free, all) = room(folder.path()).expect("a file system");
+        let (free, all) = room(folder.path()).expect("the space is readable");
         assert!(free <= all && all > 0);
         std::fs::write(folder.path().join("a"), [0; 10]).expect("the file is written");
-        let (size, age) = file(&folder.path().join("a")).expect("a file");
+        let (size, age) = file(&folder.path().join("a")).expect("the file exists");
         assert!(size == 10 && age < 60);
         assert_eq!(file(&folder.path().join("b")), None);
         assert_eq!(shown(4097), "5 KiB");

@@ -149,7 +149,7 @@ mod tests {
         let answer = router.oneshot(request).await.expect("an answer arrives");
         assert_eq!(answer.status(), 500);
         assert!(answer.headers().contains_key("x-openstack-request-id"));
-        let body = answer.into_body().collect().await.expect("a body").to_bytes();
+        let body = answer.into_body().collect().await.expect("the body arrives").to_bytes();
         let text = String::from_utf8_lossy(&body);
         assert!(text.contains("computeFault") && !text.contains("the cause"), "{text}");
     }

@@ -193,7 +193,7 @@ mod tests {
         client.write_all(request.as_bytes()).await.expect("the request is sent");
         let mut heard = String::new();
         client.read_to_string(&mut heard).await.expect("the file is read");
-        served.await.expect("ended");
+        served.await.expect("the server task ends");
         heard
     }
 

@@ -10,7 +10,8 @@ pub fn operations() -> BTreeSet<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/api");
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(folder).expect("the sources exist") {
-        let text = std::fs::read_to_string(entry.expect("readable").path()).expect("text");
+        let text = std::fs::read_to_string(entry.expect("the directory is readable").path())
+            .expect("the file is text");
         for begin in ["route(", "collection("] {
             for call in text.split(begin).skip(1) {
                 found.extend(read(call));

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn state(kind: &str, step: &str) -> Operation {
-        Operation::read(kind, step, &json!({})).expect("an operation")
+        Operation::read(kind, step, &json!({})).expect("the operation is valid")
     }
 
     #[test]

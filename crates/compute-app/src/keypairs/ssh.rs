@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn fingerprints_are_those_that_nova_gives() {
-        let of = |key: &str| fingerprint(key).expect("a key");
+        let of = |key: &str| fingerprint(key).expect("the key has a fingerprint");
         assert_eq!(of(RSA), "1e:2c:9b:56:79:4b:45:77:f9:ca:7a:98:2c:b0:d5:3c");
         assert_eq!(of(ED25519), "23:95:0f:0b:90:08:ee:2f:c2:df:5e:64:09:ad:6a:ab");
     }

@@ -47,9 +47,9 @@ W3uopgIgfeNzcxElJJrjLBZpmoG/xmPKo9QW5lSCIfhQ+z806js=
     #[test]
     fn the_fingerprint_is_the_one_that_openssl_prints() {
         let expected = "b1:07:db:32:87:a4:d4:57:0f:2f:28:f7:c4:a5:73:f1:7b:e3:a7:0e";
-        assert_eq!(fingerprint(CERTIFICATE).expect("a certificate"), expected);
+        assert_eq!(fingerprint(CERTIFICATE).expect("the certificate has a fingerprint"), expected);
         let text = format!("subject=ann\r\n{}", CERTIFICATE.replace('\n', "\r\n"));
-        assert_eq!(fingerprint(&text).expect("a certificate"), expected);
+        assert_eq!(fingerprint(&text).expect("the certificate has a fingerprint"), expected);
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn a_flavor_that_asks_for_what_guests_do_not_have_is_named_with_the_extra_spec()
     ] {
         let why = refusal(&[(key, value)], &[]);
         assert!(why.starts_with(&format!("Flavor pinned asks for {key}={value}, and ")), "{why}");
-        let why = extra_spec(key, value).expect_err("refused").message;
+        let why = extra_spec(key, value).expect_err("the value is refused").message;
         assert!(why.starts_with(&format!("Extra spec {key}={value} cannot be set: ")), "{why}");
     }
 }
@@ -152,7 +152,7 @@ fn an_image_is_named_with_the_property_that_cannot_be_had() {
         ("img_block_device_mapping", "[{\"source_type\": \"snapshot\"}]"),
         ("hw_vm_mode", "xen"),
     ] {
-        let why = image(id, &map(&[(key, value)])).expect_err("refused").message;
+        let why = image(id, &map(&[(key, value)])).expect_err("the value is refused").message;
         assert!(why.starts_with(&format!("Image {id} asks for {key}=")), "{why}");
     }
     let harmless = [

@@ -118,7 +118,7 @@ async fn execute(cloud: &Cloud, sql: &'static str) {
 /// The notices of `doctor` about devices that wait for their host.
 async fn waiting_notices(cloud: &Cloud) -> Vec<String> {
     let notices =
-        attention::look(&cloud.store, &Bounds::default()).await.expect("the notices are read");
+        attention::collect(&cloud.store, &Bounds::default()).await.expect("the notices are read");
     let waiting =
         notices.into_iter().filter(|notice| notice.what.contains("have been waiting since"));
     waiting.map(|notice| notice.what).collect()

@@ -25,7 +25,7 @@ async fn a_root_disk_is_an_overlay_of_the_image() {
         let want = guest(id);
         host.disks.prepare(&want).await.expect("the disks are created");
         let volumes = host.disks.volumes(want.server);
-        let root = volumes.root.expect("a root disk");
+        let root = volumes.root.expect("the guest has a root disk");
         assert_eq!(root.format, Format::Qcow2);
         let about = info(&root.path);
         assert_eq!(about["virtual-size"], GIB);
@@ -58,7 +58,7 @@ async fn an_image_may_keep_its_format() {
     let want = guest(id);
     host.disks.prepare(&want).await.expect("the disks are created");
     assert_eq!(host.cached(), [format!("{id}.qcow2")]);
-    let root = host.disks.volumes(want.server).root.expect("a root disk");
+    let root = host.disks.volumes(want.server).root.expect("the guest has a root disk");
     assert_eq!(info(&root.path)["backing-filename-format"], "qcow2");
     assert_eq!(seen(&root.path, 300_000), image());
 }
@@ -85,7 +85,7 @@ async fn ephemeral_and_swap_disks_are_formatted() {
     (want.config.boot.root_gb, want.config.boot.ephemeral_gb, want.config.boot.swap_mb) =
         (3, 2, 32);
     host.disks.prepare(&want).await.expect("the disks grow");
-    let root = host.disks.volumes(want.server).root.expect("a root disk");
+    let root = host.disks.volumes(want.server).root.expect("the guest has a root disk");
     assert_eq!(info(&root.path)["virtual-size"], 3 * GIB);
     assert_eq!(info(&ephemeral.path)["virtual-size"], 2 * GIB);
     assert_eq!(info(&swap.path)["virtual-size"], 32 << 20);
@@ -109,7 +109,7 @@ async fn a_rebuild_replaces_the_disks_once() {
     host.disks.prepare(&first).await.expect("the disks are created");
     let volumes = host.disks.volumes(first.server);
     std::fs::write(&volumes.console, "it has spoken").expect("the file is written");
-    let root = volumes.root.expect("a root disk").path;
+    let root = volumes.root.expect("the guest has a root disk").path;
     write(&root, 0, 7);
     let anew = rebuilt(&first, host.image(vec![9; 300_000], "raw"));
     host.disks.prepare(&anew).await.expect("the disks are recreated");
@@ -129,7 +129,7 @@ async fn incomplete_disks_are_recreated() {
     let want = guest(host.image(image(), "raw"));
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
-    let root = volumes.root.expect("a root disk").path;
+    let root = volumes.root.expect("the guest has a root disk").path;
     std::fs::remove_file(volumes.folder.join("kilonova.json")).expect("the file is removed");
     std::fs::write(&root, "half").expect("the file is written");
     std::fs::write(volumes.folder.join(".new-disk"), "less").expect("the file is written");
@@ -268,7 +268,7 @@ async fn a_config_drive_is_a_readable_iso_image() {
     want.config.guest.user_data = Some("aGVsbG8K".into());
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
-    let disc = volumes.config.expect("a config drive");
+    let disc = volumes.config.expect("the guest has a config drive");
     assert_eq!(disc.format, Format::Raw);
     let isoinfo = |arguments: &[&str]| {
         let run = Command::new("isoinfo").args(["-i"]).arg(&disc.path).args(arguments).output();

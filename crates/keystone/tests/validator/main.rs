@@ -57,14 +57,14 @@ pub async fn admit(
 ) -> Result<Context, Fault> {
     let mut headers = HeaderMap::new();
     for (name, token) in tokens {
-        headers.insert(*name, HeaderValue::from_str(token).expect("a header"));
+        headers.insert(*name, HeaderValue::from_str(token).expect("the header value is valid"));
     }
     validator.authenticate(&headers).await
 }
 
 #[tokio::test]
 async fn a_cafile_without_a_certificate_is_refused_by_name() {
-    let file = tempfile::NamedTempFile::new().expect("a file");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file is created");
     let mut options = options(login("https://127.0.0.1:1".into(), "x"));
     options.cafile = Some(file.path().to_owned());
     let Err(error) = Validator::new(options.clone()) else { panic!("an empty file was accepted") };

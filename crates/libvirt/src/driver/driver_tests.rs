@@ -53,7 +53,7 @@ async fn state_of(driver: &Driver) -> Option<DomainState> {
 
 #[tokio::test]
 async fn the_life_cycle_of_a_guest() {
-    let driver = driver("test:///default").await.expect("the test driver");
+    let driver = driver("test:///default").await.expect("the test driver connects");
     assert!(driver.versions().libvirt > 6_000_000);
     let guest = definition();
     let server = guest.server;
@@ -115,7 +115,7 @@ async fn the_life_cycle_of_a_guest() {
 
 #[tokio::test]
 async fn libvirt_keeps_the_mark_of_an_incoming_migration() {
-    let driver = driver("test:///default").await.expect("the test driver");
+    let driver = driver("test:///default").await.expect("the test driver connects");
     let guest = definition();
     let server = guest.server;
     driver.define(&guest).await.expect("the domain is defined");
@@ -129,7 +129,7 @@ async fn libvirt_keeps_the_mark_of_an_incoming_migration() {
             "a redefinition keeps the mark"
         );
     }
-    let another = self::driver("test:///default").await.expect("another agent");
+    let another = self::driver("test:///default").await.expect("a second driver connects");
     assert_eq!(state_of(&another).await, Some(DomainState::Incoming));
     let found =
         another.domain(server).await.expect("the lookup succeeds").expect("the domain exists");
@@ -145,7 +145,7 @@ async fn libvirt_keeps_the_mark_of_an_incoming_migration() {
 
 #[tokio::test]
 async fn changes_of_guests_are_reported() {
-    let driver = driver("test:///default").await.expect("the test driver");
+    let driver = driver("test:///default").await.expect("the test driver connects");
     let guest = definition();
     driver.define(&guest).await.expect("the domain is defined");
     while tokio::time::timeout(Duration::from_millis(200), driver.changed()).await.is_ok() {}

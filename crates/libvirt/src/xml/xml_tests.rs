@@ -110,7 +110,7 @@ fn interface(id: char, device: Option<&str>) -> Interface {
         "addresses": [],
         "device": device,
     }))
-    .expect("an interface")
+    .expect("the interface is a tap")
 }
 
 /// The XML of a definition. Asserts that it parses back to the definition.

@@ -139,7 +139,7 @@ impl Host {
     pub fn signal(&self, signal: &str) {
         let pid = self.libvirtd.id().to_string();
         let sent = Command::new("kill").args([signal, &pid]).status();
-        assert!(sent.expect("kill").success());
+        assert!(sent.expect("the signal is sent").success());
     }
 
     fn folder(&self) -> PathBuf {
@@ -261,7 +261,7 @@ fn launch(root: &Path, address: &str) -> Child {
         .arg(&folder)
         .arg(root.join("127.0.0.1/instances"))
         .stdin(Stdio::null())
-        .stdout(log.try_clone().expect("a file"))
+        .stdout(log.try_clone().expect("the log is duplicated"))
         .stderr(log)
         .spawn()
         .expect("the program starts")

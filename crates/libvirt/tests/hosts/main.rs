@@ -102,7 +102,7 @@ async fn removing_a_removed_mediated_device_succeeds() {
     let one = Host::start(&root, "127.0.0.1");
     let here = one.driver(LibvirtConfig::default()).await;
     let mdevs = here.mdevs().expect("libvirt keeps mediated devices");
-    let (uuid, parent) = (uuid::Uuid::new_v4(), host::pci().expect("a device"));
+    let (uuid, parent) = (uuid::Uuid::new_v4(), host::pci().expect("the host has a PCI device"));
     let remove = || mdevs.remove(uuid, &parent, "mtty-1");
     remove().await.expect("removing an absent device succeeds");
     for _ in 0..5 {

@@ -130,15 +130,15 @@ mod tests {
         let run = shell("echo to $KILONOVA_ADDRESS; echo and here >&2", LONG);
         assert_eq!(run.run().as_deref(), Ok("to 0000:01:00.0\nand here"));
         let loud = shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done", LONG);
-        let said = loud.run().expect("it succeeds");
+        let said = loud.run().expect("the program succeeds");
         assert!(said.len() <= KEPT && said.ends_with("line 2999"), "{} bytes", said.len());
-        let odd = shell(r"printf 'a\033[2Jb\000c\377'", LONG).run().expect("it succeeds");
+        let odd = shell(r"printf 'a\033[2Jb\000c\377'", LONG).run().expect("the program succeeds");
         assert!(!odd.contains(['\u{1b}', '\0']), "{odd:?}");
     }
 
     #[test]
     fn a_failure_contains_the_output() {
-        let failed = shell("echo no such card; exit 3", LONG).run().expect_err("it fails");
+        let failed = shell("echo no such card; exit 3", LONG).run().expect_err("the program fails");
         assert_eq!(failed.output, "no such card");
         assert!(failed.message.contains('3'), "{}", failed.message);
         let absent = Run { program: "/nowhere/fpgaconf".into(), ..shell("", LONG) };

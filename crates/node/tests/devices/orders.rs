@@ -22,7 +22,7 @@ fn green(region: &str, function: &str) -> Vec<u8> {
         "accelerator-clusters": [{"accelerator-type-uuid": function}],
     }})
     .to_string();
-    let length = u32::try_from(text.len()).expect("short").to_le_bytes();
+    let length = u32::try_from(text.len()).expect("the length fits into 32 bits").to_le_bytes();
     // Longer than one chunk, so that the download takes several.
     [&b"XeonFPGA\xb7GBSv001"[..], &length, text.as_bytes(), &[7; 5000]].concat()
 }

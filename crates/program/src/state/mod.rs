@@ -61,7 +61,7 @@ impl StateDir {
     /// creates later.
     ///
     /// # Errors
-    /// If the directory belongs to somebody else.
+    /// If the directory belongs to another user.
     pub fn make_private(&self) -> Result<(), Failure> {
         rustix::process::umask(Mode::from_raw_mode(OTHERS));
         let close = |path: &Path, mode: u32| {
@@ -187,7 +187,7 @@ mod tests {
         set(&path, 0o755);
         set(&old, 0o644);
         let directory = StateDir::take(&path).expect("the lock is free");
-        directory.make_private().expect("ours");
+        directory.make_private().expect("the directory belongs to this user");
         std::fs::write(path.join("new"), "x").expect("the file is written");
         assert_eq!([&path, &old, &path.join("new")].map(|one| mode(one)), [0o700, 0o600, 0o600]);
     }

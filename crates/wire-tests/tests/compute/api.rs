@@ -277,7 +277,7 @@ async fn sent(
         .header("x-auth-token", token)
         .header("openstack-api-version", format!("compute 2.{minor}"))
         .body(bytes)
-        .expect("a request");
+        .expect("the request is valid");
     let answer = kilonova_testkit::http::send(router, request).await;
     assert!(answer.bytes.is_empty() || !answer.body.is_null(), "{method} {path}: not JSON");
     let (status, answer) = (answer.status.as_u16(), answer.body);

@@ -77,7 +77,7 @@ impl<'a> Signed<'a> {
             .body(axum::body::Body::from(json!({"auth": auth}).to_string()))
             .expect("the request is valid");
         let response = tower::ServiceExt::oneshot(self.identity.clone(), request).await;
-        let response = response.expect("infallible");
+        let response = response.expect("the router is infallible");
         assert_eq!(response.status(), 201);
         response.headers()["x-subject-token"]
             .to_str()

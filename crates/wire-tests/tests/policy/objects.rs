@@ -352,7 +352,7 @@ async fn login(cloud: &Cloud, user: &str, password: &str, project: &str) -> (Rou
         .header("content-type", "application/json")
         .body(Body::from(body.to_string()))
         .expect("the request is valid");
-    let response = signed.clone().oneshot(request).await.expect("infallible");
+    let response = signed.clone().oneshot(request).await.expect("the router is infallible");
     assert_eq!(response.status(), 201, "{user}");
     let token = response.headers()["x-subject-token"]
         .to_str()

@@ -70,7 +70,7 @@ pub async fn send(
     }
     let bare = *method == Method::GET || *method == Method::DELETE;
     let body = if bare { Body::empty() } else { Body::from(body.to_string()) };
-    let request = request.body(body).expect("a request");
+    let request = request.body(body).expect("the request is valid");
     let answer = kilonova_testkit::http::send(router, request).await;
     let text = String::from_utf8_lossy(&answer.bytes).into_owned();
     Answer { status: answer.status.as_u16(), text }

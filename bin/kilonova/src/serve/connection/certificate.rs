@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     fn write(folder: &Path, names: &[&str]) -> TlsFiles {
-        let key = KeyPair::generate().expect("a key");
+        let key = KeyPair::generate().expect("the key is generated");
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = CertificateParams::new(names)
             .expect("the names are valid")
@@ -210,7 +210,7 @@ mod tests {
     }
 
     fn refused(files: &TlsFiles) -> String {
-        ServerCertificate::read(files).map(drop).expect_err("refused").to_string()
+        ServerCertificate::read(files).map(drop).expect_err("the pair is refused").to_string()
     }
 
     #[test]

@@ -204,7 +204,7 @@ fn simulated_hosts_in_another_process_speak_tls() {
     let token =
         std::fs::read_to_string(place.state().join("metrics.token")).expect("the file is read");
     let up = || {
-        let mut stream = handshake(serve.address, &cert).expect("a handshake");
+        let mut stream = handshake(serve.address, &cert).expect("the handshake succeeds");
         let bearer = token.trim();
         let head = format!(
             "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {bearer}\r\n\
@@ -218,6 +218,6 @@ fn simulated_hosts_in_another_process_speak_tls() {
         both.then_some(())
     };
     wait_for("the hosts are not there", up);
-    hosts.kill().expect("it is killed");
-    hosts.wait().expect("it has ended");
+    hosts.kill().expect("the process is killed");
+    hosts.wait().expect("the process has ended");
 }

@@ -60,7 +60,7 @@ fn refused_writes_report_the_reason_and_change_nothing() {
             (mdev(there).unmake(&sysfs), there.to_string()),
             (KernelObject::Vgpu(vgpu.clone()).make(&sysfs), "nvidia-558".to_owned()),
         ] {
-            let text = result.expect_err("refused").to_string().to_lowercase();
+            let text = result.expect_err("the write is refused").to_string().to_lowercase();
             let os = io::Error::from_raw_os_error(number).to_string().to_lowercase();
             assert!(text.contains(&os) && text.contains(&what), "{why}: {text}");
         }
