@@ -1,7 +1,7 @@
 //! Kernel objects that are created for one guest and removed after it: a mediated device, or the
 //! type of a virtual function.
 //!
-//! It never decides when. Creating and removing are idempotent.
+//! It never decides when to create or remove one. Creating and removing are idempotent.
 
 use kilonova_node_api::Attachment;
 

@@ -232,7 +232,7 @@ impl Cache {
                 continue;
             };
             let Ok(_held) = self.lock(image).try_write_owned() else { continue };
-            // With the lock held, nobody has started to use it since.
+            // While the lock is held, no guest can start to use it.
             if self.used()?.contains(&name) {
                 continue;
             }

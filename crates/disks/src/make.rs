@@ -29,7 +29,7 @@ impl Disks {
     /// ones, and grows those that are too small.
     ///
     /// # Errors
-    /// All of [`Error`]; the next attempt starts over with incomplete files.
+    /// All of [`Error`]; the next attempt recreates incomplete files.
     pub async fn prepare(&self, definition: &Definition) -> Result<(), Error> {
         self.layout.is_ours(definition.server)?;
         let folder = self.layout.make(definition.server)?;
@@ -89,7 +89,7 @@ impl Disks {
         }
     }
 
-    /// Creates what is missing beside the root disk, grows what is too small, and writes the
+    /// Creates missing disks beside the root disk, grows those that are too small, and writes the
     /// record.
     pub(crate) async fn complete(
         &self,

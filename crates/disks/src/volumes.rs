@@ -11,7 +11,7 @@ use crate::{Disks, Format, layout};
 pub struct Volume {
     /// Its path.
     pub path: PathBuf,
-    /// Its format. QEMU must be told it: guests can write data that looks like another format.
+    /// Its format. QEMU must never probe it: guests can write data that looks like another format.
     pub format: Format,
 }
 

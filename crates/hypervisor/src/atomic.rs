@@ -25,7 +25,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// The complete files of a directory; removes what a crash left half written. A missing directory
+/// The complete files of a directory; removes partial files that a crash left. A missing directory
 /// has no files.
 pub fn list_whole(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(folder) {

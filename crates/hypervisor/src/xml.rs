@@ -1,8 +1,8 @@
 //! Domain XML: writing and parsing.
 //!
-//! Values that libvirt does not know (the server, an mdev's parent and type, the last verb) is in the
-//! `<metadata>` element in a namespace of our own, which libvirt preserves. The parser accepts only
-//! domains with that metadata: foreign domains are refused.
+//! Values that libvirt does not know (the server, an mdev's parent and type, the last verb) are in
+//! the `<metadata>` element in a namespace of our own, which libvirt preserves. The parser accepts
+//! only domains with that metadata: foreign domains are refused.
 
 use std::fmt::Write;
 

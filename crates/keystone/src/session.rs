@@ -113,7 +113,7 @@ impl Session {
         self
     }
 
-    /// Retries this many times without an answer.
+    /// Sets how often a request without an answer is retried.
     #[must_use]
     pub fn retrying(mut self, retries: u32) -> Self {
         self.retries = retries;

@@ -1,4 +1,4 @@
-//! Join tokens: a secret for one use, and the fingerprint of the authority that the host is to
+//! Join tokens: a secret for one use, and the fingerprint of the authority that the host must
 //! trust.
 
 use std::fmt;

@@ -1,7 +1,8 @@
 //! PCI functions and virtual functions of `[pci] device_spec`, as Nova's PCI devices in Placement:
 //! one provider per card, which counts the card's virtual functions.
 //!
-//! A card and its virtual functions may both be named: the ledger gives out the one or the others.
+//! A card and its virtual functions may both be named: the ledger allocates either the card or its
+//! functions.
 
 use std::collections::BTreeMap;
 

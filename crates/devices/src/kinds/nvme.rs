@@ -1,5 +1,5 @@
 //! NVMe disks: those of Inspur, as found by Cyborg's `inspur_nvme_ssd_driver`, and those named by
-//! `[nvme] device_spec`. A host never offers a disk that it did not name.
+//! `[nvme] device_spec`. No other disk is ever offered.
 
 use kilonova_node_api::DeviceKind;
 

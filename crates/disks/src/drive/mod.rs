@@ -5,8 +5,8 @@
 //!   ec2/{latest,2009-04-04}/          meta-data.json user-data
 //! ```
 //!
-//! Each dated directory contains what that version of the format had, as upstream's does. [`files`]
-//! is pure; a program builds the image from its result.
+//! Each dated directory contains the files and keys of that version of the format, as upstream's
+//! does. [`files`] is pure; a program builds the image from its result.
 
 mod ec2;
 mod network;

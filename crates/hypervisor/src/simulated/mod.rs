@@ -1,4 +1,4 @@
-//! A hypervisor that keeps domains and runs none.
+//! A hypervisor that stores domains and runs none.
 //!
 //! Domains are XML files in a directory, and their states are files beside them, because guests
 //! outlive an agent. Memory only caches what must be answered without reading a file.

@@ -3,7 +3,7 @@
 //! Servers change one at a time, but the host is reconciled as a whole: callers that arrive during
 //! a run wait for the next one, which serves all of them. A server with a document keeps its
 //! networks until it is gone, whatever its state; a domain without a document keeps the interfaces
-//! of its definition. A periodic run repairs what was lost otherwise.
+//! of its definition. A periodic run repairs other losses.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ pub(super) struct Connections {
     network: Arc<dyn Network>,
     every: Duration,
     desired: Mutex<Versioned>,
-    /// The version that was last applied, and what could not be set up.
+    /// The version that was last applied, and the networks that could not be set up.
     made: tokio::sync::Mutex<(u64, NetworkFailures)>,
     filtered: Notify,
 }
@@ -106,7 +106,7 @@ impl Connections {
         }
     }
 
-    /// Sets up the networks for a guest's interfaces, and keeps those that it has had until now.
+    /// Sets up the networks for a guest's interfaces, and keeps its previous ones.
     pub(super) async fn set_up(
         &self,
         server: ServerId,
@@ -128,8 +128,7 @@ impl Connections {
         failures.of(&new).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
-    /// Sets the guest's interfaces to exactly these, and removes networks that nobody uses any
-    /// more.
+    /// Sets the guest's interfaces to exactly these, and removes unused networks.
     pub(super) async fn set_exactly(&self, server: ServerId, interfaces: &[Interface]) {
         if self.now().set(server, bridged(interfaces)) {
             self.make(false).await;

@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const MOST_OBSERVATIONS: usize = 256;
 
-/// Why the agent must stop or start over.
+/// Why the agent must stop or restart its session.
 #[derive(Debug)]
 pub(super) enum Stop {
     Fenced,

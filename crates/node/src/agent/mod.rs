@@ -311,8 +311,8 @@ impl Agent {
         batch.generation
     }
 
-    /// Registers, dispatches all documents, and removes what no document names. Returns the newest
-    /// generation.
+    /// Registers, dispatches all documents, and removes devices and disk copies that no document
+    /// names. Returns the newest generation.
     async fn begin(
         &self,
         workers: &mut Workers,

@@ -35,8 +35,8 @@ pub(super) struct Last {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
-    /// The guest reached its desired state. The agent does not revert what it does by itself
-    /// afterwards.
+    /// The guest reached its desired state. The agent does not revert the guest's own later
+    /// changes.
     Reached(Power),
     /// A one-shot verb failed and is not repeated.
     Failed { step: String, message: String },

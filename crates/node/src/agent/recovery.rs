@@ -1,8 +1,8 @@
 //! State on the host that a starting agent finds without a document.
 //!
-//! A domain without a document may belong to somebody: it is reported and left with its devices,
-//! until a document removes it. A noted mediated device or VF type without a document and a domain
-//! is removed. So is the disk copy of a snapshot, unless a document still asks for its image.
+//! A domain without a document may still be in use: it is reported and keeps its devices until a
+//! document removes it. A noted mediated device or VF type without a document and a domain is
+//! removed. So is the disk copy of a snapshot, unless a document still asks for its image.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,8 @@ use super::verbs::COPIES;
 use super::work::Work;
 use crate::Error;
 
-/// Removes what nothing refers to. Returns observations of the domains without a document.
+/// Removes unreferenced devices and disk copies. Returns observations of the domains without a
+/// document.
 pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observation>, Error> {
     let mut strays = Vec::new();
     if !batch.complete {

@@ -80,7 +80,8 @@ pub(super) struct Work {
     pub(super) link: Arc<Link>,
     pub(super) soft_reboot: Duration,
     permits: Semaphore,
-    /// Held shared while something is made or taken back, alone while the devices are counted.
+    /// Held shared while a kernel object is created or removed, exclusively while the devices are
+    /// scanned.
     devices: Arc<RwLock<()>>,
     /// Servers with notes but without a document.
     strays: Mutex<HashSet<ServerId>>,
