@@ -240,7 +240,7 @@ pub(super) fn guest_at_dest(
     if !migration.same_host() && migration.kind != Kind::Evacuation {
         let host = migration.source.clone();
         let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
-        domain.from = Some(Peer { host: host.into(), address });
+        domain.from = Some(Peer { host, address });
     }
     Ok(Desired::Present(Box::new(domain)))
 }

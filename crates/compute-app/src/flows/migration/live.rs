@@ -220,7 +220,7 @@ pub(super) fn guest_at_dest(
     if power == Power::Incoming {
         let host = ctx.migration.source.clone();
         let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
-        domain.from = Some(Peer { host: host.into(), address });
+        domain.from = Some(Peer { host, address });
     }
     Ok(Desired::Present(Box::new(domain)))
 }
@@ -314,11 +314,8 @@ pub(super) fn send(
     let mut domain = ctx.migration.old_domain.clone();
     let devices = pair_devices(&domain.config.devices, to_devices)
         .ok_or_else(|| shape("devices of a move do not match"))?;
-    domain.outgoing_migration = Some(Box::new(OutgoingMigration {
-        to: Peer { host: host.into(), address },
-        devices,
-        force,
-    }));
+    domain.outgoing_migration =
+        Some(Box::new(OutgoingMigration { to: Peer { host, address }, devices, force }));
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
 }
 
