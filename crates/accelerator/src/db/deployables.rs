@@ -1,6 +1,6 @@
 //! Rows of `deployables`.
 
-use kilonova_ids::{DeployableId, HostName, ProviderId};
+use kilonova_ids::{DeployableId, HostName, ProviderId, ResourceClass};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 /// A row of `deployables`.
@@ -11,7 +11,7 @@ pub(crate) struct DeployableRow {
     pub device_id: i64,
     pub provider: ProviderId,
     pub name: String,
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     pub driver: String,
     pub bitstream_id: Option<String>,
     /// The function of the bitstream according to its image.
@@ -28,7 +28,7 @@ pub(crate) struct NewDeployable<'a> {
     pub device_id: i64,
     pub provider: ProviderId,
     pub name: &'a str,
-    pub resource_class: &'a str,
+    pub resource_class: &'a ResourceClass,
     pub driver: &'a str,
 }
 
@@ -79,7 +79,7 @@ fn read(row: &Row) -> Result<DeployableRow, Error> {
         device_id: row.int("device_id")?,
         provider: row.id("provider_id")?,
         name: row.string("name")?,
-        resource_class: row.string("resource_class")?,
+        resource_class: row.class("resource_class")?,
         driver: row.string("driver")?,
         bitstream_id: row.string_opt("bitstream_id")?,
         function: row.string_opt("function_id")?,

@@ -1,6 +1,7 @@
 //! Mixed cards and their handles, to explain why a server was not placed. Each statement has a
 //! constant limit, so that its cost does not grow with the cloud.
 
+use kilonova_ids::ResourceClass;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::handles::{MixedCard, mixed_card};
@@ -13,7 +14,7 @@ pub(crate) struct CardHandle {
     pub address: String,
     pub state: HandleState,
     pub present: bool,
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
 }
 
 impl CardHandle {
@@ -49,7 +50,7 @@ statements! {
 }
 
 /// True if any device offers a class.
-pub(crate) fn is_offered(tx: &mut Tx<'_>, class: &str) -> Result<bool, Error> {
+pub(crate) fn is_offered(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<bool, Error> {
     Ok(tx.row(OF_CLASS, params![class])?.is_some())
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn is_offered(tx: &mut Tx<'_>, class: &str) -> Result<bool, Error> {
 /// mixed cards.
 pub(crate) fn mixed_cards(
     tx: &mut Tx<'_>,
-    class: &str,
+    class: &ResourceClass,
     devices: i64,
     limit: i64,
 ) -> Result<Vec<MixedCard>, Error> {
@@ -77,7 +78,7 @@ pub(crate) fn on_card(
             address: row.string("address")?,
             state: HandleState::read(row, "state")?,
             present: row.bool("present")?,
-            resource_class: row.string("resource_class")?,
+            resource_class: row.class("resource_class")?,
         })
     };
     tx.rows(ON_CARD, params![&card.host, &card.card, limit])?.iter().map(read).collect()

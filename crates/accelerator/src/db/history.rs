@@ -1,6 +1,8 @@
 //! The past and present devices of a server and its migrations. Read-only.
 
-use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, DeviceId, HostName, ProviderId, ServerId};
+use kilonova_ids::{
+    ArqId, AttachHandleId, ConsumerId, DeviceId, HostName, ProviderId, ResourceClass, ServerId,
+};
 use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -41,7 +43,7 @@ pub struct Handle {
     /// Name of the deployable.
     pub deployable: String,
     /// `VGPU`, `FPGA`, …
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     /// The device.
     pub device: DeviceId,
     /// Its address.
@@ -135,7 +137,7 @@ fn handle(row: &Row, id: AttachHandleId) -> Result<Handle, Error> {
         mdev_type: row.string("mdev_type")?,
         present: row.bool("present")?,
         deployable: row.string("deployable_name")?,
-        resource_class: row.string("resource_class")?,
+        resource_class: row.class("resource_class")?,
         device: row.id("device_id")?,
         device_address: row.string("device_address")?,
         kind: device_kind(row, "kind")?,

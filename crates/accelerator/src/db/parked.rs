@@ -1,7 +1,7 @@
 //! Parked handles: rows of `attach_handles` that wait to be cleaned.
 
 use kilonova_ids::{
-    ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, HostName, ProviderId,
+    ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, HostName, ProviderId, ResourceClass,
 };
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -56,7 +56,7 @@ pub(crate) struct Parked {
     pub address: String,
     pub deployable: DeployableId,
     pub provider: ProviderId,
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     pub device: DeviceId,
     pub device_address: String,
     pub host: HostName,
@@ -126,7 +126,7 @@ pub(crate) fn parked(tx: &mut Tx<'_>, handle: AttachHandleId) -> Result<Option<P
             address: row.string("address")?,
             deployable: row.id("deployable_id")?,
             provider: row.id("provider_id")?,
-            resource_class: row.string("resource_class")?,
+            resource_class: row.class("resource_class")?,
             device: row.id("device_id")?,
             device_address: row.string("device_address")?,
             host: row.host("host")?,

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use kilonova_ids::ResourceClass;
 use kilonova_store::Tx;
 
 use crate::Error;
@@ -27,7 +28,7 @@ const NAMED: usize = 3;
 ///
 /// # Errors
 /// Store errors only.
-pub fn excluded(tx: &mut Tx<'_>, class: &str) -> Result<String, Error> {
+pub fn excluded(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<String, Error> {
     if !rows::is_offered(tx, class)? {
         return Ok(String::new());
     }
@@ -48,10 +49,14 @@ pub fn excluded(tx: &mut Tx<'_>, class: &str) -> Result<String, Error> {
 }
 
 /// The addresses in use on a card that exclude free handles of a class.
-fn excluding<'a>(card: &str, class: &str, handles: &'a [CardHandle]) -> BTreeSet<&'a str> {
+fn excluding<'a>(
+    card: &str,
+    class: &ResourceClass,
+    handles: &'a [CardHandle],
+) -> BTreeSet<&'a str> {
     let is_free = |handle: &CardHandle| handle.state == HandleState::Free;
     let is_requested =
-        |handle: &&CardHandle| is_free(handle) && handle.present && handle.resource_class == class;
+        |handle: &&CardHandle| is_free(handle) && handle.present && handle.resource_class == *class;
     let requested: Vec<&CardHandle> = handles.iter().filter(is_requested).collect();
     let excluding = handles.iter().filter(|other| {
         let excludes = |handle: &&CardHandle| handle.id != other.id && handle.excludes(card, other);
@@ -60,7 +65,11 @@ fn excluding<'a>(card: &str, class: &str, handles: &'a [CardHandle]) -> BTreeSet
     excluding.map(|other| other.address.as_str()).collect()
 }
 
-fn sentence(class: &str, MixedCard { host, card }: &MixedCard, taken: &BTreeSet<&str>) -> String {
+fn sentence(
+    class: &ResourceClass,
+    MixedCard { host, card }: &MixedCard,
+    taken: &BTreeSet<&str>,
+) -> String {
     let by = if taken.contains(card.as_str()) {
         "the whole card is in use".to_owned()
     } else {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_engine::Inventory;
-use kilonova_ids::{HostName, ProviderId};
+use kilonova_ids::{HostName, ProviderId, ResourceClass};
 use kilonova_node_api::{Deployable, Device, HandleSlot};
 use kilonova_placement::ledger::ProviderSpec;
 use newtype_uuid::GenericUuid;
@@ -25,6 +25,8 @@ pub(super) struct DeployablePlan<'a> {
     pub name: String,
     /// The provider uuid that Cyborg derives from the name.
     pub provider: ProviderId,
+    /// The resource class of its slots.
+    pub class: ResourceClass,
     /// Number of handles by kind.
     pub slots: BTreeMap<HandleKey, i64>,
 }
@@ -48,7 +50,7 @@ impl DeployablePlan<'_> {
         let traits = self.deployable.traits.iter().enumerate();
         traits
             .map(|(at, name)| (format!("traits{}", at + 1), name.clone()))
-            .chain([("rc".to_owned(), self.deployable.resource_class.clone())])
+            .chain([("rc".to_owned(), self.class.to_string())])
             .chain(self.deployable.facts.clone())
             .collect()
     }
@@ -60,14 +62,14 @@ impl DeployablePlan<'_> {
         ProviderSpec {
             id: self.provider,
             name: self.name.clone(),
-            inventories: units(&self.deployable.resource_class, total, withheld),
+            inventories: units(&self.class, total, withheld),
             traits: self.deployable.traits.clone(),
         }
     }
 }
 
 /// An inventory of `total` units, `withheld` of which are reserved.
-pub(super) fn units(class: &str, total: i64, withheld: i64) -> Vec<(String, Inventory)> {
+pub(super) fn units(class: &ResourceClass, total: i64, withheld: i64) -> Vec<(String, Inventory)> {
     let inventory = Inventory {
         total,
         reserved: withheld.min(total),
@@ -77,7 +79,7 @@ pub(super) fn units(class: &str, total: i64, withheld: i64) -> Vec<(String, Inve
         allocation_ratio: 1.0,
         used: 0,
     };
-    if total > 0 { vec![(class.to_owned(), inventory)] } else { Vec::new() }
+    if total > 0 { vec![(class.into(), inventory)] } else { Vec::new() }
 }
 
 /// Validates and converts a report.
@@ -107,6 +109,10 @@ pub(super) fn plan<'a>(
                     deployable.name
                 )));
             }
+            let class = ResourceClass::parse(&deployable.resource_class).map_err(|why| {
+                let Deployable { name, resource_class, .. } = deployable;
+                wrong(format!("deployable {name:?} is of the class {resource_class:?}; {why}"))
+            })?;
             let slots = slots(device, deployable);
             if slots.values().sum::<i64>() > MAX_SLOTS {
                 let name = &deployable.name;
@@ -115,7 +121,7 @@ pub(super) fn plan<'a>(
             let name = format!("{host}_{}", deployable.name);
             let provider =
                 ProviderId::from_untyped_uuid(Uuid::new_v3(&Uuid::NAMESPACE_DNS, name.as_bytes()));
-            deployables.push(DeployablePlan { deployable, name, provider, slots });
+            deployables.push(DeployablePlan { deployable, name, provider, class, slots });
         }
         plans.push(DevicePlan { device, deployables });
     }

@@ -221,7 +221,7 @@ fn apply_deployable(
         device_id,
         provider: plan.provider,
         name: &plan.name,
-        resource_class: &deployable.resource_class,
+        resource_class: &plan.class,
         driver: &deployable.driver,
     };
     let Some(row) = known.deployable(plan.provider) else {
@@ -240,7 +240,7 @@ fn apply_deployable(
     };
     let same = row.present
         && row.device_id == device_id
-        && row.resource_class == deployable.resource_class
+        && row.resource_class == plan.class
         && row.driver == deployable.driver;
     if row.device_id != device_id {
         devices::touch(tx, device_id, now)?;

@@ -7,7 +7,7 @@ use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
 use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places};
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, Outcome};
-use kilonova_ids::{HostName, ServerId, ascending};
+use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
@@ -202,9 +202,9 @@ async fn refuse(
 }
 
 /// The resource classes of a query.
-fn classes(query: &Query) -> BTreeSet<String> {
+fn classes(query: &Query) -> BTreeSet<ResourceClass> {
     let resources = query.groups.iter().flat_map(|group| &group.resources);
-    resources.map(|(class, _)| class.clone()).collect()
+    resources.map(|(class, _)| ResourceClass::verbatim(class.as_str())).collect()
 }
 
 fn take_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {

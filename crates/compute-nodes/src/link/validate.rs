@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::IpAddr;
 
-use kilonova_ids::HostName;
+use kilonova_ids::{HostName, ResourceClass};
 use kilonova_node_api::{Deployable, Device, HandleSlot, Registration};
 
 /// The maximum of an amount in Placement.
@@ -113,7 +113,7 @@ fn shorten(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
-/// True if a text is a valid trait or resource class in Placement.
+/// True if a text is a valid trait in Placement.
 fn is_symbol(text: &str) -> bool {
     let is_valid = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_valid)
@@ -190,7 +190,7 @@ fn check_deployable(problems: &mut Problems, device: &str, deployable: &Deployab
     let device = shorten(device);
     problems.word(format_args!("the name of a deployable of device {device:?}"), name);
     let what = format!("deployable {:?} of device {device:?}", shorten(name));
-    problems.unless(is_symbol(resource_class), || {
+    problems.unless(ResourceClass::parse(resource_class).is_ok(), || {
         let class = shorten(resource_class);
         format!("{what} is of the class {class:?}; classes have the letters A-Z, 0-9 and _")
     });

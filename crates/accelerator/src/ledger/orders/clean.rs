@@ -94,7 +94,7 @@ pub(super) fn order(
     }
     let task = Task::Clean {
         address: parked.address.clone(),
-        resource_class: parked.resource_class.clone(),
+        resource_class: (&parked.resource_class).into(),
     };
     let order = NewOrder {
         uuid: OperationId::new_v4(),
