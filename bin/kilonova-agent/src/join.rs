@@ -27,7 +27,8 @@ pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report,
         .join(url, &token, &host, address.into_iter().collect())
         .await
         .map_err(|error| Failure::Failed(error.to_string()))?;
-    let until = known.said().map_err(|error| Failure::Failed(error.to_string()))?.not_after;
+    let until =
+        known.parsed_certificate().map_err(|error| Failure::Failed(error.to_string()))?.not_after;
     let days = (until - check::now()) / (24 * 3600 * 1_000_000);
     let next = if owned {
         "The running agent uses it within a minute."

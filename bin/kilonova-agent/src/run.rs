@@ -3,7 +3,6 @@
 //! If something is missing (libvirt, the control plane, a certificate, a configured device), it
 //! logs that, tells systemd, and retries, while guests keep running. Only a signal or another agent
 //! for this host ends it.
-//! it: a signal, and another agent that speaks for this host.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -31,15 +30,16 @@ use crate::{facts, monitor};
 /// Delay before a retry.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Interval of checks for configured devices that were missing.
-const LOOK: Duration = Duration::from_secs(30);
+const DEVICE_CHECK: Duration = Duration::from_secs(30);
 /// Exit code: another agent registered for this host; systemd must not restart this one.
 const FENCED: u8 = 3;
 
 /// Why a run ended.
-enum Over {
+enum End {
     Stopped,
     Fenced,
-    Again(String),
+    /// Something is missing; the text names it.
+    Retry(String),
 }
 
 /// Runs until a signal.
@@ -53,20 +53,20 @@ pub async fn run(settings: Settings) -> Result<ExitCode, Failure> {
     let stop = stop()?;
     systemd::ready("starting");
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting the agent");
-    let mut said = String::new();
+    let mut last_error = String::new();
     let code = loop {
-        let over = once(&settings, &directory, stop.clone()).await;
-        let why = match over {
-            Over::Stopped => break ExitCode::SUCCESS,
-            Over::Fenced => break ExitCode::from(FENCED),
-            Over::Again(why) => why,
+        let end = once(&settings, &directory, stop.clone()).await;
+        let why = match end {
+            End::Stopped => break ExitCode::SUCCESS,
+            End::Fenced => break ExitCode::from(FENCED),
+            End::Retry(why) => why,
         };
         systemd::status(&why);
-        if why == said {
+        if why == last_error {
             tracing::debug!("{why}");
         } else {
             tracing::error!("{why}");
-            said = why;
+            last_error = why;
         }
         let mut command_line = stop.clone();
         if tokio::time::timeout(PAUSE, command_line.wait_for(|stop| *stop)).await.is_ok() {
@@ -103,39 +103,39 @@ fn stop() -> Result<watch::Receiver<bool>, Failure> {
     Ok(stopped)
 }
 
-async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiver<bool>) -> Over {
+async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiver<bool>) -> End {
     let begun = tokio::select! {
         biased;
-        _ = stop.wait_for(|stop| *stop) => return Over::Stopped,
+        _ = stop.wait_for(|stop| *stop) => return End::Stopped,
         begun = begin(settings, directory) => begun,
     };
     let Started { connection, node, control, driver, lacking, _tasks } = match begun {
         Ok(begun) => begun,
-        Err(why) => return Over::Again(why),
+        Err(why) => return End::Retry(why),
     };
     let host = connection.host.clone();
     let (halt, halted) = watch::channel(false);
     let mut running = Box::pin(node.run(control, halted));
     let monitor = monitor::run(&connection, &driver, lacking.as_deref());
-    let came = lacking.is_some();
+    let is_incomplete = lacking.is_some();
     let ended = tokio::select! {
         ended = &mut running => ended,
         _ = stop.wait_for(|stop| *stop) => {
             halt.send_replace(true);
             return match running.await {
-                Err(Error::Fenced { .. }) => Over::Fenced,
-                _ => Over::Stopped,
+                Err(Error::Fenced { .. }) => End::Fenced,
+                _ => End::Stopped,
             };
         }
-        () = devices_come(settings), if came => {
+        () = devices_appear(settings), if is_incomplete => {
             halt.send_replace(true);
             drop(running.await);
-            return Over::Again("a missing configured device has appeared".into());
+            return End::Retry("a missing configured device has appeared".into());
         }
         never = monitor => match never {},
     };
     match ended {
-        Ok(()) => Over::Stopped,
+        Ok(()) => End::Stopped,
         Err(Error::Fenced { .. }) => {
             tracing::error!(
                 %host,
@@ -143,9 +143,9 @@ async fn once(settings: &Settings, directory: &StateDir, mut stop: watch::Receiv
                  you, two machines have one identity: stop one of them, and let it join under its \
                  own name"
             );
-            Over::Fenced
+            End::Fenced
         }
-        Err(error) => Over::Again(error.to_string()),
+        Err(error) => End::Retry(error.to_string()),
     }
 }
 
@@ -205,9 +205,9 @@ fn network(settings: &Settings) -> Arc<dyn Network> {
 }
 
 /// Returns when the configured devices exist.
-async fn devices_come(settings: &Settings) {
+async fn devices_appear(settings: &Settings) {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(DEVICE_CHECK).await;
         let sysfs = Directory(settings.sysfs.clone());
         if MdevConfig::new(&settings.mdev, &sysfs).is_ok() {
             return;
@@ -228,28 +228,33 @@ mod tests {
 
     #[tokio::test]
     async fn an_unwritable_state_directory_is_refused() {
-        let said = run(settings(Path::new("/proc/nothing"))).await.expect_err("no folder");
+        let said = run(settings(Path::new("/proc/nothing")))
+            .await
+            .expect_err("the state directory is refused");
         let said = said.to_string();
         assert!(said.contains("/proc/nothing") && said.contains("--state-dir"), "{said}");
         let there = tempfile::tempdir().expect("a temporary directory is created");
-        let _owned = StateDir::take(there.path()).expect("it is free");
-        let said = run(settings(there.path())).await.expect_err("it is owned").to_string();
+        let _owned = StateDir::take(there.path()).expect("the state directory is free");
+        let said = run(settings(there.path()))
+            .await
+            .expect_err("the state directory is owned")
+            .to_string();
         assert!(said.contains("owned by a running instance"), "{said}");
     }
 
     #[tokio::test]
     async fn a_host_that_has_not_joined_waits_with_instructions() {
         let there = tempfile::tempdir().expect("a temporary directory is created");
-        let directory = StateDir::take(there.path()).expect("it is free");
+        let directory = StateDir::take(there.path()).expect("the state directory is free");
         let (stop, stopped) = watch::channel(false);
-        let over = once(&settings(there.path()), &directory, stopped.clone()).await;
-        let Over::Again(why) = over else { panic!("it waits") };
+        let end = once(&settings(there.path()), &directory, stopped.clone()).await;
+        let End::Retry(why) = end else { panic!("it waits") };
         assert!(why.contains("kilonova node enroll"), "{why}");
         std::fs::write(there.path().join("identity.json"), "{").expect("the file is written");
-        let over = once(&settings(there.path()), &directory, stopped.clone()).await;
-        let Over::Again(why) = over else { panic!("it waits") };
+        let end = once(&settings(there.path()), &directory, stopped.clone()).await;
+        let End::Retry(why) = end else { panic!("it waits") };
         assert!(why.contains("remove it and join again"), "{why}");
         stop.send_replace(true);
-        assert!(matches!(once(&settings(there.path()), &directory, stopped).await, Over::Stopped));
+        assert!(matches!(once(&settings(there.path()), &directory, stopped).await, End::Stopped));
     }
 }

@@ -60,8 +60,10 @@ async fn the_same_report_writes_nothing() {
         let first = report(&store, devices.clone()).await.unwrap();
         let before = everything(&store).await;
         // A read-only transaction refuses any write.
-        let again =
-            store.read(move |tx| ledger::report(tx, &host(), &devices)).await.expect("no write");
+        let again = store
+            .read(move |tx| ledger::report(tx, &host(), &devices))
+            .await
+            .expect("the report writes nothing");
         assert_eq!(format!("{first:?}"), format!("{again:?}"), "{name}");
         assert_eq!(before, everything(&store).await, "{name}");
         assert_eq!(count(&store, HANDLES).await, 7);

@@ -129,14 +129,17 @@ async fn events_that_nova_refuses_and_old_events_are_given_up() {
         store
             .write(|tx| tx.execute("UPDATE nova_events SET created_at = 0, due_at = 0", &[]))
             .await
-            .expect("written");
+            .expect("the row is written");
         assert_eq!(deliver(&store, &old).await.unwrap().given_up, 1, "{name}");
     }
 }
 
 async fn count_provider(store: &Store) -> kilonova_ids::ProviderId {
     let sql = "SELECT provider_id FROM deployables";
-    store.read(move |tx| tx.row(sql, &[])?.expect("a row").id(0)).await.expect("a provider")
+    store
+        .read(move |tx| tx.row(sql, &[])?.expect("the row exists").id(0))
+        .await
+        .expect("the provider is read")
 }
 
 #[tokio::test]

@@ -21,21 +21,21 @@ fn file(name: &str) -> PathBuf {
 
 fn config() -> Arc<ServerConfig> {
     let certificate =
-        CertificateDer::from_pem_file(file("certificate.pem")).expect("a certificate");
-    let key = PrivateKeyDer::from_pem_file(file("key.pem")).expect("a key");
+        CertificateDer::from_pem_file(file("certificate.pem")).expect("the certificate is valid");
+    let key = PrivateKeyDer::from_pem_file(file("key.pem")).expect("the key is valid");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("versions")
+        .expect("the TLS versions are supported")
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
-        .expect("a pair");
+        .expect("certificate and key match");
     Arc::new(config)
 }
 
 /// Answers a login with a token and everything else with 200, in a thread of its own.
 fn serve() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("the listener is bound");
     let url = format!("https://{}", listener.local_addr().expect("the listener has an address"));
     let config = config();
     std::thread::spawn(move || {
@@ -61,11 +61,11 @@ fn answer(stream: impl Read + Write) {
             }
             let line = line.to_ascii_lowercase();
             if let Some(value) = line.strip_prefix("content-length:") {
-                length = value.trim().parse().expect("a length");
+                length = value.trim().parse().expect("the length is a number");
             }
             token |= line.trim() == "x-auth-token: by-tls";
         }
-        stream.read_exact(&mut vec![0; length]).expect("a body");
+        stream.read_exact(&mut vec![0; length]).expect("the body arrives");
         let (status, more, body) = match (first.contains("/auth/tokens"), token) {
             (true, _) => (
                 "201 Created",
@@ -80,7 +80,7 @@ fn answer(stream: impl Read + Write) {
         if out.write_all(head.as_bytes()).and_then(|()| out.write_all(body.as_bytes())).is_err() {
             return;
         }
-        out.flush().expect("sent");
+        out.flush().expect("the answer is sent");
     }
 }
 
@@ -96,7 +96,7 @@ fn login(url: &str) -> Credentials {
 }
 
 fn event() -> Event {
-    let id = || ANY.parse().expect("an id");
+    let id = || ANY.parse().expect("the id is a UUID");
     Event {
         server: ANY.parse().expect("the id is valid"),
         arq: id(),
@@ -109,7 +109,8 @@ async fn only_the_configured_authority_is_trusted() {
     let url = serve();
     let endpoint = format!("{url}/v2.1");
     let cafile = file("certificate.pem");
-    let nova = HttpNova::new(Address::at(&endpoint), login(&url), Some(&cafile)).expect("a client");
+    let nova = HttpNova::new(Address::at(&endpoint), login(&url), Some(&cafile))
+        .expect("the client is created");
     assert_eq!(nova.deliver(&[event()]).await, Ok(()), "Keystone and Nova are reached over TLS");
     // The system's authorities do not vouch for it; without any authority there is no client at
     // all.

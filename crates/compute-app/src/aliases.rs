@@ -143,7 +143,10 @@ mod tests {
         assert_eq!(shown("a1:0").count(), 0);
         assert_eq!(shown("a1:256").count(), MOST);
         let without = crate::resolve::empty_flavor();
-        assert_eq!(groups(&Aliases::new(), &without).expect("nothing"), []);
+        assert_eq!(
+            groups(&Aliases::new(), &without).expect("a flavor without aliases is valid"),
+            []
+        );
     }
 
     #[test]

@@ -92,7 +92,7 @@ async fn desired(
     let (epoch, since) = (number(&query, "epoch")?, number(&query, "since")?);
     let clock = headers.get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
     if let (Some(clock), Some(entry)) = (clock, link.0.fleet.by_name(&host)) {
-        entry.told_time(clock, now_micros());
+        entry.record_clock(clock, now_micros());
     }
     link.desired(&host, epoch, since).await.map(Json).map_err(fault)
 }

@@ -177,7 +177,7 @@ impl Host {
     }
 
     /// Records its clock; ignores the short time that the message took.
-    pub fn told_time(&self, clock: i64, now: i64) {
+    pub fn record_clock(&self, clock: i64, now: i64) {
         self.clock_skew.store(clock.saturating_sub(now), Ordering::Relaxed);
     }
 

@@ -138,7 +138,7 @@ fn ranked(
         }
     }
     if found.len() < 2 {
-        let how = said(constraints, &hosts, &[], &met);
+        let how = describe(constraints, &hosts, &[], &met);
         return Ok(Choice { candidates: found, how });
     }
     let weights = weigh(world, constraints, query, &hosts);
@@ -151,14 +151,14 @@ fn ranked(
     }
     let ranking: Vec<(&str, f64)> =
         order.iter().map(|at| (&*hosts[*at].name, weights[*at])).collect();
-    let how = said(constraints, &hosts, &ranking, &met);
+    let how = describe(constraints, &hosts, &ranking, &met);
     let candidates =
         order.into_iter().take(ALTERNATES).filter_map(|at| found.get(at).cloned()).collect();
     Ok(Choice { candidates, how })
 }
 
 /// Describes the compared and the skipped hosts.
-fn said(
+fn describe(
     constraints: &Constraints<'_>,
     hosts: &[Arc<Host>],
     ranking: &[(&str, f64)],

@@ -20,9 +20,9 @@ pub(super) const LOOKED_AT: usize = 200_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NoHost {
     /// For everyone: without names of hosts or devices.
-    said: Vec<String>,
+    general: Vec<String>,
     /// For administrators.
-    named: Vec<String>,
+    with_names: Vec<String>,
 }
 
 /// The text that clients look for; upstream's `NoValidHost`.
@@ -31,7 +31,7 @@ const PREFIX: &str = "No valid host was found. There are not enough hosts availa
 impl NoHost {
     /// A sentence for everyone.
     pub fn new(sentence: impl Into<String>) -> Self {
-        Self { said: vec![sentence.into()], named: Vec::new() }
+        Self { general: vec![sentence.into()], with_names: Vec::new() }
     }
 
     /// Adds a sentence for administrators.
@@ -39,24 +39,29 @@ impl NoHost {
     pub fn and(mut self, sentence: impl Into<String>) -> Self {
         let sentence = sentence.into();
         if !sentence.is_empty() {
-            self.named.push(sentence);
+            self.with_names.push(sentence);
         }
         self
     }
 
     /// The sentences for everyone, without upstream's prefix.
-    pub fn said(&self) -> String {
-        self.said.join(" ")
+    pub fn owner_text(&self) -> String {
+        self.general.join(" ")
     }
 
     /// All sentences, without upstream's prefix.
     pub fn all(&self) -> String {
-        self.said.iter().chain(&self.named).map(String::as_str).collect::<Vec<_>>().join(" ")
+        self.general
+            .iter()
+            .chain(&self.with_names)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// A fault's message: upstream's prefix, and the sentences that fit.
     pub fn message(&self) -> String {
-        short(PREFIX, self.said.iter().map(String::as_str))
+        short(PREFIX, self.general.iter().map(String::as_str))
     }
 
     /// A fault's details.
@@ -137,27 +142,27 @@ pub(super) fn reason(world: &Snapshot, constraints: &Constraints<'_>, query: &Qu
         return NoHost::new("The requested host does not exist.")
             .and(format!("Compute host {host} could not be found."));
     }
-    let told = world.explain(query);
+    let explanation = world.explain(query);
     let mut reason = NoHost::default();
-    reason.said.extend(told.headline());
+    reason.general.extend(explanation.headline());
     for (obstacle, hosts) in obstacles(world, constraints, query) {
         let verb = if hosts == 1 { "is" } else { "are" };
-        let whose = match (hosts, told.left) {
+        let whose = match (hosts, explanation.left) {
             (1, 1) => "It".to_owned(),
             (all, left) if all == left => format!("All {all} of them"),
             (some, _) => format!("{some} of them"),
         };
-        reason.said.push(format!("{whose} {verb} {}.", said(constraints, obstacle)));
+        reason.general.push(format!("{whose} {verb} {}.", describe(constraints, obstacle)));
     }
-    reason.said.extend(told.steps.iter().map(|step| step.text.clone()));
-    reason.named.extend(told.nearest_miss());
+    reason.general.extend(explanation.steps.iter().map(|step| step.text.clone()));
+    reason.with_names.extend(explanation.nearest_miss());
     if !constraints.excluded.is_empty() {
         let mut names: Vec<&str> = constraints.excluded.iter().map(HostName::as_str).collect();
         names.sort_unstable();
-        reason.named.push(format!("Excluded: {}.", names.join(", ")));
+        reason.with_names.push(format!("Excluded: {}.", names.join(", ")));
     }
     if let Some(host) = &constraints.spec.wanted_host {
-        reason.named.push(format!("Only host {host} was requested."));
+        reason.with_names.push(format!("Only host {host} was requested."));
     }
     reason
 }
@@ -171,7 +176,7 @@ pub(super) fn passed_over(
     met.values().for_each(|obstacle| *counts.entry(*obstacle).or_default() += 1);
     let mut reasons = Vec::new();
     for (obstacle, hosts) in counts {
-        reasons.push(format!("{hosts} {}", said(constraints, obstacle)));
+        reasons.push(format!("{hosts} {}", describe(constraints, obstacle)));
     }
     if reasons.is_empty() {
         return String::new();
@@ -202,7 +207,7 @@ fn obstacles(
 }
 
 /// Describes an excluded host.
-fn said(constraints: &Constraints<'_>, obstacle: Obstacle) -> String {
+fn describe(constraints: &Constraints<'_>, obstacle: Obstacle) -> String {
     match obstacle {
         Obstacle::NotCompute => "no compute host".to_owned(),
         Obstacle::NotUp => "down or disabled".to_owned(),
@@ -234,8 +239,8 @@ mod tests {
             why.details(),
             format!("{PREFIX} None of 2 hosts offers VGPUS. Nearest: gpu-7.")
         );
-        why.said.push("x".repeat(300));
-        why.said.push("Short.".to_owned());
+        why.general.push("x".repeat(300));
+        why.general.push("Short.".to_owned());
         assert_eq!(why.message(), format!("{PREFIX} None of 2 hosts offers VGPUS. Short."));
     }
 }

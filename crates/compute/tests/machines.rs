@@ -88,7 +88,7 @@ impl Cloud {
     }
 
     async fn notices(&self) -> String {
-        let all = attention::look(&self.store, &attention::Bounds::default())
+        let all = attention::collect(&self.store, &attention::Bounds::default())
             .await
             .expect("the data can be read");
         all.iter().map(|one| format!("{}\n{}\n", one.what, one.remedy)).collect()

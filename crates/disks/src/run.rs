@@ -30,7 +30,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A program that ends soon.
+    /// A short-running program.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Self {
             program: program.as_ref().to_owned(),
@@ -178,12 +178,13 @@ mod tests {
 
     #[tokio::test]
     async fn output_and_failures_are_reported() {
-        let answer = shell("echo yes; echo but >&2").wait().await.expect("it succeeds");
+        let answer = shell("echo yes; echo but >&2").wait().await.expect("the program succeeds");
         assert_eq!(answer, b"yes\n");
-        let failed = shell("echo no such disk >&2; exit 3").wait().await.expect_err("it fails");
+        let failed =
+            shell("echo no such disk >&2; exit 3").wait().await.expect_err("the program fails");
         assert_eq!(failed.to_string(), "/bin/sh: failed, exit status: 3: no such disk");
         let full = shell("echo write: No space left on device >&2; exit 1").wait().await;
-        assert!(full.expect_err("it fails").to_string().contains("free up space"));
+        assert!(full.expect_err("the program fails").to_string().contains("free up space"));
         let absent =
             Run::new("/nowhere/qemu-img").wait().await.expect_err("the program does not exist");
         assert_eq!(absent.to_string(), "/nowhere/qemu-img: not installed on this host");
@@ -194,7 +195,7 @@ mod tests {
         let late = shell("sleep 60 & sleep 60").limit(Duration::from_millis(200));
         let late = late.wait().await.expect_err("the program is killed");
         assert!(late.to_string().contains("a timeout of 200ms"), "{late}");
-        let loud = shell("head -c 3000000 /dev/zero").wait().await.expect("it succeeds");
+        let loud = shell("head -c 3000000 /dev/zero").wait().await.expect("the program succeeds");
         assert_eq!(loud.len(), ANSWER);
     }
 
@@ -202,7 +203,7 @@ mod tests {
     async fn untrusted_data_is_read_under_limits() {
         let run = Run::untrusted("/bin/sh").arg("-c").arg("ulimit -v; ulimit -t");
         assert_eq!(run.name(), "/bin/sh");
-        assert_eq!(run.wait().await.expect("it succeeds"), b"1048576\n30\n");
+        assert_eq!(run.wait().await.expect("the program succeeds"), b"1048576\n30\n");
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use kilonova_pki::Authority;
 use kilonova_store::{Store, Tx};
 
 pub use api::{node_routes, operations, operator_routes};
-pub use app::authority::agree;
+pub use app::authority::record_authority;
 use app::revocations::List;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;

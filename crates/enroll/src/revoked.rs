@@ -38,7 +38,7 @@ impl Revoked {
     }
 
     /// Returns when the certificate is revoked; otherwise never.
-    pub async fn ended(&self, serial: &str) {
+    pub async fn wait_until_revoked(&self, serial: &str) {
         let mut count = self.count.subscribe();
         // `self` owns the sender, so this ends only with a revocation.
         while !self.has(serial) {
@@ -49,9 +49,9 @@ impl Revoked {
     }
 
     /// Adds revoked certificates. A revocation is permanent: data read later may be older.
-    pub(crate) fn add(&self, ended: impl IntoIterator<Item = RevokedCertificate>) {
+    pub(crate) fn add(&self, revoked: impl IntoIterator<Item = RevokedCertificate>) {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        all.extend(ended.into_iter().map(|one| (one.serial.clone(), one)));
+        all.extend(revoked.into_iter().map(|one| (one.serial.clone(), one)));
         let count = all.len();
         drop(all);
         self.count.send_if_modified(|before| std::mem::replace(before, count) != count);

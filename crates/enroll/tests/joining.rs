@@ -13,7 +13,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use kilonova_access::Enforcer;
-use kilonova_enroll::{EnrollOptions, Enrollment, MIGRATIONS, VALID, agree, statements};
+use kilonova_enroll::{EnrollOptions, Enrollment, MIGRATIONS, VALID, record_authority, statements};
 use kilonova_pki::{Authority, Fingerprint, Token};
 use kilonova_policy::Rule;
 use kilonova_store::Store;
@@ -36,7 +36,7 @@ async fn clouds() -> Vec<Cloud> {
         let (certificate, key) = Authority::make(now_micros()).expect("the authority is created");
         let authority =
             Arc::new(Authority::load(&certificate, &key).expect("the authority is loaded"));
-        agree(&store, Some(authority.fingerprint()))
+        record_authority(&store, Some(authority.fingerprint()))
             .await
             .expect("the first authority is accepted");
         let options = EnrollOptions { url: "https://cloud:8775".into(), valid: VALID };
@@ -130,7 +130,9 @@ async fn a_token_works_once_and_for_one_host() {
         cloud.refused(&secret, "b", "192.0.2.1", "for host a, but this is host b").await;
         let (status, given) = cloud.join(&secret, "a", "192.0.2.1").await;
         assert_eq!(status, 200, "{given}");
-        let said = kilonova_pki::read(given["certificate"].as_str().expect("PEM")).expect("read");
+        let said =
+            kilonova_pki::read(given["certificate"].as_str().expect("the certificate is text"))
+                .expect("the certificate is valid");
         assert_eq!(said.name, "a", "the name in the CSR is ignored");
         assert_eq!(given["authority"], cloud.enrollment.authority().pem());
         cloud.refused(&secret, "a", "192.0.2.1", "Host a used this token at 20").await;
@@ -194,7 +196,9 @@ async fn only_its_host_renews_a_certificate() {
         );
         let (status, given) = cloud.send(what, Some("a"), &body).await;
         assert_eq!(status, 200, "{given}");
-        let said = kilonova_pki::read(given["certificate"].as_str().expect("PEM")).expect("read");
+        let said =
+            kilonova_pki::read(given["certificate"].as_str().expect("the certificate is text"))
+                .expect("the certificate is valid");
         let days = (said.not_after - now_micros()) / (24 * 3600 * 1_000_000);
         assert!(said.name == "a" && (29..=30).contains(&days), "{said:?}");
         assert_eq!(cloud.send(what, Some("a"), &json!({"csr": "x"})).await.0, 422);
@@ -218,11 +222,11 @@ async fn every_controller_knows_revoked_certificates() {
         let (_, listed) = cloud.send("GET /v2.1/kilonova/enrollments", None, &Value::Null).await;
         assert_eq!(listed["certificates"][0]["state"], "revoked", "{listed}");
         let authority = Authority::make(now_micros()).expect("the authority is created");
-        let authority = Authority::load(&authority.0, &authority.1).expect("it is read");
+        let authority = Authority::load(&authority.0, &authority.1).expect("the authority loads");
         let options = EnrollOptions { url: String::new(), valid: VALID };
         let other = Enrollment::new(cloud.store.clone(), Arc::new(authority), options);
         assert!(!other.revoked().has(&serial(&given)));
-        other.refresh().await.expect("it is read");
+        other.refresh().await.expect("the revocations are read");
         assert!(other.revoked().has(&serial(&given)));
     }
 }
@@ -256,12 +260,19 @@ async fn operators_routes_require_an_administrator_and_a_listener() {
 async fn a_cloud_has_one_authority_and_valid_statements() {
     for cloud in clouds().await {
         let ours = cloud.enrollment.authority().fingerprint();
-        agree(&cloud.store, Some(ours)).await.expect("the cloud's authority is accepted");
-        let said =
-            agree(&cloud.store, None).await.expect_err("the cloud has an authority").to_string();
+        record_authority(&cloud.store, Some(ours))
+            .await
+            .expect("the cloud's authority is accepted");
+        let said = record_authority(&cloud.store, None)
+            .await
+            .expect_err("the cloud has an authority")
+            .to_string();
         assert!(said.contains("copy the folder ca") && said.contains(&ours.to_string()), "{said}");
         let other = Fingerprint::of(b"another");
-        let said = agree(&cloud.store, Some(other)).await.expect_err("another").to_string();
+        let said = record_authority(&cloud.store, Some(other))
+            .await
+            .expect_err("another authority is refused")
+            .to_string();
         assert!(said.contains(&other.to_string()), "{said}");
         for list in statements() {
             assert_eq!(cloud.store.refused(list).await, Vec::<String>::new());

@@ -23,7 +23,7 @@ fn guests_are_on_their_networks() {
         None => outside(),
         Some("host") => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(host());
+            runtime.expect("the runtime starts").block_on(host());
         }
         Some("echo") => echo(),
         Some("dhcp") => println!("got {}", lease()),
@@ -75,7 +75,7 @@ impl Space {
     fn new() -> Self {
         let own = std::fs::read_link("/proc/self/ns/net").expect("the file is read");
         let child = Command::new("unshare").args(["--net", "--", "sleep", "600"]).spawn();
-        let child = child.expect("it runs");
+        let child = child.expect("the program runs");
         let begun = Instant::now();
         while std::fs::read_link(format!("/proc/{}/ns/net", child.id())).ok() == Some(own.clone()) {
             assert!(begun.elapsed() < Duration::from_secs(20), "the namespace is created");
@@ -91,7 +91,7 @@ impl Space {
     fn ip(&self, line: &str) {
         let net = format!("--net=/proc/{}/ns/net", self.0.id());
         let done = Command::new("nsenter").args([&net, "--", "ip"]).args(line.split(' ')).output();
-        let done = done.expect("it runs");
+        let done = done.expect("the program runs");
         assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
@@ -221,7 +221,7 @@ async fn host() {
         );
 
         let flushed = Command::new("nft").args(["flush", "ruleset"]).status();
-        assert!(flushed.expect("it runs").success());
+        assert!(flushed.expect("the program runs").success());
         assert!(
             patiently(|| far.reaches("10.0.0.1", "10.0.0.2")),
             "without rules everything passes"
@@ -309,8 +309,9 @@ fn tap_is_there(interface: &Interface) -> bool {
 }
 
 fn end_process(pid: u32) {
-    let id = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
-    rustix::process::kill_process(id, rustix::process::Signal::KILL).expect("it is there");
+    let id =
+        i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("the pid is valid");
+    rustix::process::kill_process(id, rustix::process::Signal::KILL).expect("the process exists");
     assert!(patiently(|| !std::path::Path::new(&format!("/proc/{pid}/ns/net")).exists()));
 }
 
@@ -396,6 +397,6 @@ fn lease() -> String {
 /// The MAC address as `ip` shows it; `/sys` may belong to another namespace.
 fn own_mac() -> String {
     let said = Command::new("ip").args(["-brief", "link", "show", "dev", "eth0"]).output();
-    let said = String::from_utf8_lossy(&said.expect("it runs").stdout).into_owned();
+    let said = String::from_utf8_lossy(&said.expect("the program runs").stdout).into_owned();
     said.split_whitespace().find(|word| word.len() == 17).expect("the address is valid").to_owned()
 }

@@ -33,7 +33,7 @@ pub enum Error {
     Gone(String),
     /// The client disconnected.
     #[error("the upload was interrupted: {0}")]
-    BrokenOff(String),
+    Interrupted(String),
     /// The client sends too slowly.
     #[error("{0}")]
     TooSlow(String),
@@ -65,7 +65,7 @@ impl IntoRefusal for Error {
             Self::TooLarge(_) => Refusal::new(Kind::TooLarge, text),
             Self::Unsupported(_) => Refusal::new(Kind::UnsupportedMediaType, text),
             Self::Gone(_) => Refusal::new(Kind::Gone, text),
-            Self::BrokenOff(_) => {
+            Self::Interrupted(_) => {
                 Refusal::bad_request("The image data ended prematurely.").with_internal(text)
             }
             Self::TooSlow(_) => Refusal::new(Kind::Timeout, text),

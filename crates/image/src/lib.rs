@@ -30,7 +30,7 @@ use kilonova_threads::Pool;
 use kilonova_wire::{Context, Dialect};
 
 pub use api::{RULES, operations, routes, service};
-pub use app::{ImageFilters, Piece};
+pub use app::{DataRange, ImageFilters};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use files::{ImageData, Rate, TransferLimit};
@@ -178,7 +178,7 @@ pub fn public_with(
 }
 
 /// Adds an image without data in the caller's transaction: a snapshot whose data a host sends later
-/// through [`Images::keep`].
+/// through [`Images::receive_snapshot`].
 ///
 /// # Errors
 /// [`Error::Conflict`] when the id is taken.

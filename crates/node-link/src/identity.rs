@@ -49,7 +49,7 @@ impl HostIdentity {
     ///
     /// # Errors
     /// If it is invalid.
-    pub fn said(&self) -> Result<Certificate, Error> {
+    pub fn parsed_certificate(&self) -> Result<Certificate, Error> {
         Ok(kilonova_pki::read(&self.certificate)?)
     }
 

@@ -49,20 +49,20 @@ async fn look(
         tracing::info!(%host, "using a newly installed certificate");
         return Ok(Some(other));
     }
-    let (said, now) = (known.said().map_err(text)?, super::now());
-    if said.has_expired(now) {
+    let (certificate, now) = (known.parsed_certificate().map_err(text)?, super::now());
+    if certificate.has_expired(now) {
         return Err(format!(
             "the certificate of this host has expired, so the control plane refuses it; its guests \
              keep running. Create a token with `kilonova node enroll --host {host}`, and run the \
              command that it prints"
         ));
     }
-    if now < said.renew_at() {
+    if now < certificate.renew_at() {
         return Ok(None);
     }
     let renewed = identity.renew(remote, known, addresses.to_vec()).await;
     let new = renewed.map_err(|error| {
-        let days = (said.not_after - now) / (24 * 3600 * 1_000_000);
+        let days = (certificate.not_after - now) / (24 * 3600 * 1_000_000);
         format!("could not renew the certificate, which is valid for {days} more day(s): {error}")
     })?;
     remote.speak_by(new.settings().map_err(text)?).map_err(text)?;

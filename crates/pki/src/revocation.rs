@@ -21,7 +21,7 @@ pub struct Revocation {
 }
 
 impl Authority {
-    /// The list, PEM, valid until `until`. After that, whoever checks it refuses every certificate.
+    /// The list, PEM, valid until `until`. After that, libvirt and QEMU refuse every certificate.
     ///
     /// # Errors
     /// An invalid serial number.
@@ -107,7 +107,9 @@ mod tests {
         }
         for wrong in ["", "0", "xy", "é"] {
             let one = [Revocation { serial: wrong.into(), at: NOW }];
-            let said = authority.revocations(&one, NOW, NOW + DAY).expect_err("no number");
+            let said = authority
+                .revocations(&one, NOW, NOW + DAY)
+                .expect_err("an invalid serial number is refused");
             assert!(said.to_string().contains("is not hexadecimal"), "{said}");
         }
     }

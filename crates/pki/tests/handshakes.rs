@@ -20,8 +20,8 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 const DAY: i64 = 24 * 3600 * 1_000_000;
 
 fn now() -> i64 {
-    let since = std::time::UNIX_EPOCH.elapsed().expect("a clock");
-    i64::try_from(since.as_micros()).expect("a time")
+    let since = std::time::UNIX_EPOCH.elapsed().expect("the clock is after 1970");
+    i64::try_from(since.as_micros()).expect("the time fits into 64 bits")
 }
 
 #[derive(Debug)]
@@ -45,7 +45,8 @@ fn control_plane(authority: &Authority, time: i64) -> ServerConfig {
 }
 
 fn shown(authority: &Authority, pem: &str, key: &str) -> ServerConfig {
-    let own = kilonova_pki::own(pem, key, authority.certificate()).expect("they fit");
+    let own =
+        kilonova_pki::own(pem, key, authority.certificate()).expect("certificate and key match");
     kilonova_pki::server(authority.certificate(), Arc::new(Shown(own)))
         .expect("the TLS settings are valid")
 }
@@ -55,7 +56,7 @@ fn host(authority: &Authority, name: &str, time: i64) -> (String, String) {
     let request = Request::new(name).expect("the request is valid");
     let addresses: [IpAddr; 1] = ["192.0.2.9".parse().expect("the address is valid")];
     let content = HostCertificateParams { host: name, addresses: &addresses, valid: 30 * DAY };
-    let (pem, said) = authority.sign(&request.csr, &content, time).expect("it is signed");
+    let (pem, said) = authority.sign(&request.csr, &content, time).expect("the request is signed");
     assert_eq!((said.name.as_str(), said.serial.len()), (name, 32));
     assert_eq!(kilonova_pki::read(&pem).expect("the text is parsed"), said);
     (pem, request.key)

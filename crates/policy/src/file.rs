@@ -210,7 +210,13 @@ mod tests {
         .expect("the file is valid");
         let shown: Vec<(&str, usize, String)> = rules
             .iter()
-            .map(|rule| (rule.name.as_str(), rule.line, rule.check().expect("valid").to_string()))
+            .map(|rule| {
+                (
+                    rule.name.as_str(),
+                    rule.line,
+                    rule.check().expect("the rule is valid").to_string(),
+                )
+            })
             .collect();
         assert_eq!(
             shown,

@@ -8,20 +8,20 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The service is ready; `status` is for people.
 pub fn ready(status: &str) {
-    tell(&format!("READY=1\nSTATUS={}", line(status)));
+    notify(&format!("READY=1\nSTATUS={}", line(status)));
 }
 
 /// The service's status, for people.
 pub fn status(status: &str) {
-    tell(&format!("STATUS={}", line(status)));
+    notify(&format!("STATUS={}", line(status)));
 }
 
 /// The service is stopping.
 pub fn stopping() {
-    tell("STOPPING=1");
+    notify("STOPPING=1");
 }
 
-fn tell(text: &str) {
+fn notify(text: &str) {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&socket, text) {
         tracing::debug!(%error, "could not notify systemd");
@@ -49,16 +49,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("notify");
         let there = UnixDatagram::bind(&path).expect("the socket is bound");
-        send(path.as_os_str(), "READY=1").expect("it is sent");
+        send(path.as_os_str(), "READY=1").expect("the datagram is sent");
         let mut heard = [0; 64];
-        let length = there.recv(&mut heard).expect("it arrives");
+        let length = there.recv(&mut heard).expect("the datagram arrives");
         assert_eq!(&heard[..length], b"READY=1");
 
         let name = format!("kilonova-test-{}", uuid::Uuid::new_v4());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
-        let there = UnixDatagram::bind_addr(&address).expect("a socket");
-        send(OsStr::new(&format!("@{name}")), "STATUS=x").expect("it is sent");
-        let length = there.recv(&mut heard).expect("it arrives");
+        let there = UnixDatagram::bind_addr(&address).expect("the socket is bound");
+        send(OsStr::new(&format!("@{name}")), "STATUS=x").expect("the datagram is sent");
+        let length = there.recv(&mut heard).expect("the datagram arrives");
         assert_eq!(&heard[..length], b"STATUS=x");
         assert_eq!(line("a\nb"), "a b");
     }

@@ -65,10 +65,17 @@ impl Answer {
     /// When the body is no such fault.
     #[track_caller]
     pub fn fault(&self) -> String {
-        let text = self.body["error_message"].as_str().expect("an error_message");
+        let text = self.body["error_message"].as_str().expect("the body has an error_message");
         match serde_json::from_str::<Value>(text) {
-            Ok(inner) => inner["faultstring"].as_str().expect("a faultstring").to_owned(),
-            Err(_) => text.split("\n\n").nth(1).expect("a second paragraph").trim().to_owned(),
+            Ok(inner) => {
+                inner["faultstring"].as_str().expect("the fault has a faultstring").to_owned()
+            }
+            Err(_) => text
+                .split("\n\n")
+                .nth(1)
+                .expect("the text has a second paragraph")
+                .trim()
+                .to_owned(),
         }
     }
 
@@ -90,13 +97,13 @@ impl Answer {
 /// When `what` is not a method and a path, or a header is malformed.
 #[track_caller]
 pub fn request(what: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Request<Body> {
-    let (method, path) = what.split_once(' ').expect("a method and a path");
+    let (method, path) = what.split_once(' ').expect("the call has a method and a path");
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-    request.body(body).expect("a well-formed request")
+    request.body(body).expect("the request is well formed")
 }
 
 /// Sends a request and reads the answer to its end.
@@ -106,7 +113,7 @@ pub fn request(what: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Re
 pub async fn send(router: &Router, request: Request<Body>) -> Answer {
     let response = router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
     let (parts, body) = response.into_parts();
-    let bytes = body.collect().await.expect("a complete body").to_bytes().to_vec();
+    let bytes = body.collect().await.expect("the body is complete").to_bytes().to_vec();
     let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
     Answer { status: parts.status, headers: parts.headers, bytes, body }
 }

@@ -78,7 +78,8 @@ mod tests {
             (Some(&a), "/clock", 200),
             (None, "/hosts/b/x", 200),
         ] {
-            let mut request = http::Request::get(path).body(Body::empty()).expect("a request");
+            let mut request =
+                http::Request::get(path).body(Body::empty()).expect("the request is valid");
             if let Some(speaker) = speaker {
                 request.extensions_mut().insert(speaker.clone());
             }

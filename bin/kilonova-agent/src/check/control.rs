@@ -56,26 +56,27 @@ fn certificate(settings: &Settings, known: &HostIdentity, report: &mut Report) {
             "change [DEFAULT] host back, or join again under the new name",
         );
     }
-    match known.said() {
+    match known.parsed_certificate() {
         Err(error) => report.wrong("identity", error.to_string(), again),
-        Ok(said) if said.has_expired(now()) => {
+        Ok(issued) if issued.has_expired(now()) => {
             report.wrong("identity", "the certificate of this host has expired", again);
         }
-        Ok(said) if now() > said.renew_at() + (said.not_after - said.renew_at()) / 2 => report
-            .warn(
+        Ok(issued) if now() > issued.renew_at() + (issued.not_after - issued.renew_at()) / 2 => {
+            report.warn(
                 "identity",
                 format!(
                     "the certificate expires in {} day(s) and was not renewed",
-                    (said.not_after - now()) / DAY
+                    (issued.not_after - now()) / DAY
                 ),
                 "see the agent's log: journalctl -u kilonova-agent",
-            ),
-        Ok(said) => report.fine(
+            )
+        }
+        Ok(issued) => report.fine(
             "identity",
             format!(
                 "{}, with a certificate for {} more days",
                 known.host,
-                (said.not_after - now()) / DAY
+                (issued.not_after - now()) / DAY
             ),
         ),
     }

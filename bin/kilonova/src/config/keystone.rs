@@ -123,13 +123,15 @@ mod tests {
             memcache_tls_enabled = False\nmemcache_sasl_enabled = False\n\
             include_service_catalog = True\nenforce_token_bind = permissive\n\
             http_connect_timeout = 30\nhttp_request_max_retries = 5\ntoken_cache_time = -1";
-        let options =
-            section(usual).expect("the configuration is valid").expect("it names a Keystone");
+        let options = section(usual)
+            .expect("the configuration is valid")
+            .expect("the section names a Keystone");
         assert_eq!(options.domains.user.as_deref(), Some("default"));
         assert_eq!(options.domains.project.as_deref(), Some("default"));
         assert_eq!((options.timeout, options.retries), (Duration::from_secs(30), 5));
         assert_eq!(options.cache_time, Duration::ZERO);
-        let plain = section("").expect("the configuration is valid").expect("it names a Keystone");
+        let plain =
+            section("").expect("the configuration is valid").expect("the section names a Keystone");
         assert_eq!((plain.timeout, plain.retries), (Duration::from_secs(10), 3));
         assert!(plain.domains.user.is_none() && plain.service_token_roles_required);
     }
@@ -142,7 +144,7 @@ mod tests {
             ("http_request_max_retries = many", "http_request_max_retries"),
             ("memcach_servers = x", "memcach_servers"),
         ] {
-            let why = section(wrong).expect_err("refused");
+            let why = section(wrong).expect_err("the value is refused");
             assert!(why.contains(said), "{why}");
         }
     }

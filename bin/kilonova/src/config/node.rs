@@ -97,7 +97,8 @@ mod tests {
         assert_eq!(listener("[node]\nnames = a\n"), Ok(None));
         let text =
             "[node]\nlisten = 0.0.0.0:8775\nnames = cloud, 192.0.2.1\ncertificate_days = 7\n";
-        let one = listener(text).expect("the file is valid").expect("a listener");
+        let one =
+            listener(text).expect("the file is valid").expect("the file configures a listener");
         assert_eq!(one.names, ["cloud", "192.0.2.1"]);
         assert_eq!((one.valid, one.url), (7 * DAY, None));
         for (text, part) in [

@@ -97,7 +97,7 @@ async fn examine_database(
     let unread =
         |e: &dyn std::fmt::Display| Failure::Refused(format!("cannot read the ledger: {e}"));
     let bounds = Bounds { stuck: options.stuck, listening };
-    let notices = attention::look(&store, &bounds).await.map_err(|e| unread(&e))?;
+    let notices = attention::collect(&store, &bounds).await.map_err(|e| unread(&e))?;
     report.hosts = attention::heard(&store).await.map_err(|e| unread(&e))?;
     report.rules = audit::run(&store).await.map_err(|e| unread(&e))?;
     let counted = nodes(&report.hosts);

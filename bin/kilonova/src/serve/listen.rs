@@ -44,9 +44,9 @@ const IDLE: Duration = Duration::from_secs(75);
 /// The timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time that a refused client has to read the answer.
-const FAREWELL: Duration = Duration::from_secs(1);
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most concurrent refusals with an answer; others are closed at once.
-const FAREWELLS: usize = 256;
+const MAX_REFUSALS: usize = 256;
 /// The time in which a client must accept more of an answer.
 const STALL_MILLIS: u32 = 60_000;
 /// The most connections, if the system allows twice as many open files. Each host needs one or two.
@@ -135,7 +135,7 @@ async fn listen(
     endpoint: Endpoint,
     mut stopping: watch::Receiver<bool>,
 ) -> usize {
-    let farewells = Arc::new(Semaphore::new(FAREWELLS));
+    let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
     let mut connections = JoinSet::new();
     let stop = stopping.clone();
     loop {
@@ -154,7 +154,7 @@ async fn listen(
                     Err(full) => {
                         // With TLS, no answer is possible before the handshake.
                         if endpoint.acceptor.is_none()
-                            && let Ok(permit) = Arc::clone(&farewells).try_acquire_owned()
+                            && let Ok(permit) = Arc::clone(&refusals).try_acquire_owned()
                         {
                             connections.spawn(async move {
                                 refuse(stream, refusal_of(full)).await;
@@ -317,7 +317,7 @@ async fn refuse(mut stream: TcpStream, refusal: Refusal) {
         while stream.read(&mut rest).await? > 0 {}
         Ok::<(), std::io::Error>(())
     };
-    if !matches!(tokio::time::timeout(FAREWELL, exchange).await, Ok(Ok(()))) {
+    if !matches!(tokio::time::timeout(REFUSAL_TIMEOUT, exchange).await, Ok(Ok(()))) {
         tracing::debug!("a refused client did not read the answer");
     }
 }

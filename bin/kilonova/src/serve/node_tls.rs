@@ -97,7 +97,7 @@ async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Fai
     let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
     let refused = |error: kilonova_enroll::Error| Failure::Refused(error.to_string());
     if !certificate.exists() && !key.exists() {
-        kilonova_enroll::agree(store, None).await.map_err(refused)?;
+        kilonova_enroll::record_authority(store, None).await.map_err(refused)?;
         let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot create the authority", e);
         let (pem, secret) = Authority::make(now_micros()).map_err(|e| failed(&e))?;
         std::fs::create_dir_all(&folder).map_err(|e| failed(&e))?;
@@ -110,7 +110,7 @@ async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Fai
     };
     let loaded = Authority::load(&read(&certificate)?, &read(&key)?);
     let loaded = loaded.map_err(|e| Failure::Refused(format!("{}: {e}", folder.display())))?;
-    kilonova_enroll::agree(store, Some(loaded.fingerprint())).await.map_err(refused)?;
+    kilonova_enroll::record_authority(store, Some(loaded.fingerprint())).await.map_err(refused)?;
     Ok(loaded)
 }
 
@@ -230,7 +230,7 @@ async fn check_certificate(
     // A long poll or upload in progress ends when the certificate is revoked.
     tokio::select! {
         answer = next.run(request) => answer,
-        () = enrollment.revoked().ended(&peer.serial) => revoked(host),
+        () = enrollment.revoked().wait_until_revoked(&peer.serial) => revoked(host),
     }
 }
 

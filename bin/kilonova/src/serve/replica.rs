@@ -24,7 +24,7 @@ pub(super) fn start(store: &Store, world: &World) {
     if store.dialect() == "postgresql" {
         tokio::spawn(follow(store.clone(), world.clone()));
     }
-    tokio::spawn(forget(store.clone()));
+    tokio::spawn(prune(store.clone()));
 }
 
 async fn follow(store: Store, world: World) {
@@ -51,13 +51,13 @@ async fn follow(store: Store, world: World) {
     }
 }
 
-async fn forget(store: Store) {
+async fn prune(store: Store) {
     let mut ticks = interval(FORGET);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         loop {
-            match World::forget(&store, now_micros() - KEPT_MICROS).await {
+            match World::prune(&store, now_micros() - KEPT_MICROS).await {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {

@@ -76,7 +76,7 @@ impl Default for Bounds {
 ///
 /// # Errors
 /// The database's.
-pub async fn look(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Error> {
+pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Error> {
     let bounds = *bounds;
     store
         .read(move |tx| {

@@ -30,7 +30,7 @@ pub struct Placement {
 
 /// The initiator of a claim, recorded in both ledgers.
 #[derive(Debug, Clone, Copy)]
-pub struct Who<'a> {
+pub struct Initiator<'a> {
     /// The user.
     pub user_id: &'a str,
     /// `req-<uuid>`.
@@ -38,7 +38,7 @@ pub struct Who<'a> {
 }
 
 /// The initiator of the newest operation of a server.
-fn asked_by(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
+fn initiator_of(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
     let newest = kilonova_flow::history(tx, server, 1)?.pop();
     Ok(newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
         user_id: Some(operation.user_id),
@@ -60,13 +60,13 @@ pub fn claim(
     compute: &Compute,
     server: ServerId,
     project_id: &str,
-    who: Who<'_>,
+    initiator: Initiator<'_>,
     profiles: &Profiles,
     choice: &Choice,
 ) -> Result<Option<Placement>, Error> {
     let actor = devices::Actor {
-        user_id: Some(who.user_id.to_owned()),
-        request_id: Some(who.request_id.to_owned()),
+        user_id: Some(initiator.user_id.to_owned()),
+        request_id: Some(initiator.request_id.to_owned()),
     };
     for candidate in &choice.candidates {
         let Some(host) = compute.fleet.by_root(candidate.root) else { continue };
@@ -75,7 +75,7 @@ pub fn claim(
                 consumer: consumer_of(server),
                 consumer_type: Some("INSTANCE".into()),
                 project_id: project_id.to_owned(),
-                user_id: who.user_id.to_owned(),
+                user_id: initiator.user_id.to_owned(),
                 allocations: candidate
                     .allocations
                     .iter()
@@ -145,7 +145,7 @@ pub(crate) fn release_of(
     server: ServerId,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
-    let actor = asked_by(tx, server)?;
+    let actor = initiator_of(tx, server)?;
     devices::release_as(tx, &compute.world, &actor, consumer)?;
     devices::orders::announce(tx, compute)?;
     placement::release(tx, &compute.world, consumer)?;
@@ -171,7 +171,7 @@ pub(crate) fn abandon_of(
     server: ServerId,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
-    let actor = asked_by(tx, server)?;
+    let actor = initiator_of(tx, server)?;
     let dirty = devices::abandon(tx, &actor, consumer)?;
     placement::release(tx, &compute.world, consumer)?;
     reserve(tx, compute, &dirty)

@@ -15,7 +15,7 @@ mod request;
 mod run;
 mod topology;
 
-pub use claim::{Placement, Who, abandon, claim, desired, release};
+pub use claim::{Initiator, Placement, abandon, claim, desired, release};
 pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
 pub use guest_metadata::{GuestSource, guest_metadata};
 pub use query::{ProfileGroups, Profiles, query_of};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kilonova_compute_db::servers::Spec;
 
 use super::query::Profiles;
-use crate::nics::Nics;
+use crate::ports::ServerPorts;
 
 /// A resolved `POST /servers`.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ pub struct BootRequest {
     /// The device profiles of the flavor and the ports.
     pub profiles: Profiles,
     /// The ports.
-    pub nics: Nics,
+    pub ports: ServerPorts,
     /// True if the host was named in the legacy form `zone:host`, which skips filters.
     pub forced: bool,
     /// Minimum number of servers.

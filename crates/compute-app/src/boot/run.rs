@@ -11,10 +11,10 @@ use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time::now_micros;
 
-use super::{BootRequest, GuestSource, Who, claim, desired, query_of};
+use super::{BootRequest, GuestSource, Initiator, claim, desired, query_of};
 use crate::flows::journal::{self, OpenOperation, Requester};
 use crate::flows::operation::{Create, Operation};
-use crate::{Compute, Error, nics, server_groups, usage};
+use crate::{Compute, Error, ports, server_groups, usage};
 
 /// Number of plans tried before the request fails with "no valid host".
 const ROUNDS: usize = 12;
@@ -36,7 +36,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     let query =
         query_of(&spec.flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
     for _ in 0..ROUNDS {
-        let facts = look(compute, &request).await?;
+        let facts = read_facts(compute, &request).await?;
         let constraints = Constraints {
             fleet: &compute.fleet,
             rules: &compute.options.scheduler,
@@ -64,7 +64,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             Err(reason) => return refuse(compute, request, &query, reason).await,
         };
         let (compute_, request_) = (compute.clone(), request.clone());
-        let rows = request.nics.rows().into_iter().chain([usage::scope(&request.project_id)]);
+        let rows = request.ports.rows().into_iter().chain([usage::scope(&request.project_id)]);
         let booted = compute
             .store
             .write_on(rows, move |tx| commit(tx, &compute_, &request_, &planned))
@@ -79,7 +79,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
 }
 
 /// The facts about other servers that the scheduler needs; most requests need none.
-async fn look(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> {
+async fn read_facts(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> {
     if !kilonova_compute_scheduler::are_needed(&compute.options.scheduler, &request.spec.hints) {
         return Ok(Facts::default());
     }
@@ -129,7 +129,7 @@ fn commit(
             compute,
             id,
             &request.project_id,
-            Who { user_id: &request.user_id, request_id: &request.request_id },
+            Initiator { user_id: &request.user_id, request_id: &request.request_id },
             &request.profiles,
             choice,
         )?;
@@ -141,15 +141,15 @@ fn commit(
             task_state: Some(TaskState::Spawning),
             ..new_server(request, id, index, plan.len())
         };
-        server.spec.networked = !request.nics.list.is_empty();
+        server.spec.networked = !request.ports.list.is_empty();
         let seq = servers::insert(tx, &server, now)?;
         let (project, spec, host) = (&*request.project_id, &server.spec, &place.host);
-        let one = nics::One { id, project, spec, host };
-        let nics = nics::attach(tx, one, &request.nics, now)?;
+        let owner = ports::PortOwner { id, project, spec, host };
+        let ports = ports::attach(tx, owner, &request.ports, now)?;
         let name = &server.name;
         let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
         let source = GuestSource { seq, name, project, spec, metadata, zone };
-        let document = desired(&source, place.devices, nics);
+        let document = desired(&source, place.devices, ports);
         documents::put(tx, compute, &place.host, id, &document)?;
         begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);

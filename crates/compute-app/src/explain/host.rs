@@ -11,7 +11,7 @@ use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 
-use super::story::HostNow;
+use super::server::HostNow;
 use super::words::{Awaited, awaited};
 use crate::flows::journal::{self, OpenOperation};
 use crate::{Error, flows, services};
@@ -39,7 +39,7 @@ pub struct Guest {
 
 /// A host and everything on it.
 #[derive(Debug, Clone)]
-pub struct HostStory {
+pub struct HostExplanation {
     /// The host.
     pub host: HostNow,
     /// Servers with something on it.
@@ -52,12 +52,12 @@ pub struct HostStory {
 ///
 /// # Errors
 /// Store errors only.
-pub fn tell_host(
+pub fn explain_host(
     tx: &mut Tx<'_>,
     fleet: &Fleet,
     name: &HostName,
     now: i64,
-) -> Result<Option<HostStory>, Error> {
+) -> Result<Option<HostExplanation>, Error> {
     let Some(row) = hosts::by_name(tx, name)? else { return Ok(None) };
     let up = services::is_up(fleet, &row, now);
     let mut ids: BTreeSet<ServerId> = servers::ids_on(tx, name)?.into_iter().collect();
@@ -68,7 +68,7 @@ pub fn tell_host(
         guests.push(guest(tx, name, id)?);
     }
     let devices_held = devices::held_on(tx, name)?;
-    Ok(Some(HostStory { host: HostNow { row, up }, guests, devices_held }))
+    Ok(Some(HostExplanation { host: HostNow { row, up }, guests, devices_held }))
 }
 
 fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error> {

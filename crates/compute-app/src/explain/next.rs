@@ -1,12 +1,12 @@
-//! A summary of a server's story in one sentence, and the next actions. Derived from the story
-//! alone.
+//! A summary of a server's state in one sentence, and the next actions. Derived from the
+//! explanation alone.
 
 use kilonova_accelerator::HealthState;
 use kilonova_compute_db::servers::VmState;
 use kilonova_flow::Outcome;
 
 use super::SLOW;
-use super::story::{HostNow, Story};
+use super::server::{HostNow, ServerExplanation};
 use super::words::Awaited;
 use crate::actions::ServerAction;
 use crate::flows::operation::Action;
@@ -14,8 +14,8 @@ use crate::flows::operation::Action;
 const SECOND: i64 = 1_000_000;
 
 /// The server in one sentence.
-pub fn summary(story: &Story) -> String {
-    let server = &story.server;
+pub fn summary(explained: &ServerExplanation) -> String {
+    let server = &explained.server;
     let place = match &server.host {
         Some(host) if server.deleted_at.is_none() => format!("on host {host}"),
         Some(host) => format!("last on host {host}"),
@@ -26,12 +26,12 @@ pub fn summary(story: &Story) -> String {
         return format!("{own} was deleted; it was {place}.");
     }
     let state = server.vm_state.as_str();
-    let devices = match story.held.len() {
+    let devices = match explained.held.len() {
         0 => "no accelerators".to_owned(),
         1 => "1 accelerator".to_owned(),
         many => format!("{many} accelerators"),
     };
-    match (&story.operation, &story.awaited) {
+    match (&explained.operation, &explained.awaited) {
         (Some(operation), Some(awaited)) => format!(
             "{own} is {state}, {place}, with {devices}; its {} is in progress and waits for {}.",
             operation.row.kind,
@@ -42,23 +42,23 @@ pub fn summary(story: &Story) -> String {
 }
 
 /// The next actions, most urgent first. Never empty.
-pub fn next(story: &Story) -> Vec<String> {
+pub fn next(explained: &ServerExplanation) -> Vec<String> {
     let mut todo = Vec::new();
-    if story.server.deleted_at.is_some() {
-        leftovers(story, &mut todo);
+    if explained.server.deleted_at.is_some() {
+        leftovers(explained, &mut todo);
         if todo.is_empty() {
             todo.push("Nothing: it is deleted and holds no resources.".to_owned());
         }
         return todo;
     }
-    match (&story.operation, &story.awaited) {
+    match (&explained.operation, &explained.awaited) {
         (Some(operation), Some(awaited)) => {
-            in_progress(story, awaited, story.now - operation.row.updated_at, &mut todo);
+            in_progress(explained, awaited, explained.now - operation.row.updated_at, &mut todo);
         }
-        _ => at_rest(story, &mut todo),
+        _ => at_rest(explained, &mut todo),
     }
-    sick(story, &mut todo);
-    leftovers(story, &mut todo);
+    sick(explained, &mut todo);
+    leftovers(explained, &mut todo);
     if todo.is_empty() {
         todo.push("Nothing: it is in its desired state.".to_owned());
     }
@@ -74,18 +74,18 @@ fn silence(host: &HostNow, now: i64) -> String {
     format!("Host {name} last reported {seconds} s ago.")
 }
 
-fn in_progress(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String>) {
-    let id = story.server.id;
-    let host = awaited.host.as_ref().and_then(|name| story.host(name));
+fn in_progress(explained: &ServerExplanation, awaited: &Awaited, age: i64, todo: &mut Vec<String>) {
+    let id = explained.server.id;
+    let host = awaited.host.as_ref().and_then(|name| explained.host(name));
     if let Some(host) = host.filter(|host| !host.up) {
-        let (name, silence) = (&host.row.host, silence(host, story.now));
-        let action = story.operation.as_ref().map(|open| open.state.action());
+        let (name, silence) = (&host.row.host, silence(host, explained.now));
+        let action = explained.operation.as_ref().map(|open| open.state.action());
         let lost = match action {
             Some(Action::Delete) => {
                 "the deletion completes without it; its devices stay dirty until the host is back"
                     .to_owned()
             }
-            _ if story.server.host.as_ref() == Some(name) => format!(
+            _ if explained.server.host.as_ref() == Some(name) => format!(
                 "`openstack compute service set --down {name} nova-compute`, then `openstack server \
                  evacuate {id}`"
             ),
@@ -106,7 +106,7 @@ fn in_progress(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String
         "It has been waiting {seconds} s for {}. Search the log of {about} for {id}",
         awaited.text()
     );
-    if let Some(open) = story.open_move().filter(|_| story.is_transferring()) {
+    if let Some(open) = explained.open_move().filter(|_| explained.is_transferring()) {
         text.push_str(&format!(
             "; `openstack server migration abort {id} {0}` aborts it; `openstack server migration \
              force complete {id} {0}` pauses the guest until it has arrived",
@@ -117,23 +117,23 @@ fn in_progress(story: &Story, awaited: &Awaited, age: i64, todo: &mut Vec<String
     todo.push(text);
 }
 
-fn at_rest(story: &Story, todo: &mut Vec<String>) {
-    let server = &story.server;
+fn at_rest(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    let server = &explained.server;
     let id = server.id;
-    if let Some(host) = story.own_host().filter(|host| !host.up) {
-        let (name, silence) = (&host.row.host, silence(host, story.now));
+    if let Some(host) = explained.own_host().filter(|host| !host.up) {
+        let (name, silence) = (&host.row.host, silence(host, explained.now));
         todo.push(format!(
             "{silence} Start its agent. If the host is lost: `openstack compute service set --down {name} \
              nova-compute`, then `openstack server evacuate {id}`."
         ));
     }
     if server.vm_state == VmState::Error {
-        failed(story, todo);
+        failed(explained, todo);
     } else {
-        resting(story, todo);
+        resting(explained, todo);
     }
     if server.vm_state != VmState::Error
-        && let Some((operation, _)) = story.actions.first()
+        && let Some((operation, _)) = explained.actions.first()
         && operation.outcome == Outcome::Failed
     {
         let why = operation.message.as_deref().unwrap_or("see its events");
@@ -142,7 +142,7 @@ fn at_rest(story: &Story, todo: &mut Vec<String>) {
             operation.kind
         ));
     }
-    locked(story, todo);
+    locked(explained, todo);
 }
 
 /// The client's command for an action.
@@ -151,9 +151,9 @@ fn command(action: ServerAction) -> &'static str {
 }
 
 /// The action that its state requires.
-pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
-    let id = story.server.id;
-    match story.server.vm_state {
+pub(super) fn resting(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    let id = explained.server.id;
+    match explained.server.vm_state {
         VmState::Resized => todo.push(format!(
             "It waits for its owner to confirm or revert the resize: `{} {id}`, or `… resize \
              revert {id}`.",
@@ -174,7 +174,7 @@ pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
         VmState::Shelved => {
             todo.push(format!("It is shelved: `{} {id}`.", command(ServerAction::Unshelve)));
         }
-        VmState::ShelvedOffloaded => shelved(story, todo),
+        VmState::ShelvedOffloaded => shelved(explained, todo),
         VmState::SoftDeleted => todo.push(format!(
             "It is soft-deleted: `{} {id}`, or `{} {id}`.",
             command(ServerAction::Restore),
@@ -184,19 +184,19 @@ pub(super) fn resting(story: &Story, todo: &mut Vec<String>) {
     }
 }
 
-pub(super) fn locked(story: &Story, todo: &mut Vec<String>) {
-    let id = story.server.id;
-    if let Some(lock) = &story.server.lock {
+pub(super) fn locked(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    let id = explained.server.id;
+    if let Some(lock) = &explained.server.lock {
         let why = lock.reason.as_deref().map(|why| format!(" ({why})")).unwrap_or_default();
         let unlock = command(ServerAction::Unlock);
         todo.push(format!("It is locked by its {}{why}: `{unlock} {id}`.", lock.by));
     }
 }
 
-fn failed(story: &Story, todo: &mut Vec<String>) {
-    let id = story.server.id;
-    let Some(host) = story.own_host() else {
-        todo.push(match &story.room {
+fn failed(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    let id = explained.server.id;
+    let Some(host) = explained.own_host() else {
+        todo.push(match &explained.room {
             Some(room) if room.is_there => format!(
                 "There is room for it now. Delete it (`openstack server delete {id}`) and create it \
                  again."
@@ -217,9 +217,9 @@ fn failed(story: &Story, todo: &mut Vec<String>) {
     }
 }
 
-fn shelved(story: &Story, todo: &mut Vec<String>) {
-    let id = story.server.id;
-    todo.push(match &story.room {
+fn shelved(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    let id = explained.server.id;
+    todo.push(match &explained.room {
         Some(room) if !room.is_there => {
             "It is shelved, and there is no room for it now, for the reasons below.".to_owned()
         }
@@ -228,9 +228,9 @@ fn shelved(story: &Story, todo: &mut Vec<String>) {
 }
 
 /// Unhealthy devices, and devices that the guest's document does not contain.
-fn sick(story: &Story, todo: &mut Vec<String>) {
-    let id = story.server.id;
-    for held in &story.held {
+fn sick(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    let id = explained.server.id;
+    for held in &explained.held {
         let Some(handle) = &held.handle else {
             todo.push(format!(
                 "Accelerator request {} is {}, without a device.",
@@ -246,7 +246,7 @@ fn sick(story: &Story, todo: &mut Vec<String>) {
                 handle.device_address, handle.health
             ));
         }
-        if story.operation.is_none() && !story.is_wanted_there(held) {
+        if explained.operation.is_none() && !explained.is_wanted_there(held) {
             todo.push(format!(
                 "It holds {} on {}, but its document there does not contain it: run `kilonova \
                  doctor`.",
@@ -257,16 +257,16 @@ fn sick(story: &Story, todo: &mut Vec<String>) {
     }
 }
 
-fn leftovers(story: &Story, todo: &mut Vec<String>) {
-    let mut told: Vec<&str> = Vec::new();
-    for left in &story.left {
-        if told.contains(&left.host.as_str()) {
+fn leftovers(explained: &ServerExplanation, todo: &mut Vec<String>) {
+    let mut named: Vec<&str> = Vec::new();
+    for left in &explained.left {
+        if named.contains(&left.host.as_str()) {
             continue;
         }
-        told.push(&left.host);
-        let many = story.left.iter().filter(|other| other.host == left.host).count();
-        let state = match story.host(&left.host) {
-            Some(host) if !host.up => silence(host, story.now),
+        named.push(&left.host);
+        let many = explained.left.iter().filter(|other| other.host == left.host).count();
+        let state = match explained.host(&left.host) {
+            Some(host) if !host.up => silence(host, explained.now),
             _ => "The host is up and will report it.".to_owned(),
         };
         todo.push(format!(

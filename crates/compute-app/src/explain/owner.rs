@@ -6,42 +6,42 @@ use kilonova_flow::Outcome;
 
 use super::SLOW;
 use super::next::{locked, resting};
-use super::story::Story;
+use super::server::ServerExplanation;
 
 /// The server in one sentence.
-pub fn owner_summary(story: &Story) -> String {
-    let server = &story.server;
+pub fn owner_summary(explained: &ServerExplanation) -> String {
+    let server = &explained.server;
     let own = format!("Server {} ({})", server.name, server.id);
     if server.deleted_at.is_some() {
         return format!("{own} was deleted.");
     }
     let state = server.vm_state.as_str();
-    match &story.operation {
+    match &explained.operation {
         Some(operation) => format!("{own} is {state}; its {} is in progress.", operation.row.kind),
         None => format!("{own} is {state}; no operation is in progress."),
     }
 }
 
 /// The next actions, most urgent first. Never empty.
-pub fn owner_next(story: &Story) -> Vec<String> {
-    let server = &story.server;
+pub fn owner_next(explained: &ServerExplanation) -> Vec<String> {
+    let server = &explained.server;
     let id = server.id;
     let mut todo = Vec::new();
     if server.deleted_at.is_some() {
         return vec!["Nothing: it is deleted.".to_owned()];
     }
-    if story.own_host().is_some_and(|host| !host.up) {
+    if explained.own_host().is_some_and(|host| !host.up) {
         todo.push("Its host does not answer. Ask an administrator to check the host.".to_owned());
     }
-    match &story.operation {
-        Some(operation) if story.now - operation.row.updated_at < SLOW => {
+    match &explained.operation {
+        Some(operation) if explained.now - operation.row.updated_at < SLOW => {
             todo.push(format!("Wait for its {} to end.", operation.row.kind));
         }
         Some(operation) => todo.push(format!(
             "Its {} has made no progress for a while. Ask an administrator to check it.",
             operation.row.kind
         )),
-        None if server.vm_state == VmState::Error => todo.push(match (&server.host, &story.room) {
+        None if server.vm_state == VmState::Error => todo.push(match (&server.host, &explained.room) {
             (Some(_), _) => format!(
                 "Try `openstack server reboot --hard {id}`. An administrator can see why it failed."
             ),
@@ -57,15 +57,15 @@ pub fn owner_next(story: &Story) -> Vec<String> {
                 format!("Delete it (`openstack server delete {id}`) and create it again.")
             }
         }),
-        None => resting(story, &mut todo),
+        None => resting(explained, &mut todo),
     }
-    let last = story.actions.first().map(|(operation, _)| operation);
+    let last = explained.actions.first().map(|(operation, _)| operation);
     if server.vm_state != VmState::Error
         && let Some(failed) = last.filter(|last| last.outcome == Outcome::Failed)
     {
         todo.push(format!("Its last action, {}, failed.", failed.kind));
     }
-    locked(story, &mut todo);
+    locked(explained, &mut todo);
     if todo.is_empty() {
         todo.push("Nothing: it is in its desired state.".to_owned());
     }

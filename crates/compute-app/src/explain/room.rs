@@ -7,7 +7,7 @@ use kilonova_compute_scheduler::{Requirements, choose};
 use kilonova_engine::Step;
 use kilonova_store::Tx;
 
-use crate::{Compute, Error, boot, nics};
+use crate::{Compute, Error, boot, ports};
 
 /// The result of scheduling now.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ pub struct Room {
     /// The reason, with host names.
     pub text: String,
     /// The reason for the server's owner, without host names.
-    pub said: String,
+    pub owner_text: String,
     /// Number of hosts.
     pub hosts: usize,
     /// The conditions on resources and traits that removed hosts, in the order of trial.
@@ -28,8 +28,8 @@ pub struct Room {
 
 impl Room {
     fn refused(text: String) -> Self {
-        let said = text.clone();
-        Self { is_there: false, text, said, hosts: 0, steps: Vec::new(), nearest: None }
+        let owner_text = text.clone();
+        Self { is_there: false, text, owner_text, hosts: 0, steps: Vec::new(), nearest: None }
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn room(
     now: i64,
 ) -> Result<Room, Error> {
     let flavor = &server.spec.flavor;
-    let profiles = match nics::profiles_of(tx, server, flavor)? {
+    let profiles = match ports::profiles_of(tx, server, flavor)? {
         Ok(profiles) => profiles,
         Err(why) => return Ok(Room::refused(why)),
     };
@@ -57,7 +57,7 @@ pub(super) fn room(
     let nobody = HashSet::new();
     let requirements =
         Requirements { server, spec: &server.spec, excluded: &nobody, forced: false };
-    let (is_there, text, said) =
+    let (is_there, text, owner_text) =
         match choose(tx, compute.scope(), compute.world.snapshot(), requirements, &query, now)? {
             Ok(plan) => {
                 let how = plan.into_iter().next().map(|choice| choice.how).unwrap_or_default();
@@ -65,17 +65,17 @@ pub(super) fn room(
             }
             Err(none) => {
                 let reason = none.reason(compute.scope());
-                (false, reason.all(), reason.said())
+                (false, reason.all(), reason.owner_text())
             }
         };
-    let told = compute.world.snapshot().explain(&query);
-    let nearest = told.nearest.filter(|_| told.left == 0);
+    let explanation = compute.world.snapshot().explain(&query);
+    let nearest = explanation.nearest.filter(|_| explanation.left == 0);
     Ok(Room {
         is_there,
         text,
-        said,
-        hosts: told.hosts,
-        steps: told.steps,
+        owner_text,
+        hosts: explanation.hosts,
+        steps: explanation.steps,
         nearest: nearest.map(|nearest| (nearest.name.to_string(), nearest.lacks)),
     })
 }

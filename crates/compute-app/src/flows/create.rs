@@ -16,7 +16,7 @@ use kilonova_store::Tx;
 use super::begin::{event, nowhere};
 use super::journal::{self, OpenOperation};
 use super::operation::{Create, Operation};
-use crate::{Compute, Error, boot, nics};
+use crate::{Compute, Error, boot, ports};
 
 const EVENT: &str = "compute__do_build_and_run_instance";
 
@@ -117,8 +117,8 @@ fn cleared(
         )
     };
     let message = format!("{summary} Last failure: {reason}");
-    nics::set_host(tx, server.id, None, now)?;
-    nics::give_up(tx, &server, now)?;
+    ports::set_host(tx, server.id, None, now)?;
+    ports::detach_all(tx, &server, now)?;
     let fault = Fault::new(&summary, &*message, now);
     servers::set_error(tx, server.id, &fault, now)?;
     journal::finish(tx, open, End::Failed, Some(&message), now)
@@ -147,7 +147,7 @@ pub fn fail_slow_build(
     let host = servers::host_of(tx, server)?.unwrap_or_else(nowhere);
     let fault = Fault::new(&message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
-    nics::set_host(tx, server, None, now)?;
+    ports::set_host(tx, server, None, now)?;
     compute.note_build(tx, &host, false);
     boot::abandon(tx, compute, server)?;
     for (host, _) in documents::of_server(tx, server)? {
@@ -168,7 +168,7 @@ fn next_host(
     reason: &str,
     now: i64,
 ) -> Result<bool, Error> {
-    let Ok(profiles) = nics::profiles_of(tx, server, &server.spec.flavor)? else {
+    let Ok(profiles) = ports::profiles_of(tx, server, &server.spec.flavor)? else {
         return Ok(false);
     };
     let aliases = &compute.options.pci_aliases;
@@ -190,16 +190,16 @@ fn next_host(
         compute,
         server.id,
         &server.project_id,
-        boot::Who { user_id: &server.user_id, request_id: &open.row.request_id },
+        boot::Initiator { user_id: &server.user_id, request_id: &open.row.request_id },
         &profiles,
         &choice,
     )?;
     let Some(place) = placed else { return Ok(false) };
-    nics::set_host(tx, server.id, Some(&place.host), now)?;
+    ports::set_host(tx, server.id, Some(&place.host), now)?;
     servers::set_task(tx, server.id, Some(TaskState::Spawning), now)?;
     let zone = compute.zone_of(Some(&place.host));
-    let nics = nics::of_guest(tx, server, &place.host)?;
-    let document = boot::desired(&boot::GuestSource::of(server, &zone), place.devices, nics);
+    let ports = ports::of_guest(tx, server, &place.host)?;
+    let document = boot::desired(&boot::GuestSource::of(server, &zone), place.devices, ports);
     documents::put(tx, compute, &place.host, server.id, &document)?;
     let spawn = Create::Spawn {
         chosen: Some(place.how),

@@ -19,7 +19,7 @@ use kilonova_wire::Context;
 use super::journal::{self, OpenOperation};
 use super::operation::{Delete, Operation};
 use super::{begin, in_place, migration};
-use crate::{Compute, Error, boot, moves as claims, nics};
+use crate::{Compute, Error, boot, moves as claims, ports};
 
 /// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
 /// are down, is deleted at once. Idempotent.
@@ -159,7 +159,7 @@ pub(super) fn destroyed(
             }
             if servers::host_of(tx, server)?.as_ref() == Some(host) {
                 boot::release(tx, compute, server)?;
-                nics::set_host(tx, server, None, now)?;
+                ports::set_host(tx, server, None, now)?;
             }
             delete_without_hosts(tx, compute, server, now)?;
             Ok(())
@@ -193,7 +193,7 @@ fn remove(
     remark: Option<&str>,
     now: i64,
 ) -> Result<(), Error> {
-    nics::delete(tx, open.row.subject, now)?;
+    ports::delete(tx, open.row.subject, now)?;
     let done = begin::event("compute_terminate_instance", host, None, open.row.created_at, now);
     flow::event(tx, open.row.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
     journal::finish(tx, open, End::Done, None, now)

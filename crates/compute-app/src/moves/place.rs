@@ -9,7 +9,7 @@ use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
 use crate::boot::{self, Placement};
-use crate::{Compute, Error, nics};
+use crate::{Compute, Error, ports};
 
 /// The search for a host.
 pub struct Search<'a> {
@@ -43,7 +43,7 @@ pub fn place(
     now: i64,
 ) -> Result<Result<Placement, NoHost>, Error> {
     let server = search.server;
-    let profiles = match nics::profiles_of(tx, server, search.flavor)? {
+    let profiles = match ports::profiles_of(tx, server, search.flavor)? {
         Ok(profiles) => profiles,
         Err(why) => return Ok(Err(NoHost::new(why))),
     };
@@ -64,7 +64,7 @@ pub fn place(
         availability_zone: zone,
         ..server.spec.clone()
     };
-    let who = boot::Who { user_id: &server.user_id, request_id: search.request_id };
+    let initiator = boot::Initiator { user_id: &server.user_id, request_id: search.request_id };
     let mut excluded = search.excluded;
     loop {
         let requirements =
@@ -78,7 +78,7 @@ pub fn place(
                 }
             };
         let project = &server.project_id;
-        let placed = boot::claim(tx, compute, server.id, project, who, &profiles, &choice)?;
+        let placed = boot::claim(tx, compute, server.id, project, initiator, &profiles, &choice)?;
         let Some(place) = placed else {
             let taken = "Every host that had room was taken by other requests; try again.";
             return Ok(Err(NoHost::new(taken)));

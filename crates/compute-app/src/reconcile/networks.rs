@@ -10,7 +10,7 @@ use kilonova_compute_db::documents;
 use kilonova_network::ledger as networks;
 use kilonova_store::Tx;
 
-use crate::{Compute, Error, nics};
+use crate::{Compute, Error, ports};
 
 /// Takes all recorded changes once.
 ///
@@ -33,7 +33,7 @@ fn send(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
             if done.contains(&server) {
                 continue;
             }
-            if nics::refresh(tx, compute, server)? {
+            if ports::refresh(tx, compute, server)? {
                 done.insert(server);
             } else {
                 migrating = true;

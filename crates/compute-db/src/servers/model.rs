@@ -309,7 +309,7 @@ impl Fault {
     }
 
     /// The public text: the message, unless it may contain details for administrators only.
-    pub fn told(&self) -> &str {
+    pub fn owner_message(&self) -> &str {
         if self.details.is_some() { &self.message } else { LEGACY_MESSAGE }
     }
 }
@@ -440,7 +440,10 @@ mod tests {
         assert!(VmState::parse("").is_err());
         assert!(PowerState::try_from(2).is_err());
         assert!(serde_json::from_str::<PowerState>("6").is_err());
-        assert_eq!(serde_json::to_string(&PowerState::Suspended).expect("it serializes"), "7");
+        assert_eq!(
+            serde_json::to_string(&PowerState::Suspended).expect("the state serializes"),
+            "7"
+        );
         assert!(TaskState::parse("Deleting").is_err());
     }
 }

@@ -46,9 +46,11 @@ pub(super) async fn image(
         tracing::warn!(%host, %image, "refused an image that no document or order of the host names");
         return Err(Refusal::Rejected(format!("nothing on host {host} needs image {image}")));
     }
-    use kilonova_image::{Error, Piece};
+    use kilonova_image::{DataRange, Error};
     match images.read(image, offset, MAX_CHUNK).await {
-        Ok(Piece { size, format, hash, bytes }) => Ok(Chunk { size, format, sha512: hash, bytes }),
+        Ok(DataRange { size, format, hash, bytes }) => {
+            Ok(Chunk { size, format, sha512: hash, bytes })
+        }
         Err(error @ (Error::NotFound(_) | Error::Conflict(_))) => {
             Err(Refusal::Rejected(error.to_string()))
         }

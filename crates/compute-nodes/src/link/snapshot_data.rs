@@ -64,11 +64,11 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
         Some(kilonova_image::Status::Active) => return Ok(()),
         Some(_) => {}
     }
-    match images.keep(image, format.as_str(), host, bytes).await {
+    match images.receive_snapshot(image, format.as_str(), host, bytes).await {
         Ok(()) => Ok(()),
         Err(
             error @ (Failure::Conflict(_)
-            | Failure::BrokenOff(_)
+            | Failure::Interrupted(_)
             | Failure::TooSlow(_)
             | Failure::Busy(_)
             | Failure::Threads(_)

@@ -185,7 +185,8 @@ async fn an_unreadable_operation_leaves_other_servers_alone() {
         up.wait_for_status(&other, "SHUTOFF").await;
         assert_eq!(up.server(&id).await["status"], "ACTIVE", "its operation cannot be read");
         let bounds = Bounds { stuck: 0, ..Bounds::default() };
-        let notices = attention::look(&cloud.store, &bounds).await.expect("the notices are read");
+        let notices =
+            attention::collect(&cloud.store, &bounds).await.expect("the notices are read");
         let unreadable =
             |notice: &&attention::Notice| notice.what.contains("unknown step \"sleep\"");
         let notice = notices.iter().find(unreadable);

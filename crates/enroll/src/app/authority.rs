@@ -11,7 +11,7 @@ use crate::db::authority;
 ///
 /// # Errors
 /// If the cloud has another authority.
-pub async fn agree(store: &Store, ours: Option<Fingerprint>) -> Result<(), Error> {
+pub async fn record_authority(store: &Store, ours: Option<Fingerprint>) -> Result<(), Error> {
     let wanted = ours.map(|ours| ours.to_string());
     let known = store
         .write(move |tx| {

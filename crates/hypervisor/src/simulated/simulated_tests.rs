@@ -127,7 +127,7 @@ async fn states_survive_a_restart() {
         }
     }
     let hypervisor = open(folder.path());
-    let console_output = hypervisor.console(one.server).await.expect("a log");
+    let console_output = hypervisor.console(one.server).await.expect("the console log is readable");
     assert_eq!(
         console_output.matches("simulated guest instance-00000001 starts").count(),
         2,
@@ -138,7 +138,9 @@ async fn states_survive_a_restart() {
     assert_eq!((usage.state.as_str(), usage.memory_mb, usage.cpu_ns.len()), ("running", 64, 1));
     hypervisor.destroy(one.server).await.expect("the guest is destroyed");
     for refused in [hypervisor.resume(one.server), hypervisor.pause(one.server)] {
-        assert!(refused.await.expect_err("refused").message.contains("one is shutdown"));
+        assert!(
+            refused.await.expect_err("the step is refused").message.contains("one is shutdown")
+        );
     }
 }
 

@@ -23,7 +23,7 @@ use crate::{Error, ImageOptions, ImageRecord, Images, Status};
 
 /// A range of an image's data, with facts about the whole image.
 #[derive(Debug, Clone)]
-pub struct Piece {
+pub struct DataRange {
     /// Bytes of the whole image.
     pub size: u64,
     /// `raw`, `qcow2`, …
@@ -89,7 +89,7 @@ impl Images {
     /// [`Error::Conflict`] if the image has data or an upload in progress, [`Error::Busy`],
     /// [`Error::TooSlow`], [`Error::Unsupported`] if the data is of another format,
     /// [`Error::TooLarge`], [`Error::Gone`].
-    pub async fn keep<D: Into<ImageData>>(
+    pub async fn receive_snapshot<D: Into<ImageData>>(
         &self,
         id: ImageId,
         format: &str,
@@ -193,7 +193,7 @@ impl Images {
                 continue;
             };
             let Some(chunk) = next else { break };
-            let chunk = chunk.map_err(|e| Error::BrokenOff(e.to_string()))?;
+            let chunk = chunk.map_err(|e| Error::Interrupted(e.to_string()))?;
             size += chunk.len() as u64;
             if size > self.options.size_cap {
                 return Err(self.too_large());
@@ -285,7 +285,7 @@ impl Images {
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Conflict`] for an image without data.
-    pub async fn read(&self, id: ImageId, offset: u64, most: usize) -> Result<Piece, Error> {
+    pub async fn read(&self, id: ImageId, offset: u64, most: usize) -> Result<DataRange, Error> {
         let found = self.store.read(move |tx| Ok::<_, Error>(images::by_id(tx, id)?)).await?;
         let image = found.ok_or_else(|| Error::NotFound(id.to_string()))?;
         let path = self.path(&image).ok_or_else(|| {
@@ -297,7 +297,7 @@ impl Images {
             file.seek(SeekFrom::Start(offset))?;
             let mut bytes = Vec::new();
             file.take(most as u64).read_to_end(&mut bytes)?;
-            Ok(Piece { size, format: image.disk_format, hash: image.hash, bytes })
+            Ok(DataRange { size, format: image.disk_format, hash: image.hash, bytes })
         })
         .await?
     }

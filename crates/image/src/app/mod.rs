@@ -18,7 +18,7 @@ use kilonova_wire::Context;
 use crate::db::{images, members};
 use crate::{Error, ImageOptions, ImageRecord, Images, Visibility};
 
-pub use data::Piece;
+pub use data::DataRange;
 pub use listing::ImageFilters;
 pub(crate) use rules::apply;
 pub(crate) use sort::{Direction, Sort, SortKey};

@@ -164,13 +164,15 @@ async fn snapshots_of_hosts_have_slots_of_their_own() {
         until(&shelf, &ids[0], "saving").await;
         let (sender, body) = Channel::<Bytes, std::io::Error>::new(1);
         let (images, id) = (shelf.images.clone(), ids[1].parse::<ImageId>().unwrap());
-        let first =
-            tokio::spawn(async move { images.keep(id, "raw", "host-1", || Body::new(body)).await });
+        let first = tokio::spawn(async move {
+            images.receive_snapshot(id, "raw", "host-1", || Body::new(body)).await
+        });
         until(&shelf, &ids[1], "saving").await;
         let id = ids[2].parse::<ImageId>().unwrap();
-        let refused = shelf.images.keep(id, "raw", "host-1", || Body::from("data")).await;
+        let refused =
+            shelf.images.receive_snapshot(id, "raw", "host-1", || Body::from("data")).await;
         assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
-        shelf.images.keep(id, "raw", "host-2", || Body::from("data")).await.unwrap();
+        shelf.images.receive_snapshot(id, "raw", "host-2", || Body::from("data")).await.unwrap();
         assert_eq!(shelf.status(&ids[2]).await, "active");
         drop((sender, slow.0));
         first.await.unwrap().unwrap();

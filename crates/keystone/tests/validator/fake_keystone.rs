@@ -140,7 +140,9 @@ async fn a_failing_keystone_is_503_for_new_tokens_and_is_not_cached() {
             .expect_err("the token is not accepted");
         assert_eq!(fault.status, 503, "{status}");
         assert!(fault.message.contains("temporarily unavailable"), "{}", fault.message);
-        admit(&validator, &[("x-auth-token", "known")]).await.expect("remembered");
+        admit(&validator, &[("x-auth-token", "known")])
+            .await
+            .expect("the cached token is admitted");
     }
     fake.status.store(0, Ordering::SeqCst);
     admit(&validator, &[("x-auth-token", "new")]).await.expect("the token is valid");
@@ -151,7 +153,8 @@ async fn a_refused_token_is_cached() {
     let (fake, validator) = fake_keystone().await;
     fake.status.store(404, Ordering::SeqCst);
     for _ in 0..20 {
-        let fault = admit(&validator, &[("x-auth-token", "no")]).await.expect_err("refused");
+        let fault =
+            admit(&validator, &[("x-auth-token", "no")]).await.expect_err("the token is refused");
         assert_eq!(fault.status, 401);
     }
     assert_eq!(fake.validations.load(Ordering::SeqCst), 1);
@@ -167,7 +170,9 @@ async fn callers_do_not_queue_up_while_keystone_is_unreachable() {
     let begun = std::time::Instant::now();
     for n in 0..30 {
         let token = n.to_string();
-        let fault = admit(&validator, &[("x-auth-token", &token)]).await.expect_err("unavailable");
+        let fault = admit(&validator, &[("x-auth-token", &token)])
+            .await
+            .expect_err("an unavailable Keystone is reported");
         assert_eq!(fault.status, 503);
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
@@ -185,7 +190,7 @@ async fn a_temporary_failure_is_retried() {
     assert_eq!(fault.status, 503);
     fake.status.store(404, Ordering::SeqCst);
     let before = fake.validations.load(Ordering::SeqCst);
-    admit(&validator, &[("x-auth-token", "c")]).await.expect_err("no such token");
+    admit(&validator, &[("x-auth-token", "c")]).await.expect_err("an unknown token is refused");
     assert_eq!(fake.validations.load(Ordering::SeqCst), before + 1, "a refusal is not retried");
 }
 
@@ -195,7 +200,8 @@ async fn the_timeout_limits_a_validation() {
         fake_keystone_with(|options| options.timeout = Duration::from_millis(200)).await;
     fake.slow.store(2_000, Ordering::SeqCst);
     let begun = std::time::Instant::now();
-    let fault = admit(&validator, &[("x-auth-token", "a")]).await.expect_err("too slow");
+    let fault =
+        admit(&validator, &[("x-auth-token", "a")]).await.expect_err("a slow Keystone is reported");
     assert_eq!(fault.status, 503);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
@@ -206,7 +212,7 @@ async fn configured_domain_ids_take_precedence() {
         options.domains.user = Some("default".into());
     })
     .await;
-    validator.check().await.expect("logged in");
+    validator.check().await.expect("the login succeeds");
     let login = fake.login.lock().expect("the lock is not poisoned").clone();
     let user = &login["auth"]["identity"]["password"]["user"];
     assert_eq!(user["domain"], json!({"id": "default"}));

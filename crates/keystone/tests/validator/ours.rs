@@ -24,7 +24,7 @@ async fn keystone() -> Keystone {
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let identity =
         Identity::open(store, directory.path(), Default::default()).await.expect("identity opens");
-    identity.bootstrap(PASSWORD).await.expect("bootstrapped");
+    identity.bootstrap(PASSWORD).await.expect("the bootstrap succeeds");
     identity.set_catalog(vec![CatalogEntry {
         service_type: "placement".into(),
         name: "placement".into(),
@@ -35,7 +35,7 @@ async fn keystone() -> Keystone {
     let address = serve(axum::Router::new().nest("/identity", router)).await;
     Keystone {
         url: format!("http://{address}/identity"),
-        http: Http::new(None, Duration::from_secs(10), 1 << 20).expect("a client"),
+        http: Http::new(None, Duration::from_secs(10), 1 << 20).expect("the client is created"),
         _kept: (directory, guard),
     }
 }
@@ -49,7 +49,7 @@ impl Keystone {
 
     async fn ask(&self, method: Method, path: &str, subject: Option<&str>) -> u16 {
         let admin = self.token(PASSWORD).await;
-        let value = |text: &str| HeaderValue::from_str(text).expect("a header");
+        let value = |text: &str| HeaderValue::from_str(text).expect("the header value is valid");
         let mut headers = vec![(HeaderName::from_static("x-auth-token"), value(&admin))];
         if let Some(subject) = subject {
             headers.push((HeaderName::from_static("x-subject-token"), value(subject)));
@@ -85,7 +85,9 @@ async fn a_valid_token_is_accepted_and_cached() {
     let mut forgetful = options(login(keystone.url.clone(), PASSWORD));
     forgetful.cache_time = Duration::ZERO;
     let forgetful = Validator::new(forgetful).expect("the validator builds");
-    let fault = admit(&forgetful, &[("x-auth-token", &token)]).await.expect_err("revoked");
+    let fault = admit(&forgetful, &[("x-auth-token", &token)])
+        .await
+        .expect_err("the revoked token is refused");
     assert_eq!(fault.status, 401);
 }
 
@@ -130,7 +132,7 @@ async fn a_wrong_service_password_is_503_and_logged_with_the_user() {
     let keystone = keystone().await;
     let validator = Validator::new(options(login(keystone.url.clone(), "wrong")))
         .expect("the validator builds");
-    let why = validator.check().await.expect_err("refused").to_string();
+    let why = validator.check().await.expect_err("the login is refused").to_string();
     assert!(why.contains("refuses the login of user admin"), "{why}");
     let token = keystone.token(PASSWORD).await;
     let fault = admit(&validator, &[("x-auth-token", &token)])
@@ -138,5 +140,5 @@ async fn a_wrong_service_password_is_503_and_logged_with_the_user() {
         .expect_err("the token is not accepted");
     assert_eq!(fault.status, 503);
     assert!(!fault.message.contains("admin"), "{}", fault.message);
-    assert!(fault.internal.expect("a cause").contains("user admin"));
+    assert!(fault.internal.expect("the fault has a cause").contains("user admin"));
 }

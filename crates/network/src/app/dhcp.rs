@@ -25,7 +25,7 @@ pub(crate) const OWNER: &str = "network:dhcp";
 const TRIES: u128 = 32;
 
 /// Adjusts the DHCP port to the network's subnets; creates or removes it as needed.
-pub(crate) fn settle(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<(), Error> {
+pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<(), Error> {
     let served: Vec<Subnet> = subnets::of_network(tx, network.id)?
         .into_iter()
         .filter(|subnet| subnet.record.flag("enable_dhcp"))

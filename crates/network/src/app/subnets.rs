@@ -133,7 +133,7 @@ pub(crate) fn create(
     let record = Record::new(&project, body, now);
     let subnet = Subnet { record, network: id, cursor: address::key(0) };
     rows::insert(tx, &subnet)?;
-    dhcp::settle(tx, &network, now)?;
+    dhcp::reconcile(tx, &network, now)?;
     Ok((subnet, network))
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn update(
     check(&prefix, &mut subnet.record.body)?;
     rows::update(tx, &subnet.record)?;
     if let Some(network) = crate::db::networks::find(tx, subnet.network)? {
-        dhcp::settle(tx, &network, now)?;
+        dhcp::reconcile(tx, &network, now)?;
     }
     changes::record(tx, NetworkChange::Network(subnet.network))?;
     Ok((subnet, network))
@@ -267,7 +267,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(
     }
     rows::delete(tx, id)?;
     match crate::db::networks::find(tx, subnet.network)? {
-        Some(network) => dhcp::settle(tx, &network, now_micros()),
+        Some(network) => dhcp::reconcile(tx, &network, now_micros()),
         None => Ok(()),
     }
 }

@@ -13,9 +13,9 @@ use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 use kilonova_wire::refusal::Kind;
 
-/// How a server is attached to a network.
+/// The port that attaches a server to a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Nic {
+pub enum PortSource {
     /// With a port created for it and deleted with it.
     New {
         /// The network.
@@ -43,7 +43,7 @@ pub struct Attach<'a> {
     /// Host name of the guest, used for the port's DNS name.
     pub hostname: &'a str,
     /// The new or existing port.
-    pub nic: Nic,
+    pub source: PortSource,
     /// The device tag for the guest's metadata.
     pub tag: Option<&'a str>,
     /// Position among the server's ports.
@@ -57,11 +57,11 @@ pub struct Attach<'a> {
 /// # Errors
 /// 404 if the port does not exist; 409 with Neutron's types if it is in use or no address is free.
 pub fn attach(tx: &mut Tx<'_>, attach: &Attach<'_>, now: i64) -> Result<PortId, Error> {
-    match attach.nic {
-        Nic::New { network, fixed_ip, secure } => {
+    match attach.source {
+        PortSource::New { network, fixed_ip, secure } => {
             create(tx, attach, network, fixed_ip, secure, now)
         }
-        Nic::Existing(id) => attach_existing(tx, attach, id, now),
+        PortSource::Existing(id) => attach_existing(tx, attach, id, now),
     }
 }
 
@@ -147,8 +147,8 @@ pub fn set_device(
     Ok(rows::set_device(tx, server, port, arq, slot)?)
 }
 
-/// Called when a server is deleted: deletes the ports created for it and detaches the others.
-pub fn leave(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
+/// Deletes the ports that were created for a server, and detaches its others.
+pub fn detach_all(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
     Ok(rows::detach_server(tx, server, now)?)
 }
 

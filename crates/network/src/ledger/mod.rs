@@ -14,7 +14,7 @@ mod query;
 mod show;
 
 pub use crate::db::AUDIT;
-pub use attach::{Attach, Nic, attach, bind, detach, leave, set_device};
+pub use attach::{Attach, PortSource, attach, bind, detach, detach_all, set_device};
 pub use hosts::{
     NetworkChange, filters, has_changed, record_change, servers_to_filter, servers_to_reconnect,
     take_changes,

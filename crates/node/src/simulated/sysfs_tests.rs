@@ -56,7 +56,7 @@ fn make(
 fn available(sysfs: &SimulatedSysfs, parent: &str, mdev_type: &str) -> u32 {
     let all = parents(sysfs).expect("the directory is readable");
     let parent = all.iter().find(|one| one.address == parent).expect("the element exists");
-    parent.available(sysfs, mdev_type).expect("a type")
+    parent.available(sysfs, mdev_type).expect("the types are readable")
 }
 
 #[test]
@@ -90,7 +90,10 @@ fn links_resolve_as_in_the_kernel() {
         sysfs.real("bus/pci/devices/0000:84:00.0/driver").expect("the link exists"),
         "bus/pci/drivers/nvidia"
     );
-    assert_eq!(sysfs.read("bus/pci/devices/0000:84:00.0/vendor").expect("a file"), "0x10de");
+    assert_eq!(
+        sysfs.read("bus/pci/devices/0000:84:00.0/vendor").expect("the file is readable"),
+        "0x10de"
+    );
     assert!(sysfs.read("bus/pci/devices/0000:99:00.0/vendor").is_err());
     assert!(sysfs.write("bus/pci/devices/0000:84:00.0/vendor", "0").is_err());
     for path in ["class/mdev_bus", "bus/pci/devices"] {
@@ -114,7 +117,7 @@ fn a_type_in_use_excludes_others_on_its_gpu_only() {
     for _ in 0..15 {
         make(&sysfs, "0000:84:00.0", "nvidia-35").expect("the mdev is created");
     }
-    let full = make(&sysfs, "0000:84:00.0", "nvidia-35").expect_err("full").to_string();
+    let full = make(&sysfs, "0000:84:00.0", "nvidia-35").expect_err("the card is full").to_string();
     assert!(full.contains("0000:84:00.0"), "{full}");
     remove(&sysfs, first).expect("the file is removed");
     assert_eq!(available(&sysfs, "0000:84:00.0", "nvidia-35"), 1);
@@ -174,7 +177,7 @@ fn the_kernel_refuses_bad_and_duplicate_uuids() {
     let uuid = Uuid::new_v4().to_string();
     sysfs.write(path, &uuid).expect("the file is written");
     assert_eq!(
-        sysfs.write(path, &uuid).expect_err("there").kind(),
+        sysfs.write(path, &uuid).expect_err("an existing device is refused").kind(),
         std::io::ErrorKind::AlreadyExists
     );
     assert!(sysfs.write(&format!("bus/mdev/devices/{uuid}/remove"), "0").is_err());

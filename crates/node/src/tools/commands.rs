@@ -178,7 +178,11 @@ mod tests {
         let bitstream = Bitstream::default();
         let file = Path::new("/nowhere/one.xsabin");
         let load = Load { device: "0000:3b:00.0", driver: "xilinx", file, bitstream: &bitstream };
-        let unfit = loader(load).expect("a card").wait().await.expect_err("the tool is missing");
+        let unfit = loader(load)
+            .expect("the card has a tool")
+            .wait()
+            .await
+            .expect_err("the tool is missing");
         assert!(unfit.message.contains("/opt/xilinx/xrt/bin/xbmgmt"), "{}", unfit.message);
     }
 }

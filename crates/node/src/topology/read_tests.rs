@@ -98,7 +98,7 @@ fn hosts_without_mdev_settings_use_the_given_options() {
     let options =
         MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
     let error = Topology::read_with(&file, &options, &Cleanup::default())
-        .expect_err("no such device")
+        .expect_err("an unknown device is refused")
         .to_string();
     assert!(
         error.contains("host[0].devices: from the configuration file: ")
@@ -167,7 +167,8 @@ fn refusals_name_the_file_and_the_key() {
         assert!(error.contains(part), "expected {part:?} in {error:?}");
         assert!(!error.contains('\n'), "{error:?}");
     }
-    let missing =
-        Topology::read(Path::new("/nonexistent/t.toml")).expect_err("missing").to_string();
+    let missing = Topology::read(Path::new("/nonexistent/t.toml"))
+        .expect_err("a missing file is refused")
+        .to_string();
     assert!(missing.starts_with("/nonexistent/t.toml: "), "{missing}");
 }

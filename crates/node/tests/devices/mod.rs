@@ -87,7 +87,9 @@ fn attachment(device: &Device, slot: &HandleSlot) -> Attachment {
 }
 
 fn vgpu_type(sysfs: &dyn Sysfs, address: &str) -> String {
-    sysfs.read(&format!("bus/pci/devices/{address}/nvidia/current_vgpu_type")).expect("a VF")
+    sysfs
+        .read(&format!("bus/pci/devices/{address}/nvidia/current_vgpu_type"))
+        .expect("the function has a vGPU type file")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,7 +97,7 @@ pub struct AllocationRow {
 
 /// One allocation of a consumer, with the provider's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedAllocation {
     /// The provider.
     pub provider: ProviderId,
     /// The provider's name.
@@ -109,9 +109,9 @@ pub struct Named {
 }
 
 /// A consumer's allocations; those on root providers come first.
-pub fn named(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<Named>, Error> {
+pub fn allocations_of(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<NamedAllocation>, Error> {
     let read = |row: &Row| {
-        Ok(Named {
+        Ok(NamedAllocation {
             provider: row.id("provider_id")?,
             name: row.string("name")?,
             class: row.string("class")?,

@@ -26,7 +26,7 @@ pub use report::{report_below, report_host};
 pub use reserve::{clear_operator_reserved, operator_reserved, reserve, reserve_at_least};
 pub use traits::set_only_trait;
 
-pub use crate::db::consumers::{Named as Held, named as held_by};
+pub use crate::db::consumers::{NamedAllocation, allocations_of};
 
 use crate::{Error, db};
 

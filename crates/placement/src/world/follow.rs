@@ -113,7 +113,7 @@ impl World {
     ///
     /// # Errors
     /// Store errors only.
-    pub async fn forget(store: &Store, before: i64) -> Result<bool, Error> {
+    pub async fn prune(store: &Store, before: i64) -> Result<bool, Error> {
         store
             .write(move |tx| -> Result<bool, Error> { Ok(db::changes::delete_old(tx, before)?) })
             .await

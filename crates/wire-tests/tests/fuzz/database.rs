@@ -41,9 +41,13 @@ async fn ask(router: &Router, method: Method, path: &str, body: &Value) -> (u16,
         .header("content-type", "application/json")
         .header("accept", "application/json")
         .body(Body::from(if body.is_null() { String::new() } else { body.to_string() }));
-    let response = router.clone().oneshot(request.expect("a request")).await.expect("infallible");
+    let response = router
+        .clone()
+        .oneshot(request.expect("the request is valid"))
+        .await
+        .expect("the router is infallible");
     let (parts, body) = response.into_parts();
-    let bytes = body.collect().await.expect("a body").to_bytes();
+    let bytes = body.collect().await.expect("the body arrives").to_bytes();
     let body = serde_json::from_slice(&bytes).unwrap_or_default();
     (parts.status.as_u16(), parts.headers, body)
 }
@@ -88,16 +92,18 @@ async fn errors_of_the_servers_are_told_apart() {
             "CREATE OR REPLACE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
              'BEGIN RAISE EXCEPTION ''by plan'' USING ERRCODE = ''{code}''; END'"
         );
-        run(store, function).await.expect("a function");
+        run(store, function).await.expect("the function is created");
         for (service, _, path, body, table) in requests() {
             let trigger = format!(
                 "CREATE TRIGGER fail BEFORE INSERT ON {table}
                  FOR EACH STATEMENT EXECUTE FUNCTION fail()"
             );
-            run(store, trigger).await.expect("a trigger");
+            run(store, trigger).await.expect("the trigger is created");
             let answer = ask(&cloud.routers[service], Method::POST, path, &body).await;
             check(service, &format!("{service}: {code}"), &answer, status);
-            run(store, format!("DROP TRIGGER fail ON {table}")).await.expect("no trigger");
+            run(store, format!("DROP TRIGGER fail ON {table}"))
+                .await
+                .expect("the trigger is dropped");
         }
     }
     for (service, _, path, body, _) in requests() {
@@ -120,7 +126,8 @@ async fn an_unavailable_database_is_retried_later() {
     let name = name.await.expect("the database has a name");
     // Closed from outside, as an operator would.
     let server = std::env::var("KILONOVA_TEST_POSTGRES").expect("the server has an address");
-    let server = Store::open(&server.parse().expect("a URL")).await.expect("the server answers");
+    let server =
+        Store::open(&server.parse().expect("the URL is valid")).await.expect("the server answers");
     let close = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false");
     run(&server, close).await.expect("the database is closed");
     let end =

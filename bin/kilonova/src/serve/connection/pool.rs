@@ -143,7 +143,7 @@ mod tests {
         let _second = take(&pool, "::ffff:198.51.100.1").expect("a connection is free");
         assert_eq!(take(&pool, "198.51.100.1").err(), Some(Full::Address));
         drop(first);
-        let _third = take(&pool, "198.51.100.1").expect("free again");
+        let _third = take(&pool, "198.51.100.1").expect("the released slot is free");
         let _more: Vec<Slot> =
             (0..3).map(|_| take(&pool, "192.0.2.7").expect("proxies have no limit")).collect();
         assert_eq!(take(&pool, "203.0.113.1").err(), Some(Full::All));
@@ -155,7 +155,9 @@ mod tests {
         let _one = take(&pool, "2001:db8:0:1::1").expect("a connection is free");
         assert_eq!(take(&pool, "2001:db8:0:1:ffff::2").err(), Some(Full::Address));
         let _other = take(&pool, "2001:db8:0:2::1").expect("a connection is free");
-        let _own: Vec<Slot> = (0..2).map(|_| take(&pool, "::1").expect("loopback")).collect();
+        let _own: Vec<Slot> = (0..2)
+            .map(|_| take(&pool, "::1").expect("a loopback connection is admitted"))
+            .collect();
         let pool = Pool::new("test", 5, PerAddress::Exactly(1));
         let _one = take(&pool, "127.0.0.1").expect("a connection is free");
         assert_eq!(take(&pool, "127.0.0.1").err(), Some(Full::Address));

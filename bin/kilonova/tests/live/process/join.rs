@@ -102,7 +102,7 @@ fn at(authority: &Authority, known: &HostIdentity, now: i64, valid: i64) -> Host
 fn authority(place: &Environment) -> Authority {
     let read = |name: &str| std::fs::read_to_string(place.state().join("ca").join(name));
     let (certificate, key) = (read("ca.crt").expect("the file exists"), read("ca.key"));
-    Authority::load(&certificate, &key.expect("the file exists")).expect("it parses")
+    Authority::load(&certificate, &key.expect("the file exists")).expect("the authority loads")
 }
 
 async fn refused(remote: &Remote, words: &str) {
@@ -119,7 +119,7 @@ async fn servers_boot_on_a_host_that_has_joined() {
         let (identity, known) = joined(&cloud, &url, HOST, 1).await;
         assert_eq!(identity.read().expect("the identity is readable"), Some(known.clone()));
         let topology = Topology::read(&repository().join("examples/nodes/demo.toml"));
-        let topology = topology.expect("it parses");
+        let topology = topology.expect("the topology is valid");
         let host = topology.hosts.iter().find(|host| host.name == HOST).expect("the file exists");
         let node = Node::simulated(host, &cloud.place.file("nodes")).expect("the node is created");
         let (stop, stopped) = watch::channel(false);
@@ -199,7 +199,10 @@ async fn a_host_may_act_for_itself_only() {
     // Without a certificate, a client can only join.
     let nobody = kilonova_pki::trusting(&a.authority).expect("the TLS settings are valid");
     let nobody = Remote::certified(&url, nobody).expect("the client is created");
-    let said = nobody.register(registration("a")).await.expect_err("nobody");
+    let said = nobody
+        .register(registration("a"))
+        .await
+        .expect_err("a host without a certificate is refused");
     assert!(
         matches!(&said, Refusal::Rejected(why) if why.contains("no client certificate")),
         "{said}"
@@ -213,7 +216,7 @@ async fn unaccepted_certificates_are_refused_with_a_remedy() {
     let (_, known) = joined(&cloud, &url, HOST, 1).await;
     let ours = authority(&cloud.place);
     let (made, key) = Authority::make(now_micros()).expect("the authority is created");
-    let foreign = Authority::load(&made, &key).expect("it parses");
+    let foreign = Authority::load(&made, &key).expect("the authority loads");
     let of_another =
         at(&foreign, &known, now_micros(), DAY).remote().expect("the client is created");
     refused(&of_another, "is not from the control plane's authority").await;
@@ -267,12 +270,15 @@ async fn a_certificate_is_renewed_in_time() {
     let soon = Duration::from_secs(20);
     let new = tokio::time::timeout(soon, heard.wait_for(Option::is_some)).await;
     let new = new
-        .expect("it happens in time")
+        .expect("the event arrives in time")
         .expect("the agent reports it")
         .clone()
         .expect("the certificate loads");
     assert_eq!(identity.read().expect("the identity is readable"), Some(new.clone()));
-    assert!(new.said().expect("it parses").not_after > now_micros() + 25 * DAY);
+    assert!(
+        new.parsed_certificate().expect("the certificate is valid").not_after
+            > now_micros() + 25 * DAY
+    );
     assert!(new.key != due.key && new.certificate != due.certificate);
     remote.register(registration(HOST)).await.expect("the new certificate is accepted");
     // The running agent takes up what an operator replaces by joining again.
@@ -280,7 +286,7 @@ async fn a_certificate_is_renewed_in_time() {
     let taken = heard.wait_for(|known| known.as_ref() == Some(&again));
     tokio::time::timeout(soon, taken)
         .await
-        .expect("it happens in time")
+        .expect("the event arrives in time")
         .expect("the agent reports it");
     remote.register(registration(HOST)).await.expect("that certificate is accepted");
     keeping.abort();
@@ -390,10 +396,10 @@ async fn hosts_receive_the_revocation_list() {
     assert_eq!(heard.recv().await.expect("the first list arrives"), (before.clone(), Vec::new()));
     node(&cloud, &["revoke", "evil"]);
     let soon = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
-    let (list, new) = soon.expect("it happens in time").expect("the second list arrives");
+    let (list, new) = soon.expect("the event arrives in time").expect("the second list arrives");
     following.abort();
     assert_ne!(list.mark, before.mark);
-    let serial = evil.said().expect("it parses").serial;
+    let serial = evil.parsed_certificate().expect("the certificate is valid").serial;
     let named = |list: &[RevokedHost]| {
         list.iter().map(|one| (one.host.clone(), one.serial.clone())).collect::<Vec<_>>()
     };

@@ -13,7 +13,7 @@ use super::super::begin;
 use super::{FlowContext, ServerCommand, Snapshot, snapshot};
 use crate::actions::ServerAction;
 use crate::flows::operation::{Before, Offload, OffloadCause, Operation};
-use crate::{Compute, Error, boot, nics, states};
+use crate::{Compute, Error, boot, ports, states};
 
 /// Begins `shelve`.
 ///
@@ -103,7 +103,7 @@ pub(super) fn cleared(
         Outcome::Absent => {
             documents::forget(tx, ctx.host, id)?;
             boot::release(tx, ctx.compute, id)?;
-            nics::set_host(tx, id, None, now)?;
+            ports::set_host(tx, id, None, now)?;
             servers::set_state(tx, id, VmState::ShelvedOffloaded, None, PowerState::Shutdown, now)?;
             ctx.event(tx, ServerAction::ShelveOffload, None)?;
             ctx.finish(tx, End::Done, None)

@@ -16,7 +16,7 @@ use crate::actions::ServerAction;
 use crate::flows::journal::OpenOperation;
 use crate::flows::operation::{Operation, Unshelve, UnshelveState};
 use crate::moves::{self, Search};
-use crate::{Compute, Error, aliases, boot, nics, states};
+use crate::{Compute, Error, aliases, boot, ports, states};
 
 /// The requested place of an unshelved server.
 #[derive(Debug, Clone, Default)]
@@ -124,11 +124,11 @@ fn place(
     journal::advance(tx, open, &Operation::Unshelve(Unshelve::Spawn(state)), now)?;
     let image = resting::image(tx, server.id)?.or(server.spec.image);
     let spec = Spec { image, ..server.spec.clone() };
-    let nics = nics::of_guest(tx, server, &place.host)?;
+    let ports = ports::of_guest(tx, server, &place.host)?;
     let zone = compute.zone_of(Some(&place.host));
     let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };
-    let document = boot::desired(&source, place.devices, nics);
-    nics::set_host(tx, server.id, Some(&place.host), now)?;
+    let document = boot::desired(&source, place.devices, ports);
+    ports::set_host(tx, server.id, Some(&place.host), now)?;
     documents::put(tx, compute, &place.host, server.id, &document)?;
     Ok(Ok(()))
 }
@@ -180,7 +180,7 @@ pub(super) fn cleared(
     let (id, now) = (ctx.server.id, ctx.now);
     documents::forget(tx, ctx.host, id)?;
     boot::release(tx, ctx.compute, id)?;
-    nics::set_host(tx, id, None, now)?;
+    ports::set_host(tx, id, None, now)?;
     let reason = state.reason.as_deref().unwrap_or_default();
     let message = if state.tried.len() < ctx.compute.options.max_attempts {
         let found = place(tx, ctx.compute, &ctx.server, ctx.open, state, now)?;

@@ -17,7 +17,7 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, Reporter};
 use crate::actions::ServerAction;
 use crate::usage::{self, ProjectUsage};
-use crate::{Compute, Error, aliases, boot, nics, resolve, states, unsupported};
+use crate::{Compute, Error, aliases, boot, ports, resolve, states, unsupported};
 
 /// The kind of a cold migration: [`Operation::Resize`] or [`Operation::Migrate`].
 pub(super) type ColdKind = fn(ColdMigration) -> Operation;
@@ -229,7 +229,7 @@ pub(super) fn guest_at_dest(
     domain.power = power;
     domain.config.devices = devices;
     if let Some(dest) = &migration.dest {
-        domain.config.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
+        domain.config.interfaces = ports::of_guest(tx, &ctx.server, dest)?;
         if migration.kind == Kind::Evacuation {
             domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
         }
@@ -300,7 +300,7 @@ fn dest_made(
         }
         Made::As(power_state) => {
             flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
-            nics::set_host(tx, id, Some(&dest), now)?;
+            ports::set_host(tx, id, Some(&dest), now)?;
             servers::set_flavor(tx, &ctx.server, &ctx.migration.new_flavor, now)?;
             servers::set_state(tx, id, VmState::Resized, None, power_state, now)?;
             moves::set_status(tx, ctx.migration.id, Status::Finished, now)?;

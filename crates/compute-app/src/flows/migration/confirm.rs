@@ -15,7 +15,7 @@ use super::super::operation::{Action, Operation, Revert, RevertState};
 use super::FlowContext;
 use super::roll_back::{self, FailedMove, state_of_power};
 use crate::actions::ServerAction;
-use crate::{Compute, Error, moves as claims, nics, states};
+use crate::{Compute, Error, moves as claims, ports, states};
 
 /// The migration that waits for its confirmation.
 fn finished(tx: &mut Tx<'_>, server: &Server) -> Result<Move, Error> {
@@ -136,12 +136,12 @@ pub fn revert(
     let open = begin::begin(tx, context, server, Some(TaskState::ResizeReverting), state, now)?;
     moves::set_status(tx, migration.id, Status::Reverting, now)?;
     servers::set_flavor(tx, server, &migration.old_flavor, now)?;
-    nics::set_host(tx, server.id, Some(&migration.source), now)?;
+    ports::set_host(tx, server.id, Some(&migration.source), now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
     roll_back::drop_dest(tx, &ctx, FailedMove::Revert(RevertState::default()))?;
     // Only now does the server hold the source again, where its ports are bound to its devices.
     if server.spec.networked {
-        nics::bind(tx, server.id, Some(&ctx.migration.source), now)?;
+        ports::bind(tx, server.id, Some(&ctx.migration.source), now)?;
     }
     Ok(())
 }

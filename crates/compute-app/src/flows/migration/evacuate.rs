@@ -23,7 +23,7 @@ use super::cold::{Made, guest_at_dest};
 use super::roll_back::{self, FailedMove, state_of_power};
 use super::{FlowContext, Reporter};
 use crate::actions::ServerAction;
-use crate::{Compute, Error, aliases, moves as claims, nics, states};
+use crate::{Compute, Error, aliases, moves as claims, ports, states};
 
 /// A request for an evacuation.
 #[derive(Debug, Clone, Default)]
@@ -238,7 +238,7 @@ fn dest_made(
         }
         Made::As(power_state) => {
             flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
-            nics::set_host(tx, id, Some(&dest), now)?;
+            ports::set_host(tx, id, Some(&dest), now)?;
             let source = &ctx.migration.source;
             let vm_state = state_of_power(power_state);
             servers::set_state(tx, id, vm_state, None, power_state, now)?;

@@ -29,7 +29,7 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, Reporter, load};
 use crate::actions::ServerAction;
 use crate::boot::Placement;
-use crate::{Compute, Error, aliases, moves as claims, nics, states};
+use crate::{Compute, Error, aliases, moves as claims, ports, states};
 
 /// A request for a live migration.
 #[derive(Debug, Clone, Default)]
@@ -213,7 +213,7 @@ pub(super) fn guest_at_dest(
     let mut domain = ctx.migration.old_domain.clone();
     domain.config.display_name.clone_from(&ctx.server.name);
     domain.config.devices = devices.to_vec();
-    domain.config.interfaces = nics::of_guest(tx, &ctx.server, dest)?;
+    domain.config.interfaces = ports::of_guest(tx, &ctx.server, dest)?;
     domain.power = power;
     domain.verb = None;
     domain.from = None;
@@ -330,7 +330,7 @@ pub(super) fn departed(
     let row = &ctx.open.row;
     let left = events::event("compute_live_migration", source, None, row.updated_at, now);
     flow::event(tx, row.id, &left)?;
-    nics::set_host(tx, id, Some(&dest), now)?;
+    ports::set_host(tx, id, Some(&dest), now)?;
     moves::set_status(tx, ctx.migration.id, Status::PostMigrating, now)?;
     let power = ctx.migration.old_domain.power;
     let guest = guest_at_dest(tx, ctx, &transit.attempts.devices, &dest, power)?;

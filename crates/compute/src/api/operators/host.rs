@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_compute_app::Compute;
-use kilonova_compute_app::explain::{Awaited, Guest, HostNow, HostStory, tell_host};
+use kilonova_compute_app::explain::{Awaited, Guest, HostExplanation, HostNow, explain_host};
 use kilonova_compute_app::flows::journal::OpenOperation;
 use kilonova_compute_db::moves::Move;
 use kilonova_compute_db::servers::TaskState;
@@ -19,17 +19,18 @@ pub(super) async fn show(
     Path(name): Path<HostName>,
 ) -> Result<Json<Value>, Refusal> {
     let (host, fleet) = (name.clone(), compute.fleet.clone());
-    let story = compute.store.read(move |tx| tell_host(tx, &fleet, &host, now_micros())).await?;
-    let story = story.ok_or_else(|| {
+    let explained =
+        compute.store.read(move |tx| explain_host(tx, &fleet, &host, now_micros())).await?;
+    let explained = explained.ok_or_else(|| {
         Refusal::not_found(format!("Compute host {} could not be found.", name.escape_debug()))
     })?;
-    Ok(Json(json!({"host": view(&story)})))
+    Ok(Json(json!({"host": view(&explained)})))
 }
 
-fn view(story: &HostStory) -> Value {
-    let mut shown = host_view(&story.host);
-    shown["accelerators_not_free"] = story.devices_held.into();
-    shown["guests"] = story.guests.iter().map(guest).collect();
+fn view(explained: &HostExplanation) -> Value {
+    let mut shown = host_view(&explained.host);
+    shown["accelerators_not_free"] = explained.devices_held.into();
+    shown["guests"] = explained.guests.iter().map(guest).collect();
     shown
 }
 

@@ -11,7 +11,8 @@ use kilonova_accelerator::ledger::{HandleChange, HeldAccelerator, LeftHandle};
 use kilonova_access::Caller;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::explain::{
-    Account, Room, Story, next, owner_next, owner_summary, summary, tell,
+    ConsumerAllocations, Room, ServerExplanation, explain_server, next, owner_next, owner_summary,
+    summary,
 };
 use kilonova_compute_db::servers::{Fault as ServerFault, Server, TaskState};
 use kilonova_flow::{Event, Operation, Outcome};
@@ -32,30 +33,30 @@ pub(super) async fn show(
         || Refusal::not_found(format!("Instance {} could not be found.", id.escape_debug()));
     let server: ServerId = parse_uuid_like(&id).ok_or_else(missing)?;
     let compute_ = compute.clone();
-    let story = compute
+    let explained = compute
         .store
-        .read(move |tx| tell(tx, &compute_, server, now_micros()))
+        .read(move |tx| explain_server(tx, &compute_, server, now_micros()))
         .await?
-        .filter(|story| caller.may_see(&story.server.project_id))
+        .filter(|explained| caller.may_see(&explained.server.project_id))
         .ok_or_else(missing)?;
-    let shown = if caller.is_admin() { view(&story) } else { owner_view(&story) };
+    let shown = if caller.is_admin() { view(&explained) } else { owner_view(&explained) };
     Ok(Json(json!({"server": shown})))
 }
 
 /// The owner's view: the contents of `GET /servers/{id}` and of its actions, and the next steps.
-fn owner_view(story: &Story) -> Value {
-    let mut shown = server_fields(&story.server);
+fn owner_view(explained: &ServerExplanation) -> Value {
+    let mut shown = server_fields(&explained.server);
     for admin_only in ["host", "instance_name"] {
         shown[admin_only].take();
     }
-    shown["fault"] = json!(story.server.fault.as_ref().map(|fault| json!({
+    shown["fault"] = json!(explained.server.fault.as_ref().map(|fault| json!({
         "code": fault.code,
-        "message": fault.told(),
+        "message": fault.owner_message(),
         "created_at": zulu(fault.created),
     })));
-    shown["summary"] = owner_summary(story).into();
-    shown["next"] = json!(owner_next(story));
-    shown["operation"] = json!(story.operation.as_ref().map(|one| {
+    shown["summary"] = owner_summary(explained).into();
+    shown["next"] = json!(owner_next(explained));
+    shown["operation"] = json!(explained.operation.as_ref().map(|one| {
         json!({
             "action": one.row.kind,
             "request_id": one.row.request_id,
@@ -64,17 +65,20 @@ fn owner_view(story: &Story) -> Value {
             "started_at": zulu(one.row.created_at),
         })
     }));
-    shown["devices"] = story.held.iter().map(|held| owner_device(story, held)).collect();
+    shown["devices"] = explained.held.iter().map(|held| owner_device(explained, held)).collect();
     shown["actions"] =
-        story.actions.iter().map(|(one, events)| owner_action(one, events)).collect();
+        explained.actions.iter().map(|(one, events)| owner_action(one, events)).collect();
     shown["room_now"] = json!(
-        story.room.as_ref().map(|room| json!({"is_there": room.is_there, "text": room.said}))
+        explained
+            .room
+            .as_ref()
+            .map(|room| json!({"is_there": room.is_there, "text": room.owner_text}))
     );
     shown
 }
 
-fn owner_device(story: &Story, held: &HeldAccelerator) -> Value {
-    let all = device(story, held);
+fn owner_device(explained: &ServerExplanation, held: &HeldAccelerator) -> Value {
+    let all = device(explained, held);
     let mut shown = json!({});
     for key in ["arq", "state", "held_by", "asked_by", "attached", "resource_class"] {
         shown[key] = all[key].clone();
@@ -103,20 +107,21 @@ fn owner_action(operation: &Operation, events: &[Event]) -> Value {
     })
 }
 
-fn view(story: &Story) -> Value {
-    let mut shown = server_fields(&story.server);
-    shown["summary"] = summary(story).into();
-    shown["next"] = json!(next(story));
-    shown["hosts"] = story.hosts.iter().map(host_view).collect();
-    shown["operation"] =
-        json!(story.operation.as_ref().map(|one| operation_view(one, story.awaited.as_ref())));
-    shown["moves"] = story.moves.iter().map(migration_view).collect();
-    shown["devices"] = story.held.iter().map(|held| device(story, held)).collect();
-    shown["left_behind"] = story.left.iter().map(left).collect();
-    shown["claims"] = story.accounts.iter().map(claim).collect();
-    shown["actions"] = story.actions.iter().map(|(one, events)| action(one, events)).collect();
-    shown["device_changes"] = story.past.iter().map(change).collect();
-    shown["room_now"] = json!(story.room.as_ref().map(room));
+fn view(explained: &ServerExplanation) -> Value {
+    let mut shown = server_fields(&explained.server);
+    shown["summary"] = summary(explained).into();
+    shown["next"] = json!(next(explained));
+    shown["hosts"] = explained.hosts.iter().map(host_view).collect();
+    shown["operation"] = json!(
+        explained.operation.as_ref().map(|one| operation_view(one, explained.awaited.as_ref()))
+    );
+    shown["moves"] = explained.moves.iter().map(migration_view).collect();
+    shown["devices"] = explained.held.iter().map(|held| device(explained, held)).collect();
+    shown["left_behind"] = explained.left.iter().map(left).collect();
+    shown["claims"] = explained.allocations.iter().map(claim).collect();
+    shown["actions"] = explained.actions.iter().map(|(one, events)| action(one, events)).collect();
+    shown["device_changes"] = explained.past.iter().map(change).collect();
+    shown["room_now"] = json!(explained.room.as_ref().map(room));
     shown
 }
 
@@ -157,13 +162,13 @@ fn fault(fault: &ServerFault) -> Value {
     })
 }
 
-fn device(story: &Story, held: &HeldAccelerator) -> Value {
+fn device(explained: &ServerExplanation, held: &HeldAccelerator) -> Value {
     let migration = held.consumer.and_then(|consumer| {
-        story.moves.iter().find(|one| one.id == consumer).map(|one| one.number)
+        explained.moves.iter().find(|one| one.id == consumer).map(|one| one.number)
     });
     let asked_by = match &held.profile {
         Some((name, group)) => json!({"device_profile": name, "group": group}),
-        None => json!({"flavor": story.server.spec.flavor.name}),
+        None => json!({"flavor": explained.server.spec.flavor.name}),
     };
     let mut shown = json!({
         "arq": held.arq,
@@ -173,7 +178,7 @@ fn device(story: &Story, held: &HeldAccelerator) -> Value {
         "held_by": if migration.is_some() { "migration" } else { "server" },
         "migration": migration,
         "asked_by": asked_by,
-        "attached": story.is_wanted_there(held),
+        "attached": explained.is_wanted_there(held),
     });
     if let Some(handle) = &held.handle {
         let is_mdev = handle.attach_type == AttachType::Mdev;
@@ -204,8 +209,8 @@ fn left(left: &LeftHandle) -> Value {
     json!({"address": left.address, "host": left.host, "device_address": left.device_address})
 }
 
-fn claim(account: &Account) -> Value {
-    let amounts: Vec<Value> = account
+fn claim(allocations: &ConsumerAllocations) -> Value {
+    let amounts: Vec<Value> = allocations
         .amounts
         .iter()
         .map(|held| {
@@ -218,9 +223,9 @@ fn claim(account: &Account) -> Value {
         })
         .collect();
     json!({
-        "consumer": account.consumer,
-        "held_by": if account.migration.is_some() { "migration" } else { "server" },
-        "migration": account.migration,
+        "consumer": allocations.consumer,
+        "held_by": if allocations.migration.is_some() { "migration" } else { "server" },
+        "migration": allocations.migration,
         "allocations": amounts,
     })
 }

@@ -54,7 +54,7 @@ impl<'a> Extra<'a> {
             }
         };
         if server.host.is_some()
-            && let Some(groups) = view_context.nics.groups(server.id)
+            && let Some(groups) = view_context.ports.groups(server.id)
         {
             add(microversions::MIN, "security_groups", ExtraValue::Json(Cow::Owned(groups.into())));
         }

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::operation::Action;
-use kilonova_compute_app::nics::{self, Connections, NicRequest};
+use kilonova_compute_app::ports::{self, Connections, PortRequest};
 use kilonova_compute_app::{Compute, Error, flows, microversions, states};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::{PortId, parse_uuid_like};
@@ -31,8 +31,8 @@ async fn connections(
 ) -> Result<(Server, Connections), Refusal> {
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
-        let nics = nics::look(tx, [&server])?;
-        Ok::<_, Error>((server, nics))
+        let ports = ports::connections(tx, [&server])?;
+        Ok::<_, Error>((server, ports))
     });
     Ok(found.await?)
 }
@@ -53,8 +53,8 @@ pub(super) async fn addresses(
     Path(id): Path<String>,
 ) -> JsonAnswer {
     no_query(&query, version)?;
-    let (server, nics) = connections(&compute, caller, id).await?;
-    Ok(Json(json!({"addresses": nics.addresses(server.id, false)})))
+    let (server, ports) = connections(&compute, caller, id).await?;
+    Ok(Json(json!({"addresses": ports.addresses(server.id, false)})))
 }
 
 pub(super) async fn address(
@@ -62,8 +62,8 @@ pub(super) async fn address(
     caller: Caller,
     Path((id, network)): Path<(String, String)>,
 ) -> JsonAnswer {
-    let (server, nics) = connections(&compute, caller, id).await?;
-    let mut all = nics.addresses(server.id, false);
+    let (server, ports) = connections(&compute, caller, id).await?;
+    let mut all = ports.addresses(server.id, false);
     match all.remove(&network) {
         Some(list) => Ok(Json(json!({network: list}))),
         None => {
@@ -84,7 +84,7 @@ pub(super) async fn security_groups(
     no_query(&query, version)?;
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
-        let ids = nics::look(tx, [&server])?.group_ids(server.id);
+        let ids = ports::connections(tx, [&server])?.group_ids(server.id);
         Ok::<_, Error>(kilonova_network::ledger::group_views(tx, &ids)?)
     });
     let groups: Vec<Value> = found
@@ -106,9 +106,9 @@ pub(super) async fn list(
     Path(id): Path<String>,
 ) -> JsonAnswer {
     no_query(&query, version)?;
-    let (server, nics) = connections(&compute, caller, id).await?;
+    let (server, ports) = connections(&compute, caller, id).await?;
     let view = |port: &ServerPort| Connections::interface(port, version >= TAGS_SHOWN);
-    let list: Vec<Value> = nics.of(server.id).iter().map(view).collect();
+    let list: Vec<Value> = ports.of(server.id).iter().map(view).collect();
     Ok(Json(json!({"interfaceAttachments": list})))
 }
 
@@ -126,18 +126,18 @@ pub(super) async fn show(
     version: Microversion,
     Path((id, port)): Path<(String, String)>,
 ) -> JsonAnswer {
-    let (server, nics) = connections(&compute, caller, id).await?;
-    view_of_port(&nics, &server, &port, version)
+    let (server, ports) = connections(&compute, caller, id).await?;
+    view_of_port(&ports, &server, &port, version)
 }
 
 fn view_of_port(
-    nics: &Connections,
+    ports: &Connections,
     server: &Server,
     port: &str,
     version: Microversion,
 ) -> JsonAnswer {
     let id = parse_uuid_like::<PortId>(port);
-    let found = nics.of(server.id).iter().find(|known| Some(known.id) == id);
+    let found = ports.of(server.id).iter().find(|known| Some(known.id) == id);
     let found = found.ok_or_else(|| no_port(port, server))?;
     let view = Connections::interface(found, version >= TAGS_SHOWN);
     Ok(Json(json!({"interfaceAttachment": view})))
@@ -148,15 +148,15 @@ fn invalid(field: &str, why: &str) -> Refusal {
 }
 
 /// The requested interface.
-fn read_interface(body: &Value, version: Microversion) -> Result<NicRequest, Refusal> {
+fn read_interface(body: &Value, version: Microversion) -> Result<PortRequest, Refusal> {
     let attachment = match body.as_object() {
-        Some(fields) if fields.is_empty() => return Ok(NicRequest::default()),
+        Some(fields) if fields.is_empty() => return Ok(PortRequest::default()),
         Some(fields) if fields.len() == 1 => &body["interfaceAttachment"],
         _ => return Err(invalid("interfaceAttachment", "It must be the only key of the body.")),
     };
     let fields = attachment.as_object();
     let fields = fields.ok_or_else(|| invalid("interfaceAttachment", "It must be an object."))?;
-    let mut line = NicRequest::default();
+    let mut line = PortRequest::default();
     for (name, value) in fields {
         let text = value.as_str();
         match name.as_str() {
@@ -213,13 +213,13 @@ pub(super) async fn attach(
             let server = find(tx, &context, &server_id)?;
             let now = now_micros();
             states::allow(&context, &server, ServerAction::AttachInterface)?;
-            let port = nics::add(tx, &service, &context, &server, &line, now)?;
+            let port = ports::add(tx, &service, &context, &server, &line, now)?;
             flows::record_action(tx, &context, &server, Action::AttachInterface, now)?;
             Ok::<_, Error>(port)
         })
         .await?;
-    let (server, nics) = connections(&compute, caller, id).await?;
-    view_of_port(&nics, &server, &port.to_string(), version)
+    let (server, ports) = connections(&compute, caller, id).await?;
+    view_of_port(&ports, &server, &port.to_string(), version)
 }
 
 pub(super) async fn detach(
@@ -236,7 +236,7 @@ pub(super) async fn detach(
             states::allow(&caller, &server, ServerAction::DetachInterface)?;
             let known = parse_uuid_like::<PortId>(&port);
             let known = known.ok_or_else(|| no_port(&port, &server))?;
-            nics::remove(tx, &service, &server, known, now)?;
+            ports::remove(tx, &service, &server, known, now)?;
             flows::record_action(tx, &caller, &server, Action::DetachInterface, now)?;
             Ok::<_, Error>(())
         })

@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::Caller;
-use kilonova_compute_app::nics::{self, Connections};
+use kilonova_compute_app::ports::{self, Connections};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::servers::listing::{self, Condition, Listing};
@@ -71,11 +71,11 @@ pub(super) async fn detail(
     version: Microversion,
     query: Query,
 ) -> Result<Response, Refusal> {
-    let (servers, next, nics) = page(&compute, &context, version, &query, true).await?;
+    let (servers, next, ports) = page(&compute, &context, version, &query, true).await?;
     let servers_links = links(&base, "servers/detail", next);
     let (visibility, group) = (Visibility::of(&context), None);
     let view_context =
-        ViewContext { base: &base, version, visibility, compute: &compute, group, nics: &nics };
+        ViewContext { base: &base, version, visibility, compute: &compute, group, ports: &ports };
     let (all, view) = (&servers[..], |server| Detail::of(server, &view_context));
     answer(&Answer { servers: ServerViews { all, view }, servers_links }, all.len() * 2000)
 }
@@ -110,19 +110,20 @@ async fn page(
     };
     let limit = request.limit;
     let caller = context.clone();
-    let (mut servers, nics) = compute
+    let (mut servers, ports) = compute
         .store
         .read(move |tx| {
             let servers = request.collect(tx, &caller)?;
-            let nics = if detailed { nics::look(tx, &servers)? } else { Connections::default() };
-            Ok::<_, Error>((servers, nics))
+            let ports =
+                if detailed { ports::connections(tx, &servers)? } else { Connections::default() };
+            Ok::<_, Error>((servers, ports))
         })
         .await?;
     let more = servers.len() > limit;
     servers.truncate(limit);
     let last = servers.last().filter(|_| more && limit > 0);
     let next = last.map(|last| query.with(&[("marker", &last.id.to_string())]));
-    Ok((servers, next, nics))
+    Ok((servers, next, ports))
 }
 
 /// The filters, the order and the page of a request.

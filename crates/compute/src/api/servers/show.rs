@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use kilonova_access::Caller;
-use kilonova_compute_app::nics::{self, Connections};
+use kilonova_compute_app::ports::{self, Connections};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::Server;
@@ -25,13 +25,13 @@ struct Answer<'a> {
 /// The data of a server's view that is not in the server's row.
 pub(super) struct RelatedData {
     group: Option<ServerGroupId>,
-    nics: Connections,
+    ports: Connections,
 }
 
 impl RelatedData {
     pub fn of(tx: &mut Tx<'_>, server: &Server) -> Result<Self, Error> {
         let group = server_groups::of_server(tx, server.id)?;
-        Ok(Self { group, nics: nics::look(tx, [server])? })
+        Ok(Self { group, ports: ports::connections(tx, [server])? })
     }
 }
 
@@ -44,8 +44,8 @@ pub(super) fn answer(
     server: &Server,
     related: RelatedData,
 ) -> Response {
-    let (visibility, group, nics) = (Visibility::of(context), Some(related.group), &related.nics);
-    let view_context = ViewContext { base, version, visibility, compute, group, nics };
+    let (visibility, group, ports) = (Visibility::of(context), Some(related.group), &related.ports);
+    let view_context = ViewContext { base, version, visibility, compute, group, ports };
     axum::Json(Answer { server: Detail::of(server, &view_context) }).into_response()
 }
 
@@ -61,8 +61,8 @@ pub(super) fn answer_to_change(
     if version >= microversions::STRICT_REQUESTS {
         return Ok(answer(compute, context, base, version, server, related));
     }
-    let (visibility, group, nics) = (Visibility::of(context), Some(related.group), &related.nics);
-    let view_context = ViewContext { base, version, visibility, compute, group, nics };
+    let (visibility, group, ports) = (Visibility::of(context), Some(related.group), &related.ports);
+    let view_context = ViewContext { base, version, visibility, compute, group, ports };
     let mut shown =
         serde_json::to_value(Detail::of(server, &view_context)).map_err(Refusal::internal)?;
     if let Some(fields) = shown.as_object_mut() {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_access::Caller;
-use kilonova_compute_app::nics::Connections;
+use kilonova_compute_app::ports::Connections;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_db::servers::{Server, TaskState, VmState};
 use kilonova_ids::{HostName, ImageId, ServerGroupId};
@@ -84,7 +84,7 @@ pub(super) struct ViewContext<'a> {
     /// The server's group; the outer `None` omits the key, as lists do.
     pub group: Option<Option<ServerGroupId>>,
     /// The network connections of the servers.
-    pub nics: &'a Connections,
+    pub ports: &'a Connections,
 }
 
 /// Nova's `status` (`api/openstack/common.py`).
@@ -260,7 +260,7 @@ impl<'a> Detail<'a> {
             flavor: Flavor::of(server, view_context),
             created: time::zulu(server.created_at),
             updated: time::zulu(server.updated_at),
-            addresses: view_context.nics.addresses(server.id, true),
+            addresses: view_context.ports.addresses(server.id, true),
             access_v4: &spec.access[0],
             access_v6: &spec.access[1],
             links: links(view_context.base, server.id),
@@ -270,7 +270,7 @@ impl<'a> Detail<'a> {
                     let mut shown = json!({
                         "code": fault.code,
                         "created": time::zulu(fault.created),
-                        "message": if view_context.visibility.admin { &*fault.message } else { fault.told() },
+                        "message": if view_context.visibility.admin { &*fault.message } else { fault.owner_message() },
                     });
                     if let Some(details) = fault.details.as_ref().filter(|_| view_context.visibility.admin) {
                         shown["details"] = details.clone().into();

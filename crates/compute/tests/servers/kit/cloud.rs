@@ -209,7 +209,8 @@ impl Cloud {
         image.properties = properties.collect();
         let reserved = self.store.write(move |tx| kilonova_image::reserve(tx, &image));
         reserved.await.expect("the image is added");
-        let kept = self.images().await.keep(id, format, "tests", || Body::from(bytes)).await;
+        let kept =
+            self.images().await.receive_snapshot(id, format, "tests", || Body::from(bytes)).await;
         kept.expect("the bytes are stored");
         id
     }

@@ -11,7 +11,7 @@ use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, Rebuild, ServerCommand};
 use kilonova_compute_app::microversions::{FILES_GONE, REBUILD_KEY, STRICT_REQUESTS};
-use kilonova_compute_app::{Error, boot, nics, resolve, states, unsupported};
+use kilonova_compute_app::{Error, boot, ports, resolve, states, unsupported};
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_ids::{ImageId, parse_uuid_like};
@@ -51,7 +51,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let password = rebuild.admin_password.clone();
     let view_data =
         (request.compute.clone(), request.caller.clone(), request.base.clone(), request.version);
-    let (server, group, nics) = request
+    let (server, group, ports) = request
         .write(move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rebuild)?;
             let server = apply(tx, request, server, &rebuild, now)?;
@@ -64,8 +64,8 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
             flows::command(tx, &request.compute, &request.context, &server, &command, now)?;
             let group = server_groups::of_server(tx, server.id)?;
             let current = servers::find(tx, server.id)?.unwrap_or(server);
-            let nics = nics::look(tx, [&current])?;
-            Ok((current, group, nics))
+            let ports = ports::connections(tx, [&current])?;
+            Ok((current, group, ports))
         })
         .await?;
     let (compute, caller, base, version) = view_data;
@@ -75,7 +75,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
         visibility: Visibility::of(&caller),
         compute: &compute,
         group: Some(group),
-        nics: &nics,
+        ports: &ports,
     };
     let mut shown = shown(&server, &view_context)?;
     shown["adminPass"] = password.into();

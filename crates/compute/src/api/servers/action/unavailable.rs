@@ -4,7 +4,7 @@
 use axum::response::Response;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::operation::Action;
-use kilonova_compute_app::{flows, nics, states};
+use kilonova_compute_app::{flows, ports, states};
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
@@ -23,7 +23,7 @@ pub(super) async fn groups(request: ActionRequest) -> Result<Response, Refusal> 
     let name = request.argument["name"].as_str().unwrap_or_default().to_owned();
     request
         .begin(move |tx, request, server, now| {
-            nics::set_group(
+            ports::set_group(
                 tx,
                 server,
                 &name,

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use kilonova_compute_app::nics::{NetworkRequest, NicRequest, no_port};
+use kilonova_compute_app::ports::{NetworkRequest, PortRequest, no_port};
 use kilonova_ids::parse_uuid_like;
 use kilonova_wire::Refusal;
 use serde_json::Value;
@@ -23,12 +23,12 @@ pub(super) fn read(value: Option<&Value>) -> Result<NetworkRequest, Refusal> {
             if list.is_empty() {
                 return Ok(NetworkRequest::Auto);
             }
-            Ok(NetworkRequest::Nics(list.iter().map(read_nic).collect::<Result<_, _>>()?))
+            Ok(NetworkRequest::Ports(list.iter().map(read_port).collect::<Result<_, _>>()?))
         }
     }
 }
 
-fn read_nic(value: &Value) -> Result<NicRequest, Refusal> {
+fn read_port(value: &Value) -> Result<PortRequest, Refusal> {
     let text = |key: &str| value[key].as_str();
     let fixed_ip = text("fixed_ip").and_then(|ip| ip.parse::<IpAddr>().ok());
     let tag = text("tag").map(str::to_owned);
@@ -40,7 +40,7 @@ fn read_nic(value: &Value) -> Result<NicRequest, Refusal> {
                  specified together."
             )));
         }
-        return Ok(NicRequest { network: None, port: Some(id), fixed_ip: None, tag });
+        return Ok(PortRequest { network: None, port: Some(id), fixed_ip: None, tag });
     }
     let network = text("uuid").unwrap_or_default();
     let id = parse_uuid_like(network).ok_or_else(|| {
@@ -49,5 +49,5 @@ fn read_nic(value: &Value) -> Result<NicRequest, Refusal> {
             network.escape_debug()
         ))
     })?;
-    Ok(NicRequest { network: Some(id), port: None, fixed_ip, tag })
+    Ok(PortRequest { network: Some(id), port: None, fixed_ip, tag })
 }

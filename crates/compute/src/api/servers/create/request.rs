@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use kilonova_access::Caller;
-use kilonova_compute_app::nics::NetworkRequest;
+use kilonova_compute_app::ports::NetworkRequest;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_ids::{HostName, ImageId, parse_uuid_like};
 use kilonova_wire::{Microversion, Refusal, text};

@@ -5,7 +5,7 @@
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
-use kilonova_compute_app::{Compute, Error, nics, resolve as names, server_groups, unsupported};
+use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
 use kilonova_compute_db::servers::Spec;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -38,8 +38,8 @@ pub(super) fn resolve(
         None => None,
     };
     let (networks, groups) = (&new.networks, &new.security_groups);
-    let nics = nics::resolve(tx, &compute.policy, context, networks, groups, new.max_count)?;
-    let profiles = Profiles { flavor: flavor_profile, ports: nics.profiles() };
+    let ports = ports::resolve(tx, &compute.policy, context, networks, groups, new.max_count)?;
+    let profiles = Profiles { flavor: flavor_profile, ports: ports.profiles() };
     for profile in &profiles.ports {
         ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;
     }
@@ -70,7 +70,7 @@ pub(super) fn resolve(
         metadata: new.metadata.clone(),
         tags: new.tags.clone(),
         profiles,
-        nics,
+        ports,
         forced: new.destination.forced,
         min_count: new.min_count,
         max_count: new.max_count,

@@ -4,19 +4,19 @@ use kilonova_access::Enforcer;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, Spec};
 use kilonova_ids::{HostName, PortId, SecurityGroupId, ServerId};
-use kilonova_network::ledger::{self as networks, Attach, Nic};
+use kilonova_network::ledger::{self as networks, Attach, PortSource};
 use kilonova_node_api::{Desired, Interface, Power};
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Context, Refusal};
 
-use super::resolve::{Nics, ResolvedNic, automatic_network, no_group, one};
-use super::{NicRequest, bind, interfaces};
+use super::resolve::{ResolvedPort, ServerPorts, automatic_network, no_group, resolve_one};
+use super::{PortRequest, bind, interfaces};
 use crate::{Compute, Error};
 
 /// The server that gets ports.
 #[derive(Debug, Clone, Copy)]
-pub struct One<'a> {
+pub struct PortOwner<'a> {
     /// Its id.
     pub id: ServerId,
     /// Its project.
@@ -33,61 +33,62 @@ pub struct One<'a> {
 /// The network service's errors with Nova's messages.
 pub fn attach(
     tx: &mut Tx<'_>,
-    one: One<'_>,
-    nics: &Nics,
+    server: PortOwner<'_>,
+    ports: &ServerPorts,
     now: i64,
 ) -> Result<Vec<Interface>, Error> {
-    if nics.list.is_empty() {
+    if ports.list.is_empty() {
         return Ok(Vec::new());
     }
-    let secure = |resolved: &ResolvedNic| matches!(resolved.nic, Nic::New { secure: true, .. });
-    let groups = if nics.list.iter().any(secure) {
-        networks::groups_by_name(tx, one.project, &nics.groups, now).map_err(no_group)?
+    let secure =
+        |resolved: &ResolvedPort| matches!(resolved.source, PortSource::New { secure: true, .. });
+    let groups = if ports.list.iter().any(secure) {
+        networks::groups_by_name(tx, server.project, &ports.groups, now).map_err(no_group)?
     } else {
         Vec::new()
     };
-    for (ordinal, resolved) in nics.list.iter().enumerate() {
+    for (ordinal, resolved) in ports.list.iter().enumerate() {
         let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
-        plug(tx, one, resolved, ordinal, &groups, now)?;
+        plug(tx, server, resolved, ordinal, &groups, now)?;
     }
-    if nics.list.iter().any(|resolved| resolved.profile.is_some()) {
-        bind(tx, one.id, Some(one.host), now)?;
+    if ports.list.iter().any(|resolved| resolved.profile.is_some()) {
+        bind(tx, server.id, Some(server.host), now)?;
     }
-    interfaces(tx, one.id, one.host)
+    interfaces(tx, server.id, server.host)
 }
 
 fn plug(
     tx: &mut Tx<'_>,
-    one: One<'_>,
-    resolved: &ResolvedNic,
+    server: PortOwner<'_>,
+    resolved: &ResolvedPort,
     ordinal: i64,
     groups: &[SecurityGroupId],
     now: i64,
 ) -> Result<PortId, Error> {
-    let owner = format!("compute:{}", one.spec.availability_zone.as_deref().unwrap_or("nova"));
+    let owner = format!("compute:{}", server.spec.availability_zone.as_deref().unwrap_or("nova"));
     let attach = Attach {
-        server: one.id,
-        project: one.project,
-        host: Some(one.host),
+        server: server.id,
+        project: server.project,
+        host: Some(server.host),
         owner: &owner,
-        hostname: &one.spec.hostname,
-        nic: resolved.nic,
+        hostname: &server.spec.hostname,
+        source: resolved.source,
         tag: resolved.tag.as_deref(),
         ordinal,
         groups,
     };
-    networks::attach(tx, &attach, now).map_err(|error| upstream_error(error, resolved.nic))
+    networks::attach(tx, &attach, now).map_err(|error| upstream_error(error, resolved.source))
 }
 
-fn upstream_error(error: kilonova_network::Error, nic: Nic) -> Error {
+fn upstream_error(error: kilonova_network::Error, source: PortSource) -> Error {
     let kilonova_network::Error::Refused(fault) = error else { return error.into() };
-    let words = match (fault.code, nic) {
+    let words = match (fault.code, source) {
         ("PortInUse", _) => return Refusal::conflict(fault.message).into(),
-        ("PortNotFound", Nic::Existing(id)) => format!("Port id {id} could not be found."),
-        ("IpAddressGenerationFailure", Nic::New { network, .. }) => {
+        ("PortNotFound", PortSource::Existing(id)) => format!("Port id {id} could not be found."),
+        ("IpAddressGenerationFailure", PortSource::New { network, .. }) => {
             format!("No fixed IP addresses available for network: {network}")
         }
-        ("IpAddressAlreadyAllocated", Nic::New { fixed_ip: Some(ip), .. }) => {
+        ("IpAddressAlreadyAllocated", PortSource::New { fixed_ip: Some(ip), .. }) => {
             format!("Fixed IP address {ip} is already in use.")
         }
         _ => fault.message,
@@ -104,7 +105,7 @@ pub fn add(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    line: &NicRequest,
+    line: &PortRequest,
     now: i64,
 ) -> Result<PortId, Error> {
     let host = server.host.clone().ok_or_else(|| crate::states::not_ready(server))?;
@@ -112,13 +113,13 @@ pub fn add(
     let resolved = if line.network.is_none() && line.port.is_none() {
         any(tx, &compute.policy, &owner, line)?
     } else {
-        one(tx, &compute.policy, &owner, line)?
+        resolve_one(tx, &compute.policy, &owner, line)?
     };
     if resolved.profile.is_some() {
         return Err(with_accelerator());
     }
-    let groups = match resolved.nic {
-        Nic::New { secure: true, .. } => {
+    let groups = match resolved.source {
+        PortSource::New { secure: true, .. } => {
             networks::groups_by_name(tx, &server.project_id, &[], now).map_err(no_group)?
         }
         _ => Vec::new(),
@@ -126,10 +127,10 @@ pub fn add(
     let spec = Spec { networked: true, ..server.spec.clone() };
     servers::set_spec(tx, server.id, &spec, now)?;
     let has = networks::of_server(tx, server.id)?;
-    let place = One { id: server.id, project: &server.project_id, spec: &spec, host: &host };
+    let place = PortOwner { id: server.id, project: &server.project_id, spec: &spec, host: &host };
     let ordinal = i64::try_from(has.len()).unwrap_or(i64::MAX);
     let id = plug(tx, place, &resolved, ordinal, &groups, now)?;
-    tell(tx, compute, server.id, &host)?;
+    update_interfaces(tx, compute, server.id, &host)?;
     Ok(id)
 }
 
@@ -138,8 +139,8 @@ fn any(
     tx: &mut Tx<'_>,
     policy: &Enforcer,
     owner: &Context,
-    line: &NicRequest,
-) -> Result<ResolvedNic, Error> {
+    line: &PortRequest,
+) -> Result<ResolvedPort, Error> {
     let only = automatic_network(tx, policy, owner)?.pop();
     let only = only.ok_or_else(|| {
         Refusal::bad_request(format!(
@@ -147,7 +148,7 @@ fn any(
             owner.project_id
         ))
     })?;
-    Ok(ResolvedNic { tag: line.tag.clone(), ..only })
+    Ok(ResolvedPort { tag: line.tag.clone(), ..only })
 }
 
 /// Upstream's message. A device cannot be attached to or detached from an existing guest.
@@ -175,13 +176,13 @@ pub fn remove(
     servers::set_spec(tx, server.id, &server.spec, now)?;
     networks::detach(tx, server.id, id, now)?;
     match &server.host {
-        Some(host) => tell(tx, compute, server.id, host),
+        Some(host) => update_interfaces(tx, compute, server.id, host),
         None => Ok(()),
     }
 }
 
 /// Updates the guest's interfaces.
-fn tell(
+fn update_interfaces(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
@@ -202,16 +203,16 @@ fn tell(
 /// # Errors
 /// Store errors only.
 pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<bool, Error> {
-    let mut told = Vec::new();
+    let mut present = Vec::new();
     for (host, document) in documents::of_server(tx, server)? {
         let Desired::Present(domain) = document.desired else { continue };
         let on_its_way = matches!(domain.power, Power::Incoming | Power::AsIs);
         if domain.outgoing_migration.is_some() || on_its_way {
             return Ok(false);
         }
-        told.push((host, domain));
+        present.push((host, domain));
     }
-    for (host, mut domain) in told {
+    for (host, mut domain) in present {
         let now = interfaces(tx, server, &host)?;
         if domain.config.interfaces != now {
             domain.config.interfaces = now;

@@ -14,12 +14,12 @@ pub enum NetworkRequest {
     /// `none`.
     None,
     /// Specific connections.
-    Nics(Vec<NicRequest>),
+    Ports(Vec<PortRequest>),
 }
 
 /// One requested connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NicRequest {
+pub struct PortRequest {
     /// A new port on this network.
     pub network: Option<NetworkId>,
     /// An existing port.

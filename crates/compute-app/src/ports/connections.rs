@@ -21,7 +21,7 @@ pub struct Connections {
 ///
 /// # Errors
 /// Store errors only.
-pub fn look<'a>(
+pub fn connections<'a>(
     tx: &mut Tx<'_>,
     servers: impl IntoIterator<Item = &'a Server>,
 ) -> Result<Connections, Error> {

@@ -35,18 +35,18 @@ pub struct HostNow {
 
 /// The allocations of a consumer.
 #[derive(Debug, Clone)]
-pub struct Account {
+pub struct ConsumerAllocations {
     /// The consumer.
     pub consumer: ConsumerId,
     /// The number of the migration, if the consumer is one.
     pub migration: Option<i64>,
     /// The allocations.
-    pub amounts: Vec<placement::Held>,
+    pub amounts: Vec<placement::NamedAllocation>,
 }
 
 /// Everything stored about a server.
 #[derive(Debug, Clone)]
-pub struct Story {
+pub struct ServerExplanation {
     /// The server; a deleted one has a deletion time.
     pub server: Server,
     /// The time of the read, microseconds since 1970.
@@ -66,7 +66,7 @@ pub struct Story {
     /// Dirty handles that it left on hosts.
     pub left: Vec<devices::LeftHandle>,
     /// The allocations of it and its migrations.
-    pub accounts: Vec<Account>,
+    pub allocations: Vec<ConsumerAllocations>,
     /// The newest actions with their events.
     pub actions: Vec<(Operation, Vec<Event>)>,
     /// Its handle changes, newest first.
@@ -75,7 +75,7 @@ pub struct Story {
     pub room: Option<Room>,
 }
 
-impl Story {
+impl ServerExplanation {
     /// A host involved.
     pub fn host(&self, name: &HostName) -> Option<&HostNow> {
         self.hosts.iter().find(|host| host.row.host == *name)
@@ -113,28 +113,28 @@ impl Story {
     }
 }
 
-/// Reads the story; `None` if the server neither exists nor is remembered.
+/// Reads the explanation; `None` if the server neither exists nor has a deleted row.
 ///
 /// # Errors
 /// Store errors only.
-pub fn tell(
+pub fn explain_server(
     tx: &mut Tx<'_>,
     compute: &Compute,
     id: ServerId,
     now: i64,
-) -> Result<Option<Story>, Error> {
+) -> Result<Option<ServerExplanation>, Error> {
     let Some(server) = listing::find(tx, id)? else { return Ok(None) };
     let operation = journal::open_of(tx, id)?;
     let moves = moves::of_server(tx, id)?;
     let documents = documents::of_server(tx, id)?;
     let held = devices::held_for(tx, id)?;
     let mut left = devices::left_by(tx, consumer_of(id))?;
-    let mut accounts = vec![account(tx, consumer_of(id), None)?];
+    let mut allocations = vec![allocations_of(tx, consumer_of(id), None)?];
     for one in &moves {
         left.extend(devices::left_by(tx, one.id)?);
-        accounts.push(account(tx, one.id, Some(one.number))?);
+        allocations.push(allocations_of(tx, one.id, Some(one.number))?);
     }
-    accounts.retain(|account| !account.amounts.is_empty());
+    allocations.retain(|one| !one.amounts.is_empty());
     let mut actions = Vec::new();
     for one in flow::history(tx, id, ACTIONS)? {
         let events = flow::events(tx, one.id)?;
@@ -153,7 +153,7 @@ pub fn tell(
         && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
     let room = if nowhere { Some(room(tx, compute, &server, now)?) } else { None };
     let past = devices::handle_history(tx, id, CHANGES)?;
-    Ok(Some(Story {
+    Ok(Some(ServerExplanation {
         server,
         now,
         hosts,
@@ -163,19 +163,23 @@ pub fn tell(
         documents,
         held,
         left,
-        accounts,
+        allocations,
         actions,
         past,
         room,
     }))
 }
 
-fn account(
+fn allocations_of(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
     migration: Option<i64>,
-) -> Result<Account, Error> {
-    Ok(Account { consumer, migration, amounts: placement::held_by(tx, consumer)? })
+) -> Result<ConsumerAllocations, Error> {
+    Ok(ConsumerAllocations {
+        consumer,
+        migration,
+        amounts: placement::allocations_of(tx, consumer)?,
+    })
 }
 
 fn hosts_of(

@@ -1,38 +1,38 @@
-//! From what is asked for to what there is, as far as the caller may use it.
+//! Resolves requested networks and ports, as far as the caller may use them.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_access::Enforcer;
 use kilonova_compute_db::servers::{FlavorOf, Server};
 use kilonova_ids::PortId;
-use kilonova_network::ledger::{self as networks, NetworkFacts, Nic};
+use kilonova_network::ledger::{self as networks, NetworkFacts, PortSource};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
-use super::request::{NetworkRequest, NicRequest, no_network, no_port};
+use super::request::{NetworkRequest, PortRequest, no_network, no_port};
 use crate::Error;
 use crate::boot::{ProfileGroups, Profiles};
 
 /// The ports that servers of a request get.
 #[derive(Debug, Clone, Default)]
-pub struct Nics {
+pub struct ServerPorts {
     /// The connections in order.
-    pub list: Vec<ResolvedNic>,
+    pub list: Vec<ResolvedPort>,
     /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
 }
 
 /// One requested connection, resolved.
 #[derive(Debug, Clone)]
-pub struct ResolvedNic {
+pub struct ResolvedPort {
     /// The kind of connection.
-    pub nic: Nic,
+    pub source: PortSource,
     /// The tag shown to the guest.
     pub tag: Option<String>,
     /// The device profile, if the port is a device.
     pub profile: Option<ProfileGroups>,
 }
 
-impl Nics {
+impl ServerPorts {
     /// The device profiles of the ports.
     pub fn profiles(&self) -> Vec<ProfileGroups> {
         self.list.iter().filter_map(|resolved| resolved.profile.clone()).collect()
@@ -40,9 +40,9 @@ impl Nics {
 
     /// The rows on which two concurrent boots conflict.
     pub fn rows(&self) -> Vec<String> {
-        let row = |resolved: &ResolvedNic| match resolved.nic {
-            Nic::New { network, .. } => network.to_string(),
-            Nic::Existing(port) => port.to_string(),
+        let row = |resolved: &ResolvedPort| match resolved.source {
+            PortSource::New { network, .. } => network.to_string(),
+            PortSource::Existing(port) => port.to_string(),
         };
         self.list.iter().map(row).collect()
     }
@@ -52,7 +52,7 @@ impl Nics {
 /// (`nova/policies/servers.py`).
 const EXTERNAL: &str = "network:attach_external_network";
 
-/// Looks up what a request for `count` servers asks for.
+/// Resolves the networks of a request for `count` servers.
 ///
 /// # Errors
 /// 400, 403 and 409 with Nova's messages.
@@ -63,14 +63,14 @@ pub fn resolve(
     request: &NetworkRequest,
     groups: &[String],
     count: usize,
-) -> Result<Nics, Error> {
+) -> Result<ServerPorts, Error> {
     let list = match request {
         NetworkRequest::None => Vec::new(),
         NetworkRequest::Auto => automatic_network(tx, policy, context)?,
-        NetworkRequest::Nics(nics) => {
-            let mut list = Vec::with_capacity(nics.len());
+        NetworkRequest::Ports(requested) => {
+            let mut list = Vec::with_capacity(requested.len());
             let mut ports: Vec<PortId> = Vec::new();
-            for line in nics {
+            for line in requested {
                 if count > 1 {
                     check_single_server(line)?;
                 }
@@ -80,12 +80,13 @@ pub fn resolve(
                     }
                     ports.push(port);
                 }
-                list.push(one(tx, policy, context, line)?);
+                list.push(resolve_one(tx, policy, context, line)?);
             }
             list
         }
     };
-    let new = list.iter().filter(|resolved| matches!(resolved.nic, Nic::New { .. })).count();
+    let new =
+        list.iter().filter(|resolved| matches!(resolved.source, PortSource::New { .. })).count();
     if new > 0 {
         let more = i64::try_from(new.saturating_mul(count)).unwrap_or(i64::MAX);
         networks::check_quota(tx, &context.project_id, more).map_err(|error| match error {
@@ -99,7 +100,7 @@ pub fn resolve(
     if !others.is_empty() {
         networks::groups_by_name(tx, &context.project_id, &others, 0).map_err(no_group)?;
     }
-    Ok(Nics { list, groups: groups.to_vec() })
+    Ok(ServerPorts { list, groups: groups.to_vec() })
 }
 
 /// Nova's error for an unknown group.
@@ -125,7 +126,7 @@ fn in_use(port: PortId) -> Refusal {
 }
 
 /// Refuses settings that only one server can have.
-fn check_single_server(line: &NicRequest) -> Result<(), Refusal> {
+fn check_single_server(line: &PortRequest) -> Result<(), Refusal> {
     if line.port.is_some() {
         return Err(Refusal::bad_request(
             "Unable to launch multiple instances with a single configured port ID. Please launch \
@@ -146,7 +147,7 @@ pub(super) fn automatic_network(
     tx: &mut Tx<'_>,
     policy: &Enforcer,
     context: &Context,
-) -> Result<Vec<ResolvedNic>, Error> {
+) -> Result<Vec<ResolvedPort>, Error> {
     let mut all = networks::available(tx, &context.project_id)?;
     all.retain(|network| may_attach(policy, context, network));
     if all.len() > 1 {
@@ -156,16 +157,16 @@ pub(super) fn automatic_network(
         .into());
     }
     let only = all.pop().filter(|network| network.has_subnets);
-    Ok(only.map(|network| new_nic(&network, None, None)).into_iter().collect())
+    Ok(only.map(|network| new_port(&network, None, None)).into_iter().collect())
 }
 
-fn new_nic(
+fn new_port(
     network: &NetworkFacts,
     fixed_ip: Option<std::net::IpAddr>,
     tag: Option<String>,
-) -> ResolvedNic {
-    let nic = Nic::New { network: network.id, fixed_ip, secure: network.secure };
-    ResolvedNic { nic, tag, profile: None }
+) -> ResolvedPort {
+    let source = PortSource::New { network: network.id, fixed_ip, secure: network.secure };
+    ResolvedPort { source, tag, profile: None }
 }
 
 /// Policy lets the caller connect servers to the network.
@@ -191,12 +192,12 @@ fn check_external(
 ///
 /// # Errors
 /// As [`resolve`].
-pub(super) fn one(
+pub(super) fn resolve_one(
     tx: &mut Tx<'_>,
     policy: &Enforcer,
     context: &Context,
-    line: &NicRequest,
-) -> Result<ResolvedNic, Error> {
+    line: &PortRequest,
+) -> Result<ResolvedPort, Error> {
     if let Some(port) = line.port {
         return existing(tx, policy, context, port, line.tag.clone());
     }
@@ -215,7 +216,7 @@ pub(super) fn one(
         ))
         .into());
     }
-    Ok(new_nic(&network, line.fixed_ip, line.tag.clone()))
+    Ok(new_port(&network, line.fixed_ip, line.tag.clone()))
 }
 
 fn existing(
@@ -224,7 +225,7 @@ fn existing(
     context: &Context,
     id: PortId,
     tag: Option<String>,
-) -> Result<ResolvedNic, Error> {
+) -> Result<ResolvedPort, Error> {
     let port = networks::port(tx, id)?.filter(|port| context.may_see(&port.project));
     let port = port.ok_or_else(|| no_port(id))?;
     if port.taken {
@@ -243,7 +244,7 @@ fn existing(
     } else {
         None
     };
-    Ok(ResolvedNic { nic: Nic::Existing(id), tag, profile })
+    Ok(ResolvedPort { source: PortSource::Existing(id), tag, profile })
 }
 
 /// The profile of a port's device, which must be one device; or the error.

@@ -5,9 +5,9 @@
 //! statement: its row says so (`Spec::networked`).
 
 mod attach;
+mod connections;
 mod request;
 mod resolve;
-mod show;
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_ids::{HostName, ServerId};
@@ -15,10 +15,10 @@ use kilonova_network::ledger as networks;
 use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
 
-pub use attach::{One, add, attach, refresh, remove, set_group};
-pub use request::{NetworkRequest, NicRequest, no_port};
-pub use resolve::{Nics, ResolvedNic, profiles_of, resolve};
-pub use show::{Connections, look};
+pub use attach::{PortOwner, add, attach, refresh, remove, set_group};
+pub use connections::{Connections, connections};
+pub use request::{NetworkRequest, PortRequest, no_port};
+pub use resolve::{ResolvedPort, ServerPorts, profiles_of, resolve};
 
 use crate::Error;
 use kilonova_compute_db::servers;
@@ -117,10 +117,10 @@ pub fn bind(
     Ok(())
 }
 
-/// A boot has failed: deletes the server's ports, or releases those that existed before.
-pub fn give_up(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result<(), Error> {
+/// Deletes the server's ports after a failed boot, and detaches those that existed before.
+pub fn detach_all(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result<(), Error> {
     if server.spec.networked {
-        networks::leave(tx, server.id, now)?;
+        networks::detach_all(tx, server.id, now)?;
     }
     Ok(())
 }
@@ -128,7 +128,7 @@ pub fn give_up(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result<()
 /// Deletes the server's row and its ports.
 pub fn delete(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
     if servers::delete(tx, server)? {
-        networks::leave(tx, server, now)?;
+        networks::detach_all(tx, server, now)?;
     }
     Ok(())
 }
