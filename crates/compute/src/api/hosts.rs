@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use axum::Json;
 use axum::extract::{Path, State};
 use kilonova_access::{Routes, get, put};
-use kilonova_compute_app::services::{self, Change, Service, Status};
+use kilonova_compute_app::services::{self, Change, INTERNAL_ZONE, Service, Status};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::hosts;
 use kilonova_compute_db::usage::{self, ProjectOnHost};
@@ -79,7 +79,8 @@ async fn not_supported(compute: &Compute, host: HostName) -> Refusal {
     }
 }
 
-/// The hosts of enabled services.
+/// The hosts of enabled services. Compute hosts come first: upstream promises no order, and tools that
+/// expect one machine take the first host for a compute host.
 async fn list(
     State(compute): State<Compute>,
     version: Microversion,
@@ -88,7 +89,8 @@ async fn list(
     check_exists(version)?;
     let zone = query.get("zone").filter(|zone| !zone.is_empty());
     let (now, fleet) = (time::now_micros(), compute.fleet.clone());
-    let services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
+    let mut services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
+    services.sort_by_key(|service| service.zone == INTERNAL_ZONE);
     let shown: Vec<Value> = services
         .iter()
         .filter(|service| service.enabled && zone.is_none_or(|zone| zone == service.zone))
