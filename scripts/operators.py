@@ -49,7 +49,7 @@ fake = [{}]
 """
 
 
-class Desk:
+class Operator:
     """An operator: the program, the credentials, and a count of passed checks."""
 
     def __init__(self, serve):
@@ -155,36 +155,36 @@ class Cloud:
         return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
-def step_explain(desk, cloud, edge):
+def step_explain(operator, cloud, edge):
     print("\n── server explain")
     good = cloud.boot("good", "vgpu", "gpu-1")
-    page, _ = desk.run("server", "explain", good)
-    explanation = desk.document("server", "explain", "good")
+    page, _ = operator.run("server", "explain", good)
+    explanation = operator.document("server", "explain", "good")
     handle = explanation["devices"][0]["handle"]
-    desk.tick("name and UUID show the same server", explanation["id"] == good)
+    operator.tick("name and UUID show the same server", explanation["id"] == good)
     for part in (f"({good}) is active, on host gpu-1, with 1 accelerator", "how the host was chosen",
                  handle["mdev_uuid"], "nvidia-35", "gpu-1_pci_0000_8", "Nothing: it is in its desired state"):
-        desk.tick(f"the page says: {part}", part in page, page)
-    desk.tick("the guest has exactly that device",
-              cloud.guest_devices(good, "gpu-1") == [handle["mdev_uuid"]],
-              str(cloud.guest_devices(good, "gpu-1")))
+        operator.tick(f"the page says: {part}", part in page, page)
+    operator.tick("the guest has exactly that device",
+                  cloud.guest_devices(good, "gpu-1") == [handle["mdev_uuid"]],
+                  str(cloud.guest_devices(good, "gpu-1")))
 
     failed = cloud.boot("failed", "gold", status="ERROR")
-    page, _ = desk.run("server", "explain", failed)
-    explanation = desk.document("server", "explain", failed)
-    desk.tick("the explanation of a failed boot says how many hosts each condition removed",
-              page.count("None of 3 hosts has trait CUSTOM_GOLD.") == 1, page)
-    desk.tick("the explanation says that there is still no room, and names the next command",
-              "still no room" in page and f"openstack server delete {failed}" in page, page)
-    desk.tick("the JSON lists the conditions one by one",
-              any("CUSTOM_GOLD" in step["constraint"] and step["removed"] == 3
-                  for step in explanation["room_now"]["steps"]), str(explanation["room_now"]))
+    page, _ = operator.run("server", "explain", failed)
+    explanation = operator.document("server", "explain", failed)
+    operator.tick("the explanation of a failed boot says how many hosts each condition removed",
+                  page.count("None of 3 hosts has trait CUSTOM_GOLD.") == 1, page)
+    operator.tick("the explanation says that there is still no room, and names the next command",
+                  "still no room" in page and f"openstack server delete {failed}" in page, page)
+    operator.tick("the JSON lists the conditions one by one",
+                  any("CUSTOM_GOLD" in step["constraint"] and step["removed"] == 3
+                      for step in explanation["room_now"]["steps"]), str(explanation["room_now"]))
 
     cloud.delete(good)
-    page, _ = desk.run("server", "explain", good)
-    desk.tick("the explanation of a deleted server lists the devices that it had",
-              "was deleted; it was last on host gpu-1" in page and handle["mdev_uuid"] in page
-              and "Nothing: it is deleted and holds no resources" in page, page)
+    page, _ = operator.run("server", "explain", good)
+    operator.tick("the explanation of a deleted server lists the devices that it had",
+                  "was deleted; it was last on host gpu-1" in page and handle["mdev_uuid"] in page
+                  and "Nothing: it is deleted and holds no resources" in page, page)
 
     waiting = cloud.boot("waiting", "vgpu", "edge")
     edge.send_signal(signal.SIGKILL)
@@ -193,10 +193,10 @@ def step_explain(desk, cloud, edge):
     services = cloud.api.expect(200, "GET", f"{COMPUTE}/os-services?host=edge")["services"]
     cloud.api.expect(200, "PUT", f"{COMPUTE}/os-services/{services[0]['id']}", {"status": "disabled"})
     cloud.act(waiting, {"pause": None})
-    page, _ = desk.run("server", "explain", waiting)
-    desk.tick("the explanation of a pending operation names its host", "host edge to pause the guest" in page, page)
-    _, err = desk.run("server", "explain", "4f6a1a8e-3f3f-4f9a-9c3e-0d6f7e6f0a11", code=2)
-    desk.tick("an unknown server is refused with a message", "could not be found" in err, err)
+    page, _ = operator.run("server", "explain", waiting)
+    operator.tick("the explanation of a pending operation names its host", "host edge to pause the guest" in page, page)
+    _, err = operator.run("server", "explain", "4f6a1a8e-3f3f-4f9a-9c3e-0d6f7e6f0a11", code=2)
+    operator.tick("an unknown server is refused with a message", "could not be found" in err, err)
     return waiting
 
 
@@ -221,11 +221,11 @@ def wait_for(what, holds, timeout=30):
         time.sleep(0.05)
 
 
-def compare(desk, cloud, servers, host):
+def compare(operator, cloud, servers, host):
     """Checks that each guest has exactly the ledger's devices, on the host."""
     all_held = []
     for server in servers:
-        explanation = desk.document("server", "explain", server)
+        explanation = operator.document("server", "explain", server)
         held = explanation["devices"]
         amounts = {one["class"]: one["amount"] for claim in explanation["claims"]
                    for one in claim["allocations"]}
@@ -242,10 +242,10 @@ def compare(desk, cloud, servers, host):
     made = cloud.mdevs(host)
     if made != sorted(all_held):
         raise Wrong(f"{host} has the devices {made}, its guests {sorted(all_held)}")
-    desk.tick(f"{len(servers)} servers are on {host}, each with exactly its device")
+    operator.tick(f"{len(servers)} servers are on {host}, each with exactly its device")
 
 
-def step_drain(desk, cloud, serve):
+def step_drain(operator, cloud, serve):
     print("\n── host drain")
     # Enough that some remain after each interruption, however late it is noticed.
     guests = [cloud.boot(f"guest-{n}", "vgpu", "gpu-1") for n in range(16)]
@@ -260,15 +260,15 @@ def step_drain(desk, cloud, serve):
     before = len(servers_on(cloud, "gpu-1"))
 
     print(f"$ kilonova {' '.join(command)}    # and kill -9 of it in the middle", flush=True)
-    process = desk.begin(*command)
+    process = operator.begin(*command)
     wait_for("two servers have left", lambda: len(servers_on(cloud, "gpu-1")) <= before - 2)
     process.kill()
     process.communicate()
-    desk.tick("the drain was killed in the middle", len(servers_on(cloud, "gpu-1")) > 2)
+    operator.tick("the drain was killed in the middle", len(servers_on(cloud, "gpu-1")) > 2)
 
     print(f"$ kilonova {' '.join(command)}    # and Ctrl-C", flush=True)
     count_when_idle(cloud, "gpu-1")
-    process = desk.begin(*command)
+    process = operator.begin(*command)
     # The line of the first move comes long before that of the last one, however slow the machine is.
     lines = []
     for line in process.stderr:
@@ -278,13 +278,13 @@ def step_drain(desk, cloud, serve):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     err = "".join(lines) + err
-    desk.tick("Ctrl-C prints the remaining servers and how to continue",
-              process.returncode == 130 and "still there" in out and "To continue: " in out
-              and "is already disabled" in err, out + err)
+    operator.tick("Ctrl-C prints the remaining servers and how to continue",
+                  process.returncode == 130 and "still there" in out and "To continue: " in out
+                  and "is already disabled" in err, out + err)
 
     print(f"$ kilonova {' '.join(command)}    # and kill -9 of the cloud", flush=True)
     left = count_when_idle(cloud, "gpu-1")
-    process = desk.begin(*command, "--format", "json")
+    process = operator.begin(*command, "--format", "json")
     wait_for("another server has left", lambda: len(servers_on(cloud, "gpu-1")) <= left - 1)
     serve.kill()
     time.sleep(1)
@@ -293,35 +293,35 @@ def step_drain(desk, cloud, serve):
     if not out:
         raise Wrong(f"the drain ended with exit code {process.returncode}: {err}")
     report = json.loads(out)
-    desk.tick("the drain waits for its cloud and continues", "Retrying" in err, err)
+    operator.tick("the drain waits for its cloud and continues", "Retrying" in err, err)
     why = {one["id"]: one["why"] for one in report["remaining"]}
-    desk.tick("servers that cannot migrate stay, and the exit code is 1",
-              process.returncode == 1 and set(why) == {whole, asleep} and not report["empty"], out)
-    desk.tick("the report names the reason for each", "passed through whole" in why[whole]
-              and "suspended" in why[asleep], str(why))
+    operator.tick("servers that cannot migrate stay, and the exit code is 1",
+                  process.returncode == 1 and set(why) == {whole, asleep} and not report["empty"], out)
+    operator.tick("the report names the reason for each", "passed through whole" in why[whole]
+                  and "suspended" in why[asleep], str(why))
     cloud.api.close()
-    compare(desk, cloud, [*guests, stopped], "gpu-2")
-    desk.tick("the stopped server is still SHUTOFF", cloud.show(stopped)["status"] == "SHUTOFF")
+    compare(operator, cloud, [*guests, stopped], "gpu-2")
+    operator.tick("the stopped server is still SHUTOFF", cloud.show(stopped)["status"] == "SHUTOFF")
 
     cloud.act(asleep, {"resume": None})
     cloud.wait_for_status(asleep, "ACTIVE")
-    out, err = desk.run("host", "drain", "gpu-1", "--cold")
-    desk.tick("with --cold, after the suggested action, the host is empty", "is empty" in out, out)
-    desk.tick("without a terminal the output is plain lines", "\r" not in err and "migrates cold" in err, err)
-    compare(desk, cloud, [*guests, stopped, whole, asleep], "gpu-2")
-    desk.tick("the server that was migrated cold is ACTIVE again", cloud.show(whole)["status"] == "ACTIVE")
-    out, _ = desk.run("host", "drain", "gpu-1")
-    desk.tick("draining an empty host again does nothing", "0 server(s) left it" in out, out)
-    desk.tick("no mediated device is left on the host", cloud.mdevs("gpu-1") == [], str(cloud.mdevs("gpu-1")))
+    out, err = operator.run("host", "drain", "gpu-1", "--cold")
+    operator.tick("with --cold, after the suggested action, the host is empty", "is empty" in out, out)
+    operator.tick("without a terminal the output is plain lines", "\r" not in err and "migrates cold" in err, err)
+    compare(operator, cloud, [*guests, stopped, whole, asleep], "gpu-2")
+    operator.tick("the server that was migrated cold is ACTIVE again", cloud.show(whole)["status"] == "ACTIVE")
+    out, _ = operator.run("host", "drain", "gpu-1")
+    operator.tick("draining an empty host again does nothing", "0 server(s) left it" in out, out)
+    operator.tick("no mediated device is left on the host", cloud.mdevs("gpu-1") == [], str(cloud.mdevs("gpu-1")))
     failed = cloud.boot("nowhere", "vgpu", "gpu-1", status="ERROR")
-    page, _ = desk.run("server", "explain", failed)
-    desk.tick("a drained host accepts no servers", "down or disabled" in page, page)
-    out, _ = desk.run("host", "undrain", "gpu-1")
-    desk.tick("undrain reports who drained the host", "is enabled" in out and "drained by" in out, out)
+    page, _ = operator.run("server", "explain", failed)
+    operator.tick("a drained host accepts no servers", "down or disabled" in page, page)
+    out, _ = operator.run("host", "undrain", "gpu-1")
+    operator.tick("undrain reports who drained the host", "is enabled" in out and "drained by" in out, out)
     again = cloud.boot("again", "vgpu", "gpu-1")
-    desk.tick("the host accepts servers again", cloud.show(again)["OS-EXT-SRV-ATTR:host"] == "gpu-1")
-    _, err = desk.run("host", "drain", "nobody", code=2)
-    desk.tick("an unknown host is refused", "nobody could not be found" in err, err)
+    operator.tick("the host accepts servers again", cloud.show(again)["OS-EXT-SRV-ATTR:host"] == "gpu-1")
+    _, err = operator.run("host", "drain", "nobody", code=2)
+    operator.tick("an unknown host is refused", "nobody could not be found" in err, err)
     settle_all(cloud)
 
 
@@ -335,11 +335,11 @@ def settle_all(cloud):
         time.sleep(0.1)
 
 
-def doctor(desk, *words, code):
-    where = ["--state-dir", desk.serve.state]
-    if desk.serve.database:
-        where += ["--database", desk.serve.database]
-    return desk.document("doctor", *where, *words, code=code)
+def doctor(operator, *words, code):
+    where = ["--state-dir", operator.serve.state]
+    if operator.serve.database:
+        where += ["--database", operator.serve.database]
+    return operator.document("doctor", *where, *words, code=code)
 
 
 def found(report, area, level, *parts):
@@ -348,11 +348,11 @@ def found(report, area, level, *parts):
                and all(part in one["what"] for part in parts) for one in report["findings"])
 
 
-def step_doctor(desk, cloud, serve, folder, silent_since, waiting):
+def step_doctor(operator, cloud, serve, folder, silent_since, waiting):
     print("\n── doctor")
-    report = doctor(desk, code=0)
-    desk.tick("with a running server the doctor finds no problem", report["clean"], str(report["findings"]))
-    desk.tick("the report lists the hosts", {h["host"]: h["up"] for h in report["hosts"]}["gpu-1"] is True)
+    report = doctor(operator, code=0)
+    operator.tick("with a running server the doctor finds no problem", report["clean"], str(report["findings"]))
+    operator.tick("the report lists the hosts", {h["host"]: h["up"] for h in report["hosts"]}["gpu-1"] is True)
 
     skew = int(time.time() * 1e6) + 3600 * 10**6
     with open(os.path.join(serve.state, "node.token"), encoding="utf-8") as file:
@@ -364,64 +364,64 @@ def step_doctor(desk, cloud, serve, folder, silent_since, waiting):
 
     def skewed():
         nonlocal report
-        report = doctor(desk, code=0)
+        report = doctor(operator, code=0)
         return found(report, "clock", "warning", "host gpu-2 is 3600.0 s ahead")
     wait_for("a wrong clock of a host is found", skewed)
-    desk.tick("a wrong clock of a host is found")
+    operator.tick("a wrong clock of a host is found")
 
     time.sleep(max(0.0, 62 - (time.monotonic() - silent_since)))
-    report = doctor(desk, code=0)
-    desk.tick("a stopped agent is found", found(report, "nodes", "warning", "host edge"),
-              str(report["findings"]))
-    doctor(desk, "--strict", code=1)
-    desk.tick("with --strict a warning fails the check")
-    report = doctor(desk, "--stuck-after", "5", code=1)
-    desk.tick("a stuck operation is found, with the host that it waits for",
-              found(report, "operations", "error", f"pause of server {waiting}", "host edge"),
-              str(report["findings"]))
+    report = doctor(operator, code=0)
+    operator.tick("a stopped agent is found", found(report, "nodes", "warning", "host edge"),
+                  str(report["findings"]))
+    doctor(operator, "--strict", code=1)
+    operator.tick("with --strict a warning fails the check")
+    report = doctor(operator, "--stuck-after", "5", code=1)
+    operator.tick("a stuck operation is found, with the host that it waits for",
+                  found(report, "operations", "error", f"pause of server {waiting}", "host edge"),
+                  str(report["findings"]))
 
     config = os.path.join(folder, "wrong.conf")
     with open(config, "w", encoding="utf-8") as file:
         file.write("[DEFAULT]\ndebug = perhaps\n[api]\nlissten = x\n[gpus]\nmany = yes\n")
-    report = doctor(desk, "--config", config, code=1)
+    report = doctor(operator, "--config", config, code=1)
     for line, part in ((2, "debug"), (4, "lissten"), (6, "gpus")):
-        desk.tick(f"line {line} of a wrong configuration is named",
-                  found(report, "configuration", "error", f"wrong.conf:{line}:", part),
-                  str(report["findings"]))
-    desk.tick("the ledger is checked all the same", len(report["rules"]) > 30)
-    out, _ = desk.run("doctor", "--state-dir", serve.state, "--config", config, code=1) \
+        operator.tick(f"line {line} of a wrong configuration is named",
+                      found(report, "configuration", "error", f"wrong.conf:{line}:", part),
+                      str(report["findings"]))
+    operator.tick("the ledger is checked all the same", len(report["rules"]) > 30)
+    out, _ = operator.run("doctor", "--state-dir", serve.state, "--config", config, code=1) \
         if not serve.database else ("ERROR (configuration)", "")
-    desk.tick("the text has the same finding", "ERROR (configuration)" in out, out)
+    operator.tick("the text has the same finding", "ERROR (configuration)" in out, out)
 
     code, _ = serve.stop()
-    desk.tick("the server stops", code == 0)
-    report = doctor(desk, code=0)
+    operator.tick("the server stops", code == 0)
+    report = doctor(operator, code=0)
     if serve.database:
         return
-    desk.tick("without a running server the doctor notes that none runs",
-              found(report, "nodes", "note", "no controller uses"), str(report["findings"]))
+    operator.tick("without a running server the doctor notes that none runs",
+                  found(report, "nodes", "note", "no controller uses"), str(report["findings"]))
     database = sqlite3.connect(os.path.join(serve.state, "kilonova.db"))
     changed = database.execute("UPDATE attach_handles SET state = 'free' WHERE state = 'owned'")
-    desk.tick("a handle is changed in the database by hand", changed.rowcount > 5)
+    operator.tick("a handle is changed in the database by hand", changed.rowcount > 5)
     database.commit()
     database.close()
-    report = doctor(desk, code=1)
-    desk.tick("a ledger row that was written by hand is found",
-              not report["clean"] and found(report, "ledger", "error", "BROKEN by"),
-              str(report["findings"]))
-    _, err = desk.run("doctor", "--state-dir", os.path.join(folder, "nothing"), code=2)
-    desk.tick("without a state directory the doctor fails", "no state directory" in err, err)
+    report = doctor(operator, code=1)
+    operator.tick("a ledger row that was written by hand is found",
+                  not report["clean"] and found(report, "ledger", "error", "BROKEN by"),
+                  str(report["findings"]))
+    _, err = operator.run("doctor", "--state-dir", os.path.join(folder, "nothing"), code=2)
+    operator.tick("without a state directory the doctor fails", "no state directory" in err, err)
 
 
-def story(desk, serve, edge, folder):
+def story(operator, serve, edge, folder):
     cloud = Cloud(serve)
     cloud.prepare()
     wait_for("all hosts have registered",
              lambda: len(cloud.api.expect(200, "GET", f"{COMPUTE}/os-hypervisors")["hypervisors"]) == 3)
-    waiting = step_explain(desk, cloud, edge)
+    waiting = step_explain(operator, cloud, edge)
     silent_since = time.monotonic()
-    step_drain(desk, cloud, serve)
-    step_doctor(desk, cloud, serve, folder, silent_since, waiting)
+    step_drain(operator, cloud, serve)
+    step_doctor(operator, cloud, serve, folder, silent_since, waiting)
 
 
 def main():
@@ -442,18 +442,18 @@ def main():
             file.write(CARDS + hosts)
     binary = os.path.abspath(options.kilonova)
     serve = Serve(binary, state, os.path.join(folder, "two.toml"), options.database)
-    desk = edge = None
+    operator = edge = None
     try:
         print(serve.start())
-        desk = Desk(serve)
+        operator = Operator(serve)
         edge = subprocess.Popen(
             [binary, "node", "--control", serve.url, "--nodes", os.path.join(folder, "edge.toml"),
              "--token-file", os.path.join(state, "node.token"),
              "--state-dir", os.path.join(folder, "edge")],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        story(desk, serve, edge, folder)
+        story(operator, serve, edge, folder)
         failed = 0
-        print(f"\noperators: {desk.checks} checks passed in "
+        print(f"\noperators: {operator.checks} checks passed in "
               f"{time.monotonic() - begun:.0f} s")
     except (Wrong, Gone, OSError, KeyError, ValueError, subprocess.TimeoutExpired) as error:
         print(f"  ✗ {error}", flush=True)
@@ -465,7 +465,7 @@ def main():
             edge.kill()
         if options.counts:
             with open(options.counts, "w", encoding="utf-8") as file:
-                file.write(f"{max(0, desk.checks - failed) if desk else 0} {failed}\n")
+                file.write(f"{max(0, operator.checks - failed) if operator else 0} {failed}\n")
     if failed:
         print(f"operators: failed; its files are in {folder}")
         return 1

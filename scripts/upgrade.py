@@ -25,7 +25,7 @@ from chaos_compute import COMPUTE, HOST, IMAGES
 from chaos_stage import declare, register
 from stack import RESTING, Api, Gone, Serve, Wrong, settle
 from upgrade_cases import cases, ended, path
-from upgrade_desk import Desk
+from upgrade_client import Client
 from upgrade_hosts import APART, FAILS_AFTER, HELD, Apart, Relay, topology
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -53,7 +53,7 @@ class Upgrade:
         self.cases = cases()
         self.ledger = chaos_rest.Ledger(state, options.database)
         self.folders = [os.path.join(state, "nodes")] + [host.state for host in self.apart.values()]
-        self.relay = self.desk = None
+        self.relay = self.client = None
 
     def tick(self, text):
         self.checks += 1
@@ -74,8 +74,8 @@ class Upgrade:
     def kill(self):
         for process in [self.serve, *self.apart.values()]:
             process.kill()
-        if self.desk:
-            self.desk.api.close()
+        if self.client:
+            self.client.api.close()
 
     def wait(self, what, complaints, seconds=60):
         """Waits until there are no complaints."""
@@ -92,18 +92,18 @@ class Upgrade:
         api = Api(self.serve.url)
         api.login(self.serve.openrc())
         register(api, len(HELD))
-        self.desk = Desk(api)
-        self.desk.equip(HELD)
+        self.client = Client(api)
+        self.client.equip(HELD)
         made = [case for case in self.cases if not case.creates()]
         for case in made:
-            self.desk.create(case)
+            self.client.create(case)
         turn = 0
         while waiting := [case for case in made if len(case.before) >= turn]:
             settle(api)
             for case in waiting:
                 if len(case.before) > turn:
                     body = case.before[turn]
-                    self.desk.request(case, body(self.desk, case) if callable(body) else body)
+                    self.client.request(case, body(self.client, case) if callable(body) else body)
             turn += 1
         servers = api.servers()
         wrong = [case.name for case in made if servers[case.server]["status"] == "ERROR"]
@@ -121,7 +121,7 @@ class Upgrade:
         self.start(True, "0")
         self.wait("all hosts run with their delays", lambda: self.unregistered(registered))
         self.apart["dead"].kill()
-        declare(self.desk.api, "dead", True)
+        declare(self.client.api, "dead", True)
         self.begin("before mute")
         time.sleep(FAILS_AFTER / 2000)
         self.relay.mute = True
@@ -134,21 +134,21 @@ class Upgrade:
         for host in ("leaver", "ferry", "shore", "loser"):
             self.apart[host].kill()
         aborted, _, guest_lost = lost
-        self.desk.send(aborted, "DELETE", f"{path(aborted)}/migrations/{self.desk.migration(aborted)}")
-        declare(self.desk.api, "ferry", True)
+        self.client.send(aborted, "DELETE", f"{path(aborted)}/migrations/{self.client.migration(aborted)}")
+        declare(self.client.api, "ferry", True)
         for mark in chaos_rest.glob.glob(f"{self.apart['loser'].state}/**/running/{guest_lost.server}", recursive=True):
             os.remove(mark)
         self.apart["loser"].start()
         self.wait("every operation is held at its step", lambda: self.elsewhere(self.cases))
-        self.kept = self.desk.kept()
-        self.histories = {case.name: self.desk.history(case) for case in self.cases}
+        self.kept = self.client.kept()
+        self.histories = {case.name: self.client.history(case) for case in self.cases}
         self.kill()
         self.relay.close()
 
     def begin(self, *moments):
         for case in self.cases:
             if case.when in moments and case.ask is not None:
-                self.desk.begin(case)
+                self.client.begin(case)
 
     def epochs(self):
         """How often each host has registered."""
@@ -183,11 +183,11 @@ class Upgrade:
         self.start(False, "0")
         print(f"  the new build is ready after {time.monotonic() - begun:.1f} s", flush=True)
         for host in ("dead", "ferry"):
-            declare(self.desk.api, host, False)
+            declare(self.client.api, host, False)
         self.wait("no operation is open", lambda: [str(row) for row in self.ledger.query(chaos_rest.OPEN)], 90)
 
     def check(self):
-        api = self.desk.api
+        api = self.client.api
         servers = api.servers()
         complaints = [f"{case.name}: {why}" for case in self.cases if (why := ended(case, servers.get(case.server)))]
         complaints += self.outcomes()
@@ -216,9 +216,9 @@ class Upgrade:
 
     def addresses(self):
         """Complaints about guests' interfaces and ports."""
-        ports = [port for port in self.desk.api.expect(200, "GET", "/network/v2.0/ports")["ports"]
+        ports = [port for port in self.client.api.expect(200, "GET", "/network/v2.0/ports")["ports"]
                  if port["device_owner"].startswith("compute:")]
-        servers, complaints, wanted = self.desk.api.servers(), [], {}
+        servers, complaints, wanted = self.client.api.servers(), [], {}
         for port in ports:
             row = servers.get(port["device_id"])
             if row is None:
@@ -234,7 +234,7 @@ class Upgrade:
 
     def unchanged(self):
         """Checks that resources and histories are as before the upgrade."""
-        before, after = self.kept, self.desk.kept()
+        before, after = self.kept, self.client.kept()
         # A server that is deleted, or for which no host was found, keeps no port.
         gone = {case.server for case in self.cases if case.status == "gone" or "create clear" in case.held}
         for key, row in before.items():
@@ -244,7 +244,7 @@ class Upgrade:
                 raise Wrong(f"{key[0]} {key[1]} was {row}, is {after.get(key)}")
         self.tick(f"{len(before)} resources are unchanged")
         for case in self.cases:
-            lost = self.histories[case.name] - self.desk.history(case)
+            lost = self.histories[case.name] - self.client.history(case)
             if lost:
                 raise Wrong(f"{case.name}: lost from its history: {lost}")
         self.tick("every accepted action is in the history")
@@ -268,12 +268,12 @@ class Upgrade:
 
     def guests(self):
         self.wait("each guest has exactly the devices of its server", lambda: chaos_rest.guests(
-            self.desk.api, self.ledger, self.folders, {self.case("reset").server}))
+            self.client.api, self.ledger, self.folders, {self.case("reset").server}))
         self.wait("each guest has exactly the addresses of its server", self.addresses)
 
     def empty(self):
         """Deletes everything, and checks that nothing is used any more."""
-        api = self.desk.api
+        api = self.client.api
         for server in api.servers():
             api.expect(202, "POST", f"{COMPUTE}/servers/{server}/action", {"forceDelete": None})
         self.wait("all servers are deleted", lambda: list(api.servers()))

@@ -53,22 +53,22 @@ class Case:
         """True if the request creates the server."""
         return self.ask is create
 
-    def body(self, desk):
-        return self.ask(desk, self) if callable(self.ask) else self.ask
+    def body(self, client):
+        return self.ask(client, self) if callable(self.ask) else self.ask
 
 
 def resize(host):
     """To the flavor that only this host can have."""
-    return lambda desk, case: {"resize": {"flavorRef": desk.flavors[f"only {host}"]}}
+    return lambda client, case: {"resize": {"flavorRef": client.flavors[f"only {host}"]}}
 
 
-def rebuild(desk, case):
-    return {"rebuild": {"imageRef": desk.other_image, "name": case.name}}
+def rebuild(client, case):
+    return {"rebuild": {"imageRef": client.other_image, "name": case.name}}
 
 
-def create(desk, case):
+def create(client, case):
     """The body of the server; `upgrade.py` posts it to the collection."""
-    return desk.server(case)
+    return client.server(case)
 
 
 def undo(name, ask, kind, status, before=()):

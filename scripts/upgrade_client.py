@@ -27,7 +27,7 @@ CHANGES = {"updated_at", "generation", "revision_number", "binding:host_id", "bi
            "binding:vif_type", "status", "state", "links", "revision"}
 
 
-class Desk:
+class Client:
     """The client of a run: what was made for the servers, and requests about them."""
 
     def __init__(self, api):
