@@ -5,7 +5,7 @@ use std::ops::Deref;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use kilonova_policy::Target;
-use kilonova_wire::{Context, Fault, Refusal};
+use kilonova_wire::{Context, Refusal};
 
 use crate::enforcer::own;
 use crate::{Enforcer, Guard};
@@ -102,12 +102,12 @@ impl Caller {
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let context = Context::from_request_parts(parts, state).await?;
         let Some(Admitted(enforcer, guard)) = parts.extensions.get::<Admitted>().cloned() else {
-            return Err(Fault::internal("a handler takes a Caller, but its route has no guard"));
+            return Err(Refusal::internal("a handler takes a Caller, but its route has no guard"));
         };
         Ok(Self { context, enforcer, guard })
     }

@@ -7,7 +7,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter};
 use http::Method;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 
 use crate::caller::Admitted;
 use crate::{Enforcer, Guard, Operation};
@@ -168,13 +168,13 @@ async fn enforce(State(admitted): State<Admitted>, mut request: Request, next: N
             if let Guard::Own(rule) = guard
                 && let Err(refusal) = enforcer.may_own(context, rule)
             {
-                return Fault::from(refusal).into_response();
+                return refusal.into_response();
             }
         }
         None if *guard == Guard::Open => {}
         None => {
             let message = "The request you have made requires authentication.";
-            return Fault::unauthorized(message).into_response();
+            return Refusal::unauthorized(message).into_response();
         }
     }
     request.extensions_mut().insert(admitted);
@@ -202,14 +202,14 @@ mod tests {
         rule("shop:paint", "user_id:%(user_id)s"),
     ];
 
-    async fn list(caller: Caller) -> Result<String, Fault> {
+    async fn list(caller: Caller) -> Result<String, Refusal> {
         caller.may_on(&[("project_id", "red")])?;
         Ok(format!("{}", caller.is_admin()))
     }
 
-    async fn act(caller: Caller, action: String) -> Result<String, Fault> {
+    async fn act(caller: Caller, action: String) -> Result<String, Refusal> {
         let caller =
-            caller.with_action(&action).ok_or_else(|| Fault::bad_request("no such action"))?;
+            caller.with_action(&action).ok_or_else(|| Refusal::bad_request("no such action"))?;
         caller.may_on(&[("user_id", "ann")])?;
         Ok(action)
     }

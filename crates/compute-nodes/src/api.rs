@@ -24,13 +24,14 @@ use axum::{Extension, Json, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult, Refusal, Registration, Reply,
-    Session,
+    self as node_api, Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult,
+    Registration, Reply, Session,
 };
 use kilonova_wire::query::Query;
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::speaker::only_itself;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Dialect, Fault, Service, Speaker};
+use kilonova_wire::{Dialect, Refusal, Service, Speaker};
 use serde::de::DeserializeOwned;
 
 use crate::Link;
@@ -75,12 +76,12 @@ async fn register(
     State(link): State<Link>,
     speaker: Option<Extension<Speaker>>,
     request: Request,
-) -> Result<Json<Session>, Fault> {
+) -> Result<Json<Session>, Refusal> {
     let registration: Registration = message(request).await?;
     if let Some(Extension(speaker)) = speaker {
         speaker.check(&registration.host)?;
     }
-    link.register(registration).await.map(Json).map_err(fault)
+    link.register(registration).await.map(Json).map_err(refused)
 }
 
 async fn desired(
@@ -88,13 +89,13 @@ async fn desired(
     Path(host): Path<HostName>,
     query: Query,
     headers: HeaderMap,
-) -> Result<Json<Batch>, Fault> {
+) -> Result<Json<Batch>, Refusal> {
     let (epoch, since) = (number(&query, "epoch")?, number(&query, "since")?);
     let clock = headers.get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
     if let (Some(clock), Some(entry)) = (clock, link.0.fleet.by_name(&host)) {
         entry.record_clock(clock, now_micros());
     }
-    link.desired(&host, epoch, since).await.map(Json).map_err(fault)
+    link.desired(&host, epoch, since).await.map(Json).map_err(refused)
 }
 
 async fn observed(
@@ -102,10 +103,10 @@ async fn observed(
     Path(host): Path<HostName>,
     query: Query,
     request: Request,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let epoch = number(&query, "epoch")?;
     let observations: Vec<Observation> = message(request).await?;
-    link.observed(&host, epoch, observations).await.map_err(fault)?;
+    link.observed(&host, epoch, observations).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -114,10 +115,10 @@ async fn carried_out(
     Path(host): Path<HostName>,
     query: Query,
     request: Request,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let epoch = number(&query, "epoch")?;
     let results: Vec<OrderResult> = message(request).await?;
-    link.report_orders(&host, epoch, results).await.map_err(fault)?;
+    link.report_orders(&host, epoch, results).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -125,13 +126,13 @@ async fn image(
     State(link): State<Link>,
     Path((host, image)): Path<(HostName, String)>,
     query: Query,
-) -> Result<impl IntoResponse, Fault> {
+) -> Result<impl IntoResponse, Refusal> {
     let (epoch, offset) = (number(&query, "epoch")?, number(&query, "offset")?);
     let image: ImageId =
-        image.parse().map_err(|_| Fault::bad_request("The image must be a uuid."))?;
+        image.parse().map_err(|_| Refusal::bad_request("The image must be a uuid."))?;
     let offset =
-        u64::try_from(offset).map_err(|_| Fault::bad_request("offset must not be negative."))?;
-    let chunk = link.image(&host, epoch, image, offset).await.map_err(fault)?;
+        u64::try_from(offset).map_err(|_| Refusal::bad_request("offset must not be negative."))?;
+    let chunk = link.image(&host, epoch, image, offset).await.map_err(refused)?;
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     headers.insert(SIZE, chunk.size.into());
@@ -148,19 +149,19 @@ async fn upload_image(
     Path((host, image)): Path<(HostName, String)>,
     query: Query,
     request: Request,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let epoch = number(&query, "epoch")?;
     let image: ImageId =
-        image.parse().map_err(|_| Fault::bad_request("The image must be a uuid."))?;
+        image.parse().map_err(|_| Refusal::bad_request("The image must be a uuid."))?;
     let format = match query.get("format") {
         None => DiskFormat::Raw,
         Some(name) => DiskFormat::parse(name)
-            .ok_or_else(|| Fault::bad_request("format must be raw or qcow2."))?,
+            .ok_or_else(|| Refusal::bad_request("format must be raw or qcow2."))?,
     };
     let body = request.into_body();
     snapshot_data::store_stream(&link.0, &host, epoch, image, format, || body)
         .await
-        .map_err(fault)?;
+        .map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -169,50 +170,44 @@ async fn replied(
     Path(host): Path<HostName>,
     query: Query,
     request: Request,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let epoch = number(&query, "epoch")?;
     let replies: Vec<Reply> = message(request).await?;
-    link.report_replies(&host, epoch, replies).await.map_err(fault)?;
+    link.report_replies(&host, epoch, replies).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn fault(refusal: Refusal) -> Fault {
+/// The refusal of the trait, as HTTP answers it.
+fn refused(refusal: node_api::Refusal) -> Refusal {
     match refusal {
-        Refusal::Fenced => Fault::conflict(Refusal::Fenced.to_string()),
-        Refusal::Rejected(why) => Fault::new(StatusCode::UNPROCESSABLE_ENTITY, why),
-        Refusal::Unavailable(why) => {
-            let mut fault = Fault::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "The control plane cannot answer now; try again.",
-            );
-            fault.internal = Some(why);
-            fault
+        node_api::Refusal::Fenced => Refusal::conflict(node_api::Refusal::Fenced.to_string()),
+        node_api::Refusal::Rejected(why) => Refusal::new(Kind::Unprocessable, why),
+        node_api::Refusal::Unavailable(why) => {
+            Refusal::new(Kind::Unavailable, "The control plane cannot answer now; try again.")
+                .with_internal(why)
         }
     }
 }
 
-fn number(query: &Query, key: &str) -> Result<i64, Fault> {
+fn number(query: &Query, key: &str) -> Result<i64, Refusal> {
     query
         .get(key)
         .and_then(|text| text.parse().ok())
-        .ok_or_else(|| Fault::bad_request(format!("{key} must be a number.")))
+        .ok_or_else(|| Refusal::bad_request(format!("{key} must be a number.")))
 }
 
-async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Fault> {
+async fn message<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
     let bytes = match Limited::new(request.into_body(), MAX_MESSAGE).collect().await {
         Ok(collected) => collected.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
-            return Err(Fault::new(
-                StatusCode::PAYLOAD_TOO_LARGE,
+            return Err(Refusal::new(
+                Kind::TooLarge,
                 format!("A message of an agent may have at most {MAX_MESSAGE} bytes."),
             ));
         }
-        Err(_) => return Err(Fault::bad_request("The message ended prematurely.")),
+        Err(_) => return Err(Refusal::bad_request("The message ended prematurely.")),
     };
     serde_json::from_slice(&bytes).map_err(|error| {
-        Fault::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            format!("Invalid message of an agent: {error}"),
-        )
+        Refusal::new(Kind::Unprocessable, format!("Invalid message of an agent: {error}"))
     })
 }

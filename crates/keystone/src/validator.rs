@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use kilonova_wire::auth::Authentication;
-use kilonova_wire::{Authenticator, Context, Fault};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Authenticator, Context, Fault, Refusal};
 use tokio::sync::Semaphore;
 
 use crate::cache::{Cache, Key, Validation, key};
@@ -59,17 +60,6 @@ struct Inner {
     flights: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-enum Refusal {
-    Unauthorized(&'static str),
-    Unavailable(Error),
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        Self::Unavailable(error)
-    }
-}
-
 impl Validator {
     /// Creates the validator, without contacting Keystone.
     ///
@@ -114,7 +104,7 @@ impl Inner {
         let service = self.context(bearer(headers, &X_SERVICE_TOKEN)?, false).await?;
         let accepted = self.options.service_token_roles.iter().any(|role| service.has_role(role));
         if !accepted && self.options.service_token_roles_required {
-            return Err(Refusal::Unauthorized("the service token has none of the required roles"));
+            return Err(unauthorized("the service token has none of the required roles"));
         }
         let mut context = Context::clone(&*self.context(user, accepted).await?);
         if accepted {
@@ -128,21 +118,22 @@ impl Inner {
     async fn context(&self, text: &str, allow_expired: bool) -> Result<Arc<Context>, Refusal> {
         let key = key(text, allow_expired);
         if let Some(known) = self.cache.get(&key) {
-            return known.into();
+            return admitted(known);
         }
         let flight = Flight::join(self, key);
         let _turn = flight.lock.lock().await;
         if let Some(known) = self.cache.get(&key) {
-            return known.into();
+            return admitted(known);
         }
         let _permit = self.validations.acquire().await;
-        let Some(body) = self.validate(text, allow_expired).await? else {
+        let validated = self.validate(text, allow_expired).await.map_err(unavailable)?;
+        let Some(body) = validated else {
             self.cache.refuse(key);
-            return Validation::Refused.into();
+            return admitted(Validation::Refused);
         };
-        let unexpected = || Error::Unexpected {
-            url: self.options.login.root(),
-            what: "a token without a user or an expiry".into(),
+        let unexpected = || {
+            let what = "a token without a user or an expiry".into();
+            unavailable(Error::Unexpected { url: self.options.login.root(), what })
         };
         let context = Arc::new(token::context(&body).ok_or_else(unexpected)?);
         let left = token::time_left(&body).ok_or_else(unexpected)?;
@@ -189,37 +180,37 @@ impl Inner {
         }
     }
 
+    /// A 401 with the login URL, or any other refusal as it is.
     fn fault(&self, refusal: Refusal) -> Fault {
-        match refusal {
-            Refusal::Unauthorized(why) => {
-                let fault = Fault::unauthorized(
-                    "The request you have made requires authentication.",
-                )
-                .with_internal(why);
-                match &self.challenge {
-                    Some(challenge) => {
-                        fault.with_header(header::WWW_AUTHENTICATE, challenge.clone())
-                    }
-                    None => fault,
-                }
+        let is_challenged = refusal.kind == Kind::Unauthorized;
+        let fault = Fault::from(refusal);
+        match &self.challenge {
+            Some(challenge) if is_challenged => {
+                fault.with_header(header::WWW_AUTHENTICATE, challenge.clone())
             }
-            Refusal::Unavailable(error) => Fault::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "The Keystone service is temporarily unavailable: your token cannot be checked now. \
-                 Try again.",
-            )
-            .with_internal(error),
+            _ => fault,
         }
     }
 }
 
-impl From<Validation> for Result<Arc<Context>, Refusal> {
-    fn from(known: Validation) -> Self {
-        match known {
-            Validation::Valid(context) => Ok(context),
-            Validation::Refused => Err(Refusal::Unauthorized("Keystone refused the token")),
-        }
+fn admitted(known: Validation) -> Result<Arc<Context>, Refusal> {
+    match known {
+        Validation::Valid(context) => Ok(context),
+        Validation::Refused => Err(unauthorized("Keystone refused the token")),
     }
+}
+
+fn unauthorized(why: &'static str) -> Refusal {
+    Refusal::unauthorized("The request you have made requires authentication.").with_internal(why)
+}
+
+fn unavailable(error: Error) -> Refusal {
+    Refusal::new(
+        Kind::Unavailable,
+        "The Keystone service is temporarily unavailable: your token cannot be checked now. Try \
+         again.",
+    )
+    .with_internal(error)
 }
 
 /// Callers that wait for the validation of the same token; the last one cleans up.
@@ -251,5 +242,5 @@ fn bearer<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a str, Refu
         .get(name)
         .and_then(|value| value.to_str().ok())
         .filter(|text| !text.is_empty() && text.len() <= LONGEST)
-        .ok_or(Refusal::Unauthorized("the request has no token"))
+        .ok_or_else(|| unauthorized("the request has no token"))
 }

@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 
-use crate::{Fault, Origin};
+use crate::{Origin, Refusal};
 
 /// `http://127.0.0.1:8774/compute`, without a trailing slash: the [`Origin`] set by the listener, or
 /// the `Host` header for a request without a listener.
@@ -46,13 +46,13 @@ pub fn is_prefix(text: &str) -> bool {
 }
 
 impl<S: Sync> FromRequestParts<S> for Base {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         parts
             .extensions
             .get::<Self>()
             .cloned()
-            .ok_or_else(|| Fault::internal("the service is not mounted"))
+            .ok_or_else(|| Refusal::internal("the service is not mounted"))
     }
 }

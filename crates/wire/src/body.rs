@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequest, Request};
 use bytes::{Bytes, BytesMut};
-use http::StatusCode;
 use http_body_util::BodyExt;
 use serde_json::Value;
 
-use crate::Fault;
+use crate::Refusal;
+use crate::refusal::Kind;
 
 /// The most bytes of a JSON body.
 pub const JSON_LIMIT: usize = 1024 * 1024;
@@ -27,16 +27,16 @@ pub struct JsonBody(pub Value);
 /// A JSON body of at most `LIMIT` bytes, for unauthenticated callers.
 pub struct SmallJson<const LIMIT: usize>(pub Value);
 
-fn too_large(limit: usize) -> Fault {
-    Fault::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
+fn too_large(limit: usize) -> Refusal {
+    Refusal::new(
+        Kind::TooLarge,
         format!("Request is too large: a body may have at most {limit} bytes."),
     )
 }
 
 impl Body {
     /// Reads a body of at most `limit` bytes.
-    async fn within(request: Request, limit: usize) -> Result<Self, Fault> {
+    async fn within(request: Request, limit: usize) -> Result<Self, Refusal> {
         let announced = request
             .headers()
             .get(http::header::CONTENT_LENGTH)
@@ -47,7 +47,7 @@ impl Body {
         }
         let bytes = whole(request.into_body(), limit).await?;
         if holds_nul(&bytes) {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "The request body contains a NUL character (\\u0000), which is not supported.",
             ));
         }
@@ -56,20 +56,20 @@ impl Body {
 }
 
 impl<S: Sync> FromRequest<S> for Body {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
         Self::within(request, JSON_LIMIT).await
     }
 }
 
-fn json(bytes: &[u8]) -> Result<Value, Fault> {
+fn json(bytes: &[u8]) -> Result<Value, Refusal> {
     serde_json::from_slice(bytes)
-        .map_err(|error| Fault::bad_request(format!("Malformed request body: {error}")))
+        .map_err(|error| Refusal::bad_request(format!("Malformed request body: {error}")))
 }
 
 /// Reads a body of at most `most` bytes completely, within the time limit.
-async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Fault> {
+async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Refusal> {
     let begun = Instant::now();
     let mut bytes = BytesMut::new();
     loop {
@@ -79,11 +79,11 @@ async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Fault> 
             Ok(None) => return Ok(bytes.freeze()),
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(_))) => {
-                return Err(Fault::bad_request("The request body ended prematurely."));
+                return Err(Refusal::bad_request("The request body ended prematurely."));
             }
             Err(_) => {
-                return Err(Fault::new(
-                    StatusCode::REQUEST_TIMEOUT,
+                return Err(Refusal::new(
+                    Kind::Timeout,
                     format!("The request body did not arrive within {} s.", limit.as_secs()),
                 ));
             }
@@ -106,18 +106,18 @@ fn holds_nul(json: &[u8]) -> bool {
 }
 
 impl<S: Sync> FromRequest<S> for JsonBody {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         let Body(bytes) = Body::from_request(request, state).await?;
         json(&bytes).map(Self)
     }
 }
 
 impl<S: Sync, const LIMIT: usize> FromRequest<S> for SmallJson<LIMIT> {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, Refusal> {
         let Body(bytes) = Body::within(request, LIMIT).await?;
         json(&bytes).map(Self)
     }

@@ -4,7 +4,7 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use kilonova_ids::RequestId;
 
-use crate::{Fault, Refusal};
+use crate::Refusal;
 
 /// The caller of a request.
 #[derive(Debug, Clone, Default)]
@@ -75,11 +75,11 @@ impl Context {
 }
 
 impl<S: Sync> FromRequestParts<S> for Context {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         parts.extensions.get::<Self>().cloned().ok_or_else(|| {
-            Fault::unauthorized("The request you have made requires authentication.")
+            Refusal::unauthorized("The request you have made requires authentication.")
         })
     }
 }

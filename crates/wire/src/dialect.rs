@@ -7,7 +7,8 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::Fault;
+use crate::refusal::UNDEFINED_CODE;
+use crate::{Fault, Refusal};
 
 /// The body format of a service's faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,44 +30,44 @@ pub enum Dialect {
 impl Dialect {
     /// The body for a fault.
     pub fn body(self, fault: &Fault, request_id: &str, code_shown: bool) -> Value {
-        let (status, title) = (fault.status.as_u16(), title(fault.status));
+        let Refusal { message, code, extra, .. } = &fault.refusal;
+        let (status, title) = (fault.status().as_u16(), title(fault.status()));
         match self {
             Self::Compute => {
-                json!({ compute_name(fault.status): {"code": status, "message": fault.message} })
+                json!({ compute_name(status): {"code": status, "message": message} })
             }
             Self::Placement => {
                 let mut error = json!({
                     "status": status,
                     "title": title,
                     "detail":
-                        format!("{}\n\n {}  ", explanation(fault.status), one_line(&fault.message)),
+                        format!("{}\n\n {}  ", explanation(status), one_line(message)),
                     "request_id": request_id,
                 });
                 if code_shown {
-                    error["code"] = fault.code.into();
+                    error["code"] = (*code).into();
                 }
-                for (key, value) in &fault.extra {
+                for (key, value) in extra {
                     error[*key] = value.as_str().into();
                 }
                 json!({"errors": [error]})
             }
             Self::Accelerator if fault.unrouted => {
-                json!({"error_message": format!("{status} {title}\n\n{}\n\n   ", fault.message)})
+                json!({"error_message": format!("{status} {title}\n\n{message}\n\n   ")})
             }
             Self::Accelerator => {
                 let side = if status < 500 { "Client" } else { "Server" };
-                let inner =
-                    json!({"faultcode": side, "faultstring": fault.message, "debuginfo": null});
+                let inner = json!({"faultcode": side, "faultstring": message, "debuginfo": null});
                 json!({"error_message": inner.to_string()})
             }
             Self::Identity => {
-                json!({"error": {"code": status, "title": title, "message": fault.message}})
+                json!({"error": {"code": status, "title": title, "message": message}})
             }
             Self::Image => json!({
-                "code": format!("{status} {title}"), "title": title, "message": fault.message,
+                "code": format!("{status} {title}"), "title": title, "message": message,
             }),
             Self::Network => json!({"NeutronError": {
-                "type": network_type(fault, title), "message": fault.message, "detail": "",
+                "type": network_type(code, title), "message": message, "detail": "",
             }}),
         }
     }
@@ -76,16 +77,17 @@ impl Dialect {
     /// A fault as HTML or plain text, for Placement and Glance. Glance's clients extract the message from
     /// the HTML.
     pub fn written(self, fault: &Fault, as_page: bool) -> String {
-        let status = format!("{} {}", fault.status.as_u16(), title(fault.status));
+        let code = fault.status().as_u16();
+        let status = format!("{code} {}", title(fault.status()));
         let said = match self {
             Self::Image => None,
-            _ => Some(explanation(fault.status)),
+            _ => Some(explanation(code)),
         };
         if !as_page {
             let said = said.map(|said| format!("{said}\n\n")).unwrap_or_default();
-            return format!("{status}\n\n{said}{}\n", one_line(&fault.message));
+            return format!("{status}\n\n{said}{}\n", one_line(&fault.refusal.message));
         }
-        let message = escaped(&fault.message);
+        let message = escaped(&fault.refusal.message);
         match said {
             None => format!(
                 "<html>\n <head>\n  <title>{status}</title>\n </head>\n <body>\n  \
@@ -125,16 +127,12 @@ fn title(status: StatusCode) -> &'static str {
 }
 
 /// Neutron names its own errors, and what the framework below it refuses after the status.
-fn network_type(fault: &Fault, title: &str) -> String {
-    if fault.code == crate::fault::UNDEFINED_CODE {
-        format!("HTTP{}", title.replace(' ', ""))
-    } else {
-        fault.code.to_owned()
-    }
+fn network_type(code: &str, title: &str) -> String {
+    if code == UNDEFINED_CODE { format!("HTTP{}", title.replace(' ', "")) } else { code.to_owned() }
 }
 
-fn compute_name(status: StatusCode) -> &'static str {
-    match status.as_u16() {
+fn compute_name(status: u16) -> &'static str {
+    match status {
         400 => "badRequest",
         401 => "unauthorized",
         403 => "forbidden",
@@ -150,8 +148,8 @@ fn compute_name(status: StatusCode) -> &'static str {
 }
 
 /// The stock sentence that Placement puts before the message.
-fn explanation(status: StatusCode) -> &'static str {
-    match status.as_u16() {
+fn explanation(status: u16) -> &'static str {
+    match status {
         400 => {
             "The server could not comply with the request since it is either malformed or \
              otherwise incorrect."

@@ -1,5 +1,10 @@
-//! The fault type of all services: a status, a message for the user, and details for the log only.
-//! The service's dialect turns it into a body at the very edge.
+//! The form of a [`Refusal`] in HTTP: its status, its headers, and whether the request reached an
+//! operation. The service's dialect turns it into a body at the very edge.
+//!
+//! All code refuses with a [`Refusal`], in `api/` too: it implements [`IntoResponse`]. A `Fault` is only
+//! for what a refusal cannot say, as `Fault::from(refusal).with_header(..)` or `.unrouted()`; a handler
+//! that never does so returns a `Refusal`. This file must never repeat a field or a constructor of
+//! [`Refusal`], and the status comes from the kind alone.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName};
@@ -10,80 +15,19 @@ use crate::refusal::{IntoRefusal, Kind, Refusal};
 /// An error answer.
 #[derive(Debug, Clone)]
 pub struct Fault {
-    /// The HTTP status.
-    pub status: StatusCode,
-    /// The message for the user: it names the resource and the remedy.
-    pub message: String,
-    /// Placement's error code, or Neutron's error type; other dialects omit it.
-    pub code: &'static str,
-    /// Details for the operator's log, never shown to the user.
-    pub internal: Option<String>,
-    /// Extra headers, such as `WWW-Authenticate`.
+    /// The refusal.
+    pub refusal: Refusal,
+    /// Headers that do not follow from the refusal, such as `WWW-Authenticate`.
     pub headers: Box<HeaderMap>,
-    /// More keys of Placement's body.
-    pub extra: Vec<(&'static str, String)>,
     /// True if no operation was reached (no such path, method or version); some dialects word this
     /// differently.
     pub unrouted: bool,
 }
 
-/// Placement's code for a fault without a code of its own.
-pub const UNDEFINED_CODE: &str = "placement.undefined_code";
-
 impl Fault {
-    /// A fault with any status.
-    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            message: message.into(),
-            code: UNDEFINED_CODE,
-            internal: None,
-            headers: Box::default(),
-            extra: Vec::new(),
-            unrouted: false,
-        }
-    }
-
-    /// 400.
-    pub fn bad_request(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, message)
-    }
-
-    /// 401.
-    pub fn unauthorized(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, message)
-    }
-
-    /// 403.
-    pub fn forbidden(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, message)
-    }
-
-    /// 404.
-    pub fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, message)
-    }
-
-    /// 406.
-    pub fn not_acceptable(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_ACCEPTABLE, message)
-    }
-
-    /// 409.
-    pub fn conflict(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, message)
-    }
-
-    /// 500 with a fixed message; the cause is only logged.
-    pub fn internal(cause: impl std::fmt::Display) -> Self {
-        Refusal::internal(cause).into()
-    }
-
-    /// Sets Placement's error code, or Neutron's type.
-    #[must_use]
-    pub fn with_code(mut self, code: &'static str) -> Self {
-        self.code = code;
-        self
+    /// The HTTP status.
+    pub fn status(&self) -> StatusCode {
+        status(self.refusal.kind)
     }
 
     /// Marks that no operation was reached.
@@ -93,25 +37,19 @@ impl Fault {
         self
     }
 
-    /// Adds details for the log.
-    #[must_use]
-    pub fn with_internal(mut self, cause: impl std::fmt::Display) -> Self {
-        self.internal = Some(cause.to_string());
-        self
-    }
-
-    /// Adds a key to Placement's body.
-    #[must_use]
-    pub fn with_extra(mut self, key: &'static str, value: impl Into<String>) -> Self {
-        self.extra.push((key, value.into()));
-        self
-    }
-
     /// Adds a header to the answer.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
+    }
+
+    /// Writes all headers of the fault to an answer.
+    pub(crate) fn write_headers(&self, answer: &mut HeaderMap) {
+        if let Some(seconds) = self.refusal.retry_after {
+            answer.insert(header::RETRY_AFTER, seconds.into());
+        }
+        answer.extend(HeaderMap::clone(&self.headers));
     }
 }
 
@@ -122,6 +60,7 @@ fn status(kind: Kind) -> StatusCode {
         Kind::Unauthorized => StatusCode::UNAUTHORIZED,
         Kind::Forbidden => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Kind::NotAcceptable => StatusCode::NOT_ACCEPTABLE,
         Kind::Timeout => StatusCode::REQUEST_TIMEOUT,
         Kind::Conflict => StatusCode::CONFLICT,
@@ -142,13 +81,7 @@ fn status(kind: Kind) -> StatusCode {
 
 impl From<Refusal> for Fault {
     fn from(refusal: Refusal) -> Self {
-        let mut fault = Self::new(status(refusal.kind), refusal.message).with_code(refusal.code);
-        fault.internal = refusal.internal;
-        fault.extra = refusal.extra;
-        if let Some(seconds) = refusal.retry_after {
-            fault = fault.with_header(header::RETRY_AFTER, seconds.into());
-        }
-        fault
+        Self { refusal, headers: Box::default(), unrouted: false }
     }
 }
 
@@ -167,8 +100,8 @@ impl IntoResponse for Refusal {
 impl IntoResponse for Fault {
     /// An empty answer that carries the fault; [`crate::mount`] writes the body.
     fn into_response(self) -> Response {
-        let mut response = self.status.into_response();
-        response.headers_mut().extend(HeaderMap::clone(&self.headers));
+        let mut response = self.status().into_response();
+        self.write_headers(response.headers_mut());
         response.extensions_mut().insert(self);
         response
     }

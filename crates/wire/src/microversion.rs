@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use http::HeaderMap;
 use http::request::Parts;
 
-use crate::Fault;
+use crate::{Fault, Refusal};
 
 /// `major.minor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,14 +32,14 @@ impl Microversion {
 }
 
 impl<S: Sync> FromRequestParts<S> for Microversion {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         parts
             .extensions
             .get::<Self>()
             .copied()
-            .ok_or_else(|| Fault::internal("no microversion was negotiated on this route"))
+            .ok_or_else(|| Refusal::internal("no microversion was negotiated on this route"))
     }
 }
 

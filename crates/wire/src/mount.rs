@@ -17,7 +17,8 @@ use tracing::{Instrument, Level};
 
 use crate::accept::{self, Form};
 use crate::query::check_readable;
-use crate::{Authenticator, Base, Dialect, EndsInSlash, Fault, Microversion, Negotiate};
+use crate::refusal::Kind;
+use crate::{Authenticator, Base, Dialect, EndsInSlash, Fault, Microversion, Negotiate, Refusal};
 use crate::{base, text};
 
 /// The description of a service.
@@ -47,15 +48,16 @@ pub fn mount(
 ) -> Router {
     let mounted = Arc::new(Mounted { service, prefix: prefix.to_owned(), auth });
     routes
-        .fallback(|| async { Fault::not_found("The resource could not be found.").unrouted() })
+        .fallback(|| async { no_such_path() })
         .method_not_allowed_fallback(|| async {
-            Fault::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "The method specified is not allowed for this resource.",
-            )
-            .unrouted()
+            let why = "The method specified is not allowed for this resource.";
+            Fault::from(Refusal::new(Kind::MethodNotAllowed, why)).unrouted()
         })
         .layer(middleware::from_fn_with_state(mounted, handle))
+}
+
+fn no_such_path() -> Fault {
+    Fault::from(Refusal::not_found("The resource could not be found.")).unrouted()
 }
 
 async fn handle(State(mounted): State<Arc<Mounted>>, request: Request, next: Next) -> Response {
@@ -93,18 +95,19 @@ async fn answer(
     };
     let request_id = format!("req-{request_id}");
     if let Some(mut fault) = response.extensions_mut().remove::<Fault>() {
-        text::tidy(&mut fault.message);
+        text::tidy(&mut fault.refusal.message);
         log(&fault);
+        let status = fault.status();
         let code_shown = version.is_some_and(|v| v >= Microversion(1, 23));
         let mut written = match form {
             Form::Json => {
                 let body = dialect.body(&fault, &request_id, code_shown);
-                (fault.status, axum::Json(body)).into_response()
+                (status, axum::Json(body)).into_response()
             }
-            Form::Html => (fault.status, Html(dialect.written(&fault, true))).into_response(),
-            Form::Plain => (fault.status, dialect.written(&fault, false)).into_response(),
+            Form::Html => (status, Html(dialect.written(&fault, true))).into_response(),
+            Form::Plain => (status, dialect.written(&fault, false)).into_response(),
         };
-        written.headers_mut().extend(*fault.headers);
+        fault.write_headers(written.headers_mut());
         complete(written.headers_mut(), &origin);
         if let Some(allow) = response.headers().get(header::ALLOW) {
             written.headers_mut().insert(header::ALLOW, allow.clone());
@@ -145,7 +148,7 @@ async fn admit(
         && !public
         && parts.extensions.get::<EndsInSlash>().is_some()
     {
-        return Err(Fault::not_found("The resource could not be found.").unrouted());
+        return Err(no_such_path());
     }
     if !public {
         let mut context = mounted.auth.authenticate(&parts.headers).await?;
@@ -185,12 +188,13 @@ fn level(status: StatusCode) -> Level {
 }
 
 fn log(fault: &Fault) {
-    let cause = fault.internal.as_deref().unwrap_or_default();
-    let status = fault.status.as_u16();
-    match level(fault.status) {
-        Level::ERROR => tracing::error!(status, cause, "{}", fault.message),
-        Level::WARN => tracing::warn!(status, cause, "{}", fault.message),
-        _ => tracing::info!(status, cause, "{}", fault.message),
+    let Refusal { message, internal, .. } = &fault.refusal;
+    let cause = internal.as_deref().unwrap_or_default();
+    let status = fault.status().as_u16();
+    match level(fault.status()) {
+        Level::ERROR => tracing::error!(status, cause, "{message}"),
+        Level::WARN => tracing::warn!(status, cause, "{message}"),
+        _ => tracing::info!(status, cause, "{message}"),
     }
 }
 

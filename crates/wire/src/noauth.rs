@@ -8,7 +8,7 @@
 use http::HeaderMap;
 
 use crate::auth::Authentication;
-use crate::{Authenticator, Context, Fault};
+use crate::{Authenticator, Context, Refusal};
 
 /// Trusts the headers of a request.
 #[derive(Debug, Clone, Copy, Default)]
@@ -16,11 +16,11 @@ pub struct NoAuth;
 
 impl Authenticator for NoAuth {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> Authentication<'a> {
-        Box::pin(async move { context(headers) })
+        Box::pin(async move { Ok(context(headers)?) })
     }
 }
 
-fn context(headers: &HeaderMap) -> Result<Context, Fault> {
+fn context(headers: &HeaderMap) -> Result<Context, Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let list = |name: &str| -> Vec<String> {
         text(name)
@@ -32,7 +32,7 @@ fn context(headers: &HeaderMap) -> Result<Context, Fault> {
     };
     let token = text("x-auth-token");
     if token.is_none() && text("x-user-id").is_none() && text("x-roles").is_none() {
-        return Err(Fault::unauthorized("Authentication required"));
+        return Err(Refusal::unauthorized("Authentication required"));
     }
     let whole = token.unwrap_or_default();
     let (user, project) = whole.split_once(':').unwrap_or((whole, ""));

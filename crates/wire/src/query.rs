@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 
-use crate::Fault;
+use crate::Refusal;
 
 /// The decoded `key=value` pairs of a query string.
 #[derive(Debug, Clone, Default)]
@@ -101,16 +101,16 @@ fn unescape(text: &str) -> Vec<u8> {
 ///
 /// # Errors
 /// 400.
-pub(crate) fn check_readable(uri: &http::Uri) -> Result<(), Fault> {
+pub(crate) fn check_readable(uri: &http::Uri) -> Result<(), Refusal> {
     let path = unescape(uri.path());
     if std::str::from_utf8(&path).is_err() {
-        return Err(Fault::bad_request("The path of the request is not UTF-8 text."));
+        return Err(Refusal::bad_request("The path of the request is not UTF-8 text."));
     }
     if path.contains(&0) {
-        return Err(Fault::bad_request("The path of the request contains a NUL character."));
+        return Err(Refusal::bad_request("The path of the request contains a NUL character."));
     }
     if uri.query().is_some_and(|query| unescape(query).contains(&0)) {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "The query string of the request contains a NUL character.",
         ));
     }
@@ -118,9 +118,9 @@ pub(crate) fn check_readable(uri: &http::Uri) -> Result<(), Fault> {
 }
 
 impl<S: Sync> FromRequestParts<S> for Query {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         Ok(Self::parse(parts.uri.query().unwrap_or_default()))
     }
 }

@@ -1,9 +1,8 @@
-//! A refusal: why a service does not do what it was asked, for the code below `api/`.
+//! A refusal: why a service does not do what it was asked. It is the one way to state an error that a
+//! caller is told, in `api/` and below.
 //!
-//! It names the kind of the refusal and never a status or a header; [`Fault`](crate::Fault) is its
-//! form in HTTP.
-
-use crate::fault::UNDEFINED_CODE;
+//! It names the kind of the refusal and must never name a status or a header.
+//! [`Fault`](crate::Fault) is its form in HTTP, for code that adds a header or finds no operation.
 
 /// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +15,8 @@ pub enum Kind {
     Forbidden,
     /// The object does not exist, or the caller may not see it.
     NotFound,
+    /// The resource exists and does not have this method.
+    MethodNotAllowed,
     /// The caller accepts no form that the service has.
     NotAcceptable,
     /// The caller sent too slowly.
@@ -48,6 +49,9 @@ pub enum Kind {
     NoSpace,
 }
 
+/// Placement's code for a refusal without a code of its own.
+pub(crate) const UNDEFINED_CODE: &str = "placement.undefined_code";
+
 /// A refusal with its message for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -58,7 +62,7 @@ pub struct Refusal {
     /// Placement's error code, or Neutron's error type; other services have none.
     pub code: &'static str,
     /// Details for the operator's log, never shown to the user.
-    pub internal: Option<String>,
+    pub internal: Option<Box<str>>,
     /// More keys of Placement's body.
     pub extra: Vec<(&'static str, String)>,
     /// Seconds after which a retry may succeed.
@@ -66,7 +70,7 @@ pub struct Refusal {
 }
 
 /// An error that a user can be told: `?` turns it into a [`Refusal`], or into a
-/// [`Fault`](crate::Fault) in `api/`.
+/// [`Fault`](crate::Fault) where one is returned.
 pub trait IntoRefusal {
     /// The refusal that the user sees.
     fn into_refusal(self) -> Refusal;
@@ -119,6 +123,11 @@ impl Refusal {
         Self::new(Kind::NotFound, message)
     }
 
+    /// [`Kind::NotAcceptable`].
+    pub fn not_acceptable(message: impl Into<String>) -> Self {
+        Self::new(Kind::NotAcceptable, message)
+    }
+
     /// [`Kind::Conflict`].
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(Kind::Conflict, message)
@@ -165,7 +174,7 @@ impl Refusal {
     /// Adds details for the log.
     #[must_use]
     pub fn with_internal(mut self, cause: impl std::fmt::Display) -> Self {
-        self.internal = Some(cause.to_string());
+        self.internal = Some(cause.to_string().into());
         self
     }
 

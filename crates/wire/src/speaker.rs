@@ -10,7 +10,7 @@ use axum::extract::{RawPathParams, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::Fault;
+use crate::Refusal;
 
 /// The host that a connection's certificate names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,11 +21,11 @@ impl Speaker {
     ///
     /// # Errors
     /// 403 that names both hosts.
-    pub fn check(&self, host: &str) -> Result<(), Fault> {
+    pub fn check(&self, host: &str) -> Result<(), Refusal> {
         if *self.0 == *host {
             return Ok(());
         }
-        Err(Fault::forbidden(format!(
+        Err(Refusal::forbidden(format!(
             "The certificate of this connection belongs to host {}, which cannot act for host {}. Set \
              [DEFAULT] host of the agent to the name under which it enrolled, or enrol it again.",
             self.0,
@@ -43,7 +43,7 @@ pub async fn only_itself(
     params: RawPathParams,
     request: Request,
     next: Next,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     if let Some(Extension(speaker)) = speaker {
         for (name, value) in &params {
             if name == "host" {

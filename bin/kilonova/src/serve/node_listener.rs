@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, header};
 use kilonova_compute_app::Compute;
 use kilonova_compute_nodes::{Link, api as nodes};
 use kilonova_wire::auth::Authentication;
-use kilonova_wire::{Authenticator, Context, Fault, mount};
+use kilonova_wire::{Authenticator, Context, Fault, Refusal, mount};
 
 use crate::state::same;
 
@@ -27,12 +27,12 @@ impl Authenticator for NodeToken {
             if given.is_some_and(|given| same(given.trim(), &self.0)) {
                 return Ok(Context::default());
             }
-            let mut fault = Fault::unauthorized(
+            let refusal = Refusal::unauthorized(
                 "This API is for compute hosts: send the token in the controller's node.token as \
                                  Authorization: Bearer.",
             );
-            fault.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            Err(fault)
+            let challenge = HeaderValue::from_static("Bearer");
+            Err(Fault::from(refusal).with_header(header::WWW_AUTHENTICATE, challenge))
         })
     }
 }

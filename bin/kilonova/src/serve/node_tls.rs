@@ -18,7 +18,7 @@ use kilonova_pki::{Authority, Own};
 use kilonova_store::Store;
 use kilonova_wire::auth::Authentication;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Authenticator, Context, Fault, Speaker, mount};
+use kilonova_wire::{Authenticator, Context, Dialect, Fault, Refusal, Speaker, mount};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -211,7 +211,7 @@ async fn check_certificate(
         if open {
             return next.run(request).await;
         }
-        return refused(Fault::unauthorized(
+        return refused(Refusal::unauthorized(
             "This API is for enrolled hosts, and this connection has no client certificate: create a \
                          token with `kilonova node enroll`, and join with it.",
         ));
@@ -221,7 +221,7 @@ async fn check_certificate(
         return revoked(host);
     }
     if now_micros() > peer.not_after {
-        return refused(Fault::unauthorized(format!(
+        return refused(Refusal::unauthorized(format!(
             "The certificate of host {host} has expired: create a token with `kilonova node enroll \
                          --host {host}`, and join again."
         )));
@@ -235,17 +235,15 @@ async fn check_certificate(
 }
 
 fn revoked(host: &str) -> Response {
-    refused(Fault::forbidden(format!(
+    refused(Refusal::forbidden(format!(
         "The certificate of host {host} was revoked: create a token with `kilonova node enroll \
                  --host {host}`, and join again."
     )))
 }
 
 /// Formats a fault outside of the middleware that does so.
-fn refused(fault: Fault) -> Response {
-    let name =
-        if fault.status == http::StatusCode::FORBIDDEN { "forbidden" } else { "unauthorized" };
-    let code = fault.status.as_u16();
-    let body = serde_json::json!({name: {"code": code, "message": fault.message}});
-    (fault.status, axum::Json(body)).into_response()
+fn refused(refusal: Refusal) -> Response {
+    let fault = Fault::from(refusal);
+    let body = Dialect::Compute.body(&fault, "", false);
+    (fault.status(), axum::Json(body)).into_response()
 }

@@ -7,7 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use kilonova_enroll::Enrollment;
 use kilonova_network::Networks;
-use kilonova_wire::{Dialect, Fault, Service, mount};
+use kilonova_wire::{Dialect, Refusal, Service, mount};
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -71,7 +71,7 @@ fn guarded(routes: Router) -> Router {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let cause = format!("a panic: {}", text.unwrap_or("without a text"));
-        axum::response::IntoResponse::into_response(Fault::internal(cause))
+        axum::response::IntoResponse::into_response(Refusal::internal(cause))
     }))
 }
 

@@ -1,21 +1,21 @@
 //! Access checks beyond the policy: whose requests a caller may act on, and operations that require
 //! a service token whatever the policy says.
 
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 
 use crate::app::arqs::Scope;
 use crate::ledger::Actor;
 
-pub(super) fn denied(rule: &str) -> Fault {
-    Fault::forbidden(format!("Access was denied to the following resource: {rule}"))
+pub(super) fn denied(rule: &str) -> Refusal {
+    Refusal::forbidden(format!("Access was denied to the following resource: {rule}"))
 }
 
 /// Requires a validated service token. No policy can replace it (CVE-2026-40214).
-pub(super) fn service_token(context: &Context) -> Result<(), Fault> {
+pub(super) fn service_token(context: &Context) -> Result<(), Refusal> {
     if context.is_service() {
         return Ok(());
     }
-    Err(Fault::forbidden(
+    Err(Refusal::forbidden(
         "This operation requires a service token. Use the Compute API to manage instance \
          accelerators.",
     ))

@@ -11,7 +11,7 @@ use kilonova_access::{Routes, get, patch, post};
 use kilonova_ids::{ArqId, ProviderId, ServerId};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Body, Context, Fault, Microversion, time};
+use kilonova_wire::{Base, Body, Context, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, invalid, json as json_of, uuid};
@@ -51,7 +51,7 @@ async fn list(
     context: Context,
     base: Base,
     query: Query,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     check(&query, &["instance", "bind_state"])?;
     let server: Option<ServerId> =
         query.get("instance").map(|text| uuid("instance", text)).transpose()?;
@@ -78,7 +78,7 @@ async fn show(
     context: Context,
     base: Base,
     Segment(text): Segment,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let uuid: ArqId = uuid("uuid", &text)?;
     let scope = access::scope(&context);
     let row = state.store.read(move |tx| arqs::get(tx, &scope, uuid)).await?;
@@ -86,21 +86,21 @@ async fn show(
 }
 
 /// Reads the profile name from the body of a POST.
-fn profile_name(body: &Value) -> Result<String, Fault> {
+fn profile_name(body: &Value) -> Result<String, Refusal> {
     let Some(fields) = body.as_object() else {
-        return Err(Fault::bad_request("The body must be an object with device_profile_name."));
+        return Err(Refusal::bad_request("The body must be an object with device_profile_name."));
     };
     for (field, value) in fields {
         let documented = ["device_profile_group_id", "image_uuid"].contains(&field.as_str());
         if field != "device_profile_name" && !(documented && value.is_null()) {
             let field = grammar::shown(field);
-            return Err(Fault::bad_request(format!("Unknown or unsupported attribute: {field}")));
+            return Err(Refusal::bad_request(format!("Unknown or unsupported attribute: {field}")));
         }
     }
     match fields.get("device_profile_name") {
-        None | Some(Value::Null) => Err(Fault::bad_request("DeviceProfile name needed.")),
+        None | Some(Value::Null) => Err(Refusal::bad_request("DeviceProfile name needed.")),
         Some(Value::String(name)) => Ok(name.clone()),
-        Some(_) => Err(Fault::bad_request("device_profile_name must be a string.")),
+        Some(_) => Err(Refusal::bad_request("device_profile_name must be a string.")),
     }
 }
 
@@ -121,7 +121,7 @@ async fn create(
     context: Context,
     base: Base,
     body: Body,
-) -> Result<(StatusCode, Json<Value>), Fault> {
+) -> Result<(StatusCode, Json<Value>), Refusal> {
     let name = profile_name(&json_of(&body, "req")?)?;
     let (project, limit) = (context.project_id, state.unbound_limit);
     let rows = state.store.write(move |tx| arqs::create(tx, &project, &name, limit)).await?;
@@ -133,7 +133,7 @@ async fn update(
     context: Context,
     version: Microversion,
     body: Body,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let body = json_of(&body, "patch_list")?;
     patch::check_ops(&body)?;
     if patch::sets_project(&body) {
@@ -168,7 +168,7 @@ async fn delete_one(
     Extract(state): Extract<State>,
     context: Context,
     Segment(text): Segment,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     delete(&state, &context, &text).await
 }
 
@@ -176,7 +176,7 @@ async fn delete_listed(
     Extract(state): Extract<State>,
     context: Context,
     query: Query,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     check(&query, &["arqs", "instance"])?;
     match (query.get("arqs"), query.get("instance")) {
         (Some(list), None) => delete(&state, &context, list).await,
@@ -193,11 +193,11 @@ async fn delete_listed(
                 .await?;
             Ok(StatusCode::NO_CONTENT)
         }
-        _ => Err(Fault::bad_request(MISSING)),
+        _ => Err(Refusal::bad_request(MISSING)),
     }
 }
 
-async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCode, Fault> {
+async fn delete(state: &State, context: &Context, list: &str) -> Result<StatusCode, Refusal> {
     let uuids =
         list.split(',').map(|text| uuid("arqs", text)).collect::<Result<BTreeSet<ArqId>, _>>()?;
     let caller = caller(state, context);

@@ -6,7 +6,7 @@ use axum::extract::State as Extract;
 use http::StatusCode;
 use kilonova_access::{Routes, get, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Body, Fault, time};
+use kilonova_wire::{Base, Body, Refusal, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, invalid, json as json_of, uuid};
@@ -34,7 +34,7 @@ async fn list(
     Extract(state): Extract<State>,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     check(&query, &["deployable_id", "key"])?;
     let deployable = query.get("deployable_id").map(number).transpose()?;
     let key = query.get("key").map(str::to_owned);
@@ -46,7 +46,7 @@ async fn list(
     Ok(Json(json!({"attributes": shown})))
 }
 
-fn number(text: &str) -> Result<i64, Fault> {
+fn number(text: &str) -> Result<i64, Refusal> {
     text.parse().map_err(|_| {
         let why = format!(
             "unable to convert to integer. Error: invalid literal for int() with base 10: '{}'",
@@ -60,7 +60,7 @@ async fn show(
     Extract(state): Extract<State>,
     base: Base,
     Segment(text): Segment,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let uuid: uuid::Uuid = uuid("uuid", &text)?;
     let row =
         state.store.read(move |tx| attributes::by_uuid(tx, uuid).map_err(Error::from)).await?;
@@ -72,7 +72,7 @@ async fn create(
     Extract(state): Extract<State>,
     base: Base,
     body: Body,
-) -> Result<(StatusCode, Json<Value>), Fault> {
+) -> Result<(StatusCode, Json<Value>), Refusal> {
     let draft = changes::draft(&json_of(&body, "attr")?)?;
     let row = state.store.write(move |tx| changes::create(tx, &draft)).await?;
     Ok((StatusCode::CREATED, Json(view(&row, &base))))
@@ -81,7 +81,7 @@ async fn create(
 async fn delete(
     Extract(state): Extract<State>,
     Segment(text): Segment,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     let uuid: uuid::Uuid = uuid("uuid", &text)?;
     state.store.write(move |tx| changes::delete(tx, uuid)).await?;
     Ok(StatusCode::NO_CONTENT)

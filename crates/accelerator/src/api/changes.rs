@@ -6,7 +6,7 @@ use axum::extract::State as Extract;
 use kilonova_access::{Routes, get};
 use kilonova_ids::HostName;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, time};
+use kilonova_wire::{Base, Refusal, time};
 use serde_json::{Value, json};
 
 use super::request::{check, invalid, next_page, uuid};
@@ -20,7 +20,7 @@ pub(super) fn routes() -> Routes<State> {
     collection("/kilonova/handle_changes", [get("kilonova:handle_changes:get_all", list)])
 }
 
-pub(super) fn number(query: &Query, field: &str) -> Result<Option<i64>, Fault> {
+pub(super) fn number(query: &Query, field: &str) -> Result<Option<i64>, Refusal> {
     let read = |text: &str| match text.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => Err(invalid(field, text, "It must be a positive number.")),
@@ -32,7 +32,7 @@ async fn list(
     Extract(state): Extract<State>,
     Base(base): Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     check(&query, &["instance", "attach_handle", "hostname", "limit", "marker"])?;
     let filter = ChangeFilter {
         server: query.get("instance").map(|text| uuid("instance", text)).transpose()?,

@@ -11,7 +11,8 @@ use kilonova_access::{Routes, get, patch};
 use kilonova_ids::DeployableId;
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Body, Context, Fault, time};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Base, Body, Context, Refusal, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, invalid, json as json_of, uuid};
@@ -38,13 +39,13 @@ pub(super) fn routes() -> Routes<State> {
 }
 
 /// The name in a filter in WSME form.
-fn filter(query: &Query) -> Result<Option<String>, Fault> {
+fn filter(query: &Query) -> Result<Option<String>, Refusal> {
     check(query, &["filters.field", "filters.value"])?;
     match (query.get("filters.field"), query.get("filters.value")) {
         (None, None) => Ok(None),
         (Some("name"), Some(value)) => Ok(Some(value.to_owned())),
         (Some("name"), None) | (None, Some(_)) => {
-            Err(Fault::bad_request("A filter needs both filters.field and filters.value."))
+            Err(Refusal::bad_request("A filter needs both filters.field and filters.value."))
         }
         (Some(field), _) => Err(invalid("filters.field", field, "Value should be one of: name")),
     }
@@ -54,7 +55,7 @@ async fn list(
     Extract(state): Extract<State>,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let name = filter(&query)?;
     let shown = state
         .store
@@ -71,11 +72,11 @@ async fn show(
     Extract(state): Extract<State>,
     base: Base,
     Segment(text): Segment,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     respond(&state, &base, uuid("uuid", &text)?).await
 }
 
-async fn respond(state: &State, base: &Base, uuid: DeployableId) -> Result<Json<Value>, Fault> {
+async fn respond(state: &State, base: &Base, uuid: DeployableId) -> Result<Json<Value>, Refusal> {
     let base = base.clone();
     let view = state
         .store
@@ -95,7 +96,7 @@ async fn program(
     base: Base,
     Segment(text): Segment,
     body: Body,
-) -> Result<(StatusCode, Json<Value>), Fault> {
+) -> Result<(StatusCode, Json<Value>), Refusal> {
     order(&state, &context, &base, &text, &body).await
 }
 
@@ -106,8 +107,8 @@ async fn program_again(
     base: Base,
     path: Result<Path<(String, String)>, PathRejection>,
     body: Body,
-) -> Result<(StatusCode, Json<Value>), Fault> {
-    let unreadable = |_| Fault::bad_request("The path of the request cannot be read.");
+) -> Result<(StatusCode, Json<Value>), Refusal> {
+    let unreadable = |_| Refusal::bad_request("The path of the request cannot be read.");
     let Path((text, _)) = path.map_err(unreadable)?;
     order(&state, &context, &base, &text, &body).await
 }
@@ -119,7 +120,7 @@ async fn order(
     base: &Base,
     text: &str,
     body: &Body,
-) -> Result<(StatusCode, Json<Value>), Fault> {
+) -> Result<(StatusCode, Json<Value>), Refusal> {
     let deployable: DeployableId = uuid("uuid", text)?;
     let image = program::check(&json_of(body, "patch")?)?;
     let (notifier, actor) = (state.clone(), access::actor(context));
@@ -139,7 +140,7 @@ async fn order(
             }
             Some(Err(why)) => {
                 let why = format!("FPGA programming failed: {why}");
-                return Err(Fault::new(StatusCode::INTERNAL_SERVER_ERROR, why));
+                return Err(Refusal::new(Kind::Internal, why));
             }
             None if begun.elapsed() >= PROGRAM_TIMEOUT => {
                 return Ok((StatusCode::ACCEPTED, respond(state, base, deployable).await?));

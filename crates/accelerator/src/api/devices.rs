@@ -8,7 +8,7 @@ use kilonova_access::{Routes, get, post};
 use kilonova_ids::{DeviceId, HostName, parse_uuid_like};
 use kilonova_node_api::DeviceKind;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, Microversion, time};
+use kilonova_wire::{Base, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check};
@@ -30,7 +30,7 @@ async fn list(
     version: Microversion,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     check(&query, &["type", "vendor", "hostname"])?;
     let kind = match query.get("type").map(DeviceKind::parse) {
         // No device has an unknown type.
@@ -51,7 +51,7 @@ async fn show(
     version: Microversion,
     base: Base,
     Segment(text): Segment,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let absent = || Error::not_found("Device", "uuid", shown(&text));
     let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
     let row = state.store.read(move |tx| devices::by_uuid(tx, uuid).map_err(Error::from)).await?;
@@ -62,18 +62,18 @@ async fn show(
 async fn enable(
     Extract(state): Extract<State>,
     Segment(text): Segment,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     change(&state, &text, true).await
 }
 
 async fn disable(
     Extract(state): Extract<State>,
     Segment(text): Segment,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     change(&state, &text, false).await
 }
 
-async fn change(state: &State, text: &str, enabled: bool) -> Result<StatusCode, Fault> {
+async fn change(state: &State, text: &str, enabled: bool) -> Result<StatusCode, Refusal> {
     let uuid: DeviceId =
         parse_uuid_like(text).ok_or_else(|| Error::not_found("Device", "uuid", shown(text)))?;
     let world = state.world.clone();

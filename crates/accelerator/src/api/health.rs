@@ -6,7 +6,7 @@ use axum::extract::State as Extract;
 use kilonova_access::{Routes, get};
 use kilonova_ids::{DeviceId, HostName, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Fault, time};
+use kilonova_wire::{Refusal, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, word};
@@ -21,7 +21,7 @@ pub(super) fn routes() -> Routes<State> {
         .route("/kilonova/device_health/{uuid}", [get("kilonova:device_health:get_one", show)])
 }
 
-async fn list(Extract(state): Extract<State>, query: Query) -> Result<Json<Value>, Fault> {
+async fn list(Extract(state): Extract<State>, query: Query) -> Result<Json<Value>, Refusal> {
     check(&query, &["hostname", "health"])?;
     let health = word(&query, "health", HealthState::parse, HealthState::ALL)?;
     let filter =
@@ -33,7 +33,7 @@ async fn list(Extract(state): Extract<State>, query: Query) -> Result<Json<Value
 async fn show(
     Extract(state): Extract<State>,
     Segment(text): Segment,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let absent = || Error::not_found("Device", "uuid", shown(&text));
     let uuid: DeviceId = parse_uuid_like(&text).ok_or_else(absent)?;
     let filter = HealthFilter { device: Some(uuid), ..HealthFilter::default() };

@@ -18,11 +18,12 @@ mod versions;
 use std::sync::Arc;
 
 use axum::Router;
-use http::{Method, StatusCode};
+use http::Method;
 use kilonova_access::{Enforcer, Guarded, Operation, Routes};
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
-use kilonova_wire::{Dialect, Fault, Service};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Dialect, Fault, Refusal, Service};
 use tokio::sync::Notify;
 
 use crate::ledger::orders as ledger;
@@ -140,7 +141,7 @@ pub fn routes(state: State) -> Router {
         .behind(&policy)
         .method_not_allowed_fallback(|method: Method| async move {
             let text = format!("The method {method} is not allowed for this resource.");
-            Fault::new(StatusCode::METHOD_NOT_ALLOWED, text).unrouted()
+            Fault::from(Refusal::new(Kind::MethodNotAllowed, text)).unrouted()
         })
         .with_state(state)
 }

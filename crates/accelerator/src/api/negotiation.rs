@@ -2,7 +2,7 @@
 //! services' entries), `accelerator latest`, or the bare `2.3`. The default is 2.0.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue, VARY};
-use kilonova_wire::{Fault, Microversion, Negotiate, microversion};
+use kilonova_wire::{Fault, Microversion, Negotiate, Refusal, microversion};
 
 const MIN: Microversion = Microversion(2, 0);
 const MAX: Microversion = Microversion(2, 3);
@@ -19,39 +19,39 @@ pub(super) const DEVICE_STATUS: Microversion = Microversion(2, 3);
 pub(super) struct Accelerator;
 
 /// Refuses a request below the required microversion.
-pub(super) fn at_least(version: Microversion, needed: Microversion) -> Result<(), Fault> {
+pub(super) fn at_least(version: Microversion, needed: Microversion) -> Result<(), Refusal> {
     if version >= needed {
         return Ok(());
     }
-    Err(Fault::not_acceptable(format!(
+    Err(Refusal::not_acceptable(format!(
         "Request not acceptable. The minimal required API version should be {needed}"
     )))
 }
 
-fn wanted(headers: &HeaderMap) -> Result<Microversion, Fault> {
+fn wanted(headers: &HeaderMap) -> Result<Microversion, Refusal> {
     if !headers.contains_key(HEADER) {
         return Ok(MIN);
     }
     let bare = || headers.get(HEADER).and_then(|value| value.to_str().ok()).map(str::trim);
     match microversion::requested(headers, "accelerator").or_else(bare) {
         Some(text) if text.eq_ignore_ascii_case("latest") => Ok(MAX),
-        text => text
-            .and_then(Microversion::parse)
-            .ok_or_else(|| Fault::not_acceptable("Invalid value for OpenStack-API-Version header")),
+        text => text.and_then(Microversion::parse).ok_or_else(|| {
+            Refusal::not_acceptable("Invalid value for OpenStack-API-Version header")
+        }),
     }
 }
 
-fn choose(headers: &HeaderMap) -> Result<Microversion, Fault> {
+fn choose(headers: &HeaderMap) -> Result<Microversion, Refusal> {
     let version = wanted(headers)?;
     let range = format!("The supported version range is: [{MIN}, {MAX}].");
     if version.0 != MIN.0 {
-        return Err(Fault::not_acceptable(format!(
+        return Err(Refusal::not_acceptable(format!(
             "Mutually exclusive versions requested. Version {version} requested but not \
              supported by this service. {range}"
         )));
     }
     if version < MIN || version > MAX {
-        return Err(Fault::not_acceptable(format!(
+        return Err(Refusal::not_acceptable(format!(
             "Version {version} was requested but the minor version is not supported by this \
              service. {range}"
         )));
@@ -61,7 +61,7 @@ fn choose(headers: &HeaderMap) -> Result<Microversion, Fault> {
 
 impl Negotiate for Accelerator {
     fn negotiate(&self, headers: &HeaderMap) -> Result<Microversion, Fault> {
-        choose(headers).map_err(Fault::unrouted)
+        choose(headers).map_err(|refusal| Fault::from(refusal).unrouted())
     }
 
     fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap) {

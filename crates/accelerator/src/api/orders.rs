@@ -6,7 +6,7 @@ use axum::extract::State as Extract;
 use kilonova_access::{Routes, get};
 use kilonova_ids::HostName;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, time};
+use kilonova_wire::{Base, Refusal, time};
 use serde_json::{Value, json};
 
 use super::changes::number;
@@ -26,7 +26,7 @@ async fn list(
     Extract(state): Extract<State>,
     Base(base): Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     check(&query, &["hostname", "state", "limit", "marker"])?;
     let filter = OrderFilter {
         host: query.get("hostname").map(HostName::verbatim),

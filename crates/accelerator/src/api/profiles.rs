@@ -7,7 +7,7 @@ use http::StatusCode;
 use kilonova_access::{Routes, get, post};
 use kilonova_ids::{DeviceProfileId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Body, Fault, Microversion, time};
+use kilonova_wire::{Base, Body, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::request::{Segment, check, json as json_of};
@@ -38,7 +38,7 @@ async fn list(
     Extract(state): Extract<State>,
     base: Base,
     query: Query,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     check(&query, &["name"])?;
     let rows = state.store.read(|tx| rows::list(tx).map_err(Error::from)).await?;
     let names: Option<Vec<&str>> = query.get("name").map(|names| names.split(',').collect());
@@ -52,7 +52,7 @@ async fn show(
     version: Microversion,
     base: Base,
     Segment(given): Segment,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     if parse_uuid_like::<DeviceProfileId>(&given).is_none() {
         negotiation::at_least(version, negotiation::PROFILE_BY_NAME)?;
     }
@@ -67,7 +67,7 @@ async fn create(
     Extract(state): Extract<State>,
     base: Base,
     body: Body,
-) -> Result<(StatusCode, Json<Value>), Fault> {
+) -> Result<(StatusCode, Json<Value>), Refusal> {
     let draft = grammar::draft(&json_of(&body, "req_devprof_list")?)?;
     let row = state.store.write(move |tx| profiles::create(tx, &draft)).await?;
     Ok((StatusCode::CREATED, Json(view(&row, &base))))
@@ -76,11 +76,14 @@ async fn create(
 async fn delete_one(
     Extract(state): Extract<State>,
     Segment(given): Segment,
-) -> Result<StatusCode, Fault> {
+) -> Result<StatusCode, Refusal> {
     delete(&state, vec![given]).await
 }
 
-async fn delete_listed(Extract(state): Extract<State>, query: Query) -> Result<StatusCode, Fault> {
+async fn delete_listed(
+    Extract(state): Extract<State>,
+    query: Query,
+) -> Result<StatusCode, Refusal> {
     check(&query, &["value"])?;
     let given: Vec<String> = query
         .all("value")
@@ -89,12 +92,12 @@ async fn delete_listed(Extract(state): Extract<State>, query: Query) -> Result<S
         .map(str::to_owned)
         .collect();
     if given.is_empty() {
-        return Err(Fault::bad_request("Missing argument: \"value\""));
+        return Err(Refusal::bad_request("Missing argument: \"value\""));
     }
     delete(&state, given).await
 }
 
-async fn delete(state: &State, mut given: Vec<String>) -> Result<StatusCode, Fault> {
+async fn delete(state: &State, mut given: Vec<String>) -> Result<StatusCode, Refusal> {
     given.sort();
     given.dedup();
     state.store.write(move |tx| profiles::delete(tx, &given)).await?;

@@ -5,7 +5,7 @@ use axum::extract::{FromRequestParts, Path};
 use http::request::Parts;
 use kilonova_ids::parse_uuid_like;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::{Body, Refusal};
 use newtype_uuid::GenericUuid;
 use serde_json::{Value, json};
 
@@ -15,20 +15,20 @@ use crate::app::grammar::shown;
 pub(super) struct Segment(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Segment {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         Path::<String>::from_request_parts(parts, state)
             .await
             .map(|Path(text)| Self(text))
-            .map_err(|_| Fault::bad_request("The path of the request cannot be read."))
+            .map_err(|_| Refusal::bad_request("The path of the request cannot be read."))
     }
 }
 
 /// Refuses unknown parameters, and control characters in known ones.
-pub(super) fn check(query: &Query, known: &[&str]) -> Result<(), Fault> {
+pub(super) fn check(query: &Query, known: &[&str]) -> Result<(), Refusal> {
     if let Some(key) = query.unknown(known) {
-        return Err(Fault::bad_request(format!("Unknown argument: \"{}\"", shown(key))));
+        return Err(Refusal::bad_request(format!("Unknown argument: \"{}\"", shown(key))));
     }
     match query.0.iter().find(|(_, value)| value.chars().any(char::is_control)) {
         Some((key, value)) => Err(invalid(key, value, "The value contains control characters.")),
@@ -43,8 +43,8 @@ pub(super) fn next_page(base: &str, list: &str, query: &Query, limit: i64, last:
     json!([{"rel": "next", "href": next}])
 }
 
-pub(super) fn invalid(field: &str, value: &str, why: &str) -> Fault {
-    Fault::bad_request(format!(
+pub(super) fn invalid(field: &str, value: &str, why: &str) -> Refusal {
+    Refusal::bad_request(format!(
         "Invalid input for field/attribute {field}. Value: '{}'. {why}",
         shown(value)
     ))
@@ -56,7 +56,7 @@ pub(super) fn word<T: Copy + std::fmt::Display>(
     field: &str,
     parse: impl Fn(&str) -> Option<T>,
     all: &[T],
-) -> Result<Option<T>, Fault> {
+) -> Result<Option<T>, Refusal> {
     let read = |text: &str| {
         parse(text).ok_or_else(|| {
             let all: Vec<String> = all.iter().map(ToString::to_string).collect();
@@ -67,7 +67,7 @@ pub(super) fn word<T: Copy + std::fmt::Display>(
 }
 
 /// Parses a uuid in any spelling that OpenStack accepts.
-pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Fault> {
+pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Refusal> {
     parse_uuid_like(text).ok_or_else(|| {
         let why = format!(
             "unable to convert to uuid. Error: Expected a uuid but received {}.",
@@ -78,11 +78,11 @@ pub(super) fn uuid<T: GenericUuid>(field: &str, text: &str) -> Result<T, Fault> 
 }
 
 /// Parses the JSON of a body; `argument` is Cyborg's name for it.
-pub(super) fn json(body: &Body, argument: &str) -> Result<Value, Fault> {
+pub(super) fn json(body: &Body, argument: &str) -> Result<Value, Refusal> {
     if body.0.is_empty() {
-        return Err(Fault::bad_request(format!("Missing argument: \"{argument}\"")));
+        return Err(Refusal::bad_request(format!("Missing argument: \"{argument}\"")));
     }
     serde_json::from_slice(&body.0).map_err(|error| {
-        Fault::bad_request("Request is not in valid JSON format").with_internal(error)
+        Refusal::bad_request("Request is not in valid JSON format").with_internal(error)
     })
 }

@@ -93,7 +93,7 @@ impl ControlPlane for Link {
 fn unavailable(error: impl Into<Error>) -> Refusal {
     match error.into() {
         Error::Fenced => Refusal::Fenced,
-        Error::Refused(fault) => Refusal::Rejected(fault.message),
+        Error::Refused(refusal) => Refusal::Rejected(refusal.message),
         // The host's device report is invalid, so a retry would not help.
         Error::Accelerator(report @ kilonova_accelerator::Error::Report { .. }) => {
             Refusal::Rejected(report.to_string())

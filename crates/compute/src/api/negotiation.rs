@@ -3,7 +3,7 @@
 use axum::http::{HeaderMap, HeaderValue, header};
 use kilonova_compute_app::microversions::MIN;
 use kilonova_wire::microversion::requested;
-use kilonova_wire::{Fault, Microversion, Negotiate};
+use kilonova_wire::{Fault, Microversion, Negotiate, Refusal};
 
 const NEW_HEADER: &str = "openstack-api-version";
 const OLD_HEADER: &str = "x-openstack-nova-api-version";
@@ -27,7 +27,7 @@ impl Negotiate for Negotiation {
         };
         let version =
             Microversion::parse(text).filter(|version| version.0 > 0).ok_or_else(|| {
-                Fault::bad_request(format!(
+                Refusal::bad_request(format!(
                     "API Version String {text} is of invalid format. Must be of format \
                  MajorNum.MinorNum."
                 ))
@@ -35,9 +35,10 @@ impl Negotiate for Negotiation {
         if (MIN..=newest).contains(&version) {
             return Ok(version);
         }
-        Err(Fault::not_acceptable(format!(
+        Err(Refusal::not_acceptable(format!(
             "Version {version} is not supported by the API. Minimum is {MIN} and maximum is {newest}."
-        )))
+        ))
+        .into())
     }
 
     fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap) {
@@ -62,7 +63,7 @@ mod tests {
         for (name, value) in pairs {
             headers.insert(*name, HeaderValue::from_static(value));
         }
-        Negotiation { newest: MAX }.negotiate(&headers).map_err(|fault| fault.status.as_u16())
+        Negotiation { newest: MAX }.negotiate(&headers).map_err(|fault| fault.status().as_u16())
     }
 
     #[test]

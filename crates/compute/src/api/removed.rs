@@ -1,9 +1,10 @@
 //! Removed resources of Nova: 410 at every microversion.
 
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use kilonova_access::{Guard, Routes, any, get, on};
 use kilonova_compute_app::Compute;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Context, Fault, Refusal};
 
 /// Paths that give 410 for every method.
 const PATHS: &[&str] = &[
@@ -51,13 +52,13 @@ pub(super) fn routes() -> Routes<Compute> {
     })
 }
 
-async fn gone(_: Context) -> Fault {
-    Fault::new(
-        StatusCode::GONE,
+async fn gone(_: Context) -> Refusal {
+    Refusal::new(
+        Kind::Gone,
         "This resource is no longer available. No forwarding address is given.",
     )
 }
 
 async fn absent(_: Context) -> Fault {
-    Fault::not_found("The resource could not be found.").unrouted()
+    Fault::from(Refusal::not_found("The resource could not be found.")).unrouted()
 }

@@ -6,7 +6,7 @@ use kilonova_compute_db::counted;
 use kilonova_compute_db::servers::{self, PowerState, VmState};
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use serde_json::json;
 
 use crate::resources::kit::{ADMIN, ANN, Api, apis, insert};
@@ -159,7 +159,7 @@ async fn limits_show_maxima_and_usage() {
 async fn check(api: &Api, instances: i64, cores: i64) -> Result<(), String> {
     let wanted = ProjectUsage { instances, cores, ram: 0 };
     let answer = api.store.write(move |tx| usage::check(tx, "red", "ann", wanted)).await;
-    answer.map_err(|error| Fault::from(error).message)
+    answer.map_err(|error| Refusal::from(error).message)
 }
 
 #[tokio::test]

@@ -9,11 +9,11 @@
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
-use http::StatusCode;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Join, Renewal, Revocations};
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::speaker::only_itself;
-use kilonova_wire::{Body, Fault, Speaker};
+use kilonova_wire::{Body, Refusal, Speaker};
 use serde::de::DeserializeOwned;
 
 use crate::Enrollment;
@@ -32,7 +32,7 @@ pub fn node_routes(enrollment: Enrollment) -> Router {
 async fn join(
     State(enrollment): State<Enrollment>,
     Body(bytes): Body,
-) -> Result<Json<Credential>, Fault> {
+) -> Result<Json<Credential>, Refusal> {
     let join: Join = message(&bytes)?;
     Ok(Json(issue::join(&enrollment, join).await?))
 }
@@ -40,9 +40,9 @@ async fn join(
 async fn revocations(
     State(enrollment): State<Enrollment>,
     speaker: Option<Extension<Speaker>>,
-) -> Result<Json<Revocations>, Fault> {
+) -> Result<Json<Revocations>, Refusal> {
     if speaker.is_none() {
-        return Err(Fault::unauthorized("This API is only for hosts that have joined."));
+        return Err(Refusal::unauthorized("This API is only for hosts that have joined."));
     }
     Ok(Json(revocations::current(&enrollment)?))
 }
@@ -52,17 +52,16 @@ async fn renew(
     speaker: Option<Extension<Speaker>>,
     Path(host): Path<HostName>,
     Body(bytes): Body,
-) -> Result<Json<Credential>, Fault> {
+) -> Result<Json<Credential>, Refusal> {
     let Some(Extension(speaker)) = speaker else {
-        return Err(Fault::unauthorized("Renewal requires the current certificate."));
+        return Err(Refusal::unauthorized("Renewal requires the current certificate."));
     };
     speaker.check(&host)?;
     let renewal: Renewal = message(&bytes)?;
     Ok(Json(issue::renew(&enrollment, &host, &renewal).await?))
 }
 
-fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(bytes).map_err(|error| {
-        Fault::new(StatusCode::UNPROCESSABLE_ENTITY, format!("Invalid message: {error}"))
-    })
+fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| Refusal::new(Kind::Unprocessable, format!("Invalid message: {error}")))
 }

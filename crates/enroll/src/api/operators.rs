@@ -13,7 +13,7 @@ use http::StatusCode;
 use kilonova_access::{Enforcer, Operation, Routes, delete, get, post};
 use kilonova_ids::HostName;
 use kilonova_wire::time::{now_micros, zulu};
-use kilonova_wire::{Fault, JsonBody};
+use kilonova_wire::{JsonBody, Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -65,9 +65,9 @@ fn table() -> Routes<Service> {
 struct Service(Option<Enrollment>);
 
 impl Service {
-    fn enrollment(&self) -> Result<&Enrollment, Fault> {
+    fn enrollment(&self) -> Result<&Enrollment, Refusal> {
         self.0.as_ref().ok_or_else(|| {
-            Fault::conflict(
+            Refusal::conflict(
                 "This control plane does not listen for hosts: set [node] listen, or \
                  --node-listen ADDRESS:PORT.",
             )
@@ -78,10 +78,10 @@ impl Service {
 async fn make(
     State(service): State<Service>,
     JsonBody(body): JsonBody,
-) -> Result<(StatusCode, Json<Value>), Fault> {
+) -> Result<(StatusCode, Json<Value>), Refusal> {
     let enrollment = service.enrollment()?;
     let TokenRequestBody { enrollment: request } =
-        serde_json::from_value(body).map_err(|error| Fault::bad_request(error.to_string()))?;
+        serde_json::from_value(body).map_err(|error| Refusal::bad_request(error.to_string()))?;
     let made = tokens::make(enrollment, request.host, request.valid, request.replace).await?;
     let shown = json!({
         "token": made.token.to_string(),
@@ -93,7 +93,7 @@ async fn make(
     Ok((StatusCode::CREATED, Json(json!({"enrollment": shown}))))
 }
 
-async fn list(State(service): State<Service>) -> Result<Json<Value>, Fault> {
+async fn list(State(service): State<Service>) -> Result<Json<Value>, Refusal> {
     let enrollment = service.enrollment()?;
     let listing = tokens::list(enrollment).await?;
     let token_view =
@@ -127,10 +127,10 @@ fn certificate_view(one: &IssuedCertificate) -> Value {
 async fn revoke_host(
     State(service): State<Service>,
     Path(host): Path<HostName>,
-) -> Result<Json<Value>, Fault> {
+) -> Result<Json<Value>, Refusal> {
     let count = revoke::revoke(service.enrollment()?, &host).await?;
     if count == 0 {
-        return Err(Fault::not_found(format!(
+        return Err(Refusal::not_found(format!(
             "Host {} has no valid certificate.",
             host.escape_debug()
         )));

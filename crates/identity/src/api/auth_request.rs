@@ -1,13 +1,13 @@
 //! Parses the body of a login request.
 
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use serde_json::Value;
 
 use crate::app::login::{Named, Proof, RequestedScope};
 use crate::{DOMAIN_ID, DOMAIN_NAME};
 
 /// The proof of identity and the requested scope.
-pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Fault> {
+pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Refusal> {
     let auth = object(body, "auth")?;
     let identity = object(auth, "identity")?;
     let methods = identity
@@ -15,7 +15,7 @@ pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Fault> {
         .and_then(Value::as_array)
         .ok_or_else(|| missing("methods", "identity"))?;
     let [Value::String(method)] = methods.as_slice() else {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "methods must name exactly one of password, token and application_credential.",
         ));
     };
@@ -24,7 +24,7 @@ pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Fault> {
         "token" => Proof::Token(string(object(identity, "token")?, "id", "token")?),
         "application_credential" => credential(object(identity, "application_credential")?)?,
         _ => {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "methods must name exactly one of password, token and application_credential.",
             ));
         }
@@ -32,12 +32,12 @@ pub(super) fn read(body: &Value) -> Result<(Proof, RequestedScope), Fault> {
     Ok((proof, scope(auth)?))
 }
 
-fn password(value: &Value) -> Result<Proof, Fault> {
+fn password(value: &Value) -> Result<Proof, Refusal> {
     let user = object(value, "user")?;
     Ok(Proof::Password { user: named(user, "user")?, password: string(user, "password", "user")? })
 }
 
-fn credential(value: &Value) -> Result<Proof, Fault> {
+fn credential(value: &Value) -> Result<Proof, Refusal> {
     const WHERE: &str = "application_credential";
     let secret = string(value, "secret", WHERE)?;
     if value.get("id").is_some() {
@@ -55,16 +55,16 @@ fn credential(value: &Value) -> Result<Proof, Fault> {
     })
 }
 
-fn scope(auth: &Value) -> Result<RequestedScope, Fault> {
+fn scope(auth: &Value) -> Result<RequestedScope, Refusal> {
     let scope = match auth.get("scope") {
         None | Some(Value::Null) => return Ok(RequestedScope::Default),
         Some(Value::String(word)) if word == "unscoped" => return Ok(RequestedScope::Unscoped),
         Some(Value::Object(scope)) => scope,
-        Some(_) => return Err(Fault::bad_request("scope must be an object.")),
+        Some(_) => return Err(Refusal::bad_request("scope must be an object.")),
     };
     let mut parts = scope.iter();
     let (Some((kind, part)), None) = (parts.next(), parts.next()) else {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "Expecting to find system, project, domain, OS-TRUST:trust or unscoped in scope, and \
              one of them.",
         ));
@@ -78,20 +78,20 @@ fn scope(auth: &Value) -> Result<RequestedScope, Fault> {
         }),
         "system" => match part.get("all") {
             Some(Value::Bool(true)) => Ok(RequestedScope::System),
-            _ => Err(Fault::bad_request("The system scope must be {\"all\": true}.")),
+            _ => Err(Refusal::bad_request("The system scope must be {\"all\": true}.")),
         },
         "OS-TRUST:trust" => {
             let id = known(string(part, "id", "OS-TRUST:trust")?);
             Ok(id.map_or(RequestedScope::UnknownDomain, RequestedScope::Trust))
         }
-        _ => Err(Fault::bad_request(
+        _ => Err(Refusal::bad_request(
             "Expecting to find system, project, domain, OS-TRUST:trust or unscoped in scope.",
         )),
     }
 }
 
 /// True if the reference, by id or name, is to the only domain.
-fn domain_is_ours(domain: &Value) -> Result<bool, Fault> {
+fn domain_is_ours(domain: &Value) -> Result<bool, Refusal> {
     match (domain.get("id"), domain.get("name")) {
         (Some(Value::String(id)), _) => Ok(id == DOMAIN_ID),
         (None, Some(Value::String(name))) => Ok(name.eq_ignore_ascii_case(DOMAIN_NAME)),
@@ -100,7 +100,7 @@ fn domain_is_ours(domain: &Value) -> Result<bool, Fault> {
 }
 
 /// A user or project by id, or by name and domain.
-fn named(value: &Value, what: &str) -> Result<Named, Fault> {
+fn named(value: &Value, what: &str) -> Result<Named, Refusal> {
     if value.get("id").is_some() {
         return Ok(known(string(value, "id", what)?).map_or(Named::UnknownDomain, Named::Id));
     }
@@ -114,17 +114,17 @@ fn known(text: String) -> Option<String> {
     (!text.chars().any(char::is_control)).then_some(text)
 }
 
-fn object<'a>(value: &'a Value, key: &str) -> Result<&'a Value, Fault> {
+fn object<'a>(value: &'a Value, key: &str) -> Result<&'a Value, Refusal> {
     value
         .get(key)
         .filter(|inner| inner.is_object())
-        .ok_or_else(|| Fault::bad_request(format!("Expecting to find {key} in request body.")))
+        .ok_or_else(|| Refusal::bad_request(format!("Expecting to find {key} in request body.")))
 }
 
-fn string(value: &Value, key: &str, within: &str) -> Result<String, Fault> {
+fn string(value: &Value, key: &str, within: &str) -> Result<String, Refusal> {
     value.get(key).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| missing(key, within))
 }
 
-fn missing(key: &str, within: &str) -> Fault {
-    Fault::bad_request(format!("Expecting to find {key} in {within}."))
+fn missing(key: &str, within: &str) -> Refusal {
+    Refusal::bad_request(format!("Expecting to find {key} in {within}."))
 }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use kilonova_access::{Caller, Routes, get};
-use kilonova_wire::{Base, Fault};
+use kilonova_wire::{Base, Refusal};
 use serde_json::json;
 
 use super::{Answer, ok};
@@ -15,9 +15,8 @@ pub(super) fn routes() -> Routes<Identity> {
 
 async fn catalog(State(identity): State<Identity>, caller: Caller, base: Base) -> Answer {
     if caller.project_id.is_empty() {
-        return Err(Fault::forbidden(
-            "A project-scoped token is required to produce a service catalog.",
-        ));
+        let why = "A project-scoped token is required to produce a service catalog.";
+        return Err(Refusal::forbidden(why).into());
     }
     let registered = identity.registered().await?;
     let (project, user) = (Some(caller.project_id.as_str()), caller.user_id.as_str());

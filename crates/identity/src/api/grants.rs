@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, put};
-use kilonova_wire::{Base, Fault};
+use kilonova_wire::{Base, Refusal};
 
 use super::{Answer, id_of, listing, may, no_content, roles};
 use crate::app::assignments::Grant;
@@ -72,7 +72,7 @@ fn actor_and_target(
     path: &str,
     place: Option<String>,
     actor: String,
-) -> Result<(Actor, Target), Fault> {
+) -> Result<(Actor, Target), Refusal> {
     let mut words = path.split('/').skip_while(|word| *word != "v3").skip(1);
     let kind = words.next().unwrap_or_default();
     let target = match (kind, place) {
@@ -112,7 +112,7 @@ async fn enforce(
     caller: &Caller,
     rule: &str,
     role: &str,
-) -> Result<(), Fault> {
+) -> Result<(), Refusal> {
     let name = match id_of("role", role) {
         Ok(()) => identity.role(role).await.map(|role| role.name).unwrap_or_default(),
         Err(_) => String::new(),
@@ -125,7 +125,7 @@ type Full = Path<(String, String, String)>;
 fn project_or_domain_grant(
     uri: &axum::http::Uri,
     Path((place, actor, role)): Full,
-) -> Result<Grant, Fault> {
+) -> Result<Grant, Refusal> {
     id_of("role", &role)?;
     let (actor, target) = actor_and_target(uri.path(), Some(place), actor)?;
     Ok(Grant { actor, target, role })
@@ -134,7 +134,7 @@ fn project_or_domain_grant(
 fn system_grant(
     uri: &axum::http::Uri,
     Path((actor, role)): Path<(String, String)>,
-) -> Result<Grant, Fault> {
+) -> Result<Grant, Refusal> {
     id_of("role", &role)?;
     let (actor, target) = actor_and_target(uri.path(), None, actor)?;
     Ok(Grant { actor, target, role })

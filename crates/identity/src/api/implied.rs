@@ -58,7 +58,7 @@ async fn list(State(identity): State<Identity>, base: Base, Path(id): Path<Strin
 
 type Both = Path<(String, String)>;
 
-fn both(Path((prior, implied)): Both) -> Result<(String, String), kilonova_wire::Fault> {
+fn both(Path((prior, implied)): Both) -> Result<(String, String), kilonova_wire::Refusal> {
     id_of("role", &prior)?;
     id_of("role", &implied)?;
     Ok((prior, implied))

@@ -31,7 +31,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Caller, Operation, Routes};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Dialect, Fault, JsonBody, Service};
+use kilonova_wire::{Base, Dialect, Fault, JsonBody, Refusal, Service};
 use serde_json::{Value, json};
 
 use crate::app::Fields;
@@ -84,7 +84,7 @@ fn public(path: &str) -> bool {
     matches!(path.trim_end_matches('/'), "" | "/v3" | tokens::PATH)
 }
 
-/// The result of every handler.
+/// The result of every handler: a 401 has a header with the login's URL.
 type Answer = Result<Response, Fault>;
 
 fn ok(body: Value) -> Answer {
@@ -111,24 +111,24 @@ const DOMAIN_ATTRIBUTES: [(&str, &str); 6] = [
 
 /// Enforces a rule. Handlers call this before the lookup, so that a refusal does not reveal whether
 /// the target exists.
-fn may(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Fault> {
+fn may(caller: &Caller, rule: &str, target: &[(&str, &str)]) -> Result<(), Refusal> {
     let target: Vec<(&str, &str)> = DOMAIN_ATTRIBUTES.iter().chain(target).copied().collect();
-    Ok(caller.may(rule, &target)?)
+    caller.may(rule, &target)
 }
 
 /// The object under `key` in a body.
-fn fields(body: JsonBody, key: &str) -> Result<Fields, Fault> {
+fn fields(body: JsonBody, key: &str) -> Result<Fields, Refusal> {
     match body.0 {
         Value::Object(mut outer) => match outer.remove(key) {
             Some(Value::Object(fields)) => Ok(fields),
-            _ => Err(Fault::bad_request(format!("Expecting to find {key} in request body."))),
+            _ => Err(Refusal::bad_request(format!("Expecting to find {key} in request body."))),
         },
-        _ => Err(Fault::bad_request("The request body must be an object.")),
+        _ => Err(Refusal::bad_request("The request body must be an object.")),
     }
 }
 
 /// Refuses a path segment that cannot be an id: ids have no control characters.
-fn id_of(kind: &'static str, segment: &str) -> Result<(), Fault> {
+fn id_of(kind: &'static str, segment: &str) -> Result<(), Refusal> {
     if segment.chars().any(char::is_control) {
         return Err(Error::NotFound(kind, segment.escape_debug().to_string()).into());
     }
@@ -144,14 +144,14 @@ struct ListFilter {
 }
 
 impl ListFilter {
-    fn read(query: &Query) -> Result<Self, Fault> {
+    fn read(query: &Query) -> Result<Self, Refusal> {
         let name = query.get("name").map(str::to_owned);
         let enabled = match query.get("enabled") {
             None => None,
             Some(text) => match text.to_ascii_lowercase().as_str() {
                 "true" | "1" | "" => Some(true),
                 "false" | "0" => Some(false),
-                _ => return Err(Fault::bad_request("enabled must be true or false.")),
+                _ => return Err(Refusal::bad_request("enabled must be true or false.")),
             },
         };
         let other_domain = query.get("domain_id").is_some_and(|id| id != DOMAIN_ID);

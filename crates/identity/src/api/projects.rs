@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use kilonova_access::{Caller, Guard, Routes, delete, get, patch, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault, JsonBody};
+use kilonova_wire::{Base, JsonBody, Refusal};
 use serde_json::{Value, json};
 
 use super::{
@@ -142,11 +142,11 @@ enum Form {
 }
 
 /// The form that `KIND_as_list` or `KIND_as_ids` requests. A parameter counts without a value too, but not with `0`.
-fn relatives(query: &Query, kind: &str) -> Result<Option<Form>, Fault> {
+fn relatives(query: &Query, kind: &str) -> Result<Option<Form>, Refusal> {
     let asked =
         |form: &str| query.get(&format!("{kind}_as_{form}")).is_some_and(|flag| flag != "0");
     match (asked("list"), asked("ids")) {
-        (true, true) => Err(Fault::bad_request(format!(
+        (true, true) => Err(Refusal::bad_request(format!(
             "Cannot use {kind}_as_list and {kind}_as_ids query params at the same time."
         ))),
         (true, false) => Ok(Some(Form::List)),

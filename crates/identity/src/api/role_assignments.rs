@@ -3,7 +3,7 @@
 use axum::extract::State;
 use kilonova_access::{Caller, Guard, Routes, get};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault};
+use kilonova_wire::{Base, Refusal};
 use serde_json::{Value, json};
 
 use super::{Answer, flag, listing, may};
@@ -61,7 +61,7 @@ async fn list(
 }
 
 /// Refuses contradictory parameters, with upstream's messages.
-fn check(query: &Query, effective: bool, tree: bool) -> Result<(), Fault> {
+fn check(query: &Query, effective: bool, tree: bool) -> Result<(), Refusal> {
     let has = |key: &str| query.get(key).is_some_and(|value| !value.is_empty());
     let (project, domain, system) =
         (has("scope.project.id"), has("scope.domain.id"), has("scope.system"));
@@ -80,7 +80,7 @@ fn check(query: &Query, effective: bool, tree: bool) -> Result<(), Fault> {
     } else {
         return Ok(());
     };
-    Err(Fault::bad_request(why))
+    Err(Refusal::bad_request(why))
 }
 
 fn domain() -> Value {

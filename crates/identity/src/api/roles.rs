@@ -63,7 +63,7 @@ async fn show(
 ) -> Answer {
     let found = match id_of("role", &id) {
         Ok(()) => identity.role(&id).await.map_err(Into::into),
-        Err(fault) => Err(fault),
+        Err(refusal) => Err(refusal),
     };
     let name = found.as_ref().map(|role| role.name.as_str()).unwrap_or_default();
     may(&caller, "identity:get_role", &[("target.role.name", name)])?;

@@ -41,7 +41,7 @@ async fn tags(
     caller: &Caller,
     rule: &str,
     id: &str,
-) -> Result<Vec<String>, kilonova_wire::Fault> {
+) -> Result<Vec<String>, kilonova_wire::Refusal> {
     may(caller, rule, &[("target.project.id", id)])?;
     id_of("project", id)?;
     Ok(identity.project(id).await?.tags)
@@ -75,7 +75,7 @@ async fn clear(State(identity): State<Identity>, caller: Caller, Path(id): Path<
     no_content()
 }
 
-fn missing(tag: &str) -> kilonova_wire::Fault {
+fn missing(tag: &str) -> kilonova_wire::Refusal {
     Error::NotFound("project tag", tag.escape_debug().to_string()).into()
 }
 
@@ -86,7 +86,7 @@ async fn has(
 ) -> Answer {
     match tags(&identity, &caller, "identity:get_project_tag", &id).await?.contains(&tag) {
         true => no_content(),
-        false => Err(missing(&tag)),
+        false => Err(missing(&tag).into()),
     }
 }
 
@@ -122,7 +122,7 @@ async fn remove(
 ) -> Answer {
     let before = tags(&identity, &caller, "identity:delete_project_tag", &id).await?;
     if !before.contains(&tag) {
-        return Err(missing(&tag));
+        return Err(missing(&tag).into());
     }
     identity
         .change_tags(&id, move |tags| {

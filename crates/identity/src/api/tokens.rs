@@ -6,7 +6,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Caller, Guard, Routes, delete, get, post};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Authenticator as _, Base, Context, Fault, PeerAddress, SmallJson};
+use kilonova_wire::{Authenticator as _, Base, Context, PeerAddress, Refusal, SmallJson};
 
 use super::token_view::{self, Entries};
 use super::{Answer, auth_request, may, no_content};
@@ -99,12 +99,12 @@ async fn subject<'a>(
     caller: &Caller,
     rule: &str,
     headers: &'a HeaderMap,
-) -> Result<(&'a str, Session), Fault> {
+) -> Result<(&'a str, Session), Refusal> {
     let text = bearer(headers, &X_SUBJECT_TOKEN)
-        .map_err(|_| Fault::bad_request("The header X-Subject-Token is missing."))?;
+        .map_err(|_| Refusal::bad_request("The header X-Subject-Token is missing."))?;
     let session = match identity.session(text).await {
         Err(Error::Unauthorized(why)) => {
-            return Err(Fault::from(Error::NoSuchToken).with_internal(why));
+            return Err(Refusal::from(Error::NoSuchToken).with_internal(why));
         }
         found => found?,
     };
@@ -119,7 +119,7 @@ async fn respond(
     query: &Query,
     text: &str,
     session: &Session,
-) -> Result<Response, Fault> {
+) -> Answer {
     let own = identity.catalog();
     let body = match query.get("nocatalog") {
         Some(_) => token_view::view(session, None),
@@ -132,7 +132,7 @@ async fn respond(
     };
     let mut response = (status, axum::Json(body)).into_response();
     let headers = response.headers_mut();
-    headers.insert(X_SUBJECT_TOKEN, HeaderValue::from_str(text).map_err(Fault::internal)?);
+    headers.insert(X_SUBJECT_TOKEN, HeaderValue::from_str(text).map_err(Refusal::internal)?);
     headers.insert(header::VARY, HeaderValue::from_static("X-Auth-Token"));
     Ok(response)
 }

@@ -81,7 +81,7 @@ async fn found(
     caller: &Caller,
     rule: &str,
     id: &str,
-) -> Result<WithRoles, kilonova_wire::Fault> {
+) -> Result<WithRoles, kilonova_wire::Refusal> {
     id_of("trust", id)?;
     let found = identity.trust(id).await?;
     let target = [

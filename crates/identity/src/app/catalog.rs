@@ -309,7 +309,7 @@ fn region(tx: &mut Tx<'_>, id: &str) -> Result<Region, Error> {
 }
 
 fn short(key: &str, value: &str) -> Result<(), Error> {
-    check_name(key, value, LONGEST).map_err(|fault| Error::Invalid(fault.message))
+    check_name(key, value, LONGEST).map_err(|refusal| Error::Invalid(refusal.message))
 }
 
 fn apply_service(made: &mut Service, fields: &Fields) -> Result<(), Error> {

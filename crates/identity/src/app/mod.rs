@@ -26,7 +26,7 @@ use crate::{DOMAIN_ID, Error};
 pub(crate) type Fields = Map<String, Value>;
 
 fn named(name: &str, max: usize) -> Result<(), Error> {
-    check_name("name", name, max).map_err(|fault| Error::Invalid(fault.message))
+    check_name("name", name, max).map_err(|refusal| Error::Invalid(refusal.message))
 }
 
 fn text(fields: &Fields, key: &str) -> Result<Option<String>, Error> {

@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::IntoResponse as _;
 use futures_core::Stream;
 use kilonova_access::{Guard, Routes, get, put};
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 
 use super::{Answer, id_of, no_content};
 use crate::{Error, ImageData, ImageRecord, Images};
@@ -63,7 +63,7 @@ fn respond(image: &ImageRecord, data: ImageData) -> Answer {
     headers.insert(header::CONTENT_TYPE, OCTETS);
     headers.insert(header::CONTENT_LENGTH, image.size.unwrap_or_default().into());
     if let Some(checksum) = &image.checksum {
-        let value = HeaderValue::from_str(checksum).map_err(Fault::internal)?;
+        let value = HeaderValue::from_str(checksum).map_err(Refusal::internal)?;
         headers.insert(CONTENT_MD5, value);
     }
     Ok(response)

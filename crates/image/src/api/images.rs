@@ -2,11 +2,11 @@
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use axum::response::IntoResponse as _;
+use axum::response::{IntoResponse as _, Response};
 use kilonova_access::{Guard, Routes, delete, get, patch};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, Fault, JsonBody};
+use kilonova_wire::{Base, Context, Fault, JsonBody, Refusal};
 use serde_json::Value;
 
 use super::{Answer, id_of, no_content, view::view};
@@ -42,18 +42,18 @@ pub(super) async fn create(
     body: JsonBody,
 ) -> Answer {
     if context.project_id.is_empty() {
-        return Err(Fault::forbidden("Creating an image requires a project-scoped token."));
+        return Err(Refusal::forbidden("Creating an image requires a project-scoped token."));
     }
     let caller = images.requester(&context);
     let Value::Object(fields) = body.0 else {
-        return Err(Fault::bad_request("The request body must be an object."));
+        return Err(Refusal::bad_request("The request body must be an object."));
     };
     let id = match fields.get("id") {
         None | Some(Value::Null) => ImageId::new_v4(),
         Some(id) => id
             .as_str()
             .and_then(parse_uuid_like)
-            .ok_or_else(|| Fault::bad_request("Invalid value for id: it must be a UUID."))?,
+            .ok_or_else(|| Refusal::bad_request("Invalid value for id: it must be a UUID."))?,
     };
     let mut image = ImageRecord::new(id, context.project_id.clone(), now_micros());
     for (key, value) in fields.iter().filter(|(key, _)| *key != "id") {
@@ -84,15 +84,16 @@ async fn change(
     headers: HeaderMap,
     Path(id): Path<String>,
     body: JsonBody,
-) -> Answer {
+) -> Result<Response, Fault> {
     let id = id_of(&id)?;
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
     let Some((_, form)) = PATCH_TYPES.iter().find(|(name, _)| *name == kind) else {
-        let fault: Fault =
-            Error::Unsupported(format!("Image PATCH expects Content-Type one of: {ACCEPTED}"))
-                .into();
-        return Err(fault.with_header(ACCEPT_PATCH, HeaderValue::from_static(ACCEPTED)));
+        let error =
+            Error::Unsupported(format!("Image PATCH expects Content-Type one of: {ACCEPTED}"));
+        return Err(
+            Fault::from(error).with_header(ACCEPT_PATCH, HeaderValue::from_static(ACCEPTED))
+        );
     };
     let steps = steps::read(&body.0, *form)?;
     let image = images.patch(&context, id, steps).await?;

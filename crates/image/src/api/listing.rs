@@ -5,7 +5,7 @@ use axum::response::IntoResponse as _;
 use kilonova_access::{Guard, Routes, get, post};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 use serde_json::json;
 
 use super::{Answer, images, view::view};
@@ -28,7 +28,7 @@ async fn list(State(images): State<Images>, context: Context, query: Query) -> A
     let marker = match query.get("marker").filter(|marker| !marker.is_empty()) {
         None => None,
         Some(marker) => Some(parse_uuid_like::<ImageId>(marker).ok_or_else(|| {
-            Fault::bad_request(format!("Marker {} is not an image.", marker.escape_debug()))
+            Refusal::bad_request(format!("Marker {} is not an image.", marker.escape_debug()))
         })?),
     };
     let (found, more) = match read(&query)? {
@@ -48,14 +48,14 @@ async fn list(State(images): State<Images>, context: Context, query: Query) -> A
 
 impl Images {
     /// The page size for a query.
-    pub(super) fn page(&self, query: &Query) -> Result<usize, Fault> {
+    pub(super) fn page(&self, query: &Query) -> Result<usize, Refusal> {
         let max = self.options.max_page;
         let Some(text) = query.get("limit").filter(|text| !text.is_empty()) else {
             return Ok(self.options.default_page.min(max));
         };
         match text.trim().parse::<i128>() {
-            Err(_) => Err(Fault::bad_request("limit param must be an integer")),
-            Ok(limit) if limit < 0 => Err(Fault::bad_request("limit param must be positive")),
+            Err(_) => Err(Refusal::bad_request("limit param must be an integer")),
+            Ok(limit) if limit < 0 => Err(Refusal::bad_request("limit param must be positive")),
             Ok(limit) => Ok(usize::try_from(limit).unwrap_or(max).min(max)),
         }
     }
@@ -72,7 +72,7 @@ fn path(query: &Query, marker: Option<ImageId>) -> String {
 }
 
 /// Parses the filters; `None` if nothing can match.
-fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
+fn read(query: &Query) -> Result<Option<ImageFilters>, Refusal> {
     let mut filters =
         ImageFilters { shared: Some(Acceptance::Accepted), ..ImageFilters::default() };
     for (key, value) in &query.0 {
@@ -94,7 +94,7 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
             "visibility" => match Visibility::parse(value) {
                 Some(visibility) => filters.visibility = Some(visibility),
                 None => {
-                    return Err(Fault::bad_request(format!("Invalid visibility value: {value}")));
+                    return Err(Refusal::bad_request(format!("Invalid visibility value: {value}")));
                 }
             },
             "os_hidden" => filters.hidden = flag(key, value)?,
@@ -104,7 +104,7 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
             "member_status" if value == "all" => filters.shared = None,
             "member_status" => match Acceptance::parse(value) {
                 Some(status) => filters.shared = Some(status),
-                None => return Err(Fault::bad_request(format!("Invalid status: {value}"))),
+                None => return Err(Refusal::bad_request(format!("Invalid status: {value}"))),
             },
             _ => filters.properties.push((key.clone(), value.clone())),
         }
@@ -115,13 +115,13 @@ fn read(query: &Query) -> Result<Option<ImageFilters>, Fault> {
 /// The order, in either of Glance's notations: `sort=name:asc,size` or
 /// `sort_key=name&sort_dir=asc`. A single `sort_dir` applies to every key; without one the order is
 /// descending.
-fn sort(query: &Query) -> Result<Sort, Fault> {
+fn sort(query: &Query) -> Result<Sort, Refusal> {
     let list: Vec<&str> = query.all("sort").collect();
     let keys: Vec<&str> = query.all("sort_key").collect();
     let directions: Vec<&str> = query.all("sort_dir").collect();
     if let Some(list) = list.first() {
         if !keys.is_empty() || !directions.is_empty() {
-            return Err(Fault::bad_request("Old and new sorting syntax cannot be combined"));
+            return Err(Refusal::bad_request("Old and new sorting syntax cannot be combined"));
         }
         let word = |word: &str| match word.split_once(':') {
             Some((key, direction)) if !direction.is_empty() => {
@@ -130,7 +130,7 @@ fn sort(query: &Query) -> Result<Sort, Fault> {
             Some((key, _)) => Ok((sort_key(key)?, Direction::Descending)),
             None => Ok((sort_key(word)?, Direction::Descending)),
         };
-        let keys = list.split(',').map(word).collect::<Result<Vec<_>, Fault>>()?;
+        let keys = list.split(',').map(word).collect::<Result<Vec<_>, Refusal>>()?;
         let rest = match keys.as_slice() {
             [(_, direction)] => *direction,
             _ => Direction::Descending,
@@ -145,7 +145,7 @@ fn sort(query: &Query) -> Result<Sort, Fault> {
         [one] => (vec![*one; keys.len()], *one),
         several if several.len() == keys.len() => (several.to_vec(), Direction::Descending),
         _ => {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "Number of sort dirs does not match the number of sort keys",
             ));
         }
@@ -153,16 +153,16 @@ fn sort(query: &Query) -> Result<Sort, Fault> {
     Ok(Sort::new(keys.into_iter().zip(directions).collect(), rest))
 }
 
-fn sort_key(name: &str) -> Result<SortKey, Fault> {
+fn sort_key(name: &str) -> Result<SortKey, Refusal> {
     let name = name.trim();
     SortKey::parse(name)
-        .ok_or_else(|| Fault::bad_request(format!("Invalid sort key: {}", name.escape_debug())))
+        .ok_or_else(|| Refusal::bad_request(format!("Invalid sort key: {}", name.escape_debug())))
 }
 
-fn sort_direction(name: &str) -> Result<Direction, Fault> {
+fn sort_direction(name: &str) -> Result<Direction, Refusal> {
     let name = name.trim();
     Direction::parse(name).ok_or_else(|| {
-        Fault::bad_request(format!("Invalid sort direction: {}", name.escape_debug()))
+        Refusal::bad_request(format!("Invalid sort direction: {}", name.escape_debug()))
     })
 }
 
@@ -181,17 +181,19 @@ fn words(value: &str) -> Vec<String> {
     words
 }
 
-fn flag(key: &str, value: &str) -> Result<bool, Fault> {
+fn flag(key: &str, value: &str) -> Result<bool, Refusal> {
     match value.to_ascii_lowercase().as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(Fault::bad_request(format!("Invalid value for {key}: it must be true or false."))),
+        _ => {
+            Err(Refusal::bad_request(format!("Invalid value for {key}: it must be true or false.")))
+        }
     }
 }
 
-fn number(key: &str, value: &str) -> Result<i64, Fault> {
+fn number(key: &str, value: &str) -> Result<i64, Refusal> {
     value.parse().ok().filter(|number| *number >= 0).ok_or_else(|| {
-        Fault::bad_request(format!("Invalid value for {key}: it must be a non-negative integer."))
+        Refusal::bad_request(format!("Invalid value for {key}: it must be a non-negative integer."))
     })
 }
 

@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use kilonova_access::{Guard, Routes, delete, get, post, put};
 use kilonova_ids::ImageId;
-use kilonova_wire::{Context, Fault, JsonBody, time};
+use kilonova_wire::{Context, JsonBody, Refusal, time};
 use serde_json::{Value, json};
 
 use super::{Answer, id_of, no_content};
@@ -54,17 +54,17 @@ async fn add(
     let id = id_of(&id)?;
     let project = match body.0.get("member") {
         None if body.0.is_object() => {
-            return Err(Fault::bad_request("Member to be added not specified"));
+            return Err(Refusal::bad_request("Member to be added not specified"));
         }
         None => {
             let form = "Expected a member in the form: {\"member\": \"image_id\"}";
-            return Err(Fault::bad_request(form));
+            return Err(Refusal::bad_request(form));
         }
         Some(Value::String(project)) if !project.is_empty() => project,
-        Some(_) => return Err(Fault::bad_request("Member can't be empty")),
+        Some(_) => return Err(Refusal::bad_request("Member can't be empty")),
     };
     if project.len() > 255 || project.chars().any(char::is_control) {
-        return Err(Fault::bad_request("A member is a project id of at most 255 bytes."));
+        return Err(Refusal::bad_request("A member is a project id of at most 255 bytes."));
     }
     let member = images.add_member(&context, id, project.clone()).await?;
     Ok(axum::Json(view(id, &member)).into_response())
@@ -88,15 +88,15 @@ async fn set_member_status(
 ) -> Answer {
     let id = id_of(&id)?;
     let status = match body.0.get("status") {
-        None if body.0.is_object() => return Err(Fault::bad_request("Status not specified")),
+        None if body.0.is_object() => return Err(Refusal::bad_request("Status not specified")),
         None => {
             let form = "Expected a status in the form: {\"status\": \"status\"}";
-            return Err(Fault::bad_request(form));
+            return Err(Refusal::bad_request(form));
         }
         Some(status) => status.as_str().and_then(Acceptance::parse).ok_or_else(|| {
             let message =
                 "Incorrect request: Status must be \"pending\", \"accepted\" or \"rejected\".";
-            Fault::bad_request(message)
+            Refusal::bad_request(message)
         })?,
     };
     let member = images.set_member_status(&context, id, project, status).await?;

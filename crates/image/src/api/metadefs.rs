@@ -4,7 +4,7 @@
 use axum::extract::Path;
 use axum::response::IntoResponse as _;
 use kilonova_access::{Routes, get};
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 use serde_json::json;
 
 use super::Answer;
@@ -43,5 +43,5 @@ async fn resource_types(_: Context) -> Answer {
 
 async fn unknown(_: Context, Path(namespace): Path<String>) -> Answer {
     let namespace = namespace.escape_debug();
-    Err(Fault::not_found(format!("Metadata definition namespace={namespace} was not found.")))
+    Err(Refusal::not_found(format!("Metadata definition namespace={namespace} was not found.")))
 }

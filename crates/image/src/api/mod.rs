@@ -21,7 +21,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Operation, Routes};
 use kilonova_ids::{ImageId, parse_uuid_like};
-use kilonova_wire::{Dialect, Fault, Service};
+use kilonova_wire::{Dialect, Refusal, Service};
 
 use crate::{Error, Images};
 
@@ -61,14 +61,14 @@ fn public(path: &str) -> bool {
     matches!(path.trim_end_matches('/'), "" | "/v2" | "/versions")
 }
 
-type Answer = Result<Response, Fault>;
+type Answer = Result<Response, Refusal>;
 
 fn no_content() -> Answer {
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Parses a path segment as an id. A name is a 404: clients try names as ids first.
-fn id_of(segment: &str) -> Result<ImageId, Fault> {
+fn id_of(segment: &str) -> Result<ImageId, Refusal> {
     parse_uuid_like(segment)
         .ok_or_else(|| Error::NotFound(segment.escape_debug().to_string()).into())
 }

@@ -4,7 +4,7 @@
 use axum::extract::Path;
 use axum::response::IntoResponse as _;
 use kilonova_access::{Guard, Routes, get};
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::Answer;
@@ -172,7 +172,7 @@ async fn schema(_: Context, Path(name): Path<String>) -> Answer {
         "members" => collection("members", member()),
         "task" => task(true),
         "tasks" => collection("tasks", task(false)),
-        _ => return Err(Fault::not_found("The resource could not be found.")),
+        _ => return Err(Refusal::not_found("The resource could not be found.")),
     };
     Ok(axum::Json(schema).into_response())
 }
@@ -181,10 +181,10 @@ async fn schema(_: Context, Path(name): Path<String>) -> Answer {
 const METADEFS: &str = include_str!("metadefs.json");
 
 async fn metadef(_: Context, Path(name): Path<String>) -> Answer {
-    let schemas: Value = serde_json::from_str(METADEFS).map_err(Fault::internal)?;
+    let schemas: Value = serde_json::from_str(METADEFS).map_err(Refusal::internal)?;
     match schemas.get(&name) {
         Some(schema) => Ok(axum::Json(schema).into_response()),
-        None => Err(Fault::not_found("The resource could not be found.")),
+        None => Err(Refusal::not_found("The resource could not be found.")),
     }
 }
 
@@ -194,5 +194,5 @@ async fn imports(_: Context) -> Answer {
 }
 
 async fn stores(_: Context) -> Answer {
-    Err(Fault::not_found("Multi backend is not supported at this site."))
+    Err(Refusal::not_found("Multi backend is not supported at this site."))
 }

@@ -3,7 +3,7 @@
 use axum::extract::{Path, State};
 use axum::response::IntoResponse as _;
 use kilonova_access::{Guard, Routes, get};
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 use serde_json::json;
 
 use super::{Answer, id_of};
@@ -22,7 +22,7 @@ async fn list(_: Context) -> Answer {
 }
 
 async fn show(_: Context, Path(id): Path<String>) -> Answer {
-    Err(Fault::not_found(format!("No task found with ID {}", id.escape_debug())))
+    Err(Refusal::not_found(format!("No task found with ID {}", id.escape_debug())))
 }
 
 async fn of_image(

@@ -144,7 +144,7 @@ fn name(value: &Value) -> Result<Option<String>, Error> {
     match value {
         Value::Null => Ok(None),
         Value::String(name) => {
-            check_name("name", name, 255).map_err(|fault| Error::Invalid(fault.message))?;
+            check_name("name", name, 255).map_err(|refusal| Error::Invalid(refusal.message))?;
             Ok(Some(name.clone()))
         }
         _ => wrong("name", "it must be a string"),
@@ -217,7 +217,7 @@ pub(crate) fn check_tag(tag: Option<&str>) -> Result<String, Error> {
 }
 
 fn property_name(key: &str) -> Result<String, Error> {
-    check_name("property", key, 255).map_err(|fault| Error::Invalid(fault.message))?;
+    check_name("property", key, 255).map_err(|refusal| Error::Invalid(refusal.message))?;
     Ok(key.to_owned())
 }
 

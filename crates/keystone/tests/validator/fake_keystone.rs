@@ -126,7 +126,7 @@ async fn the_service_token_is_renewed_when_it_expires_or_is_revoked() {
     fake.valid_from.store(100, Ordering::SeqCst);
     let fault =
         admit(&validator, &[("x-auth-token", "f")]).await.expect_err("renewal does not help");
-    assert_eq!((fault.status.as_u16(), fake.logins.load(Ordering::SeqCst)), (503, 5));
+    assert_eq!((fault.status().as_u16(), fake.logins.load(Ordering::SeqCst)), (503, 5));
 }
 
 #[tokio::test]
@@ -138,8 +138,12 @@ async fn a_failing_keystone_is_503_for_new_tokens_and_is_not_cached() {
         let fault = admit(&validator, &[("x-auth-token", "new")])
             .await
             .expect_err("the token is not accepted");
-        assert_eq!(fault.status, 503, "{status}");
-        assert!(fault.message.contains("temporarily unavailable"), "{}", fault.message);
+        assert_eq!(fault.status(), 503, "{status}");
+        assert!(
+            fault.refusal.message.contains("temporarily unavailable"),
+            "{}",
+            fault.refusal.message
+        );
         admit(&validator, &[("x-auth-token", "known")])
             .await
             .expect("the cached token is admitted");
@@ -155,7 +159,7 @@ async fn a_refused_token_is_cached() {
     for _ in 0..20 {
         let fault =
             admit(&validator, &[("x-auth-token", "no")]).await.expect_err("the token is refused");
-        assert_eq!(fault.status, 401);
+        assert_eq!(fault.status(), 401);
     }
     assert_eq!(fake.validations.load(Ordering::SeqCst), 1);
 }
@@ -173,7 +177,7 @@ async fn callers_do_not_queue_up_while_keystone_is_unreachable() {
         let fault = admit(&validator, &[("x-auth-token", &token)])
             .await
             .expect_err("an unavailable Keystone is reported");
-        assert_eq!(fault.status, 503);
+        assert_eq!(fault.status(), 503);
     }
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
@@ -187,7 +191,7 @@ async fn a_temporary_failure_is_retried() {
     fake.unavailable.store(3, Ordering::SeqCst);
     let fault =
         admit(&validator, &[("x-auth-token", "b")]).await.expect_err("the retries are used up");
-    assert_eq!(fault.status, 503);
+    assert_eq!(fault.status(), 503);
     fake.status.store(404, Ordering::SeqCst);
     let before = fake.validations.load(Ordering::SeqCst);
     admit(&validator, &[("x-auth-token", "c")]).await.expect_err("an unknown token is refused");
@@ -202,7 +206,7 @@ async fn the_timeout_limits_a_validation() {
     let begun = std::time::Instant::now();
     let fault =
         admit(&validator, &[("x-auth-token", "a")]).await.expect_err("a slow Keystone is reported");
-    assert_eq!(fault.status, 503);
+    assert_eq!(fault.status(), 503);
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 

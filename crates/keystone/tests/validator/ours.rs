@@ -88,7 +88,7 @@ async fn a_valid_token_is_accepted_and_cached() {
     let fault = admit(&forgetful, &[("x-auth-token", &token)])
         .await
         .expect_err("the revoked token is refused");
-    assert_eq!(fault.status, 401);
+    assert_eq!(fault.status(), 401);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn an_invalid_token_is_401_with_the_login_url() {
         vec![("x-auth-token", "admin"), ("x-service-token", "made up")],
     ] {
         let fault = admit(&validator, &tokens).await.expect_err("the token is invalid");
-        assert_eq!(fault.status, 401, "{tokens:?}");
+        assert_eq!(fault.status(), 401, "{tokens:?}");
         let challenge = fault.headers.get(WWW_AUTHENTICATE).expect("the element exists");
         assert_eq!(challenge, &format!("Keystone uri=\"{}\"", keystone.url));
     }
@@ -120,7 +120,7 @@ async fn service_tokens_are_accepted_by_role() {
     let strict = Validator::new(required.clone()).expect("the validator builds");
     let both = [("x-auth-token", token.as_str()), ("x-service-token", token.as_str())];
     let fault = admit(&strict, &both).await.expect_err("admin lacks the role service");
-    assert_eq!(fault.status, 401);
+    assert_eq!(fault.status(), 401);
     required.service_token_roles = vec!["admin".into()];
     let other = Validator::new(required).expect("the validator builds");
     let context = admit(&other, &both).await.expect("the token is valid");
@@ -138,7 +138,7 @@ async fn a_wrong_service_password_is_503_and_logged_with_the_user() {
     let fault = admit(&validator, &[("x-auth-token", &token)])
         .await
         .expect_err("the token is not accepted");
-    assert_eq!(fault.status, 503);
-    assert!(!fault.message.contains("admin"), "{}", fault.message);
-    assert!(fault.internal.expect("the fault has a cause").contains("user admin"));
+    assert_eq!(fault.status(), 503);
+    assert!(!fault.refusal.message.contains("admin"), "{}", fault.refusal.message);
+    assert!(fault.refusal.internal.expect("the fault has a cause").contains("user admin"));
 }

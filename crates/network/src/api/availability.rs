@@ -57,7 +57,7 @@ async fn show(
 ) -> Answer {
     let missing = || not_found("network", text.escape_debug());
     if !caller.allows_own(RULE) {
-        return Err(missing().into());
+        return Err(missing());
     }
     let network: NetworkId = id("network", &text)?;
     let view = networks.store.read(move |tx| availability::one(tx, network)).await?;

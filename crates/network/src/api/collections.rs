@@ -9,7 +9,7 @@ use kilonova_access::{Caller, Routes, delete, get, patch, post, put};
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Fault, JsonBody, Refusal};
+use kilonova_wire::{Base, JsonBody, Refusal};
 use serde_json::{Value, json};
 
 use super::resource_kind::{RequestContext, ResourceKind};
@@ -92,11 +92,11 @@ pub(super) fn routes() -> Routes<Networks> {
 struct PathKind(ResourceKind);
 
 impl<S: Sync> FromRequestParts<S> for PathKind {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
         let kind = collection(parts.uri.path()).and_then(ResourceKind::of);
-        kind.map(Self).ok_or_else(|| Fault::not_found("The resource could not be found."))
+        kind.map(Self).ok_or_else(|| Refusal::not_found("The resource could not be found."))
     }
 }
 
@@ -116,7 +116,7 @@ async fn refuse() -> Answer {
 async fn missing(uri: axum::http::Uri, Path(id): Path<String>) -> Answer {
     let path = collection(uri.path()).unwrap_or_default();
     let member = EMPTY.iter().find(|empty| empty.path == path).map_or("Resource", |one| one.member);
-    Err(Fault::not_found(format!("{member} {} could not be found.", id.escape_debug())))
+    Err(Refusal::not_found(format!("{member} {} could not be found.", id.escape_debug())))
 }
 
 async fn list(
@@ -145,7 +145,7 @@ async fn list(
 }
 
 /// Creates the default group of the caller's project, unless the caller could not see it.
-async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Fault> {
+async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Refusal> {
     let project = caller.project_id.clone();
     if project.is_empty() || !caller.allows_own("get_security_group") {
         return Ok(());
@@ -162,7 +162,7 @@ async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Fault
 }
 
 /// The sent resource, or all resources of a bulk request.
-fn sent(kind: ResourceKind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
+fn sent(kind: ResourceKind, body: &Value) -> Result<(Vec<Body>, bool), Refusal> {
     let object = |value: &Value| {
         let why = || malformed("Body contains invalid data");
         value.as_object().cloned().ok_or_else(why)
@@ -174,12 +174,10 @@ fn sent(kind: ResourceKind, body: &Value) -> Result<(Vec<Body>, bool), Fault> {
     let missing = || malformed(format!("Unable to find '{member}' in request body"));
     let all = body.get(collection).and_then(Value::as_array).ok_or_else(missing)?;
     if all.is_empty() {
-        return Err(malformed("Resources required").into());
+        return Err(malformed("Resources required"));
     }
     if all.len() > MOST {
-        return Err(
-            malformed(format!("One request may create at most {MOST} {collection}.")).into()
-        );
+        return Err(malformed(format!("One request may create at most {MOST} {collection}.")));
     }
     Ok((all.iter().map(object).collect::<Result<_, _>>()?, true))
 }
@@ -264,7 +262,7 @@ async fn tags_of(
     caller: Caller,
     kind: ResourceKind,
     id: String,
-) -> Result<Vec<String>, Fault> {
+) -> Result<Vec<String>, Refusal> {
     let options = networks.options.clone();
     let rule = kind.guards().tags.map_or("", |rules| rules.get);
     let read = networks.store.read(move |tx| {
@@ -288,7 +286,7 @@ async fn change_tags(
     id: String,
     rule: &'static str,
     change: impl Fn(Vec<String>) -> Result<Value, Refusal> + Send + Sync + 'static,
-) -> Result<Value, Fault> {
+) -> Result<Value, Refusal> {
     let options = networks.options.clone();
     let changed = networks.store.write(move |tx| {
         let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
@@ -323,7 +321,7 @@ async fn set_tags(
     JsonBody(body): JsonBody,
 ) -> Answer {
     let Some(tags) = body.get("tags").cloned() else {
-        return Err(malformed("Invalid tags body").into());
+        return Err(malformed("Invalid tags body"));
     };
     let set = move |_| Ok(tags.clone());
     let tags = change_tags(&networks, caller, kind, id, rules(kind).0, set).await?;
@@ -357,7 +355,7 @@ async fn tag(
     if tags_of(&networks, caller, kind, id).await?.contains(&tag) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    Err(no_tag(&tag).into())
+    Err(no_tag(&tag))
 }
 
 async fn add_tag(

@@ -3,7 +3,7 @@
 
 use axum::extract::Path;
 use kilonova_access::{Caller, Guard, Routes, get};
-use kilonova_wire::{Context, Fault};
+use kilonova_wire::{Context, Refusal};
 use serde_json::{Value, json};
 
 use super::{Answer, ok};
@@ -68,7 +68,7 @@ async fn list(_: Context) -> Answer {
 async fn show(_: Context, Path(alias): Path<String>) -> Answer {
     match EXTENSIONS.iter().find(|(known, ..)| *known == alias) {
         Some(found) => ok(json!({"extension": view(found)})),
-        None => Err(Fault::not_found(format!(
+        None => Err(Refusal::not_found(format!(
             "Extension with alias {} does not exist",
             alias.escape_debug()
         ))
@@ -88,6 +88,6 @@ async fn agents(_: Caller) -> Answer {
 }
 
 async fn agent(_: Caller, Path(id): Path<String>) -> Answer {
-    Err(Fault::not_found(format!("Agent {} could not be found.", id.escape_debug()))
+    Err(Refusal::not_found(format!("Agent {} could not be found.", id.escape_debug()))
         .with_code("AgentNotFound"))
 }

@@ -2,7 +2,7 @@
 
 use axum::response::{IntoResponse as _, Response};
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Fault};
+use kilonova_wire::{Base, Refusal};
 use serde_json::{Map, Value, json};
 
 use crate::error::malformed;
@@ -35,7 +35,7 @@ pub(super) fn answer(
     mut views: Vec<Body>,
     query: &Query,
     base: &Base,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     check(known, query)?;
     views.retain(|view| passes(view, query));
     sort(&mut views, known, query)?;
@@ -74,7 +74,7 @@ fn is_true(text: &str) -> bool {
 }
 
 /// Refuses filters on unknown attributes.
-fn check(known: &[&str], query: &Query) -> Result<(), Fault> {
+fn check(known: &[&str], query: &Query) -> Result<(), Refusal> {
     let good = |key: &str| known.contains(&key) || NO_FILTERS.contains(&key) || TAGS.contains(&key);
     let wrong: Vec<&str> =
         query.0.iter().map(|(key, _)| key.as_str()).filter(|key| !good(key)).collect();
@@ -82,7 +82,7 @@ fn check(known: &[&str], query: &Query) -> Result<(), Fault> {
         return Ok(());
     }
     let names: Vec<String> = wrong.iter().map(|key| format!("'{}'", key.escape_debug())).collect();
-    Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))).into())
+    Err(malformed(format!("[{}] is invalid attribute for filtering", names.join(", "))))
 }
 
 fn passes(view: &Body, query: &Query) -> bool {
@@ -143,25 +143,23 @@ fn tagged(view: &Body, key: &str, value: &str) -> bool {
     }
 }
 
-fn sort(views: &mut [Body], known: &[&str], query: &Query) -> Result<(), Fault> {
+fn sort(views: &mut [Body], known: &[&str], query: &Query) -> Result<(), Refusal> {
     let keys: Vec<&str> = query.all("sort_key").collect();
     let directions: Vec<&str> = query.all("sort_dir").collect();
     if !directions.is_empty() && directions.len() != keys.len() {
-        return Err(malformed("The number of sort_keys and sort_dirs must be same").into());
+        return Err(malformed("The number of sort_keys and sort_dirs must be same"));
     }
     if let Some(wrong) = keys.iter().find(|key| !known.contains(key)) {
         return Err(malformed(format!(
             "['{}'] is invalid attribute for sort_keys",
             wrong.escape_debug()
-        ))
-        .into());
+        )));
     }
     if let Some(wrong) = directions.iter().find(|way| !["asc", "desc"].contains(way)) {
         return Err(malformed(format!(
             "{} is invalid attribute for sort_dirs, valid value is 'asc' and 'desc'",
             wrong.escape_debug()
-        ))
-        .into());
+        )));
     }
     views.sort_by(|a, b| {
         let by = |(at, key): (usize, &&str)| {
@@ -184,7 +182,7 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> std::cmp::Ordering {
     }
 }
 
-fn limit(query: &Query) -> Result<Option<usize>, Fault> {
+fn limit(query: &Query) -> Result<Option<usize>, Refusal> {
     match query.get("limit") {
         None | Some("") => Ok(None),
         Some(text) => match text.parse::<i64>() {
@@ -193,8 +191,7 @@ fn limit(query: &Query) -> Result<Option<usize>, Fault> {
             _ => Err(malformed(format!(
                 "Limit must be an integer 0 or greater and not '{}'",
                 text.escape_debug()
-            ))
-            .into()),
+            ))),
         },
     }
 }
@@ -205,7 +202,7 @@ fn page(
     query: &Query,
     limit: Option<usize>,
     reverse: bool,
-) -> Result<(usize, usize), Fault> {
+) -> Result<(usize, usize), Refusal> {
     let at = match query.get("marker") {
         None | Some("") => None,
         Some(marker) => {

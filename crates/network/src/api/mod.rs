@@ -10,10 +10,10 @@ mod rules;
 mod versions;
 
 use axum::Router;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Operation, Routes};
-use kilonova_wire::{Dialect, Fault, Service};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Dialect, Refusal, Service};
 use serde_json::Value;
 
 use crate::Networks;
@@ -49,16 +49,16 @@ fn public(path: &str) -> bool {
     matches!(path.trim_end_matches('/'), "" | "/v2.0")
 }
 
-type Answer = Result<Response, Fault>;
+type Answer = Result<Response, Refusal>;
 
 fn ok(body: Value) -> Answer {
     Ok(axum::Json(body).into_response())
 }
 
 /// 501 for a request to create an unmanaged resource.
-fn unmanaged() -> Fault {
-    Fault::new(
-        StatusCode::NOT_IMPLEMENTED,
+fn unmanaged() -> Refusal {
+    Refusal::new(
+        Kind::NotImplemented,
         "This cloud manages networks, subnets, ports and security groups only.",
     )
 }

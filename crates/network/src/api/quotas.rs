@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use kilonova_access::{Caller, Guard, Routes, delete, get, put};
-use kilonova_wire::{Fault, JsonBody};
+use kilonova_wire::{JsonBody, Refusal};
 use serde_json::{Value, json};
 
 use super::{Answer, ok};
@@ -32,8 +32,8 @@ pub(super) fn routes() -> Routes<Networks> {
         .route("/v2.0/quotas/{project}/details.json", [get(READ, details)])
 }
 
-fn visible(caller: &Caller, project: &str) -> Result<(), Fault> {
-    Ok(caller.may("get_quota", &targets::of_project(project))?)
+fn visible(caller: &Caller, project: &str) -> Result<(), Refusal> {
+    caller.may("get_quota", &targets::of_project(project))
 }
 
 /// Projects with limits of their own.
@@ -55,7 +55,7 @@ async fn list(State(networks): State<Networks>, caller: Caller) -> Answer {
     ok(json!({"quotas": quotas}))
 }
 
-async fn read(networks: &Networks, project: String) -> Result<BTreeMap<String, i64>, Fault> {
+async fn read(networks: &Networks, project: String) -> Result<BTreeMap<String, i64>, Refusal> {
     Ok(networks.store.read(move |tx| quotas::limits(tx, &project)).await?)
 }
 
@@ -97,7 +97,7 @@ async fn set(
 ) -> Answer {
     caller.may("update_quota", &targets::of_project(&project))?;
     let Some(sent) = body["quota"].as_object() else {
-        return Err(malformed("Unable to find 'quota' in request body").into());
+        return Err(malformed("Unable to find 'quota' in request body"));
     };
     let mut limits = Vec::new();
     for (name, value) in sent {
@@ -105,9 +105,7 @@ async fn set(
             continue;
         }
         if !quotas::RESOURCES.iter().any(|(known, _)| known == name) {
-            return Err(
-                malformed(format!("Unrecognized attribute(s) '{}'", name.escape_debug())).into()
-            );
+            return Err(malformed(format!("Unrecognized attribute(s) '{}'", name.escape_debug())));
         }
         let limit = match value {
             Value::String(text) => text.parse().ok(),

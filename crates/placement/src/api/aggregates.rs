@@ -5,7 +5,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::{Body, Refusal};
 use serde_json::{Value, json};
 
 use super::call::{Call, integer, only, provider_id};
@@ -27,7 +27,7 @@ fn answer(call: &Call, provider: &ProviderRow, aggregates: &[String]) -> Respons
     call.json(StatusCode::OK, &body, None)
 }
 
-async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.since(1)?;
     call.takes_json()?;
     call.may("placement:resource_providers:aggregates:list")?;
@@ -36,7 +36,7 @@ async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
     Ok(answer(&call, &provider, &aggregates))
 }
 
-async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
     call.since(1)?;
     call.sends_json()?;
     call.may("placement:resource_providers:aggregates:update")?;

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use kilonova_engine::{Explanation, Query};
 use kilonova_threads::Pool;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use serde_json::{Value, json};
 
 use super::Placement;
@@ -29,7 +29,7 @@ pub fn routes() -> Router<Placement> {
         .route("/allocation_candidates/explain", only("GET", get(explain)))
 }
 
-async fn list(call: Call) -> Result<Response, Fault> {
+async fn list(call: Call) -> Result<Response, Refusal> {
     call.since(10)?;
     call.takes_json()?;
     call.may("placement:allocation_candidates:list")?;
@@ -38,7 +38,7 @@ async fn list(call: Call) -> Result<Response, Fault> {
     let snapshot = call.app.world.snapshot();
     let body = blocking(move || {
         let found = candidates::search(snapshot, &query, limit, shape.nested)?;
-        Answer { found: &found, shape: &shape }.to_json().map_err(Fault::internal)
+        Answer { found: &found, shape: &shape }.to_json().map_err(Refusal::internal)
     })
     .await?;
     let json = HeaderValue::from_static("application/json");
@@ -47,7 +47,7 @@ async fn list(call: Call) -> Result<Response, Fault> {
     Ok(response)
 }
 
-async fn explain(call: Call) -> Result<Response, Fault> {
+async fn explain(call: Call) -> Result<Response, Refusal> {
     call.since(10)?;
     call.takes_json()?;
     call.may("placement:allocation_candidates:explain")?;
@@ -61,7 +61,7 @@ async fn explain(call: Call) -> Result<Response, Fault> {
 }
 
 /// Parses the query and refuses unknown classes and traits.
-async fn read_request(call: &Call) -> Result<CandidatesRequest, Fault> {
+async fn read_request(call: &Call) -> Result<CandidatesRequest, Refusal> {
     let mut request = candidates_query::read(call)?;
     request.query.seed = call.seed();
     if !candidates::all_standard(&request.query) {
@@ -78,10 +78,10 @@ static SEARCHES: LazyLock<std::io::Result<Pool>> = LazyLock::new(|| {
 });
 
 async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
-    let searches = SEARCHES.as_ref().map_err(Fault::internal)?;
-    searches.run(work).await.map_err(Fault::internal)?
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let searches = SEARCHES.as_ref().map_err(Refusal::internal)?;
+    searches.run(work).await.map_err(Refusal::internal)?
 }
 
 fn shape(call: &Call, query: &Query) -> Shape {

@@ -9,7 +9,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use kilonova_ids::{ConsumerId, ProviderId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::{Body, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, integer, only};
@@ -28,11 +28,11 @@ pub fn routes() -> Router<Placement> {
         .route("/resource_providers/{uuid}/allocations", only("GET", get(of_provider)))
 }
 
-async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:resource_providers:allocations:list")?;
     let absent = || {
-        Fault::not_found(format!(
+        Refusal::not_found(format!(
             "Resource provider '{uuid}' not found: No resource provider with uuid {uuid} found"
         ))
     };
@@ -61,7 +61,7 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, F
     Ok(call.json(StatusCode::OK, &body, modified))
 }
 
-async fn show(call: Call, Path(consumer): Path<String>) -> Result<Response, Fault> {
+async fn show(call: Call, Path(consumer): Path<String>) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:allocations:list")?;
     let Some(id) = parse_uuid_like::<ConsumerId>(&consumer) else {
@@ -108,7 +108,7 @@ fn amounts(resources: &Value) -> BTreeMap<String, i64> {
 }
 
 /// Parses one consumer's allocations from a body.
-pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Fault> {
+pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Refusal> {
     let pairs: Vec<(&str, &Value)> = match &data["allocations"] {
         Value::Array(list) => list
             .iter()
@@ -124,7 +124,7 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Faul
         // Unlike elsewhere, a uuid without dashes is unknown here.
         let whole = Some(uuid).filter(|uuid| uuid.len() == 36);
         let provider = whole.and_then(parse_uuid_like).ok_or_else(|| {
-            Fault::bad_request(format!(
+            Refusal::bad_request(format!(
                 "Allocation for resource provider '{uuid}' that does not exist."
             ))
         })?;
@@ -141,7 +141,7 @@ pub fn read(consumer: ConsumerId, data: &Value) -> Result<AllocationChange, Faul
 }
 
 /// Parses the allocations of several consumers from a body.
-pub fn read_many(data: &Value) -> Result<Vec<AllocationChange>, Fault> {
+pub fn read_many(data: &Value) -> Result<Vec<AllocationChange>, Refusal> {
     let mut changes = Vec::new();
     for (consumer, one) in data.as_object().into_iter().flatten() {
         changes.push(read(consumer_id(consumer)?, one)?);
@@ -150,12 +150,12 @@ pub fn read_many(data: &Value) -> Result<Vec<AllocationChange>, Fault> {
     Ok(changes)
 }
 
-fn consumer_id(text: &str) -> Result<ConsumerId, Fault> {
+fn consumer_id(text: &str) -> Result<ConsumerId, Refusal> {
     parse_uuid_like(text)
-        .ok_or_else(|| Fault::bad_request(format!("Malformed consumer_uuid: {text}")))
+        .ok_or_else(|| Refusal::bad_request(format!("Malformed consumer_uuid: {text}")))
 }
 
-async fn write(call: &Call, changes: Vec<AllocationChange>) -> Result<Response, Fault> {
+async fn write(call: &Call, changes: Vec<AllocationChange>) -> Result<Response, Refusal> {
     let world = call.app.world.clone();
     let rows: BTreeSet<ProviderId> =
         changes.iter().flat_map(|change| change.allocations.keys().copied()).collect();
@@ -168,7 +168,11 @@ async fn write(call: &Call, changes: Vec<AllocationChange>) -> Result<Response, 
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 
-async fn replace(call: Call, Path(consumer): Path<String>, body: Body) -> Result<Response, Fault> {
+async fn replace(
+    call: Call,
+    Path(consumer): Path<String>,
+    body: Body,
+) -> Result<Response, Refusal> {
     call.sends_json()?;
     call.may("placement:allocations:update")?;
     let consumer = consumer_id(&consumer)?;
@@ -184,7 +188,7 @@ async fn replace(call: Call, Path(consumer): Path<String>, body: Body) -> Result
     write(&call, vec![change]).await
 }
 
-async fn replace_many(call: Call, body: Body) -> Result<Response, Fault> {
+async fn replace_many(call: Call, body: Body) -> Result<Response, Refusal> {
     call.since(13)?;
     call.sends_json()?;
     call.may("placement:allocations:manage")?;
@@ -198,7 +202,7 @@ async fn replace_many(call: Call, body: Body) -> Result<Response, Fault> {
     write(&call, changes).await
 }
 
-async fn delete(call: Call, Path(consumer): Path<String>) -> Result<Response, Fault> {
+async fn delete(call: Call, Path(consumer): Path<String>) -> Result<Response, Refusal> {
     call.may("placement:allocations:delete")?;
     let id = parse_uuid_like(&consumer).ok_or_else(|| allocations::no_allocations(&consumer))?;
     let world = call.app.world.clone();

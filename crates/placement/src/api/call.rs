@@ -13,8 +13,9 @@ use kilonova_ids::{ProviderId, RequestId, parse_uuid_like};
 use kilonova_policy::Target;
 use kilonova_wire::accept::quality;
 use kilonova_wire::query::Query;
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::time::{http as http_date, now_micros};
-use kilonova_wire::{Base, Body, Context, Dialect, Fault, Microversion};
+use kilonova_wire::{Base, Body, Context, Dialect, Fault, Microversion, Refusal};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -36,12 +37,14 @@ pub struct Call {
 }
 
 impl FromRequestParts<Placement> for Call {
-    type Rejection = Fault;
+    type Rejection = Refusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &Placement) -> Result<Self, Fault> {
+    async fn from_request_parts(parts: &mut Parts, state: &Placement) -> Result<Self, Refusal> {
         let length = parts.headers.get(header::CONTENT_LENGTH).map(HeaderValue::as_bytes);
         if length.is_some_and(|n| n != b"0") && !parts.headers.contains_key(header::CONTENT_TYPE) {
-            return Err(Fault::bad_request("content-type header required when content-length > 0"));
+            return Err(Refusal::bad_request(
+                "content-type header required when content-length > 0",
+            ));
         }
         Ok(Self {
             app: state.clone(),
@@ -73,16 +76,16 @@ impl Call {
     }
 
     /// Returns 404 for versions before 1.`minor`.
-    pub fn since(&self, minor: u32) -> Result<(), Fault> {
+    pub fn since(&self, minor: u32) -> Result<(), Refusal> {
         if self.speaks(minor) {
             return Ok(());
         }
-        Err(Fault::not_found("The resource could not be found."))
+        Err(Refusal::not_found("The resource could not be found."))
     }
 
     /// Returns 403 if the policy refuses the operation. The target is the caller's own project,
     /// because the resources belong to no project.
-    pub fn may(&self, operation: &str) -> Result<(), Fault> {
+    pub fn may(&self, operation: &str) -> Result<(), Refusal> {
         let context = &self.context;
         self.may_on(
             operation,
@@ -91,31 +94,31 @@ impl Call {
     }
 
     /// Returns 403 if the policy refuses the operation on the target.
-    pub fn may_on(&self, operation: &str, target: Target<'_>) -> Result<(), Fault> {
+    pub fn may_on(&self, operation: &str, target: Target<'_>) -> Result<(), Refusal> {
         let context = &self.context;
         if self.app.policy.allows(operation, &credentials(context), target) {
             return Ok(());
         }
-        Err(refusal(Dialect::Placement, operation).into())
+        Err(refusal(Dialect::Placement, operation))
     }
 
     /// Returns 406 if the client does not accept JSON.
-    pub fn takes_json(&self) -> Result<(), Fault> {
+    pub fn takes_json(&self) -> Result<(), Refusal> {
         if quality(&self.headers, "application/json") > 0.0 {
             return Ok(());
         }
-        Err(Fault::not_acceptable("Only application/json is provided"))
+        Err(Refusal::not_acceptable("Only application/json is provided"))
     }
 
     /// Returns 415 if the body is not JSON.
-    pub fn sends_json(&self) -> Result<(), Fault> {
+    pub fn sends_json(&self) -> Result<(), Refusal> {
         let sent = self.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let bare = sent.map(|t| t.split(';').next().unwrap_or_default().trim().to_owned());
         if bare.as_deref() == Some("application/json") {
             return Ok(());
         }
-        Err(Fault::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        Err(Refusal::new(
+            Kind::UnsupportedMediaType,
             format!(
                 "The media type {} is not supported, use application/json",
                 bare.as_deref().unwrap_or("None")
@@ -124,15 +127,15 @@ impl Call {
     }
 
     /// Parses the body and checks it against the schema.
-    pub fn body(&self, body: &Body, schema: &Schema) -> Result<Value, Fault> {
+    pub fn body(&self, body: &Body, schema: &Schema) -> Result<Value, Refusal> {
         let value = serde_json::from_slice(&body.0)
-            .map_err(|error| Fault::bad_request(format!("Malformed JSON: {error}")))?;
+            .map_err(|error| Refusal::bad_request(format!("Malformed JSON: {error}")))?;
         schema.check(&value)?;
         Ok(value)
     }
 
     /// Returns 400 for query keys that this version does not know.
-    pub fn only(&self, known: &[&str]) -> Result<(), Fault> {
+    pub fn only(&self, known: &[&str]) -> Result<(), Refusal> {
         match self.query.unknown(known) {
             None => Ok(()),
             Some(key) => Err(bad_query(&format!(
@@ -188,8 +191,8 @@ pub fn dated(version: Microversion, response: &mut Response, modified: Option<i6
 }
 
 /// The 400 of a failed query check.
-pub fn bad_query(why: &str) -> Fault {
-    Fault::bad_request(format!("Invalid query string parameters: {why}"))
+pub fn bad_query(why: &str) -> Refusal {
+    Refusal::bad_request(format!("Invalid query string parameters: {why}"))
 }
 
 fn put(response: &mut Response, name: HeaderName, value: &str) {
@@ -199,19 +202,17 @@ fn put(response: &mut Response, name: HeaderName, value: &str) {
 }
 
 /// The provider of a path. A text that is not a uuid is an unknown provider.
-pub fn provider_id(text: &str) -> Result<ProviderId, Fault> {
+pub fn provider_id(text: &str) -> Result<ProviderId, Refusal> {
     parse_uuid_like(text)
-        .ok_or_else(|| Fault::not_found(format!("No resource provider with uuid {text} found")))
+        .ok_or_else(|| Refusal::not_found(format!("No resource provider with uuid {text} found")))
 }
 
 /// Responds to other methods with 405 and the allowed ones. `GET` routes do not accept `HEAD`.
 pub fn only(allowed: &'static str, router: MethodRouter<Placement>) -> MethodRouter<Placement> {
     let refuse = move |method: Method| async move {
-        Fault::new(
-            StatusCode::METHOD_NOT_ALLOWED,
-            format!("The method {method} is not allowed for this resource."),
-        )
-        .with_header(header::ALLOW, HeaderValue::from_static(allowed))
+        let why = format!("The method {method} is not allowed for this resource.");
+        Fault::from(Refusal::new(Kind::MethodNotAllowed, why))
+            .with_header(header::ALLOW, HeaderValue::from_static(allowed))
     };
     router.head(refuse).fallback(refuse)
 }

@@ -1,7 +1,7 @@
 //! The query of `GET /allocation_candidates`: request groups by suffix, and request-wide keys.
 
 use kilonova_engine::{Group, Query};
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 
 use super::call::{Call, bad_query};
 use super::syntax::{self, Traits};
@@ -23,7 +23,7 @@ const OF_ALL: [(u32, &str); 4] =
     [(16, "limit"), (25, "group_policy"), (35, "root_required"), (36, "same_subtree")];
 
 /// Parses the query.
-pub fn read(call: &Call) -> Result<CandidatesRequest, Fault> {
+pub fn read(call: &Call) -> Result<CandidatesRequest, Refusal> {
     known(call)?;
     let limit = limit(call)?;
     let policy = policy(call)?;
@@ -39,7 +39,7 @@ pub fn read(call: &Call) -> Result<CandidatesRequest, Fault> {
         check_contradictions(&groups)?;
     }
     if policy.is_none() && groups.iter().filter(|group| !group.suffix.is_empty()).count() > 1 {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "The \"group_policy\" parameter is required when specifying more than one \
              \"resources{N}\" parameter.",
         ));
@@ -89,7 +89,7 @@ fn patterns(call: &Call) -> String {
     patterns.join(", ")
 }
 
-fn known(call: &Call) -> Result<(), Fault> {
+fn known(call: &Call) -> Result<(), Refusal> {
     if !call.speaks(25) && call.query.get("resources").is_none() {
         return Err(bad_query("'resources' is a required property"));
     }
@@ -105,7 +105,7 @@ fn known(call: &Call) -> Result<(), Fault> {
     Ok(())
 }
 
-fn limit(call: &Call) -> Result<Option<usize>, Fault> {
+fn limit(call: &Call) -> Result<Option<usize>, Refusal> {
     let Some(text) = call.query.all("limit").next() else { return Ok(None) };
     let digits = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     if text.is_empty() || !digits {
@@ -116,7 +116,7 @@ fn limit(call: &Call) -> Result<Option<usize>, Fault> {
     Ok(Some(text.parse().unwrap_or(usize::MAX)))
 }
 
-fn policy(call: &Call) -> Result<Option<&str>, Fault> {
+fn policy(call: &Call) -> Result<Option<&str>, Refusal> {
     let wrong = call.query.get("group_policy").filter(|text| !matches!(*text, "none" | "isolate"));
     match wrong {
         Some(text) => Err(bad_query(&format!("'{text}' is not one of ['none', 'isolate']"))),
@@ -124,12 +124,12 @@ fn policy(call: &Call) -> Result<Option<&str>, Fault> {
     }
 }
 
-fn same_subtree(call: &Call) -> Result<Vec<Vec<String>>, Fault> {
+fn same_subtree(call: &Call) -> Result<Vec<Vec<String>>, Refusal> {
     let mut sets = Vec::new();
     for value in call.query.all("same_subtree") {
         let mut set: Vec<String> = value.split(',').map(|s| s.trim().to_owned()).collect();
         if set.iter().any(String::is_empty) {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "Empty string (unsuffixed group) can not be specified in `same_subtree` ",
             )
             .with_code(codes::QUERY_BAD_VALUE));
@@ -141,14 +141,14 @@ fn same_subtree(call: &Call) -> Result<Vec<Vec<String>>, Fault> {
     Ok(sets)
 }
 
-fn root_required(call: &Call) -> Result<Traits, Fault> {
+fn root_required(call: &Call) -> Result<Traits, Refusal> {
     let mut found = Traits::default();
     let values: Vec<&str> = call.query.all("root_required").collect();
     let value = match values.as_slice() {
         [] => return Ok(found),
         [value] => value,
         _ => {
-            return Err(Fault::bad_request(
+            return Err(Refusal::bad_request(
                 "Query parameter 'root_required' may be specified only once.",
             )
             .with_code(codes::QUERY_DUPLICATE_KEY));
@@ -164,14 +164,14 @@ fn root_required(call: &Call) -> Result<Traits, Fault> {
     if both.is_empty() {
         return Ok(found);
     }
-    Err(Fault::bad_request(format!(
+    Err(Refusal::bad_request(format!(
         "Conflicting required and forbidden traits found in root_required: {}",
         both.join(", ")
     ))
     .with_code(codes::QUERY_BAD_VALUE))
 }
 
-fn groups(call: &Call) -> Result<Vec<Group>, Fault> {
+fn groups(call: &Call) -> Result<Vec<Group>, Refusal> {
     let mut groups: Vec<Group> = Vec::new();
     for (key, value) in &call.query.0 {
         let Some((prefix, suffix)) = split(call, key) else { continue };
@@ -206,10 +206,10 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", quoted.join(", "))
 }
 
-fn check_subtrees(groups: &[Group], same_subtree: &[Vec<String>]) -> Result<(), Fault> {
+fn check_subtrees(groups: &[Group], same_subtree: &[Vec<String>]) -> Result<(), Refusal> {
     let named: Vec<&str> = same_subtree.iter().flatten().map(String::as_str).collect();
     if groups.iter().all(|group| group.resources.is_empty()) {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "There must be at least one resources or resources[$S] parameter.",
         )
         .with_code(codes::QUERY_MISSING_VALUE));
@@ -220,7 +220,7 @@ fn check_subtrees(groups: &[Group], same_subtree: &[Vec<String>]) -> Result<(), 
         .map(|group| group.suffix.as_str())
         .collect();
     if !loose.is_empty() {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "Resourceless suffixed group request should be specified in `same_subtree` query \
              param: bad group(s) - {}.",
             listed(loose.into_iter())
@@ -233,7 +233,7 @@ fn check_subtrees(groups: &[Group], same_subtree: &[Vec<String>]) -> Result<(), 
     if absent.is_empty() {
         return Ok(());
     }
-    Err(Fault::bad_request(format!(
+    Err(Refusal::bad_request(format!(
         "Real suffixes should be specified in `same_subtree`: {} not found in {}.",
         listed(absent.into_iter()),
         listed(have())
@@ -242,7 +242,7 @@ fn check_subtrees(groups: &[Group], same_subtree: &[Vec<String>]) -> Result<(), 
 }
 
 /// Before 1.36 every group must request resources.
-fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
+fn check_orphans(groups: &[Group]) -> Result<(), Refusal> {
     let orphans = |prefix: &str, has: &dyn Fn(&Group) -> bool| -> Vec<String> {
         groups
             .iter()
@@ -252,7 +252,7 @@ fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
     };
     let traits = orphans("required", &|group| !group.required.is_empty());
     if !traits.is_empty() {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "All traits parameters must be associated with resources.  Found the following \
              orphaned traits keys: {}",
             traits.join(", ")
@@ -262,24 +262,24 @@ fn check_orphans(groups: &[Group]) -> Result<(), Fault> {
         !(group.member_of.is_empty() && group.forbidden_aggregates.is_empty())
     });
     if !members.is_empty() {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "All member_of parameters must be associated with resources. Found the following \
              orphaned member_of keys: {}",
             members.join(", ")
         )));
     }
     if groups.iter().any(|group| group.resources.is_empty()) {
-        return Err(Fault::bad_request("All request groups must specify resources."));
+        return Err(Refusal::bad_request("All request groups must specify resources."));
     }
     if groups.is_empty() {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "At least one request group (`resources` or `resources{$S}`) is required.",
         ));
     }
     Ok(())
 }
 
-fn check_contradictions(groups: &[Group]) -> Result<(), Fault> {
+fn check_contradictions(groups: &[Group]) -> Result<(), Refusal> {
     let mut found: Vec<String> = Vec::new();
     for group in groups {
         for any in &group.required {
@@ -294,7 +294,7 @@ fn check_contradictions(groups: &[Group]) -> Result<(), Fault> {
         return Ok(());
     }
     found.sort();
-    Err(Fault::bad_request(format!(
+    Err(Refusal::bad_request(format!(
         "Conflicting required and forbidden traits found in the following traits keys: {}",
         found.join(", ")
     )))

@@ -1,7 +1,7 @@
 //! The query of `GET /resource_providers`.
 
 use kilonova_ids::parse_uuid_like;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 
 use super::call::{Call, bad_query};
 use super::syntax;
@@ -18,7 +18,7 @@ const KEYS: [(u32, &str); 6] = [
 ];
 
 /// Parses the filters.
-pub fn read(call: &Call) -> Result<ProviderFilters, Fault> {
+pub fn read(call: &Call) -> Result<ProviderFilters, Refusal> {
     let known: Vec<&str> =
         KEYS.iter().filter(|(minor, _)| call.speaks(*minor)).map(|(_, key)| *key).collect();
     call.only(&known)?;

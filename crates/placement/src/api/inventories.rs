@@ -7,7 +7,8 @@ use axum::response::Response;
 use axum::routing::get;
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Body, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::call::{Call, integer, only, provider_id};
@@ -65,7 +66,7 @@ pub fn read_all(data: &Value) -> Vec<ClassInventory> {
     classes.into_iter().flatten().map(|(class, one)| (class.clone(), read(one))).collect()
 }
 
-async fn all(call: &Call, id: ProviderId) -> Result<Response, Fault> {
+async fn all(call: &Call, id: ProviderId) -> Result<Response, Refusal> {
     let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
     let shown: Map<String, Value> =
         rows.iter().map(|row| (row.class.clone(), view(&row.inventory))).collect();
@@ -82,33 +83,36 @@ async fn single(
     id: ProviderId,
     class: &str,
     status: StatusCode,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
     let row = rows
         .iter()
         .find(|row| row.class == class)
-        .ok_or_else(|| Fault::not_found(format!("No inventory of class {class} for {id}")))?;
+        .ok_or_else(|| Refusal::not_found(format!("No inventory of class {class} for {id}")))?;
     Ok(call.json(status, &one(row, provider.generation), Some(row.updated_at)))
 }
 
-async fn list(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn list(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:resource_providers:inventories:list")?;
     all(&call, provider_id(&uuid)?).await
 }
 
-async fn show(call: Call, Path((uuid, class)): Path<(String, String)>) -> Result<Response, Fault> {
+async fn show(
+    call: Call,
+    Path((uuid, class)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:resource_providers:inventories:show")?;
     single(&call, provider_id(&uuid)?, &class, StatusCode::OK).await
 }
 
-async fn exists(call: &Call, id: ProviderId) -> Result<(), Fault> {
+async fn exists(call: &Call, id: ProviderId) -> Result<(), Refusal> {
     call.app.store.read(move |tx| providers::get(tx, id)).await?;
     Ok(())
 }
 
-async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
     call.sends_json()?;
     call.may("placement:resource_providers:inventories:create")?;
     let id = provider_id(&uuid)?;
@@ -122,7 +126,7 @@ async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     Ok(call.located(response, &format!("/resource_providers/{id}/inventories/{class}")))
 }
 
-async fn replace(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+async fn replace(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
     call.sends_json()?;
     call.may("placement:resource_providers:inventories:update")?;
     let id = provider_id(&uuid)?;
@@ -142,7 +146,7 @@ async fn update(
     call: Call,
     Path((uuid, class)): Path<(String, String)>,
     body: Body,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     call.sends_json()?;
     call.may("placement:resource_providers:inventories:update")?;
     let id = provider_id(&uuid)?;
@@ -161,7 +165,7 @@ async fn update(
 async fn delete(
     call: Call,
     Path((uuid, class)): Path<(String, String)>,
-) -> Result<Response, Fault> {
+) -> Result<Response, Refusal> {
     call.may("placement:resource_providers:inventories:delete")?;
     let id = provider_id(&uuid)?;
     let world = call.app.world.clone();
@@ -169,10 +173,10 @@ async fn delete(
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 
-async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     if !call.speaks(5) {
-        return Err(Fault::new(
-            StatusCode::METHOD_NOT_ALLOWED,
+        return Err(Refusal::new(
+            Kind::MethodNotAllowed,
             "The method specified is not allowed for this resource.",
         ));
     }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use axum::routing::post;
 use kilonova_ids::parse_uuid_like;
 use kilonova_store::Tx;
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::{Body, Refusal};
 use serde_json::Value;
 
 use super::call::{Call, integer, only};
@@ -18,12 +18,12 @@ pub fn routes() -> Router<Placement> {
     Router::new().route("/reshaper", only("POST", post(run)))
 }
 
-fn targets(data: &Value) -> Result<Vec<Target>, Fault> {
+fn targets(data: &Value) -> Result<Vec<Target>, Refusal> {
     let each = data["inventories"].as_object().into_iter().flatten();
     each.map(|(uuid, one)| {
         Ok(Target {
             provider: parse_uuid_like(uuid).ok_or_else(|| {
-                Fault::bad_request(format!("Resource provider {uuid} in inventories not found"))
+                Refusal::bad_request(format!("Resource provider {uuid} in inventories not found"))
                     .with_code(codes::PROVIDER_NOT_FOUND)
             })?,
             generation: integer(&one["resource_provider_generation"]).unwrap_or_default(),
@@ -33,7 +33,7 @@ fn targets(data: &Value) -> Result<Vec<Target>, Fault> {
     .collect()
 }
 
-async fn run(call: Call, body: Body) -> Result<Response, Fault> {
+async fn run(call: Call, body: Body) -> Result<Response, Refusal> {
     call.since(30)?;
     call.sends_json()?;
     call.may("placement:reshaper:reshape")?;

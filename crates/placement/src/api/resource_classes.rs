@@ -5,7 +5,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::{Body, Refusal};
 use serde_json::{Value, json};
 
 use super::call::{Call, only};
@@ -28,7 +28,7 @@ fn view(call: &Call, name: &str) -> Value {
     json!({"name": name, "links": [{"rel": "self", "href": call.path(&own(name))}]})
 }
 
-async fn list(call: Call) -> Result<Response, Fault> {
+async fn list(call: Call) -> Result<Response, Refusal> {
     call.since(2)?;
     call.takes_json()?;
     call.may("placement:resource_classes:list")?;
@@ -37,7 +37,7 @@ async fn list(call: Call) -> Result<Response, Fault> {
     Ok(call.json(StatusCode::OK, &json!({"resource_classes": shown}), None))
 }
 
-async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
+async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
     call.since(2)?;
     call.takes_json()?;
     call.may("placement:resource_classes:show")?;
@@ -46,7 +46,7 @@ async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
     Ok(call.json(StatusCode::OK, &view(&call, &name), made))
 }
 
-async fn create(call: Call, body: Body) -> Result<Response, Fault> {
+async fn create(call: Call, body: Body) -> Result<Response, Refusal> {
     call.since(2)?;
     call.sends_json()?;
     call.may("placement:resource_classes:create")?;
@@ -58,7 +58,7 @@ async fn create(call: Call, body: Body) -> Result<Response, Fault> {
 }
 
 /// Before 1.7 a rename with a body; since then an idempotent create without a body.
-async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Response, Fault> {
+async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Response, Refusal> {
     call.since(2)?;
     if call.speaks(7) {
         return ensure(call, name).await;
@@ -72,7 +72,7 @@ async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Resp
     Ok(call.json(StatusCode::OK, &view(&call, &new), None))
 }
 
-async fn ensure(call: Call, name: String) -> Result<Response, Fault> {
+async fn ensure(call: Call, name: String) -> Result<Response, Refusal> {
     call.may("placement:resource_classes:update")?;
     schemas::RESOURCE_CLASS.check(&json!({"name": name}))?;
     let wanted = name.clone();
@@ -91,7 +91,7 @@ async fn ensure(call: Call, name: String) -> Result<Response, Fault> {
     Ok(call.located(call.empty(status), &own(&name)))
 }
 
-async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
+async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
     call.since(2)?;
     call.may("placement:resource_classes:delete")?;
     call.app.store.write(move |tx| classes::delete(tx, &name)).await?;

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 use kilonova_ids::{ProviderId, parse_uuid_like};
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::{Body, Refusal};
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ impl Serialize for Rows<'_> {
     }
 }
 
-async fn list(call: Call) -> Result<Response, Fault> {
+async fn list(call: Call) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:resource_providers:list")?;
     let filters = filters::read(&call)?;
@@ -76,7 +76,7 @@ async fn list(call: Call) -> Result<Response, Fault> {
     Ok(call.json(StatusCode::OK, &Listing { call: &call, rows: &rows }, modified))
 }
 
-async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn show(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:resource_providers:show")?;
     let id = provider_id(&uuid)?;
@@ -90,13 +90,13 @@ fn parent_of(data: &Value) -> Option<Option<ProviderId>> {
 
 /// Upstream accepts any name of 1 to 200 characters. Control characters are refused here, because
 /// terminals cannot show them.
-fn name_of(data: &Value) -> Result<String, Fault> {
+fn name_of(data: &Value) -> Result<String, Refusal> {
     let name = data["name"].as_str().unwrap_or_default();
     if name.is_empty() {
-        return Err(Fault::bad_request("Unable to save resource provider: name is required"));
+        return Err(Refusal::bad_request("Unable to save resource provider: name is required"));
     }
     if name.chars().any(char::is_control) {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "Invalid name of a resource provider: '{}' contains control characters.",
             name.escape_debug()
         )));
@@ -104,7 +104,7 @@ fn name_of(data: &Value) -> Result<String, Fault> {
     Ok(name.to_owned())
 }
 
-async fn create(call: Call, body: Body) -> Result<Response, Fault> {
+async fn create(call: Call, body: Body) -> Result<Response, Refusal> {
     call.sends_json()?;
     call.may("placement:resource_providers:create")?;
     let schema =
@@ -124,7 +124,7 @@ async fn create(call: Call, body: Body) -> Result<Response, Fault> {
     Ok(call.located(response, &format!("/resource_providers/{id}")))
 }
 
-async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
     call.sends_json()?;
     call.may("placement:resource_providers:update")?;
     let id = provider_id(&uuid)?;
@@ -142,10 +142,10 @@ async fn update(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     Ok(call.json(StatusCode::OK, &view(&call, &row), Some(row.updated_at)))
 }
 
-async fn delete(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn delete(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.may("placement:resource_providers:delete")?;
     let id = parse_uuid_like(&uuid).ok_or_else(|| {
-        Fault::not_found(format!("No resource provider with uuid {uuid} found for delete"))
+        Refusal::not_found(format!("No resource provider with uuid {uuid} found for delete"))
     })?;
     let world = call.app.world.clone();
     call.app

@@ -2,7 +2,7 @@
 //! of providers and the search for candidates.
 
 use kilonova_ids::{ProviderId, parse_uuid_like};
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use uuid::Uuid;
 
 use super::call::{Call, bad_query};
@@ -11,9 +11,9 @@ const EXAMPLE: &str = "Expected resources query string parameter in form: \
                        ?resources=VCPU:2,MEMORY_MB:1024.";
 
 /// `CLASS:AMOUNT,…`. If a class is repeated, the last amount counts.
-pub fn resources(text: &str) -> Result<Vec<(String, i64)>, Fault> {
+pub fn resources(text: &str) -> Result<Vec<(String, i64)>, Refusal> {
     if text.trim().is_empty() {
-        return Err(Fault::bad_request(format!(
+        return Err(Refusal::bad_request(format!(
             "Badly formed resources parameter. {EXAMPLE} Got: empty string."
         )));
     }
@@ -22,17 +22,17 @@ pub fn resources(text: &str) -> Result<Vec<(String, i64)>, Fault> {
         let mut pieces = part.split(':');
         let (Some(class), Some(amount), None) = (pieces.next(), pieces.next(), pieces.next())
         else {
-            return Err(Fault::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Badly formed resources parameter. {EXAMPLE} Got: {part}."
             )));
         };
         let amount: i64 = amount.trim().parse().map_err(|_| {
-            Fault::bad_request(format!(
+            Refusal::bad_request(format!(
                 "Requested resource {class} expected positive integer amount. Got: {amount}."
             ))
         })?;
         if amount < 1 {
-            return Err(Fault::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Requested resource {class} requires amount >= 1. Got: {amount}."
             )));
         }
@@ -52,7 +52,7 @@ pub struct Traits {
 }
 
 /// All values of a `required` key. Before 1.39 only the last one counts.
-pub fn traits(call: &Call, key: &str) -> Result<Traits, Fault> {
+pub fn traits(call: &Call, key: &str) -> Result<Traits, Refusal> {
     let mut values: Vec<&str> = call.query.all(key).collect();
     if !call.speaks(39) {
         values.drain(..values.len().saturating_sub(1));
@@ -70,7 +70,7 @@ pub fn add_traits(
     may_forbid: bool,
     may_choose: bool,
     found: &mut Traits,
-) -> Result<(), Fault> {
+) -> Result<(), Refusal> {
     const CHOICE: &str = "in:HW_CPU_X86_VMX,CUSTOM_MAGIC";
     if let Some(list) = value.strip_prefix("in:") {
         if !may_choose {
@@ -126,10 +126,10 @@ pub struct Aggregates {
 }
 
 /// All values of a `member_of` key.
-pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Fault> {
+pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Refusal> {
     let values: Vec<&str> = call.query.all(key).collect();
     if values.len() > 1 && !call.speaks(24) {
-        return Err(Fault::bad_request(format!("Multiple {key} parameters are not supported")));
+        return Err(Refusal::bad_request(format!("Multiple {key} parameters are not supported")));
     }
     let mut found = Aggregates::default();
     for value in values {
@@ -140,7 +140,7 @@ pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Fault> {
         let list: Vec<&str> = match rest.strip_prefix("in:") {
             Some(list) => list.split(',').collect(),
             None if value.contains(',') => {
-                return Err(Fault::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' \
                      keyword using the valid microversion. Got: {value}"
                 )));
@@ -156,7 +156,7 @@ pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Fault> {
         } else if call.speaks(32) {
             found.forbidden.extend(uuids);
         } else {
-            return Err(Fault::bad_request(format!(
+            return Err(Refusal::bad_request(format!(
                 "Forbidden {key} parameters are not supported in the specified microversion"
             )));
         }
@@ -164,14 +164,14 @@ pub fn aggregates(call: &Call, key: &str) -> Result<Aggregates, Fault> {
     Ok(found)
 }
 
-fn aggregate(text: &str) -> Result<Uuid, Fault> {
+fn aggregate(text: &str) -> Result<Uuid, Refusal> {
     text.parse().map_err(|_| {
         bad_query(&format!("Expected 'member_of' parameter to contain valid UUID(s). Got: {text}"))
     })
 }
 
 /// The value of an `in_tree` key.
-pub fn in_tree(text: &str) -> Result<ProviderId, Fault> {
+pub fn in_tree(text: &str) -> Result<ProviderId, Refusal> {
     parse_uuid_like(text.trim()).ok_or_else(|| {
         bad_query(&format!("Expected 'in_tree' parameter to be a format of uuid. Got: {text}"))
     })
@@ -181,7 +181,7 @@ pub fn in_tree(text: &str) -> Result<ProviderId, Fault> {
 mod tests {
     use super::*;
 
-    fn parsed(value: &str) -> Result<Traits, Fault> {
+    fn parsed(value: &str) -> Result<Traits, Refusal> {
         let mut found = Traits::default();
         add_traits(value, true, true, &mut found).map(|()| found)
     }

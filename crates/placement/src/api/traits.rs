@@ -5,7 +5,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use kilonova_wire::{Body, Fault};
+use kilonova_wire::{Body, Refusal};
 use serde_json::{Value, json};
 
 use super::call::{Call, integer, only, provider_id};
@@ -24,7 +24,7 @@ pub fn routes() -> Router<Placement> {
         )
 }
 
-fn filter(call: &Call) -> Result<TraitFilter, Fault> {
+fn filter(call: &Call) -> Result<TraitFilter, Refusal> {
     call.only(&["name", "associated"])?;
     let mut filter = TraitFilter::default();
     if let Some(text) = call.query.get("name") {
@@ -35,7 +35,7 @@ fn filter(call: &Call) -> Result<TraitFilter, Fault> {
             Some(("startswith", prefix)) => filter.prefix = Some(prefix.to_owned()),
             Some(_) => {}
             None => {
-                return Err(Fault::bad_request(format!(
+                return Err(Refusal::bad_request(format!(
                     "Badly formatted name parameter. Expected name query string parameter in \
                      form: ?name=[in|startswith]:[name1,name2|prefix]. Got: \"{text}\""
                 )));
@@ -47,7 +47,7 @@ fn filter(call: &Call) -> Result<TraitFilter, Fault> {
             "true" => true,
             "false" => false,
             _ => {
-                return Err(Fault::bad_request(
+                return Err(Refusal::bad_request(
                     "The query parameter \"associated\" only accepts \"true\" or \"false\"",
                 ));
             }
@@ -56,7 +56,7 @@ fn filter(call: &Call) -> Result<TraitFilter, Fault> {
     Ok(filter)
 }
 
-async fn list(call: Call) -> Result<Response, Fault> {
+async fn list(call: Call) -> Result<Response, Refusal> {
     call.since(6)?;
     call.takes_json()?;
     call.may("placement:traits:list")?;
@@ -65,7 +65,7 @@ async fn list(call: Call) -> Result<Response, Fault> {
     Ok(call.json(StatusCode::OK, &json!({"traits": names}), None))
 }
 
-async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
+async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
     call.since(6)?;
     call.may("placement:traits:show")?;
     let made = call.app.store.read(move |tx| traits::get(tx, &name)).await?;
@@ -74,11 +74,11 @@ async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
     Ok(response)
 }
 
-async fn create(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
+async fn create(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
     call.since(6)?;
     call.may("placement:traits:update")?;
     if !names::is_custom(&name) {
-        return Err(Fault::bad_request(
+        return Err(Refusal::bad_request(
             "The trait is invalid. A valid trait must be no longer than 255 characters, start \
              with the prefix \"CUSTOM_\" and use following characters: \"A\"-\"Z\", \"0\"-\"9\" \
              and \"_\"",
@@ -92,14 +92,14 @@ async fn create(call: Call, Path(name): Path<String>) -> Result<Response, Fault>
     Ok(call.located(response, &format!("/traits/{name}")))
 }
 
-async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Fault> {
+async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
     call.since(6)?;
     call.may("placement:traits:delete")?;
     call.app.store.write(move |tx| traits::delete(tx, &name)).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }
 
-async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.since(6)?;
     call.takes_json()?;
     call.may("placement:resource_providers:traits:list")?;
@@ -109,7 +109,7 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, F
     Ok(call.json(StatusCode::OK, &body, None))
 }
 
-async fn set(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Fault> {
+async fn set(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Response, Refusal> {
     call.since(6)?;
     call.sends_json()?;
     call.may("placement:resource_providers:traits:update")?;
@@ -130,7 +130,7 @@ async fn set(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Respons
     Ok(call.json(StatusCode::OK, &body, None))
 }
 
-async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn clear(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.since(6)?;
     call.may("placement:resource_providers:traits:delete")?;
     let id = provider_id(&uuid)?;

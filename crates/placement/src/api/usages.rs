@@ -7,7 +7,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use serde_json::{Map, Value, json};
 
 use super::Placement;
@@ -22,7 +22,7 @@ pub fn routes() -> Router<Placement> {
         .route("/resource_providers/{uuid}/usages", only("GET", get(of_provider)))
 }
 
-async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Fault> {
+async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:resource_providers:usages")?;
     let id = provider_id(&uuid)?;
@@ -39,7 +39,7 @@ struct UsagesQuery {
     kind: Option<String>,
 }
 
-fn read(call: &Call) -> Result<UsagesQuery, Fault> {
+fn read(call: &Call) -> Result<UsagesQuery, Refusal> {
     let known: &[&str] = if call.speaks(38) {
         &["project_id", "user_id", "consumer_type"]
     } else {
@@ -77,7 +77,7 @@ fn shown_as(kind: Option<&str>, filter: Option<&str>) -> Option<String> {
     }
 }
 
-async fn total(call: Call) -> Result<Response, Fault> {
+async fn total(call: Call) -> Result<Response, Refusal> {
     call.since(9)?;
     call.takes_json()?;
     let project = call.query.get("project_id").unwrap_or_default();

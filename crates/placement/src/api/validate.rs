@@ -5,7 +5,7 @@
 
 use jsonschema::error::ValidationErrorKind as Kind;
 use jsonschema::{ValidationError, Validator};
-use kilonova_wire::Fault;
+use kilonova_wire::Refusal;
 use kilonova_wire::schema::{reason, shown};
 use serde_json::Value;
 
@@ -37,7 +37,7 @@ impl Schema {
     ///
     /// # Errors
     /// 400 with a message about the first error.
-    pub fn check(&self, value: &Value) -> Result<(), Fault> {
+    pub fn check(&self, value: &Value) -> Result<(), Refusal> {
         // Python's validator reports the error nearest to the root, and missing properties before
         // unexpected ones.
         let weight = |error: &ValidationError<'_>| {
@@ -58,7 +58,7 @@ impl Schema {
             .filter(|step| !step.is_empty())
             .map(|step| format!("['{step}']"))
             .collect();
-        Err(Fault::bad_request(format!(
+        Err(Refusal::bad_request(format!(
             "JSON does not validate: {what}\n\nFailed validating '{keyword}' in schema{rule}\n\nOn \
              instance{place}"
         )))

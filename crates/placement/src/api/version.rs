@@ -2,7 +2,7 @@
 //! 1.0.
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use kilonova_wire::{Fault, Microversion, Negotiate, microversion};
+use kilonova_wire::{Fault, Microversion, Negotiate, Refusal, microversion};
 
 /// The oldest supported version.
 pub const MIN: Microversion = Microversion(1, 0);
@@ -18,14 +18,15 @@ impl Negotiate for Versions {
             None => return Ok(MIN),
             Some("latest") => return Ok(MAX),
             Some(text) => Microversion::parse(text)
-                .ok_or_else(|| Fault::bad_request(format!("invalid version string: {text}")))?,
+                .ok_or_else(|| Refusal::bad_request(format!("invalid version string: {text}")))?,
         };
         if (MIN..=MAX).contains(&version) {
             return Ok(version);
         }
-        Err(Fault::not_acceptable(format!("Unacceptable version header: {version}"))
+        Err(Refusal::not_acceptable(format!("Unacceptable version header: {version}"))
             .with_extra("max_version", MAX.to_string())
-            .with_extra("min_version", MIN.to_string()))
+            .with_extra("min_version", MIN.to_string())
+            .into())
     }
 
     fn stamp(&self, version: Option<Microversion>, headers: &mut HeaderMap) {

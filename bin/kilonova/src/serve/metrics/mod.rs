@@ -11,7 +11,7 @@ mod statements;
 
 use std::sync::Arc;
 
-use ::http::{HeaderMap, HeaderValue, StatusCode, header};
+use ::http::{HeaderMap, HeaderValue, header};
 use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,8 @@ use axum::routing::get;
 use kilonova_compute_app::Compute;
 use kilonova_identity::Identity;
 use kilonova_store::Store;
-use kilonova_wire::{Authenticator, Fault};
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Authenticator, Fault, Refusal};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 
@@ -82,18 +83,16 @@ impl Metrics {
 
 async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<Response, Fault> {
     if !metrics.admits(&headers).await {
-        let mut fault = Fault::unauthorized(
+        let refusal = Refusal::unauthorized(
             "Metrics require an admin's X-Auth-Token, or the token in the file metrics.token of the \
                          state directory as Authorization: Bearer.",
         );
-        fault.headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return Err(fault);
+        let challenge = HeaderValue::from_static("Bearer");
+        return Err(Fault::from(refusal).with_header(header::WWW_AUTHENTICATE, challenge));
     }
     let unreadable = |cause: String| {
-        let why = "Cannot read the ledger now; try again.";
-        let mut fault = Fault::new(StatusCode::SERVICE_UNAVAILABLE, why);
-        fault.internal = Some(cause);
-        fault
+        Refusal::new(Kind::Unavailable, "Cannot read the ledger now; try again.")
+            .with_internal(cause)
     };
     let mut registry = ledger::count(&metrics.store, metrics.compute.as_ref())
         .await

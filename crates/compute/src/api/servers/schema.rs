@@ -266,8 +266,8 @@ mod tests {
             ("networks", json!("some")),
             ("trusted_image_certificates", json!(["x"])),
         ] {
-            let fault = at(microversions::MAX, field, value).unwrap_err();
-            assert!(fault.message.contains(field), "{}", fault.message);
+            let refusal = at(microversions::MAX, field, value).unwrap_err();
+            assert!(refusal.message.contains(field), "{}", refusal.message);
         }
     }
 
