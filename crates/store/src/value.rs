@@ -1,5 +1,6 @@
 //! Parameters and rows in the four types common to both databases.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use kilonova_ids::{HostName, ResourceClass};
@@ -90,41 +91,118 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// The column names of a result, shared by its rows.
-pub(crate) type Names = Arc<[Box<str>]>;
-
-/// One row of a result.
-#[derive(Debug, Clone)]
-pub struct Row {
-    pub(crate) names: Names,
-    pub(crate) values: Vec<Value>,
+/// The column names of a result, shared by its rows: one text, and the end of each name in it.
+pub(crate) struct Names {
+    text: String,
+    ends: Box<[usize]>,
 }
 
-/// A column of a result: its name, or its position where a statement returns a single column
-/// without a name (`COUNT(*)`).
+impl Names {
+    pub(crate) fn new(names: &[&str]) -> Self {
+        let mut end = 0;
+        let ends = names.iter().map(|name| {
+            end += name.len();
+            end
+        });
+        Self { ends: ends.collect(), text: names.concat() }
+    }
+
+    fn get(&self, position: usize) -> Option<&str> {
+        let begin =
+            position.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
+        self.text.get(begin?..*self.ends.get(position)?)
+    }
+
+    fn position(&self, name: &str) -> Option<usize> {
+        let (text, mut begin) = (self.text.as_bytes(), 0);
+        self.ends.iter().position(|end| {
+            let found = text.get(begin..*end) == Some(name.as_bytes());
+            begin = *end;
+            found
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).filter_map(|position| self.get(position))
+    }
+}
+
+/// One row of a result.
+#[derive(Clone)]
+pub struct Row {
+    names: Arc<Names>,
+    values: Vec<Value>,
+    /// The column after the one that was read last.
+    next: Cell<usize>,
+}
+
+/// A column of a result: its name, or its position where a test runs any statement
+/// (`COUNT(*)`, a pragma).
 pub trait Column: Copy + std::fmt::Display {
-    /// The position in a row with these names.
-    fn position(self, names: &[Box<str>]) -> Option<usize>;
+    /// The position in a row.
+    fn position(self, row: &Row) -> Option<usize>;
 }
 
 impl Column for &str {
-    fn position(self, names: &[Box<str>]) -> Option<usize> {
-        names.iter().position(|name| **name == *self)
+    /// Callers mostly read columns in the order of the statement, so the next one is tried first.
+    fn position(self, row: &Row) -> Option<usize> {
+        let next = row.next.get();
+        let is_next = row.names.get(next) == Some(self);
+        let position = if is_next { next } else { row.names.position(self)? };
+        row.next.set(position + 1);
+        Some(position)
     }
 }
 
 impl Column for usize {
-    fn position(self, names: &[Box<str>]) -> Option<usize> {
-        (self < names.len()).then_some(self)
+    fn position(self, _: &Row) -> Option<usize> {
+        Some(self)
     }
 }
 
+impl std::fmt::Debug for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.names.iter().zip(&self.values)).finish()
+    }
+}
+
+fn integer(column: impl Column, value: &Value) -> Result<i64, Error> {
+    match value {
+        Value::Int(value) => Ok(*value),
+        other => Err(Error::Shape(format!("column {column} is {other:?}, not an integer"))),
+    }
+}
+
+fn text(column: impl Column, value: &Value) -> Result<&str, Error> {
+    match value {
+        Value::Text(value) => Ok(value),
+        other => Err(Error::Shape(format!("column {column} is {other:?}, not a text"))),
+    }
+}
+
+fn uuid<K: newtype_uuid::TypedUuidKind>(
+    column: impl Column,
+    value: &Value,
+) -> Result<newtype_uuid::TypedUuid<K>, Error> {
+    let text = text(column, value)?;
+    text.parse().map_err(|_| Error::Shape(format!("column {column} holds {text:?}, not a uuid")))
+}
+
 impl Row {
+    pub(crate) fn new(names: &Arc<Names>, values: Vec<Value>) -> Self {
+        Self { names: Arc::clone(names), values, next: Cell::new(0) }
+    }
+
     fn at(&self, column: impl Column) -> Result<&Value, Error> {
-        let position = column.position(&self.names);
-        position
-            .and_then(|position| self.values.get(position))
-            .ok_or_else(|| Error::Shape(format!("no column {column} among {:?}", self.names)))
+        column.position(self).and_then(|position| self.values.get(position)).ok_or_else(|| {
+            let names: Vec<_> = self.names.iter().collect();
+            Error::Shape(format!("no column {column} among {names:?}"))
+        })
+    }
+
+    /// The column's value; `None` for NULL.
+    fn at_opt(&self, column: impl Column) -> Result<Option<&Value>, Error> {
+        Ok(Some(self.at(column)?).filter(|value| **value != Value::Null))
     }
 
     /// An integer column.
@@ -132,18 +210,12 @@ impl Row {
     /// # Errors
     /// [`Error::Shape`] if the column is absent, NULL or of another type; also for all accessors.
     pub fn int(&self, column: impl Column) -> Result<i64, Error> {
-        match self.at(column)? {
-            Value::Int(value) => Ok(*value),
-            other => Err(Error::Shape(format!("column {column} is {other:?}, not an integer"))),
-        }
+        integer(column, self.at(column)?)
     }
 
     /// An integer column that may be NULL.
     pub fn int_opt(&self, column: impl Column) -> Result<Option<i64>, Error> {
-        match self.at(column)? {
-            Value::Null => Ok(None),
-            _ => self.int(column).map(Some),
-        }
+        self.at_opt(column)?.map(|value| integer(column, value)).transpose()
     }
 
     /// A boolean stored as 0 or 1.
@@ -162,18 +234,12 @@ impl Row {
 
     /// A text column.
     pub fn text(&self, column: impl Column) -> Result<&str, Error> {
-        match self.at(column)? {
-            Value::Text(value) => Ok(value),
-            other => Err(Error::Shape(format!("column {column} is {other:?}, not a text"))),
-        }
+        text(column, self.at(column)?)
     }
 
     /// A text column that may be NULL.
     pub fn text_opt(&self, column: impl Column) -> Result<Option<&str>, Error> {
-        match self.at(column)? {
-            Value::Null => Ok(None),
-            _ => self.text(column).map(Some),
-        }
+        self.at_opt(column)?.map(|value| text(column, value)).transpose()
     }
 
     /// A text column, owned.
@@ -208,9 +274,7 @@ impl Row {
         &self,
         column: impl Column,
     ) -> Result<newtype_uuid::TypedUuid<K>, Error> {
-        let text = self.text(column)?;
-        text.parse()
-            .map_err(|_| Error::Shape(format!("column {column} holds {text:?}, not a uuid")))
+        uuid(column, self.at(column)?)
     }
 
     /// A typed uuid that may be NULL.
@@ -218,9 +282,6 @@ impl Row {
         &self,
         column: impl Column,
     ) -> Result<Option<newtype_uuid::TypedUuid<K>>, Error> {
-        match self.at(column)? {
-            Value::Null => Ok(None),
-            _ => self.id(column).map(Some),
-        }
+        self.at_opt(column)?.map(|value| uuid(column, value)).transpose()
     }
 }

@@ -28,8 +28,7 @@ impl<'a> Session<'a> {
         self.handle.block_on(async {
             let statement = self.transaction.prepare_cached(&rewrite(sql)).await?;
             let rows = self.transaction.query(&statement, &borrowed(params)).await?;
-            let names = types::names(&statement);
-            rows.iter().map(|row| types::row(&names, row)).collect()
+            types::rows(&rows)
         })
     }
 

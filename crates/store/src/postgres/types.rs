@@ -53,13 +53,14 @@ impl<'a> FromSql<'a> for Column {
     }
 }
 
-pub(super) fn names(statement: &tokio_postgres::Statement) -> Names {
-    statement.columns().iter().map(|column| Box::from(column.name())).collect()
+/// The rows of a result. Their names are read only if there is one.
+pub(super) fn rows(rows: &[tokio_postgres::Row]) -> Result<Vec<Row>, Error> {
+    let Some(first) = rows.first() else { return Ok(Vec::new()) };
+    let names: Vec<_> = first.columns().iter().map(tokio_postgres::Column::name).collect();
+    let names = Arc::new(Names::new(&names));
+    rows.iter().map(|row| Ok(Row::new(&names, values(row)?))).collect()
 }
 
-pub(super) fn row(names: &Names, row: &tokio_postgres::Row) -> Result<Row, Error> {
-    let values = (0..row.len())
-        .map(|index| row.try_get::<_, Column>(index).map(|c| c.0).map_err(Error::from))
-        .collect::<Result<_, _>>()?;
-    Ok(Row { names: Arc::clone(names), values })
+fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, Error> {
+    (0..row.len()).map(|index| Ok(row.try_get::<_, Column>(index)?.0)).collect()
 }

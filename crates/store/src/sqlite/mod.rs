@@ -114,10 +114,9 @@ pub(crate) fn rows(
 }
 
 fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<Vec<Row>, Error> {
-    let names: Names = statement.column_names().map(Box::from).collect();
-    let width = names.len();
+    let width = statement.column_count();
     let mut cursor = statement.query(rusqlite::params_from_iter(params))?;
-    let mut rows = Vec::new();
+    let (mut names, mut rows) = (None, Vec::new());
     while let Some(row) = cursor.next()? {
         let mut columns = Vec::with_capacity(width);
         for index in 0..width {
@@ -129,7 +128,10 @@ fn collect(statement: &mut rusqlite::Statement<'_>, params: &[Value]) -> Result<
                 ValueRef::Blob(_) => return Err(Error::Shape(format!("column {index} is a blob"))),
             });
         }
-        rows.push(Row { names: Arc::clone(&names), values: columns });
+        let names = names.get_or_insert_with(|| {
+            Arc::new(Names::new(&row.as_ref().column_names().collect::<Vec<_>>()))
+        });
+        rows.push(Row::new(names, columns));
     }
     Ok(rows)
 }
