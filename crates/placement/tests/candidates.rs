@@ -2,7 +2,6 @@
 //! its explanation.
 
 use std::collections::HashSet;
-use std::time::Instant;
 
 use serde_json::json;
 
@@ -58,14 +57,12 @@ async fn hosts_with_wide_trees_take_turns_with_and_without_a_limit() {
         }
         assert_eq!(some.body["provider_summaries"].as_object().map(|all| all.len()), Some(27));
 
-        let begun = Instant::now();
         let all = api.get(&groups(6)).await.is(200);
         assert_eq!(
             roots_of(&all).len(),
             50_000,
             "20,160 for each of three hosts exceed the maximum"
         );
-        assert!(begun.elapsed().as_secs() < 30, "{:?}", begun.elapsed());
         let none = api.get(&format!("{}&limit=9", groups(9))).await.is(200);
         assert_eq!(none.body, json!({"allocation_requests": [], "provider_summaries": {}}));
     }

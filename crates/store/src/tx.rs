@@ -51,9 +51,12 @@ impl<'a> Tx<'a> {
 
     /// Records whether a failure lost the transaction. This concerns reads too.
     fn lose<T>(&mut self, answer: &Result<T, Error>) {
-        if let (Err(error), Inner::Sqlite(connection)) = (answer, &self.inner)
-            && connection.is_autocommit()
-        {
+        let Err(error) = answer else { return };
+        let lost = match &self.inner {
+            Inner::Sqlite(connection) => connection.is_autocommit(),
+            Inner::Postgres(_) => matches!(error, Error::Unavailable(_)),
+        };
+        if lost {
             self.lost = Some(error.again());
         }
     }
@@ -80,7 +83,7 @@ impl<'a> Tx<'a> {
     /// PostgreSQL the transaction has then failed: return the error.
     pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
         self.alive()?;
-        let answer = match &self.inner {
+        let answer = match &mut self.inner {
             Inner::Sqlite(connection) => sqlite::execute(connection, sql, params, &mut self.work),
             Inner::Postgres(session) => session.execute(sql, params),
         };
@@ -93,7 +96,7 @@ impl<'a> Tx<'a> {
     /// Like [`Tx::execute`].
     pub fn rows(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
         self.alive()?;
-        let answer = match &self.inner {
+        let answer = match &mut self.inner {
             Inner::Sqlite(connection) => sqlite::rows(connection, sql, params, &mut self.work),
             Inner::Postgres(session) => session.rows(sql, params),
         };
@@ -125,17 +128,27 @@ impl<'a> Tx<'a> {
 
     /// Returns the number of hooks that a rollback keeps.
     fn begin_attempt(&mut self) -> Result<usize, Error> {
-        self.batch("SAVEPOINT attempt")?;
+        match &mut self.inner {
+            Inner::Sqlite(_) => self.batch("SAVEPOINT attempt")?,
+            Inner::Postgres(session) => session.savepoint("attempt"),
+        }
         Ok(self.hooks.len())
     }
 
     fn end_attempt(&mut self, hooks: usize, is_ok: bool) -> Result<(), Error> {
         if is_ok {
-            self.batch("RELEASE SAVEPOINT attempt")?;
+            match &mut self.inner {
+                Inner::Sqlite(_) => self.batch("RELEASE SAVEPOINT attempt")?,
+                Inner::Postgres(session) => session.release("attempt"),
+            }
         } else if !self.retry && self.lost.is_none() {
             self.hooks.truncate(hooks);
-            self.batch("ROLLBACK TO SAVEPOINT attempt")?;
-            self.batch("RELEASE SAVEPOINT attempt")?;
+            match &mut self.inner {
+                Inner::Sqlite(_) => {
+                    self.batch("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")?;
+                }
+                Inner::Postgres(session) => session.restore("attempt"),
+            }
         }
         Ok(())
     }
@@ -153,7 +166,7 @@ impl<'a> Tx<'a> {
     }
 
     pub(crate) fn prepare(&mut self, sql: &str) -> Result<(), Error> {
-        match &self.inner {
+        match &mut self.inner {
             Inner::Sqlite(connection) => Ok(connection.prepare_cached(sql).map(|_| ())?),
             Inner::Postgres(session) => session.prepare(sql),
         }
@@ -161,7 +174,7 @@ impl<'a> Tx<'a> {
 
     pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Error> {
         self.alive()?;
-        let answer = match &self.inner {
+        let answer = match &mut self.inner {
             Inner::Sqlite(connection) => connection.execute_batch(sql).map_err(Error::from),
             Inner::Postgres(session) => session.batch(sql),
         };

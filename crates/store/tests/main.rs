@@ -9,5 +9,6 @@
 
 mod full;
 mod invisible_conflicts;
+mod postgres;
 mod readers;
 mod statistics;

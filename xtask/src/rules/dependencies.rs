@@ -165,7 +165,6 @@ const SOLE_USERS: &[(&str, &[&str], &str)] = &[
         &["store", "testkit"],
         "statements reach a database through the store alone",
     ),
-    ("deadpool-postgres", &["store"], "statements reach a database through the store alone"),
 ];
 
 /// Crates outside this repository that a pure crate may not use.

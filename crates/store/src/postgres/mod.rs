@@ -8,32 +8,41 @@
 //! Keys are checked against committed rows, not against the snapshot: a transaction that found no
 //! row and inserted one can violate a key. After such a failure the transaction runs once more, so
 //! that the caller's own check finds the row and reports it.
+//!
+//! A transaction whose connection is lost before its commit has changed nothing and runs again on
+//! another connection.
 
+mod connection;
 mod lanes;
+mod pool;
 mod session;
 mod types;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use kilonova_threads::Pool as Threads;
-use tokio::runtime::Handle;
-use tokio_postgres::{IsolationLevel, NoTls};
 
+use connection::Connection;
 pub(crate) use lanes::Lane;
 use lanes::Lanes;
+use pool::Pool;
 pub(crate) use session::Session;
 
 use crate::work::{Failure, Outcome, Work};
 use crate::{Error, Tx};
 
-/// How long a transaction is retried before the caller gets its conflict.
+/// How long a transaction is retried after conflicts before the caller gets its conflict.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a transaction looks for a usable connection before the caller is told that the database
+/// is unavailable.
+const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The pause before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);
 /// The maximum pause between retries.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after a connection was lost or refused.
+const RECONNECT: Duration = Duration::from_millis(200);
 /// Maximum number of connections.
 const CONNECTIONS: usize = 16;
 
@@ -46,23 +55,16 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) async fn open(config: &tokio_postgres::Config) -> Result<Self, Error> {
-        let manager = Manager::from_config(
-            config.clone(),
-            NoTls,
-            ManagerConfig { recycling_method: RecyclingMethod::Fast },
-        );
-        let pool = Pool::builder(manager)
-            .max_size(CONNECTIONS)
-            .build()
-            .map_err(|e| Error::Open(format!("cannot set up the PostgreSQL pool: {e}")))?;
-        let client = pool
-            .get()
-            .await
-            .map_err(|e| Error::Open(format!("cannot connect to PostgreSQL: {}", chain(&e))))?;
-        drop(client);
         let threads = Threads::new("postgresql", CONNECTIONS)
             .map_err(|e| Error::Open(format!("cannot start the threads of PostgreSQL: {e}")))?;
-        Ok(Self { pool, threads, lanes: Lanes::new() })
+        let pool = Pool::new(config.clone(), CONNECTIONS);
+        let first = pool.clone();
+        let opened = threads.run(move || first.take().map(|connection| first.put(connection)));
+        match opened.await {
+            Ok(Ok(())) => Ok(Self { pool, threads, lanes: Lanes::new() }),
+            Ok(Err(error)) => Err(Error::Open(error.to_string())),
+            Err(error) => Err(Error::Open(error.to_string())),
+        }
     }
 
     pub(crate) async fn write(&self, lanes: BTreeSet<Lane>, work: Work) -> Outcome {
@@ -79,12 +81,12 @@ impl Postgres {
         let mut doubted = false;
         loop {
             let held = self.lanes.take(&lanes).await;
-            let client = self.pool.get().await.map_err(|e| {
-                Error::Unavailable(format!("no PostgreSQL connection: {}", chain(&e)))
-            })?;
-            let handle = Handle::current();
+            let pool = self.pool.clone();
             let run = move || {
-                let ended = once(client, &handle, read_only, &mut work);
+                let ended = match pool.take() {
+                    Ok(connection) => once(&pool, connection, read_only, &mut work),
+                    Err(error) => Ended::Lost(error.into()),
+                };
                 (ended, work)
             };
             let (ended, same_work) = self.threads.run(run).await.map_err(|error| {
@@ -92,16 +94,20 @@ impl Postgres {
             })?;
             work = same_work;
             drop(held);
-            let (error, met) = match ended {
+            let (error, met, patience) = match ended {
                 Ended::Done(answer) => return answer,
-                Ended::Conflict(error, met) => (error, met),
+                Ended::Conflict(error, met) => (error, met, PATIENCE),
                 Ended::Doubtful(error) if doubted => return Err(error),
                 Ended::Doubtful(error) => {
                     doubted = true;
-                    (error, None)
+                    (error, None, PATIENCE)
+                }
+                Ended::Lost(error) => {
+                    pause = RECONNECT;
+                    (error, None, UNREACHABLE)
                 }
             };
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > patience {
                 return Err(error);
             }
             lanes.extend(met);
@@ -117,26 +123,22 @@ enum Ended {
     Conflict(Failure, Option<Lane>),
     /// The transaction failed after a key violation: a newer snapshot may show the reason.
     Doubtful(Failure),
+    /// There was no connection, or it was lost before the commit: nothing was changed.
+    Lost(Failure),
 }
 
-/// Runs the transaction once, on a thread that may block.
-fn once(mut client: Object, handle: &Handle, read_only: bool, work: &mut Work) -> Ended {
-    let begin = client
-        .build_transaction()
-        .isolation_level(IsolationLevel::RepeatableRead)
-        .read_only(read_only)
-        .start();
-    let transaction = match handle.block_on(begin) {
-        Ok(transaction) => transaction,
-        Err(error) => return Ended::Done(Err(Error::from(error).into())),
-    };
-    let mut tx = Tx::postgres(Session::new(&transaction, handle));
+/// Runs the transaction once, on a thread that may block. A usable connection returns to the pool; a
+/// panic of the work drops it, which rolls the transaction back.
+fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Work) -> Ended {
+    connection.begin(read_only);
+    let mut tx = Tx::postgres(Session::new(&mut connection));
     let outcome = work(&mut tx);
-    let (retry, doubt, met) = (tx.retry, tx.doubt, tx.met);
+    let (retry, doubt, met, lost) = (tx.retry, tx.doubt, tx.met, tx.lost.is_some());
     let hooks = std::mem::take(&mut tx.hooks);
     drop(tx);
-    match outcome {
-        Ok(value) => match handle.block_on(transaction.commit()).map_err(Error::from) {
+    let ended = match outcome {
+        // Its outcome is unknown only if the connection is lost during a commit of changes.
+        Ok(value) => match connection.commit(read_only) {
             Ok(()) => {
                 hooks.into_iter().for_each(|hook| hook());
                 Ended::Done(Ok(value))
@@ -144,21 +146,21 @@ fn once(mut client: Object, handle: &Handle, read_only: bool, work: &mut Work) -
             Err(error @ Error::Retry(_)) => Ended::Conflict(error.into(), None),
             Err(error) => Ended::Done(Err(error.into())),
         },
-        Err(error) => match handle.block_on(transaction.rollback()) {
-            Err(broken) => Ended::Done(Err(Error::from(broken).into())),
-            Ok(()) if retry => Ended::Conflict(error, met),
-            Ok(()) if doubt => Ended::Doubtful(error),
-            Ok(()) => Ended::Done(Err(error)),
-        },
-    }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
+        Err(error) if lost || !connection.is_usable() => {
+            connection.abandon();
+            Ended::Lost(error)
+        }
+        Err(error) => {
+            connection.roll_back();
+            if retry {
+                Ended::Conflict(error, met)
+            } else if doubt {
+                Ended::Doubtful(error)
+            } else {
+                Ended::Done(Err(error))
+            }
+        }
+    };
+    pool.put(connection);
+    ended
 }

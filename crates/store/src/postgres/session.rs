@@ -1,55 +1,45 @@
 //! One open transaction on PostgreSQL, driven from a blocking thread.
+//!
+//! It must never begin a second transaction: its owner begins and ends it.
 
-use deadpool_postgres::Transaction;
-use tokio::runtime::Handle;
-use tokio_postgres::types::ToSql;
-
-use super::types;
+use super::connection::Connection;
 use crate::{Error, Row, Value};
 
-pub(crate) struct Session<'a> {
-    transaction: &'a Transaction<'a>,
-    handle: &'a Handle,
-}
+pub(crate) struct Session<'a>(&'a mut Connection);
 
 impl<'a> Session<'a> {
-    pub(super) fn new(transaction: &'a Transaction<'a>, handle: &'a Handle) -> Self {
-        Self { transaction, handle }
+    pub(super) fn new(connection: &'a mut Connection) -> Self {
+        Self(connection)
     }
 
-    pub(crate) fn execute(&self, sql: &str, params: &[Value]) -> Result<u64, Error> {
-        self.handle.block_on(async {
-            let statement = self.transaction.prepare_cached(&rewrite(sql)).await?;
-            Ok(self.transaction.execute(&statement, &borrowed(params)).await?)
-        })
+    pub(crate) fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
+        self.0.execute(sql, params)
     }
 
-    pub(crate) fn rows(&self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
-        self.handle.block_on(async {
-            let statement = self.transaction.prepare_cached(&rewrite(sql)).await?;
-            let rows = self.transaction.query(&statement, &borrowed(params)).await?;
-            types::rows(&rows)
-        })
+    pub(crate) fn rows(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
+        self.0.rows(sql, params)
     }
 
-    pub(crate) fn prepare(&self, sql: &str) -> Result<(), Error> {
-        self.handle.block_on(async {
-            self.transaction.prepare_cached(&rewrite(sql)).await?;
-            Ok(())
-        })
+    pub(crate) fn prepare(&mut self, sql: &str) -> Result<(), Error> {
+        self.0.prepare(sql).map(drop)
     }
 
-    pub(crate) fn batch(&self, sql: &str) -> Result<(), Error> {
-        self.handle.block_on(async { Ok(self.transaction.batch_execute(sql).await?) })
+    /// Sets a savepoint, with the next statement.
+    pub(crate) fn savepoint(&mut self, name: &str) {
+        self.0.later(&format!("SAVEPOINT {name}"));
     }
-}
 
-fn borrowed(params: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
-    params.iter().map(|p| p as &(dyn ToSql + Sync)).collect()
-}
+    /// Releases a savepoint, with the next statement.
+    pub(crate) fn release(&mut self, name: &str) {
+        self.0.later(&format!("RELEASE SAVEPOINT {name}"));
+    }
 
-/// Rewrites `?3` to `$3`. Statements contain no literal question marks, because values are
-/// parameters.
-fn rewrite(sql: &str) -> String {
-    sql.replace('?', "$")
+    /// Restores a savepoint and releases it, with the next statement.
+    pub(crate) fn restore(&mut self, name: &str) {
+        self.0.restore(name);
+    }
+
+    pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Error> {
+        self.0.batch(sql)
+    }
 }

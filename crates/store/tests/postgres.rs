@@ -1,0 +1,126 @@
+//! Lost connections to PostgreSQL. The tests run where `KILONOVA_TEST_POSTGRES` names a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kilonova_store::{Error, Migration, Store, Tx, params};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+const TABLE: Migration = Migration {
+    name: "t-1",
+    sql: "CREATE TABLE t (n BIGINT NOT NULL, CONSTRAINT t_n UNIQUE (n));",
+};
+
+fn insert(tx: &mut Tx<'_>, n: i64) -> Result<(), Error> {
+    tx.execute("INSERT INTO t (n) VALUES (?1)", params![n]).map(drop)
+}
+
+fn count(tx: &mut Tx<'_>) -> Result<i64, Error> {
+    let row = tx.row("SELECT COUNT(*) AS number FROM t", params![])?;
+    row.expect("a count is one row").int("number")
+}
+
+/// Ends every other connection to this database, as a restart of the server does.
+async fn cut(store: &Store) {
+    let others = "SELECT pg_terminate_backend(pid) AS cut FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    store
+        .read(move |tx| tx.rows(others, params![]).map(drop))
+        .await
+        .expect("the connections are ended");
+}
+
+#[tokio::test]
+async fn a_transaction_whose_connection_is_lost_runs_again() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[TABLE]]).await else { return };
+    let runs = Arc::new(AtomicUsize::new(0));
+    let (cutter, counted) = (store.clone(), Arc::clone(&runs));
+    let handle = tokio::runtime::Handle::current();
+    store
+        .write(move |tx| {
+            insert(tx, 1)?;
+            if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                handle.block_on(cut(&cutter));
+            }
+            insert(tx, 2)
+        })
+        .await
+        .expect("the transaction runs again on another connection");
+    assert_eq!(runs.load(Ordering::Relaxed), 2);
+    assert_eq!(store.read(count).await.expect("the table is readable"), 2, "nothing is doubled");
+}
+
+#[tokio::test]
+async fn idle_connections_that_were_lost_are_replaced() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[TABLE]]).await else { return };
+    for n in 0..3 {
+        cut(&store).await;
+        store.write(move |tx| insert(tx, n)).await.expect("a new connection is opened");
+        assert_eq!(store.read(count).await.expect("the table is readable"), n + 1);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_statement_cannot_be_committed() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[TABLE]]).await else { return };
+    let hidden = store
+        .write(|tx| {
+            insert(tx, 1)?;
+            let twice = insert(tx, 1);
+            assert!(matches!(twice, Err(Error::Unique(_))), "{twice:?}");
+            Ok::<_, Error>(())
+        })
+        .await;
+    assert!(hidden.is_err(), "the server would roll back and report a success");
+    assert_eq!(store.read(count).await.expect("the table is readable"), 0);
+    let tried = store
+        .write(|tx| {
+            insert(tx, 1)?;
+            let twice = tx.attempt(|tx| insert(tx, 1));
+            assert!(matches!(twice, Err(Error::Unique(_))), "{twice:?}");
+            insert(tx, 2)
+        })
+        .await;
+    tried.expect("a savepoint hides the failure");
+    assert_eq!(store.read(count).await.expect("the table is readable"), 2);
+}
+
+#[tokio::test]
+async fn a_panic_rolls_back() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[TABLE]]).await else { return };
+    let broken = store
+        .write(|tx| -> Result<(), Error> {
+            insert(tx, 1)?;
+            panic!("on purpose")
+        })
+        .await;
+    assert!(broken.is_err());
+    assert_eq!(store.read(count).await.expect("the table is readable"), 0);
+}
+
+/// A server that accepts connections and answers nothing.
+async fn silent() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let port = listener.local_addr().expect("the listener has an address").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut heard = [0; 512];
+                while matches!(stream.read(&mut heard).await, Ok(1..)) {}
+                let _ = stream.shutdown().await;
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_reported_in_time() {
+    let port = silent().await;
+    let url = format!("postgresql://kilonova@127.0.0.1:{port}/kilonova");
+    let begun = std::time::Instant::now();
+    let refused = Store::open(&url.parse().expect("the URL is valid")).await.err();
+    let refused = refused.expect("nothing answers").to_string();
+    assert!(refused.contains("cannot connect to PostgreSQL"), "{refused}");
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
