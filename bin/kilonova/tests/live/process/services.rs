@@ -75,7 +75,7 @@ fn hosts_register_where_devices_are_served_without_the_compute_api() {
     admin.post("/accelerator/v2/device_profiles", &profile).ok(201);
     let body = serde_json::json!({"device_profile_name": "pair"});
     let refused = admin.post("/accelerator/v2/accelerator_requests", &body);
-    refused.refused_saying(403, &["may have 1", "2 more"]);
+    refused.refused_saying(403, &["exceed its limit of 1", "2 more"]);
 }
 
 #[test]
