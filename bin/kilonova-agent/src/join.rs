@@ -1,5 +1,6 @@
 //! `join`: from a token to a host with a certificate.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_node_link::Identity;
 use kilonova_pki::Token;
@@ -29,7 +30,7 @@ pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report,
         .map_err(|error| Failure::Failed(error.to_string()))?;
     let until =
         known.parsed_certificate().map_err(|error| Failure::Failed(error.to_string()))?.not_after;
-    let days = (until - check::now()) / (24 * 3600 * 1_000_000);
+    let days = until.duration_since(Timestamp::now()).as_hours() / 24;
     let next = if owned {
         "The running agent uses it within a minute."
     } else {

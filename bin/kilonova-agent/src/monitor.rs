@@ -3,26 +3,27 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_libvirt::Driver;
 use kilonova_program::systemd;
 
-use crate::check::now;
+use crate::check::ahead;
 use crate::connection::Connection;
 
 const INTERVAL: Duration = Duration::from_secs(15);
 /// The clock is checked every this many rounds.
 const CLOCK: u32 = 240;
-/// A larger difference is reported, microseconds.
-const OFF: i64 = 2_000_000;
+/// A larger difference is reported.
+const OFF: Duration = Duration::from_secs(2);
 
 /// Runs forever.
 pub async fn run(connection: &Connection, driver: &Driver, lacking: Option<&str>) -> Infallible {
     let (mut reported, mut clock, mut rounds) = (None, None, 0_u32);
     loop {
         if rounds.is_multiple_of(CLOCK) {
-            let sent = now();
+            let sent = Timestamp::now();
             if let Ok(theirs) = connection.remote.clock().await {
-                clock = off(sent + (now() - sent) / 2 - theirs.micros);
+                clock = off(ahead(sent, Timestamp::now(), theirs.now));
             }
         }
         rounds = rounds.wrapping_add(1);
@@ -44,12 +45,12 @@ pub async fn run(connection: &Connection, driver: &Driver, lacking: Option<&str>
     }
 }
 
-fn off(ahead: i64) -> Option<String> {
-    let which = if ahead > 0 { "ahead of" } else { "behind" };
-    (ahead.abs() > OFF).then(|| {
+fn off(ahead: SignedDuration) -> Option<String> {
+    let which = if ahead.is_positive() { "ahead of" } else { "behind" };
+    (ahead.unsigned_abs() > OFF).then(|| {
         format!(
             "the clock of this host is {} s {which} the control plane's: set both by NTP",
-            ahead.abs() / 1_000_000
+            ahead.unsigned_abs().as_secs()
         )
     })
 }
@@ -60,8 +61,8 @@ mod tests {
 
     #[test]
     fn a_wrong_clock_is_reported() {
-        assert_eq!(off(1_900_000), None);
-        let reported = off(-600_000_000).expect("the clocks differ");
+        assert_eq!(off(SignedDuration::from_millis(1900)), None);
+        let reported = off(SignedDuration::from_secs(-600)).expect("the clocks differ");
         assert!(reported.contains("600 s behind"), "{reported}");
     }
 }

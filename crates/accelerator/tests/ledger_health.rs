@@ -1,6 +1,7 @@
 //! The health of devices: a failed device keeps its providers and its guests and gets no new ones.
 
 use http::StatusCode;
+use jiff::Timestamp;
 use kilonova_accelerator::{Error, ledger};
 use kilonova_ids::{ConsumerId, ProviderId, ServerId};
 use kilonova_node_api::{Device, DeviceKind, HandleSlot, Health};
@@ -17,8 +18,9 @@ fn with(health: Health) -> Vec<Device> {
     vec![Device { health, ..vgpu(GPU, 4) }, vgpu("0000:85:00.0", 4)]
 }
 
-fn xid(since: i64) -> Health {
-    Health::Failed { reason: "Xid 79: the GPU fell off the bus".into(), since: Some(since) }
+fn xid(second: i64) -> Health {
+    let since = Timestamp::from_second(second).ok();
+    Health::Failed { reason: "Xid 79: the GPU fell off the bus".into(), since }
 }
 
 fn link_down() -> Health {
@@ -117,7 +119,7 @@ async fn draining_and_health_do_not_undo_each_other() {
 async fn a_health_event_counts_until_an_administrator_enables_the_device() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
-        let specs = report_host(&store, &world, with(xid(1_000_000))).await;
+        let specs = report_host(&store, &world, with(xid(1))).await;
         let bad = specs[0].id;
         assert_eq!(reserved(&store, bad).await, 4, "{name}");
         let api = Api::admin(&store);
@@ -127,14 +129,14 @@ async fn a_health_event_counts_until_an_administrator_enables_the_device() {
         let enable = format!("/v2/devices/{uuid}/enable");
         assert_eq!(api.post(&enable, json!({})).await.status, StatusCode::NO_CONTENT);
         assert_eq!(reserved(&store, bad).await, 0, "{name}");
-        report_host(&store, &world, with(xid(1_000_000))).await;
+        report_host(&store, &world, with(xid(1))).await;
         assert_eq!(reserved(&store, bad).await, 0, "{name}: the event is acknowledged");
         let shown = api.get(&format!("{HEALTH}/{uuid}")).await;
         assert_eq!(
             (&shown.body["health"], &shown.body["reason"]),
             (&json!("healthy"), &Value::Null)
         );
-        report_host(&store, &world, with(xid(2_000_000))).await;
+        report_host(&store, &world, with(xid(2))).await;
         assert_eq!(reserved(&store, bad).await, 4, "{name}: a new event");
     }
 }
@@ -143,8 +145,10 @@ async fn a_health_event_counts_until_an_administrator_enables_the_device() {
 async fn a_degraded_device_is_scheduled_and_reported() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
-        let degraded =
-            Health::Degraded { reason: "Xid 63: a row was remapped".into(), since: Some(5) };
+        let degraded = Health::Degraded {
+            reason: "Xid 63: a row was remapped".into(),
+            since: Timestamp::from_second(5).ok(),
+        };
         let specs = report_host(&store, &world, with(degraded)).await;
         assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}");
         bind(&store, specs[0].id).await.expect("the request is bound");

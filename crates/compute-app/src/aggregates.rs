@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_compute_db::aggregates::{self as db, Aggregate, ZONE};
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_ids::HostName;
@@ -73,7 +74,7 @@ pub fn create(
     tx: &mut Tx<'_>,
     name: &str,
     zone: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Aggregate, Error> {
     let mut aggregate = Aggregate {
         id: 0,
@@ -97,7 +98,7 @@ pub fn update(
     compute: &Compute,
     id: i64,
     change: &Change,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Aggregate, Error> {
     let mut aggregate = get(tx, id)?;
     if let Some(name) = &change.name {
@@ -125,7 +126,7 @@ pub fn set_metadata(
     compute: &Compute,
     id: i64,
     metadata: &BTreeMap<String, Option<String>>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Aggregate, Error> {
     let mut aggregate = get(tx, id)?;
     for (key, value) in metadata {
@@ -148,7 +149,7 @@ pub fn set_metadata(
 ///
 /// # Errors
 /// 404; 400 while it has hosts.
-pub fn delete(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+pub fn delete(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
     let mut aggregate = get(tx, id)?;
     if !aggregate.hosts.is_empty() {
         return Err(Doing::Delete.refuse(id, "Host aggregate is not empty"));
@@ -168,7 +169,7 @@ pub fn add_host(
     compute: &Compute,
     id: i64,
     name: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Aggregate, Error> {
     let mut aggregate = get(tx, id)?;
     let host = host(tx, name)?;
@@ -195,7 +196,7 @@ pub fn remove_host(
     compute: &Compute,
     id: i64,
     name: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Aggregate, Error> {
     let mut aggregate = get(tx, id)?;
     let host = host(tx, name)?;
@@ -216,7 +217,7 @@ fn write(
     tx: &mut Tx<'_>,
     compute: &Compute,
     mut aggregate: Aggregate,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Aggregate, Error> {
     aggregate.updated_at = Some(now);
     db::update(tx, &aggregate)?;

@@ -7,7 +7,7 @@ use kilonova_compute_db::servers::Server;
 use kilonova_node_api::{Question, ReplyBody, Topic};
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use uuid::Uuid;
 
 use crate::Compute;
@@ -37,7 +37,7 @@ pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<Rep
     let asked = compute.clone();
     compute
         .store
-        .write(move |tx| questions::ask(tx, &asked, &host, &question, now_micros()))
+        .write(move |tx| questions::ask(tx, &asked, &host, &question, time::now()))
         .await?;
     let said = tokio::time::timeout(PATIENCE, answer(compute, id)).await;
     compute.store.write(move |tx| questions::forget(tx, id)).await?;

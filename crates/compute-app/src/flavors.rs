@@ -1,5 +1,6 @@
 //! The flavors that a caller sees, and refused changes.
 
+use jiff::Timestamp;
 use kilonova_compute_db::flavors::{self, Flavor};
 use kilonova_store::{Error as StoreError, Tx};
 use kilonova_wire::{Context, Refusal};
@@ -72,7 +73,7 @@ pub fn create(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
 pub fn change(
     tx: &mut Tx<'_>,
     id: &str,
-    now: i64,
+    now: Timestamp,
     change: impl FnOnce(&mut Flavor) -> Result<(), Refusal>,
 ) -> Result<Flavor, Error> {
     let mut flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
@@ -88,7 +89,7 @@ pub fn grant(
     id: &str,
     project_id: &str,
     private_only: bool,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<String>, Error> {
     let flavor = flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
     if private_only && flavor.is_public {
@@ -111,7 +112,12 @@ pub fn grant(
 }
 
 /// Revokes access and returns the access list. 404 if the project does not have access.
-pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<Vec<String>, Error> {
+pub fn revoke(
+    tx: &mut Tx<'_>,
+    id: &str,
+    project_id: &str,
+    now: Timestamp,
+) -> Result<Vec<String>, Error> {
     flavors::by_id(tx, id)?.ok_or_else(|| not_found(id))?;
     if !flavors::revoke(tx, id, project_id, now)? {
         let why = format!("Flavor access not found for {id} / {project_id} combination.");

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kilonova_compute_scheduler::Rules;
 use kilonova_wire::Microversion;
 
@@ -15,38 +16,38 @@ use crate::microversions;
 pub struct Options {
     /// `[DEFAULT] allow_resize_to_same_host`: whether a resize may stay on its host.
     pub allow_resize_to_same_host: bool,
-    /// `[DEFAULT] resize_confirm_window`, seconds: a resize is confirmed automatically after this
+    /// `[DEFAULT] resize_confirm_window`: a resize is confirmed automatically after this
     /// time; 0 never.
-    pub resize_confirm_window: i64,
-    /// `[DEFAULT] reclaim_instance_interval`, seconds: how long a deleted server can be restored; 0
+    pub resize_confirm_window: SignedDuration,
+    /// `[DEFAULT] reclaim_instance_interval`: how long a deleted server can be restored; 0
     /// disables soft deletion.
-    pub reclaim_instance_interval: i64,
-    /// `[DEFAULT] shelved_offload_time`, seconds: a shelved server is offloaded after this time; 0
+    pub reclaim_instance_interval: SignedDuration,
+    /// `[DEFAULT] shelved_offload_time`: a shelved server is offloaded after this time; 0
     /// at once, -1 never.
-    pub shelved_offload_time: i64,
-    /// `[DEFAULT] shelved_poll_interval`, seconds: how often shelved servers are checked; 0 never.
-    pub shelved_poll_interval: i64,
-    /// `[DEFAULT] reboot_timeout`, seconds: a soft reboot that takes longer becomes a hard reboot;
+    pub shelved_offload_time: SignedDuration,
+    /// `[DEFAULT] shelved_poll_interval`: how often shelved servers are checked; 0 never.
+    pub shelved_poll_interval: SignedDuration,
+    /// `[DEFAULT] reboot_timeout`: a soft reboot that takes longer becomes a hard reboot;
     /// 0 never.
-    pub reboot_timeout: i64,
-    /// `[DEFAULT] rescue_timeout`, seconds: a server is unrescued after this time; 0 never.
-    pub rescue_timeout: i64,
+    pub reboot_timeout: SignedDuration,
+    /// `[DEFAULT] rescue_timeout`: a server is unrescued after this time; 0 never.
+    pub rescue_timeout: SignedDuration,
     /// `[DEFAULT] max_concurrent_live_migrations`: live migrations from a host at the same time;
     /// others wait; 0 for no limit.
     pub max_concurrent_live_migrations: i64,
-    /// `[DEFAULT] instance_build_timeout`, seconds: a build that takes longer has failed; 0 never.
-    pub instance_build_timeout: i64,
+    /// `[DEFAULT] instance_build_timeout`: a build that takes longer has failed; 0 never.
+    pub instance_build_timeout: SignedDuration,
     /// `[DEFAULT] resume_guests_state_on_host_boot`: whether guests that ran when their host went
     /// down are started when it returns.
     pub resume_guests_state_on_host_boot: bool,
-    /// `[DEFAULT] sync_power_state_interval`, seconds: how often the simulated hosts of this
+    /// `[DEFAULT] sync_power_state_interval`: how often the simulated hosts of this
     /// process check the power states of guests; 0 every minute, negative never.
-    pub sync_power_state_interval: i64,
+    pub sync_power_state_interval: SignedDuration,
     /// `[DEFAULT] running_deleted_instance_action`: the action for guests whose servers were
     /// deleted.
     pub running_deleted_instance_action: Orphans,
-    /// `[DEFAULT] running_deleted_instance_timeout`, seconds: minimum time since the deletion.
-    pub running_deleted_instance_timeout: i64,
+    /// `[DEFAULT] running_deleted_instance_timeout`: minimum time since the deletion.
+    pub running_deleted_instance_timeout: SignedDuration,
     /// `[scheduler] max_attempts`: maximum number of hosts tried for one boot or move.
     pub max_attempts: usize,
     /// The settings of the scheduler.
@@ -74,10 +75,10 @@ pub enum Orphans {
 impl Options {
     /// Interval at which hosts check the power states of guests; `None` for never.
     pub fn power_sync(&self) -> Option<Duration> {
-        match self.sync_power_state_interval {
-            0 => Some(Duration::from_secs(60)),
-            seconds => u64::try_from(seconds).ok().map(Duration::from_secs),
+        if self.sync_power_state_interval.is_zero() {
+            return Some(Duration::from_secs(60));
         }
+        Duration::try_from(self.sync_power_state_interval).ok()
     }
 }
 
@@ -85,18 +86,18 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             allow_resize_to_same_host: false,
-            resize_confirm_window: 0,
-            reclaim_instance_interval: 0,
-            shelved_offload_time: 0,
-            shelved_poll_interval: 3600,
-            reboot_timeout: 0,
-            rescue_timeout: 0,
+            resize_confirm_window: SignedDuration::ZERO,
+            reclaim_instance_interval: SignedDuration::ZERO,
+            shelved_offload_time: SignedDuration::ZERO,
+            shelved_poll_interval: SignedDuration::from_hours(1),
+            reboot_timeout: SignedDuration::ZERO,
+            rescue_timeout: SignedDuration::ZERO,
             max_concurrent_live_migrations: 1,
-            instance_build_timeout: 0,
+            instance_build_timeout: SignedDuration::ZERO,
             resume_guests_state_on_host_boot: false,
-            sync_power_state_interval: 600,
+            sync_power_state_interval: SignedDuration::from_mins(10),
             running_deleted_instance_action: Orphans::Reap,
-            running_deleted_instance_timeout: 0,
+            running_deleted_instance_timeout: SignedDuration::ZERO,
             max_attempts: 3,
             scheduler: Rules::default(),
             pci_aliases: Aliases::new(),

@@ -18,7 +18,7 @@ use crate::{Compute, Error, aggregates, services};
 /// providers; store errors.
 pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Error> {
     let name = &host.host;
-    let now = time::now_micros();
+    let now = time::now();
     if services::is_up(&compute.fleet, host, now) {
         return Err(Refusal::conflict(format!(
             "Unable to delete compute service of {name}: its node is up and would register again. Stop \

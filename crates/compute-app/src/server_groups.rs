@@ -38,7 +38,7 @@ pub fn create(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
             return Err(Refusal::forbidden("Quota exceeded, too many server groups.").into());
         }
     }
-    Ok(rows::insert(tx, group, time::now_micros())?)
+    Ok(rows::insert(tx, group, time::now())?)
 }
 
 /// Adds a new server to a group, in the transaction that inserts the server.

@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use jiff::Timestamp;
 use kilonova_compute_db::fleet::{About, HostRow};
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
@@ -44,22 +45,22 @@ pub struct Service {
     /// True if it is up.
     pub up: bool,
     /// When it was last seen or changed.
-    pub updated_at: i64,
+    pub updated_at: Timestamp,
 }
 
 /// True if a host is up: seen lately, and not forced down. The database gets the last-seen times
 /// with a delay, while an evacuation uses the current ones. This function uses them too, so that no
 /// list shows a host as down that an evacuation considers up.
-pub fn is_up(fleet: &Fleet, host: &Host, now: i64) -> bool {
-    !host.forced_down && now - last_seen(fleet, host) < DOWN_AFTER
+pub fn is_up(fleet: &Fleet, host: &Host, now: Timestamp) -> bool {
+    !host.forced_down && now.duration_since(last_seen(fleet, host)) < DOWN_AFTER
 }
 
-fn last_seen(fleet: &Fleet, host: &Host) -> i64 {
+fn last_seen(fleet: &Fleet, host: &Host) -> Timestamp {
     fleet.by_name(&host.host).map_or(host.last_seen, |known| known.last_seen().max(host.last_seen))
 }
 
 /// The service of a compute host.
-pub fn of_host(fleet: &Fleet, host: &Host, now: i64) -> Service {
+pub fn of_host(fleet: &Fleet, host: &Host, now: Timestamp) -> Service {
     Service {
         binary: "nova-compute",
         host: host.host.clone(),
@@ -70,7 +71,7 @@ pub fn of_host(fleet: &Fleet, host: &Host, now: i64) -> Service {
         disabled_reason: host.disabled_reason.clone(),
         forced_down: host.forced_down,
         up: is_up(fleet, host, now),
-        updated_at: last_seen(fleet, host).max(host.updated_at.unwrap_or(0)),
+        updated_at: last_seen(fleet, host).max(host.updated_at.unwrap_or_default()),
     }
 }
 
@@ -80,7 +81,7 @@ pub fn service_number(host: &Host) -> i64 {
 }
 
 /// The services of this process. They are up, or there would be no response.
-pub fn own(now: i64) -> [Service; 2] {
+pub fn own(now: Timestamp) -> [Service; 2] {
     [("nova-scheduler", 1), ("nova-conductor", 2)].map(|(binary, number)| {
         let name = format!("{binary}.{}", *THIS_HOST);
         Service {
@@ -102,7 +103,7 @@ pub fn own(now: i64) -> [Service; 2] {
 ///
 /// # Errors
 /// Store errors only.
-pub fn all(tx: &mut Tx<'_>, fleet: &Fleet, now: i64) -> Result<Vec<Service>, Error> {
+pub fn all(tx: &mut Tx<'_>, fleet: &Fleet, now: Timestamp) -> Result<Vec<Service>, Error> {
     let hosts = hosts::all(tx)?;
     Ok(own(now).into_iter().chain(hosts.iter().map(|host| of_host(fleet, host, now))).collect())
 }
@@ -135,7 +136,7 @@ pub fn change(
     fleet: &Fleet,
     name: &HostName,
     change: &Change,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Option<Service>, Error> {
     let Some(mut host) = hosts::by_name(tx, name)? else { return Ok(None) };
     match &change.status {
@@ -167,7 +168,7 @@ pub(crate) fn row_of(host: &Host) -> HostRow {
         forced_down: host.forced_down,
         availability_zone: host.availability_zone.clone(),
         last_seen: host.last_seen,
-        reported_at: 0,
+        reported_at: Timestamp::UNIX_EPOCH,
         about: About {
             hypervisor_type: host.hypervisor_type.clone(),
             hypervisor_version: host.hypervisor_version,

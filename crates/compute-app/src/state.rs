@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use kilonova_accelerator::Nodes;
 use kilonova_access::Enforcer;
 use kilonova_compute_db::documents::{self, Wake};
@@ -11,8 +12,7 @@ use kilonova_ids::HostName;
 use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
-use kilonova_wire::Dialect;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Dialect, time};
 
 use crate::{Error, Options};
 
@@ -122,7 +122,7 @@ impl Compute {
     }
 
     /// True if a host that is known has not been heard of for so long that nobody waits for it.
-    pub(crate) fn host_is_lost(&self, host: &HostName, now: i64) -> bool {
+    pub(crate) fn host_is_lost(&self, host: &HostName, now: Timestamp) -> bool {
         self.fleet.by_name(host).is_some_and(|host| !host.is_up(now))
     }
 
@@ -144,14 +144,14 @@ impl Compute {
             None => "",
             Some(host) if host.is_declared_dead() => "DOWN",
             Some(host) if !host.is_enabled() => "MAINTENANCE",
-            Some(host) if host.is_up(now_micros()) => "UP",
+            Some(host) if host.is_up(time::now()) => "UP",
             Some(_) => "UNKNOWN",
         }
     }
 
     /// True if a host was heard of lately.
     pub fn host_is_up(&self, host: &HostName) -> bool {
-        self.fleet.by_name(host).is_some_and(|host| host.is_up(now_micros()))
+        self.fleet.by_name(host).is_some_and(|host| host.is_up(time::now()))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 use uuid::Uuid;
@@ -63,10 +64,10 @@ pub struct Aggregate {
     pub metadata: BTreeMap<String, String>,
     /// Names of its hosts.
     pub hosts: Vec<HostName>,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: Option<i64>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Option<Timestamp>,
 }
 
 impl Aggregate {
@@ -84,8 +85,8 @@ fn read(row: &Row) -> Result<Aggregate, Error> {
         name: row.string("name")?,
         metadata: serde_json::from_str(row.text("metadata")?).map_err(|_| shape("metadata"))?,
         hosts: Vec::new(),
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
     })
 }
 

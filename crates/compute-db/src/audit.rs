@@ -5,8 +5,9 @@
 //! service come from that service; the rules across services are here, the only place that reads
 //! tables of several services. This module must never write.
 
+use jiff::SignedDuration;
 use kilonova_store::{Error, Store, params};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::counted;
 
@@ -135,8 +136,8 @@ pub const ACROSS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Microseconds after which [`LATE`] rules hold.
-const LATE_AFTER: i64 = 600 * 1_000_000;
+/// The time after which [`LATE`] rules hold.
+const LATE_AFTER: SignedDuration = SignedDuration::from_mins(10);
 
 /// Rules about instances of an external Nova, which needs several calls where we need one commit.
 /// They apply to rows that have not changed since a time (`?1`).
@@ -197,7 +198,7 @@ pub async fn run(store: &Store) -> Result<Vec<Finding>, Error> {
                 }
             }
             for (rule, sql) in LATE {
-                let rows = tx.rows(sql, params![now_micros() - LATE_AFTER])?;
+                let rows = tx.rows(sql, params![time::before(time::now(), LATE_AFTER)])?;
                 let rows = rows.iter().map(|row| row.string("broken")).collect::<Result<_, _>>()?;
                 findings.push(Finding { rule, rows, remedy: Some(LATE_REMEDY) });
             }

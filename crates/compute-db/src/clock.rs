@@ -1,5 +1,6 @@
 //! The latest stored time, which shows how far the clock that wrote it had advanced.
 
+use jiff::Timestamp;
 use kilonova_store::{Tx, params};
 
 use crate::Error;
@@ -18,20 +19,20 @@ kilonova_store::statements! {
         WHERE updated_at > ?1";
 }
 
-/// The latest time in hosts, operations and servers, microseconds since 1970; `None` if there are none.
+/// The latest time in hosts, operations and servers; `None` if there are none.
 ///
 /// # Errors
 /// Store errors only.
-pub fn newest(tx: &mut Tx<'_>) -> Result<Option<i64>, Error> {
+pub fn newest(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Error> {
     let row = tx.row(NEWEST, params![])?;
-    Ok(row.map(|row| row.int_opt("newest")).transpose()?.flatten())
+    Ok(row.map(|row| row.time_opt("newest")).transpose()?.flatten())
 }
 
 /// Limits the `last_seen` of hosts to a time. Returns the number of hosts that were ahead.
 ///
 /// # Errors
 /// Store errors only.
-pub fn redate_hosts(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
+pub fn redate_hosts(tx: &mut Tx<'_>, now: Timestamp) -> Result<u64, Error> {
     Ok(tx.execute(REDATE_HOSTS, params![now])?)
 }
 
@@ -39,6 +40,6 @@ pub fn redate_hosts(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn redate_servers(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
+pub fn redate_servers(tx: &mut Tx<'_>, now: Timestamp) -> Result<u64, Error> {
     Ok(tx.execute(REDATE_SERVERS, params![now])?)
 }

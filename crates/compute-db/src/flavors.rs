@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 
 use crate::Error;
@@ -75,10 +76,10 @@ pub struct Flavor {
     pub description: Option<String>,
     /// Extra specs.
     pub extra_specs: BTreeMap<String, String>,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: Option<i64>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Option<Timestamp>,
 }
 
 fn flavor(row: &Row) -> Result<Flavor, Error> {
@@ -97,8 +98,8 @@ fn flavor(row: &Row) -> Result<Flavor, Error> {
         is_public: row.bool("is_public")?,
         description: row.string_opt("description")?,
         extra_specs,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
     })
 }
 
@@ -148,7 +149,7 @@ pub fn insert(tx: &mut Tx<'_>, flavor: &Flavor) -> Result<(), Error> {
 }
 
 /// Updates the description and the extra specs.
-pub fn update(tx: &mut Tx<'_>, flavor: &Flavor, now: i64) -> Result<(), Error> {
+pub fn update(tx: &mut Tx<'_>, flavor: &Flavor, now: Timestamp) -> Result<(), Error> {
     let specs = specs_text(flavor)?;
     tx.execute(UPDATE, params![&flavor.id, flavor.description.clone(), specs, now])?;
     Ok(())
@@ -176,14 +177,14 @@ pub fn is_granted(tx: &mut Tx<'_>, id: &str, project_id: &str) -> Result<bool, E
 }
 
 /// Adds a project to the access list.
-pub fn grant(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<(), Error> {
+pub fn grant(tx: &mut Tx<'_>, id: &str, project_id: &str, now: Timestamp) -> Result<(), Error> {
     tx.execute(TOUCH, params![id, now])?;
     tx.execute(GRANT, params![id, project_id])?;
     Ok(())
 }
 
 /// Removes a project from the access list; returns whether it was on it.
-pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: i64) -> Result<bool, Error> {
+pub fn revoke(tx: &mut Tx<'_>, id: &str, project_id: &str, now: Timestamp) -> Result<bool, Error> {
     tx.execute(TOUCH, params![id, now])?;
     Ok(tx.execute(REVOKE, params![id, project_id])? == 1)
 }

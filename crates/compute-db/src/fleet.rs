@@ -1,5 +1,6 @@
 //! The hosts as the scheduler and the agents' API need them; `hosts` has the operators' view.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{HostId, HostName, ProviderId};
 use kilonova_store::{Tx, Value, params};
 
@@ -41,10 +42,10 @@ pub struct HostRow {
     pub forced_down: bool,
     /// Availability zone.
     pub availability_zone: String,
-    /// Microseconds since 1970.
-    pub last_seen: i64,
-    /// When it last sent a registration, microseconds since 1970; 0 if unknown.
-    pub reported_at: i64,
+    /// Its last sign of life.
+    pub last_seen: Timestamp,
+    /// When it last sent a registration; 1970 if unknown.
+    pub reported_at: Timestamp,
     /// Properties for filters.
     pub about: About,
 }
@@ -79,8 +80,8 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
                 enabled: is_enabled(row)?,
                 forced_down: row.bool("forced_down")?,
                 availability_zone: row.string("availability_zone")?,
-                last_seen: row.int("last_seen")?,
-                reported_at: row.int("reported_at")?,
+                last_seen: row.time("last_seen")?,
+                reported_at: row.time("reported_at")?,
                 about: About {
                     hypervisor_type: row.string("hypervisor_type")?,
                     hypervisor_version: row.int("hypervisor_version")?,
@@ -107,7 +108,7 @@ pub const TOGETHER: usize = 50;
 ///
 /// # Errors
 /// Store errors only.
-pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: i64) -> Result<(), Error> {
+pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: Timestamp) -> Result<(), Error> {
     let Some(last) = hosts.last() else { return Ok(()) };
     let mut params = vec![Value::from(at)];
     params.extend(hosts.iter().map(Value::from));
@@ -116,11 +117,11 @@ pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: i64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stores the clock skew of some hosts in microseconds.
+/// Stores the clock skew of some hosts.
 ///
 /// # Errors
 /// Store errors only.
-pub fn skewed(tx: &mut Tx<'_>, hosts: &[(HostName, i64)]) -> Result<(), Error> {
+pub fn skewed(tx: &mut Tx<'_>, hosts: &[(HostName, SignedDuration)]) -> Result<(), Error> {
     for (host, skew) in hosts {
         tx.execute(SKEW, params![host, *skew])?;
     }

@@ -3,6 +3,7 @@
 //! A row outlives its agent. The epoch in it fences older processes of the same host and must only
 //! ever increase.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{HostId, HostName, ProviderId};
 use kilonova_store::{Migration, Row, Tx, params};
 
@@ -93,18 +94,18 @@ pub struct Host {
     pub disabled_reason: Option<String>,
     /// True if an operator forced it down.
     pub forced_down: bool,
-    /// Microseconds since 1970.
-    pub last_seen: i64,
+    /// Its last sign of life.
+    pub last_seen: Timestamp,
     /// Availability zone.
     pub availability_zone: String,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: Option<i64>,
-    /// When it last sent a registration, microseconds since 1970.
-    pub reported_at: i64,
-    /// Microseconds by which its clock is ahead of ours, if known.
-    pub clock_skew: Option<i64>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Option<Timestamp>,
+    /// When it last sent a registration.
+    pub reported_at: Timestamp,
+    /// How far its clock is ahead of ours, if known.
+    pub clock_skew: Option<SignedDuration>,
 }
 
 /// The data of a registration.
@@ -156,12 +157,12 @@ fn host(row: &Row) -> Result<Host, Error> {
         enabled: is_enabled(row)?,
         disabled_reason: row.string_opt("disabled_reason")?,
         forced_down: row.bool("forced_down")?,
-        last_seen: row.int("last_seen")?,
+        last_seen: row.time("last_seen")?,
         availability_zone: row.string("availability_zone")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
-        reported_at: row.int("reported_at")?,
-        clock_skew: row.int_opt("clock_skew")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
+        reported_at: row.time("reported_at")?,
+        clock_skew: row.duration_opt("clock_skew")?,
     })
 }
 
@@ -179,7 +180,7 @@ pub fn by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<Host>, Error> 
 }
 
 /// Records a registration and returns the host's new epoch.
-pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: i64) -> Result<i64, Error> {
+pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: Timestamp) -> Result<i64, Error> {
     let row = tx.row(
         REGISTER,
         params![
@@ -199,7 +200,7 @@ pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: i64) -> Result<i64, Error> 
 }
 
 /// Writes the operator's settings: status, reason and `forced_down`.
-pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: i64) -> Result<(), Error> {
+pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: Timestamp) -> Result<(), Error> {
     let status = if host.enabled { "enabled" } else { "disabled" };
     tx.execute(
         SET_STATUS,

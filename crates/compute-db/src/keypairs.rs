@@ -1,5 +1,6 @@
 //! Key pairs: public keys by user and name.
 
+use jiff::Timestamp;
 use kilonova_store::{Row, Tx, params};
 
 use crate::Error;
@@ -40,8 +41,8 @@ pub struct Keypair {
     pub public_key: String,
     /// `aa:bb:…`.
     pub fingerprint: String,
-    /// Microseconds since 1970.
-    pub created_at: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
 }
 
 fn keypair(row: &Row) -> Result<Keypair, Error> {
@@ -52,7 +53,7 @@ fn keypair(row: &Row) -> Result<Keypair, Error> {
         kind: row.string("kind")?,
         public_key: row.string("public_key")?,
         fingerprint: row.string("fingerprint")?,
-        created_at: row.int("created_at")?,
+        created_at: row.time("created_at")?,
     })
 }
 

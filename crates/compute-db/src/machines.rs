@@ -2,6 +2,7 @@
 //! a machine its id when its name changes. Together they distinguish a renamed host from a new one,
 //! and a second machine with the same name from the first.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_store::{Migration, Tx, params};
 
@@ -44,7 +45,12 @@ pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, Error
 }
 
 /// Sets the machine of a host.
-pub fn put(tx: &mut Tx<'_>, host: &HostName, machine_id: &str, now: i64) -> Result<(), Error> {
+pub fn put(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    machine_id: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(PUT, params![host, machine_id, now])?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{Domain, Progress};
 use kilonova_store::{Row, Tx, params};
@@ -243,10 +244,10 @@ pub struct Move {
     pub user_id: String,
     /// The server's project.
     pub project_id: String,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 impl Move {
@@ -260,7 +261,7 @@ impl Move {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: i64) -> Result<(), Error> {
+pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: Timestamp) -> Result<(), Error> {
     let params = params![
         new.id,
         new.server,
@@ -314,25 +315,35 @@ pub fn number_of(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<i64>, Error> 
 }
 
 /// Servers whose resize has waited for confirmation since `before`.
-pub fn unconfirmed(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+pub fn unconfirmed(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(UNCONFIRMED, params![before])?;
     Ok(rows.iter().map(|row| row.id("server_id")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
 /// Sets the status.
-pub fn set_status(tx: &mut Tx<'_>, id: ConsumerId, status: Status, now: i64) -> Result<(), Error> {
+pub fn set_status(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    status: Status,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(SET_STATUS, params![id, status.as_str(), now, 0_i64])?;
     Ok(())
 }
 
 /// Sets the last status and closes the migration.
-pub fn close(tx: &mut Tx<'_>, id: ConsumerId, status: Status, now: i64) -> Result<(), Error> {
+pub fn close(tx: &mut Tx<'_>, id: ConsumerId, status: Status, now: Timestamp) -> Result<(), Error> {
     tx.execute(SET_STATUS, params![id, status.as_str(), now, 1_i64])?;
     Ok(())
 }
 
 /// Sets the destination.
-pub fn set_dest(tx: &mut Tx<'_>, id: ConsumerId, host: &HostName, now: i64) -> Result<(), Error> {
+pub fn set_dest(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(SET_DEST, params![id, host, now])?;
     Ok(())
 }
@@ -348,7 +359,7 @@ pub fn set_progress(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     progress: &Progress,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_PROGRESS, params![id, to_text(progress)?, now])?;
     Ok(())
@@ -373,7 +384,7 @@ fn read(row: &Row) -> Result<Move, Error> {
         progress: row.text_opt("progress")?.map(from_text).transpose()?,
         user_id: row.string("user_id")?,
         project_id: row.string("project_id")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time("updated_at")?,
     })
 }

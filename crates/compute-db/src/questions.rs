@@ -1,6 +1,7 @@
 //! Questions to hosts about guests. They are rows, so that any controller that the host contacts
 //! can deliver them. The asking controller deletes its row.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Question, Reply, ReplyBody};
 use kilonova_store::{Tx, params};
@@ -36,7 +37,7 @@ pub fn ask(
     wake: &impl Wake,
     host: &HostName,
     question: &Question,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let generation = documents::next(tx, host)?;
     let body = serde_json::to_string(question).map_err(|e| shape(e.to_string()))?;
@@ -77,6 +78,6 @@ pub fn forget(tx: &mut Tx<'_>, id: Uuid) -> Result<(), Error> {
 }
 
 /// Deletes at most `most` questions asked before `before`.
-pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
+pub fn purge(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> Result<u64, Error> {
     Ok(tx.execute(PURGE, params![before, most])?)
 }

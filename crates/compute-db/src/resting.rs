@@ -1,6 +1,7 @@
 //! Resting servers, which are shelved, rescued or soft-deleted: the time, and the image from which
 //! a shelved server is unshelved.
 
+use jiff::Timestamp;
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_store::{Tx, params};
 
@@ -60,7 +61,7 @@ pub fn put(
     server: ServerId,
     why: Why,
     image: Option<ImageId>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(PUT, params![server, why.as_str(), image, now])?;
     Ok(())
@@ -79,7 +80,7 @@ pub fn end(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 }
 
 /// At most a hundred servers that have rested since `before`, without a task.
-pub fn long(tx: &mut Tx<'_>, why: Why, before: i64) -> Result<Vec<ServerId>, Error> {
+pub fn long(tx: &mut Tx<'_>, why: Why, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(LONG, params![why.as_str(), before, why.vm_state()])?;
     rows.iter().map(|row| Ok(row.id("server_id")?)).collect()
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerGroupId, ServerId};
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 
@@ -131,7 +132,7 @@ fn read(row: &Row) -> Result<Group, Error> {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn insert(tx: &mut Tx<'_>, group: &Group, now: i64) -> Result<(), Error> {
+pub fn insert(tx: &mut Tx<'_>, group: &Group, now: Timestamp) -> Result<(), Error> {
     tx.execute(
         INSERT,
         params![

@@ -1,5 +1,6 @@
 //! Servers whose build or soft reboot takes too long.
 
+use jiff::Timestamp;
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
 
@@ -20,11 +21,11 @@ kilonova_store::statements! {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn builds(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+pub fn builds(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     tx.rows(BUILDS, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
 }
 
 /// Servers whose soft reboot began before `before`.
-pub fn reboots(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+pub fn reboots(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     tx.rows(REBOOTS, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
 }

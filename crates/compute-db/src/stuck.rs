@@ -1,5 +1,6 @@
 //! Operations that wait too long for a host.
 
+use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_store::{Tx, params};
 
@@ -25,7 +26,7 @@ kilonova_store::statements! {
 ///
 /// # Errors
 /// Store errors only.
-pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(HostName, ServerId)>, Error> {
+pub fn clearing(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<(HostName, ServerId)>, Error> {
     tx.rows(CLEARING, params![before])?
         .iter()
         .map(|row| Ok((row.host("host")?, row.id("server_id")?)))
@@ -36,7 +37,7 @@ pub fn clearing(tx: &mut Tx<'_>, before: i64) -> Result<Vec<(HostName, ServerId)
 ///
 /// # Errors
 /// Store errors only.
-pub fn awaited(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+pub fn awaited(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(AWAITED, params![before])?;
     Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
 }
@@ -45,7 +46,7 @@ pub fn awaited(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn leaving(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
+pub fn leaving(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     let rows = tx.rows(LEAVING, params![before])?;
     Ok(rows.iter().map(|row| row.id("subject")).collect::<Result<_, kilonova_store::Error>>()?)
 }
@@ -54,6 +55,11 @@ pub fn leaving(tx: &mut Tx<'_>, before: i64) -> Result<Vec<ServerId>, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn touch(tx: &mut Tx<'_>, server: ServerId, before: i64, now: i64) -> Result<bool, Error> {
+pub fn touch(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    before: Timestamp,
+    now: Timestamp,
+) -> Result<bool, Error> {
     Ok(tx.execute(TOUCH, params![server, before, now])? == 1)
 }

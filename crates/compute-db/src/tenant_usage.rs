@@ -1,6 +1,7 @@
 //! Running times and sizes of servers for usage reports: existing servers, and recently deleted
 //! ones.
 
+use jiff::Timestamp;
 use kilonova_ids::ServerId;
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 use serde::Deserialize;
@@ -44,10 +45,10 @@ pub struct Ran {
     pub disk_gb: i64,
     /// Flavor name.
     pub flavor: String,
-    /// Microseconds since 1970.
-    pub launched_at: i64,
-    /// Microseconds since 1970, if it is deleted.
-    pub deleted_at: Option<i64>,
+    /// When it was launched.
+    pub launched_at: Timestamp,
+    /// When it was deleted, if it is deleted.
+    pub deleted_at: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
@@ -75,8 +76,8 @@ fn read(row: &Row) -> Result<Ran, Error> {
         memory_mb: row.int("memory_mb")?,
         disk_gb: spec.flavor.disk + spec.flavor.ephemeral,
         flavor: spec.flavor.name,
-        launched_at: row.int("launched_at")?,
-        deleted_at: row.int_opt("deleted_at")?,
+        launched_at: row.time("launched_at")?,
+        deleted_at: row.time_opt("deleted_at")?,
     })
 }
 
@@ -86,7 +87,7 @@ fn read(row: &Row) -> Result<Ran, Error> {
 /// Store errors only; also for all functions below.
 pub fn between(
     tx: &mut Tx<'_>,
-    (start, stop): (i64, i64),
+    (start, stop): (Timestamp, Timestamp),
     project_id: Option<&str>,
     after: i64,
     limit: i64,

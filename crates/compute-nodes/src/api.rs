@@ -22,6 +22,7 @@ use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     self as node_api, Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult,
@@ -30,8 +31,7 @@ use kilonova_node_api::{
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::speaker::only_itself;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Dialect, Refusal, Service, Speaker};
+use kilonova_wire::{Dialect, Refusal, Service, Speaker, time};
 use serde::de::DeserializeOwned;
 
 use crate::Link;
@@ -69,7 +69,7 @@ pub fn service() -> Service {
 }
 
 async fn clock() -> Json<Clock> {
-    Json(Clock { micros: now_micros() })
+    Json(Clock { now: time::now() })
 }
 
 async fn register(
@@ -91,9 +91,10 @@ async fn desired(
     headers: HeaderMap,
 ) -> Result<Json<Batch>, Refusal> {
     let (epoch, since) = (number(&query, "epoch")?, number(&query, "since")?);
-    let clock = headers.get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
+    let micros = headers.get(CLOCK).and_then(|value| value.to_str().ok()?.parse().ok());
+    let clock = micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
     if let (Some(clock), Some(entry)) = (clock, link.0.fleet.by_name(&host)) {
-        entry.record_clock(clock, now_micros());
+        entry.record_clock(clock, time::now());
     }
     link.desired(&host, epoch, since).await.map(Json).map_err(refused)
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kilonova_compute_db::Error;
 use kilonova_compute_db::servers::{Server, Spec};
 use kilonova_engine::{Query, Snapshot};
@@ -38,7 +39,7 @@ pub fn choose(
     world: Arc<Snapshot>,
     requirements: Requirements<'_>,
     query: &Query,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Result<Plan, Box<Unplaced>>, Error> {
     let facts =
         facts(tx, scope.rules, Subject::Server(requirements.server.id, &requirements.spec.hints))?;

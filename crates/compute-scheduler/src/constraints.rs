@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kilonova_compute_db::server_groups::Policy;
 use kilonova_compute_db::servers::Spec;
 use kilonova_ids::{HostName, ProviderId};
@@ -83,8 +84,8 @@ pub struct Constraints<'a> {
     pub different_host: Option<&'a HashSet<HostName>>,
     /// True if filters are skipped, as upstream does for a forced host.
     pub forced: bool,
-    /// Microseconds since 1970.
-    pub now: i64,
+    /// The time of the decision.
+    pub now: Timestamp,
 }
 
 impl Constraints<'_> {

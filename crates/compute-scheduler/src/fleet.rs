@@ -7,16 +7,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::aggregates::Aggregate;
 use kilonova_compute_db::fleet::{About, HostRow};
 use kilonova_ids::{HostName, ProviderId};
 use tokio::sync::watch;
 
-/// Microseconds after which a silent host counts as down (Nova's `service_down_time`, 60 s).
-pub const DOWN_AFTER: i64 = 60_000_000;
+use crate::atomic::{AtomicSkew, AtomicTime};
 
-/// An unknown clock skew.
-const UNTOLD: i64 = i64::MIN;
+/// The time after which a silent host counts as down (Nova's `service_down_time`, 60 s).
+pub const DOWN_AFTER: SignedDuration = SignedDuration::from_secs(60);
+/// A smaller change of a clock skew is not stored.
+const SAME_SKEW: SignedDuration = SignedDuration::from_millis(100);
 
 /// The metadata of a host's aggregates.
 #[derive(Debug, Clone, Default)]
@@ -60,25 +62,25 @@ pub struct Host {
     epoch: AtomicI64,
     enabled: AtomicBool,
     forced_down: AtomicBool,
-    last_seen: AtomicI64,
-    noted: AtomicI64,
-    reported_at: AtomicI64,
-    clock_skew: AtomicI64,
-    noted_skew: AtomicI64,
+    last_seen: AtomicTime,
+    noted: AtomicTime,
+    reported_at: AtomicTime,
+    clock_skew: AtomicSkew,
+    noted_skew: AtomicSkew,
     newest: watch::Sender<i64>,
     answered: AtomicI64,
 }
 
 impl Host {
     /// True if the scheduler may use it at time `now`.
-    pub fn takes_servers(&self, now: i64) -> bool {
+    pub fn takes_servers(&self, now: Timestamp) -> bool {
         self.enabled.load(Ordering::Relaxed) && self.is_up(now)
     }
 
     /// True if it was seen lately and is not forced down.
-    pub fn is_up(&self, now: i64) -> bool {
+    pub fn is_up(&self, now: Timestamp) -> bool {
         !self.forced_down.load(Ordering::Relaxed)
-            && now - self.last_seen.load(Ordering::Relaxed) < DOWN_AFTER
+            && now.duration_since(self.last_seen.get()) < DOWN_AFTER
     }
 
     /// True if it is forced down.
@@ -140,45 +142,48 @@ impl Host {
     }
 
     /// Records a sign of life.
-    pub fn seen(&self, now: i64) {
-        self.last_seen.fetch_max(now, Ordering::Relaxed);
+    pub fn seen(&self, now: Timestamp) {
+        self.last_seen.advance(now);
     }
 
     /// The time of the last sign of life.
-    pub fn last_seen(&self) -> i64 {
-        self.last_seen.load(Ordering::Relaxed)
+    pub fn last_seen(&self) -> Timestamp {
+        self.last_seen.get()
     }
 
     /// The last sign of life stored in the database.
-    pub fn noted(&self) -> i64 {
-        self.noted.load(Ordering::Relaxed)
+    pub fn noted(&self) -> Timestamp {
+        self.noted.get()
     }
 
     /// When it last sent a registration: at its start, and whenever its hardware changed.
-    pub fn reported_at(&self) -> i64 {
-        self.reported_at.load(Ordering::Relaxed)
+    pub fn reported_at(&self) -> Timestamp {
+        self.reported_at.get()
     }
 
     /// The clock skew, if the database must be updated. Differences below a tenth of a second are
     /// ignored.
-    pub fn new_skew(&self) -> Option<i64> {
-        let noted = self.noted_skew.load(Ordering::Relaxed);
-        self.clock_skew().filter(|skew| noted == UNTOLD || skew.abs_diff(noted) >= 100_000)
+    pub fn new_skew(&self) -> Option<SignedDuration> {
+        let noted = self.noted_skew.get();
+        let differs = |skew: &SignedDuration| {
+            noted.is_none_or(|noted| skew.saturating_sub(noted).abs() >= SAME_SKEW)
+        };
+        self.clock_skew().filter(differs)
     }
 
     /// Records that the database has this skew.
-    pub fn skew_is_noted(&self, skew: i64) {
-        self.noted_skew.store(skew, Ordering::Relaxed);
+    pub fn skew_is_noted(&self, skew: SignedDuration) {
+        self.noted_skew.set(skew);
     }
 
-    /// Microseconds by which its clock is ahead of ours, as far as this process knows.
-    pub fn clock_skew(&self) -> Option<i64> {
-        Some(self.clock_skew.load(Ordering::Relaxed)).filter(|skew| *skew != UNTOLD)
+    /// How far its clock is ahead of ours, as far as this process knows.
+    pub fn clock_skew(&self) -> Option<SignedDuration> {
+        self.clock_skew.get()
     }
 
     /// Records its clock; ignores the short time that the message took.
-    pub fn record_clock(&self, clock: i64, now: i64) {
-        self.clock_skew.store(clock.saturating_sub(now), Ordering::Relaxed);
+    pub fn record_clock(&self, clock: Timestamp, now: Timestamp) {
+        self.clock_skew.set(clock.duration_since(now));
     }
 
     /// A receiver for the newest generation of its documents.
@@ -249,8 +254,8 @@ impl Fleet {
         host.enabled.store(row.enabled, Ordering::Relaxed);
         host.forced_down.store(row.forced_down, Ordering::Relaxed);
         host.seen(row.last_seen);
-        host.noted.fetch_max(row.last_seen, Ordering::Relaxed);
-        host.reported_at.fetch_max(row.reported_at, Ordering::Relaxed);
+        host.noted.advance(row.last_seen);
+        host.reported_at.advance(row.reported_at);
         *host.availability_zone.write().unwrap_or_else(PoisonError::into_inner) =
             row.availability_zone.clone();
         *host.about.write().unwrap_or_else(PoisonError::into_inner) = row.about.clone();
@@ -298,11 +303,11 @@ impl Fleet {
             epoch: AtomicI64::new(row.epoch),
             enabled: AtomicBool::new(row.enabled),
             forced_down: AtomicBool::new(row.forced_down),
-            last_seen: AtomicI64::new(row.last_seen),
-            noted: AtomicI64::new(row.last_seen),
-            reported_at: AtomicI64::new(row.reported_at),
-            clock_skew: AtomicI64::new(UNTOLD),
-            noted_skew: AtomicI64::new(UNTOLD),
+            last_seen: AtomicTime::new(row.last_seen),
+            noted: AtomicTime::new(row.last_seen),
+            reported_at: AtomicTime::new(row.reported_at),
+            clock_skew: AtomicSkew::unknown(),
+            noted_skew: AtomicSkew::unknown(),
             newest: watch::Sender::new(row.generation),
             answered: AtomicI64::new(0),
         });

@@ -10,6 +10,7 @@
 //! The scheduler is pure except for its input; only [`facts`] reads the database, for requests that
 //! need it.
 
+mod atomic;
 mod choose;
 mod constraints;
 mod extra_specs;

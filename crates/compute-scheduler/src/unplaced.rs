@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::Spec;
 use kilonova_engine::{Query, Snapshot};
 use kilonova_ids::{HostName, ServerId};
@@ -35,7 +36,7 @@ pub struct Unplaced {
     pub(super) facts: Facts,
     pub(super) excluded: HashSet<HostName>,
     pub(super) forced: bool,
-    pub(super) now: i64,
+    pub(super) now: Timestamp,
 }
 
 impl fmt::Debug for Unplaced {

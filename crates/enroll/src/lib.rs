@@ -18,6 +18,7 @@ mod revoked;
 
 use std::sync::{Arc, Mutex};
 
+use jiff::SignedDuration;
 use kilonova_ids::HostName;
 use kilonova_pki::Authority;
 use kilonova_store::{Store, Tx};
@@ -34,13 +35,13 @@ pub use revoked::Revoked;
 pub struct EnrollOptions {
     /// The URL that hosts connect to: `https://NAME:PORT`.
     pub url: String,
-    /// Validity of a host's certificate, microseconds.
-    pub valid: i64,
+    /// Validity of a host's certificate.
+    pub valid: SignedDuration,
 }
 
-/// Default validity of a host's certificate: thirty days, in microseconds. A host renews ten days
+/// Default validity of a host's certificate: thirty days. A host renews ten days
 /// before the end, so it tolerates that much downtime of itself or the control plane.
-pub const VALID: i64 = 30 * 24 * 3600 * 1_000_000;
+pub const VALID: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// Returns the existing hosts whose names equal the given one in lower case, whether or not they
 /// have had a certificate.

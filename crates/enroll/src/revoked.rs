@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_pki::Revocation;
 use tokio::sync::watch;
@@ -14,8 +15,8 @@ pub(crate) struct RevokedCertificate {
     pub serial: String,
     /// The host that it was issued to.
     pub host: HostName,
-    pub revoked_at: i64,
-    pub expires_at: i64,
+    pub revoked_at: Timestamp,
+    pub expires_at: Timestamp,
 }
 
 /// Revoked certificates by serial number; cheap to clone.
@@ -58,7 +59,7 @@ impl Revoked {
     }
 
     /// The revoked certificates that have not expired, by serial number.
-    pub(crate) fn live(&self, now: i64) -> Vec<RevokedCertificate> {
+    pub(crate) fn live(&self, now: Timestamp) -> Vec<RevokedCertificate> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         let mut live: Vec<RevokedCertificate> =
             all.values().filter(|one| one.expires_at > now).cloned().collect();

@@ -19,8 +19,7 @@ use kilonova_policy::Rule;
 use kilonova_store::Store;
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Dialect, Service, Speaker, mount};
+use kilonova_wire::{Dialect, Service, Speaker, mount, time};
 use serde_json::{Value, json};
 
 struct Cloud {
@@ -33,7 +32,7 @@ struct Cloud {
 async fn clouds() -> Vec<Cloud> {
     let mut clouds = Vec::new();
     for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
-        let (certificate, key) = Authority::make(now_micros()).expect("the authority is created");
+        let (certificate, key) = Authority::make(time::now()).expect("the authority is created");
         let authority =
             Arc::new(Authority::load(&certificate, &key).expect("the authority is loaded"));
         record_authority(&store, Some(authority.fingerprint()))
@@ -199,7 +198,7 @@ async fn only_its_host_renews_a_certificate() {
         let said =
             kilonova_pki::read(given["certificate"].as_str().expect("the certificate is text"))
                 .expect("the certificate is valid");
-        let days = (said.not_after - now_micros()) / (24 * 3600 * 1_000_000);
+        let days = said.not_after.duration_since(time::now()).as_hours() / 24;
         assert!(said.name == "a" && (29..=30).contains(&days), "{said:?}");
         assert_eq!(cloud.send(what, Some("a"), &json!({"csr": "x"})).await.0, 422);
     }
@@ -221,7 +220,7 @@ async fn every_controller_knows_revoked_certificates() {
         cloud.refused(&open, "a", "192.0.2.1", "token is unknown").await;
         let (_, listed) = cloud.send("GET /v2.1/kilonova/enrollments", None, &Value::Null).await;
         assert_eq!(listed["certificates"][0]["state"], "revoked", "{listed}");
-        let authority = Authority::make(now_micros()).expect("the authority is created");
+        let authority = Authority::make(time::now()).expect("the authority is created");
         let authority = Authority::load(&authority.0, &authority.1).expect("the authority loads");
         let options = EnrollOptions { url: String::new(), valid: VALID };
         let other = Enrollment::new(cloud.store.clone(), Arc::new(authority), options);

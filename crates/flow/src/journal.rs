@@ -1,5 +1,6 @@
 //! Begins, advances and ends operations within the caller's transaction.
 
+use jiff::Timestamp;
 use kilonova_ids::{OperationId, ServerId};
 use kilonova_store::{Row, Tx, params};
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::{Error, Event, NewOperation, Operation, Outcome};
 ///
 /// # Errors
 /// [`Error::Busy`] when the server has an open operation. The transaction must then end.
-pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: i64) -> Result<(), Error> {
+pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: Timestamp) -> Result<(), Error> {
     let params = params![
         new.id,
         new.kind,
@@ -38,7 +39,7 @@ pub fn record(
     tx: &mut Tx<'_>,
     new: &NewOperation,
     outcome: Outcome,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let params = params![
         new.id,
@@ -73,7 +74,7 @@ pub fn advance(
     operation: &Operation,
     step: &str,
     data: &Value,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let params = params![operation.id, operation.version, step, data.to_string(), now];
     if tx.execute(sql::ADVANCE, params)? == 1 {
@@ -92,7 +93,7 @@ pub fn finish(
     operation: &Operation,
     outcome: Outcome,
     message: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(sql::FINISH, params![operation.id, outcome.as_str(), message, now])?;
     Ok(())
@@ -102,7 +103,7 @@ pub fn finish(
 ///
 /// # Errors
 /// Store errors only.
-pub fn redate(tx: &mut Tx<'_>, now: i64) -> Result<u64, Error> {
+pub fn redate(tx: &mut Tx<'_>, now: Timestamp) -> Result<u64, Error> {
     Ok(tx.execute(sql::REDATE, params![now])?)
 }
 
@@ -160,8 +161,8 @@ pub fn events(tx: &mut Tx<'_>, operation: OperationId) -> Result<Vec<Event>, Err
                 host: row.host_opt("host")?,
                 result: row.string_opt("result")?,
                 details: row.string_opt("details")?,
-                started_at: row.int("started_at")?,
-                finished_at: row.int_opt("finished_at")?,
+                started_at: row.time("started_at")?,
+                finished_at: row.time_opt("finished_at")?,
             })
         })
         .collect()
@@ -171,7 +172,7 @@ pub fn events(tx: &mut Tx<'_>, operation: OperationId) -> Result<Vec<Event>, Err
 ///
 /// # Errors
 /// Store errors only.
-pub fn open_since(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<Vec<Operation>, Error> {
+pub fn open_since(tx: &mut Tx<'_>, before: Timestamp, limit: i64) -> Result<Vec<Operation>, Error> {
     tx.rows(sql::OPEN_SINCE, params![before, limit])?.iter().map(read).collect()
 }
 
@@ -189,7 +190,7 @@ pub fn open_by_kind(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
+pub fn purge(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> Result<u64, Error> {
     Ok(tx.execute(sql::PURGE, params![before, most])?)
 }
 
@@ -210,7 +211,7 @@ fn read(row: &Row) -> Result<Operation, Error> {
             .map_err(|e| kilonova_store::Error::Shape(format!("operation data: {e}")))?,
         outcome,
         message: row.string_opt("message")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time("updated_at")?,
     })
 }

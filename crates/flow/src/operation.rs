@@ -1,5 +1,6 @@
 //! The rows of the journal.
 
+use jiff::Timestamp;
 use kilonova_ids::{HostName, OperationId, ServerId};
 use serde_json::Value;
 
@@ -79,10 +80,10 @@ pub struct Operation {
     pub outcome: Outcome,
     /// The reason of a failure.
     pub message: Option<String>,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 /// An instance action event.
@@ -96,8 +97,8 @@ pub struct Event {
     pub result: Option<String>,
     /// Details for operators.
     pub details: Option<String>,
-    /// Microseconds since 1970.
-    pub started_at: i64,
-    /// Microseconds since 1970.
-    pub finished_at: Option<i64>,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
 }

@@ -7,10 +7,15 @@
     reason = "a test fails by a panic"
 )]
 
+use jiff::Timestamp;
 use kilonova_flow::{Error, Event, MIGRATIONS, NewOperation, Operation, Outcome, STATEMENTS};
 use kilonova_ids::{HostName, OperationId, ServerId};
 use kilonova_store::Store;
 use serde_json::json;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("the time is valid")
+}
 
 fn new(server: ServerId, kind: &'static str, request: &str) -> NewOperation {
     NewOperation {
@@ -26,7 +31,7 @@ fn new(server: ServerId, kind: &'static str, request: &str) -> NewOperation {
 }
 
 async fn begin(store: &Store, new: &NewOperation, now: i64) -> Result<(), Error> {
-    let new = new.clone();
+    let (new, now) = (new.clone(), at(now));
     store.write(move |tx| kilonova_flow::begin(tx, &new, now)).await
 }
 
@@ -35,7 +40,7 @@ async fn open(store: &Store, server: ServerId) -> Option<Operation> {
 }
 
 async fn finish(store: &Store, operation: &Operation, outcome: Outcome, now: i64) {
-    let operation = operation.clone();
+    let (operation, now) = (operation.clone(), at(now));
     store
         .write(move |tx| kilonova_flow::finish(tx, &operation, outcome, Some("why"), now))
         .await
@@ -48,7 +53,7 @@ fn happened(name: &str) -> Event {
         host: Some(HostName::verbatim("a")),
         result: None,
         details: None,
-        started_at: 1,
+        started_at: at(1),
         finished_at: None,
     }
 }
@@ -93,7 +98,7 @@ async fn one_of_two_concurrent_advances_succeeds() {
         let advance = async |operation: &Operation, step: &'static str| {
             let operation = operation.clone();
             let data = json!({"step": step});
-            store.write(move |tx| kilonova_flow::advance(tx, &operation, step, &data, 2)).await
+            store.write(move |tx| kilonova_flow::advance(tx, &operation, step, &data, at(2))).await
         };
         advance(&seen, "second").await.expect("the operation advances");
         assert!(matches!(advance(&seen, "third").await, Err(Error::Moved(_))), "{name}");
@@ -114,7 +119,7 @@ async fn an_ended_operation_never_changes() {
         finish(&store, &operation, Outcome::Done, 3).await;
         let kept = store.read(move |tx| kilonova_flow::one(tx, server, "req-1")).await;
         let (kept, _) = kept.expect("the query succeeds").expect("the operation exists");
-        assert_eq!((kept.outcome, kept.updated_at), (Outcome::Failed, 2), "{name}");
+        assert_eq!((kept.outcome, kept.updated_at), (Outcome::Failed, at(2)), "{name}");
         assert_eq!(kept.message.as_deref(), Some("why"), "{name}");
     }
 }
@@ -142,7 +147,7 @@ async fn events_keep_their_order_and_are_deleted_with_their_operation() {
         };
         assert_eq!(names().await, Some(vec!["b".into(), "a".into(), "c".into()]), "{name}");
         let purge =
-            async |before| store.write(move |tx| kilonova_flow::purge(tx, before, 10)).await;
+            async |before| store.write(move |tx| kilonova_flow::purge(tx, at(before), 10)).await;
         assert_eq!(
             purge(100).await.expect("the purge succeeds"),
             0,

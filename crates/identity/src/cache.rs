@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use kilonova_wire::Context;
 use sha2::{Digest as _, Sha256};
 
@@ -31,7 +32,7 @@ struct Inner {
 struct Entry {
     context: Context,
     until: Instant,
-    expires: i64,
+    expires: Timestamp,
 }
 
 impl Cache {
@@ -44,7 +45,7 @@ impl Cache {
     }
 
     /// The cached context, or the current era for a later [`Cache::put`].
-    pub(crate) fn get(&self, key: &Key, now: i64) -> Result<Context, u64> {
+    pub(crate) fn get(&self, key: &Key, now: Timestamp) -> Result<Context, u64> {
         let inner = self.lock();
         match inner.entries.get(key) {
             Some(entry) if entry.until > Instant::now() && entry.expires > now => {
@@ -54,7 +55,7 @@ impl Cache {
         }
     }
 
-    pub(crate) fn put(&self, era: u64, key: Key, context: Context, expires: i64) {
+    pub(crate) fn put(&self, era: u64, key: Key, context: Context, expires: Timestamp) {
         let mut inner = self.lock();
         if inner.era != era {
             return;
@@ -88,25 +89,29 @@ impl Cache {
 mod tests {
     use super::*;
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
     #[test]
     fn a_change_discards_a_concurrent_validation() {
         let cache = Cache::new(Duration::from_secs(5));
         let key = Cache::key("t");
-        let era = cache.get(&key, 0).unwrap_err();
+        let era = cache.get(&key, at(0)).unwrap_err();
         cache.clear();
-        cache.put(era, key, Context::default(), i64::MAX);
-        assert!(cache.get(&key, 0).is_err());
-        let era = cache.get(&key, 0).unwrap_err();
-        cache.put(era, key, Context::default(), 10);
-        assert!(cache.get(&key, 9).is_ok());
-        assert!(cache.get(&key, 10).is_err());
+        cache.put(era, key, Context::default(), Timestamp::MAX);
+        assert!(cache.get(&key, at(0)).is_err());
+        let era = cache.get(&key, at(0)).unwrap_err();
+        cache.put(era, key, Context::default(), at(10));
+        assert!(cache.get(&key, at(9)).is_ok());
+        assert!(cache.get(&key, at(10)).is_err());
     }
 
     #[test]
     fn the_cache_is_bounded() {
         let cache = Cache::new(Duration::from_secs(5));
         for i in 0..MOST * 2 {
-            cache.put(0, Cache::key(&i.to_string()), Context::default(), i64::MAX);
+            cache.put(0, Cache::key(&i.to_string()), Context::default(), Timestamp::MAX);
         }
         assert!(cache.lock().entries.len() <= MOST);
     }

@@ -30,9 +30,10 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use fernet::MultiFernet;
+use jiff::SignedDuration;
 use kilonova_access::Enforcer;
 use kilonova_store::{Store, Tx};
-use kilonova_wire::Dialect;
+use kilonova_wire::{Dialect, time};
 
 pub use api::{RULES, operations, routes, service};
 pub use app::{Lockout, has_admin};
@@ -97,7 +98,7 @@ struct Inner {
     hasher: Hasher,
     cache: Arc<Cache>,
     catalog: RwLock<Arc<Vec<CatalogEntry>>>,
-    token_expiration: i64,
+    token_expiration: SignedDuration,
     lockout: Option<Lockout>,
     credential_limit: Option<i64>,
     max_redelegation: i64,
@@ -117,7 +118,6 @@ impl Identity {
         let keys = tokio::task::spawn_blocking(move || keys::open(&directory))
             .await
             .map_err(|e| Error::Keys(e.to_string()))??;
-        let lifetime = i64::try_from(options.token_expiration.as_micros()).unwrap_or(i64::MAX / 4);
         Ok(Self {
             store,
             inner: Arc::new(Inner {
@@ -125,7 +125,7 @@ impl Identity {
                 hasher: Hasher::new(options.hash_cost, options.logins_waiting)?,
                 cache: Arc::new(Cache::new(options.cache_time)),
                 catalog: RwLock::default(),
-                token_expiration: lifetime,
+                token_expiration: time::signed(options.token_expiration),
                 lockout: options.lockout,
                 credential_limit: options.credential_limit,
                 max_redelegation: options.max_redelegation,

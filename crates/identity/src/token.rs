@@ -6,6 +6,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fernet::MultiFernet;
+use jiff::Timestamp;
+use kilonova_wire::time;
 use uuid::Uuid;
 
 /// Longer tokens cannot be ours and are not decrypted.
@@ -84,10 +86,10 @@ pub struct Token {
     pub methods: Vec<Method>,
     /// The token's audit id and, after rescoping, that of the original token.
     pub audit: Vec<[u8; 16]>,
-    /// When it was issued, microseconds since 1970.
-    pub issued: i64,
-    /// When it expires, microseconds since 1970.
-    pub expires: i64,
+    /// When it was issued.
+    pub issued: Timestamp,
+    /// When it expires.
+    pub expires: Timestamp,
 }
 
 impl Token {
@@ -132,8 +134,8 @@ impl Token {
         for id in project.iter().chain(&self.application_credential).chain(&self.trust) {
             out.extend(id.as_bytes());
         }
-        out.extend(self.issued.to_be_bytes());
-        out.extend(self.expires.to_be_bytes());
+        out.extend(self.issued.as_microsecond().to_be_bytes());
+        out.extend(self.expires.as_microsecond().to_be_bytes());
         out.extend(self.audit.concat());
         out
     }
@@ -182,10 +184,10 @@ fn take_uuid(rest: &mut &[u8]) -> Option<Uuid> {
     Some(Uuid::from_bytes(*head))
 }
 
-fn take_time(rest: &mut &[u8]) -> Option<i64> {
+fn take_time(rest: &mut &[u8]) -> Option<Timestamp> {
     let (head, tail) = rest.split_first_chunk::<8>()?;
     *rest = tail;
-    Some(i64::from_be_bytes(*head))
+    time::from_micros(i64::from_be_bytes(*head))
 }
 
 #[cfg(test)]
@@ -199,12 +201,18 @@ mod tests {
         MultiFernet::new(vec![fernet::Fernet::new(&key).unwrap()])
     }
 
+    fn moment() -> impl Strategy<Value = Timestamp> {
+        let limits = Timestamp::MIN.as_microsecond()..=Timestamp::MAX.as_microsecond();
+        limits.prop_map(|micros| time::from_micros(micros).unwrap())
+    }
+
     proptest! {
         #[test]
         fn a_token_survives_the_round_trip(
             user: u128, project: u128, kind in 0u8..4, credential: Option<u128>,
             trust: Option<u128>,
-            issued: i64, expires: i64, first: [u8; 16], second: Option<[u8; 16]>, bits in 0u8..8,
+            issued in moment(), expires in moment(), first: [u8; 16], second: Option<[u8; 16]>,
+            bits in 0u8..8,
         ) {
             let token = Token {
                 user: Uuid::from_u128(user),
@@ -246,8 +254,8 @@ mod tests {
             application_credential: None,
             methods: vec![Method::Password],
             audit: vec![[0; 16]],
-            issued: 0,
-            expires: 0,
+            issued: Timestamp::UNIX_EPOCH,
+            expires: Timestamp::UNIX_EPOCH,
         };
         let (ours, theirs) = (keys(), keys());
         assert_eq!(Token::unseal(&ours, &token.seal(&theirs)), None);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::ImageId;
 use kilonova_wire::Context;
 
@@ -83,10 +84,10 @@ pub struct Member {
     pub project: String,
     /// Its decision.
     pub status: Acceptance,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 /// A stored image.
@@ -128,15 +129,15 @@ pub struct ImageRecord {
     pub tags: Vec<String>,
     /// Other properties (`hw_…`, `trait:…`, `os_…`).
     pub properties: BTreeMap<String, String>,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: i64,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
 }
 
 impl ImageRecord {
     /// A new image of a project, without data.
-    pub fn new(id: ImageId, owner: String, now: i64) -> Self {
+    pub fn new(id: ImageId, owner: String, now: Timestamp) -> Self {
         Self {
             id,
             name: None,

@@ -1,6 +1,7 @@
 //! A stored resource of the network service. Attributes that users set are one JSON map, so that the attribute
 //! tables (`ATTRIBUTES` in `app/`) are the only place that lists attributes.
 
+use jiff::Timestamp;
 use kilonova_wire::time;
 use newtype_uuid::{TypedUuid, TypedUuidKind};
 use serde_json::{Map, Value, json};
@@ -15,12 +16,12 @@ pub(crate) struct Record<K: TypedUuidKind> {
     pub project: String,
     pub body: Body,
     pub revision: i64,
-    pub created_at: i64,
-    pub updated_at: i64,
+    pub created_at: Timestamp,
+    pub updated_at: Timestamp,
 }
 
 impl<K: TypedUuidKind> Record<K> {
-    pub fn new(project: &str, body: Body, now: i64) -> Self {
+    pub fn new(project: &str, body: Body, now: Timestamp) -> Self {
         Self {
             id: TypedUuid::new_v4(),
             project: project.to_owned(),
@@ -61,7 +62,7 @@ impl<K: TypedUuidKind> Record<K> {
     }
 
     /// Applies an update: merges `set` and increments the revision.
-    pub fn change(&mut self, set: Body, now: i64) {
+    pub fn change(&mut self, set: Body, now: Timestamp) {
         self.body.extend(set);
         self.revision += 1;
         self.updated_at = now;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use serde::{Deserialize, Serialize};
 
@@ -98,9 +99,8 @@ pub struct Device {
 
 /// True if a device may be given to guests, in the agent's judgement.
 ///
-/// `since` is the time of a past event that may have been handled, such as a line in the kernel log
-/// (microseconds since 1970). A condition that holds now, such as a link that is down, has no
-/// `since`.
+/// `since` is the time of a past event that may have been handled, such as a line in the kernel
+/// log. A condition that holds now, such as a link that is down, has no `since`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Health {
@@ -111,18 +111,26 @@ pub enum Health {
     Degraded {
         /// The reason, for the operator.
         reason: String,
-        /// The time of the event, if it was one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        since: Option<i64>,
+        /// The time of the event, if it was one; microseconds since 1970 on the wire.
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            with = "jiff::fmt::serde::timestamp::microsecond::optional"
+        )]
+        since: Option<Timestamp>,
     },
     /// It must not be given to guests. A device that the agent could not read has no deployables
     /// here; those of the last report remain valid.
     Failed {
         /// The reason, for the operator.
         reason: String,
-        /// The time of the event, if it was one.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        since: Option<i64>,
+        /// The time of the event, if it was one; microseconds since 1970 on the wire.
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            with = "jiff::fmt::serde::timestamp::microsecond::optional"
+        )]
+        since: Option<Timestamp>,
     },
 }
 
@@ -145,7 +153,7 @@ impl Health {
     }
 
     /// The time of the event that caused the state.
-    pub fn since(&self) -> Option<i64> {
+    pub fn since(&self) -> Option<Timestamp> {
         match self {
             Self::Healthy => None,
             Self::Degraded { since, .. } | Self::Failed { since, .. } => *since,

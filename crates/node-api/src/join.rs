@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +49,9 @@ pub struct Revocations {
     pub crl: String,
     /// A version that changes when the set of revoked certificates changes.
     pub mark: String,
-    /// When a host fetches the list again even if it is unchanged, microseconds since 1970.
-    pub renew_at: i64,
+    /// When a host fetches the list again even if it is unchanged; microseconds since 1970 on the wire.
+    #[serde(with = "jiff::fmt::serde::timestamp::microsecond::required")]
+    pub renew_at: Timestamp,
     /// The hosts of the revoked certificates.
     pub revoked: Vec<RevokedHost>,
 }
@@ -66,6 +68,7 @@ pub struct RevokedHost {
 /// The control plane's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clock {
-    /// Microseconds since 1970.
-    pub micros: i64,
+    /// Microseconds since 1970 on the wire.
+    #[serde(rename = "micros", with = "jiff::fmt::serde::timestamp::microsecond::required")]
+    pub now: Timestamp,
 }

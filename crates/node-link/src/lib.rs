@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, Clock, ControlFuture, ControlPlane, Credential, DiskFormat, Observation,
@@ -189,7 +190,8 @@ impl ControlPlane for Remote {
         Box::pin(async move {
             let path =
                 format!("/v1/hosts/{}/desired?epoch={epoch}&since={since}", url::segment(host));
-            let request = self.request(Method::GET, &path).header(CLOCK, now().to_string());
+            let clock = Timestamp::now().as_microsecond().to_string();
+            let request = self.request(Method::GET, &path).header(CLOCK, clock);
             self.ask(request).await
         })
     }
@@ -272,12 +274,6 @@ impl ControlPlane for Remote {
             self.send(request).await.map(|_| ())
         })
     }
-}
-
-/// Microseconds since 1970.
-fn now() -> i64 {
-    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn with_body<T: Serialize>(request: RequestBuilder, body: &T) -> Result<RequestBuilder, Refusal> {

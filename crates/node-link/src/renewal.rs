@@ -6,6 +6,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::{HostIdentity, Identity, Remote};
 
 /// Checks at this interval. `changed` gets every new certificate.
@@ -49,7 +51,7 @@ async fn look(
         tracing::info!(%host, "using a newly installed certificate");
         return Ok(Some(other));
     }
-    let (certificate, now) = (known.parsed_certificate().map_err(text)?, super::now());
+    let (certificate, now) = (known.parsed_certificate().map_err(text)?, Timestamp::now());
     if certificate.has_expired(now) {
         return Err(format!(
             "the certificate of this host has expired, so the control plane refuses it; its guests \
@@ -62,7 +64,7 @@ async fn look(
     }
     let renewed = identity.renew(remote, known, addresses.to_vec()).await;
     let new = renewed.map_err(|error| {
-        let days = (certificate.not_after - now) / (24 * 3600 * 1_000_000);
+        let days = certificate.not_after.duration_since(now).as_hours() / 24;
         format!("could not renew the certificate, which is valid for {days} more day(s): {error}")
     })?;
     remote.speak_by(new.settings().map_err(text)?).map_err(text)?;

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kilonova_node_api::{Revocations, RevokedHost};
 
-use super::{Remote, now};
+use super::Remote;
 
 /// Polls at this interval. `changed` gets every list with other certificates than the last one, and
 /// a fresh list before the last one expires, together with the newly revoked certificates. If it
@@ -22,9 +23,9 @@ pub async fn follow_revocations(
         match remote.revocations().await {
             Ok(list) => {
                 silent = false;
-                let is_known = known
-                    .as_ref()
-                    .is_some_and(|known| known.mark == list.mark && now() < known.renew_at);
+                let is_known = known.as_ref().is_some_and(|known| {
+                    known.mark == list.mark && Timestamp::now() < known.renew_at
+                });
                 if !is_known {
                     let new: Vec<RevokedHost> = list
                         .revoked

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use jiff::{SignedDuration, Timestamp};
 use rand::Rng as _;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, ExtendedKeyUsagePurpose,
@@ -13,11 +14,10 @@ use time::OffsetDateTime;
 use crate::request::{check_host, named};
 use crate::{CONTROL_PLANE, Certificate, Error, Fingerprint, certificate};
 
-const DAY: i64 = 24 * 3600 * 1_000_000;
 /// Certificates are valid from a day before their issue, as clocks differ.
-const BEFORE: i64 = DAY;
-const AUTHORITY_DAYS: i64 = 20 * 365;
-const SERVER_DAYS: i64 = 397;
+const BEFORE: SignedDuration = SignedDuration::from_hours(24);
+const AUTHORITY_VALID: SignedDuration = SignedDuration::from_hours(20 * 365 * 24);
+const SERVER_VALID: SignedDuration = SignedDuration::from_hours(397 * 24);
 
 /// The content of a host's certificate.
 #[derive(Debug, Clone)]
@@ -26,8 +26,8 @@ pub struct HostCertificateParams<'a> {
     pub host: &'a str,
     /// Its addresses.
     pub addresses: &'a [IpAddr],
-    /// Validity, microseconds.
-    pub valid: i64,
+    /// Validity.
+    pub valid: SignedDuration,
 }
 
 /// A certificate authority.
@@ -42,7 +42,7 @@ impl Authority {
     ///
     /// # Errors
     /// If the system provides no randomness.
-    pub fn make(now: i64) -> Result<(String, String), Error> {
+    pub fn make(now: Timestamp) -> Result<(String, String), Error> {
         let failed = |why: rcgen::Error| Error::unmade("the authority", why);
         let key = KeyPair::generate().map_err(failed)?;
         let serial = serial();
@@ -50,8 +50,7 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.distinguished_name = named(&format!("Kilonova authority {mark}"));
         params.serial_number = Some(SerialNumber::from_slice(&serial));
-        params.not_before = at(now - BEFORE)?;
-        params.not_after = at(now + AUTHORITY_DAYS * DAY)?;
+        (params.not_before, params.not_after) = validity(now, AUTHORITY_VALID)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let made = params.self_signed(&key).map_err(failed)?;
@@ -104,7 +103,7 @@ impl Authority {
         &self,
         csr: &str,
         content: &HostCertificateParams<'_>,
-        now: i64,
+        now: Timestamp,
     ) -> Result<(String, Certificate), Error> {
         check_host(content.host)?;
         let request = CertificateSigningRequestParams::from_pem(csr)
@@ -127,10 +126,14 @@ impl Authority {
     ///
     /// # Errors
     /// An invalid name.
-    pub fn control_plane(&self, names: &[String], now: i64) -> Result<(String, String), Error> {
+    pub fn control_plane(
+        &self,
+        names: &[String],
+        now: Timestamp,
+    ) -> Result<(String, String), Error> {
         let failed = |why: rcgen::Error| Error::unmade("the control plane's certificate", why);
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = leaf(CONTROL_PLANE, now, SERVER_DAYS * DAY)?;
+        let mut params = leaf(CONTROL_PLANE, now, SERVER_VALID)?;
         params.subject_alt_names.push(name(CONTROL_PLANE)?);
         for one in names {
             let san = match one.parse() {
@@ -145,12 +148,11 @@ impl Authority {
     }
 }
 
-fn leaf(of: &str, now: i64, valid: i64) -> Result<CertificateParams, Error> {
+fn leaf(of: &str, now: Timestamp, valid: SignedDuration) -> Result<CertificateParams, Error> {
     let mut params = CertificateParams::default();
     params.distinguished_name = named(of);
     params.serial_number = Some(SerialNumber::from_slice(&serial()));
-    params.not_before = at(now - BEFORE)?;
-    params.not_after = at(now + valid)?;
+    (params.not_before, params.not_after) = validity(now, valid)?;
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params.use_authority_key_identifier_extension = true;
@@ -170,7 +172,19 @@ fn serial() -> [u8; 16] {
     bytes
 }
 
-pub(crate) fn at(micros: i64) -> Result<OffsetDateTime, Error> {
-    OffsetDateTime::from_unix_timestamp(micros.div_euclid(1_000_000))
+/// The limits of a certificate's validity.
+fn validity(
+    now: Timestamp,
+    valid: SignedDuration,
+) -> Result<(OffsetDateTime, OffsetDateTime), Error> {
+    let wrong = |error: jiff::Error| Error::unmade("a certificate", error);
+    let begin = now.checked_sub(BEFORE).map_err(wrong)?;
+    let end = now.checked_add(valid).map_err(wrong)?;
+    Ok((at(begin)?, at(end)?))
+}
+
+/// A time in the type of the X.509 library, to the second.
+pub(crate) fn at(time: Timestamp) -> Result<OffsetDateTime, Error> {
+    OffsetDateTime::from_unix_timestamp(time.as_microsecond().div_euclid(1_000_000))
         .map_err(|error| Error::unmade("a certificate", error))
 }

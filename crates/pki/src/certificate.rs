@@ -1,5 +1,6 @@
 //! The content of a certificate.
 
+use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::certificate::X509Certificate;
@@ -14,20 +15,21 @@ pub struct Certificate {
     pub name: String,
     /// Serial number, hexadecimal.
     pub serial: String,
-    /// Start of validity, microseconds since 1970.
-    pub not_before: i64,
-    /// End of validity, microseconds since 1970.
-    pub not_after: i64,
+    /// Start of validity.
+    pub not_before: Timestamp,
+    /// End of validity. One after the year 9999 is the last time that a [`Timestamp`] can hold.
+    pub not_after: Timestamp,
 }
 
 impl Certificate {
     /// When to renew: after two thirds of its validity.
-    pub fn renew_at(&self) -> i64 {
-        self.not_after - self.not_after.saturating_sub(self.not_before) / 3
+    pub fn renew_at(&self) -> Timestamp {
+        let third = self.not_after.duration_since(self.not_before).checked_div(3);
+        self.not_after.checked_sub(third.unwrap_or_default()).unwrap_or(self.not_after)
     }
 
     /// True if it has expired.
-    pub fn has_expired(&self, now: i64) -> bool {
+    pub fn has_expired(&self, now: Timestamp) -> bool {
         now > self.not_after
     }
 }
@@ -49,12 +51,15 @@ pub fn read_der(der: &[u8]) -> Result<Certificate, Error> {
     let (_, parsed) = X509Certificate::from_der(der).map_err(|error| wrong(&error))?;
     let name = parsed.subject().iter_common_name().next();
     let name = name.and_then(|name| name.as_str().ok());
-    let micros = |seconds: i64| seconds.saturating_mul(1_000_000);
+    let at = |seconds: i64| {
+        let limit = if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+        Timestamp::from_second(seconds).unwrap_or(limit)
+    };
     Ok(Certificate {
         name: name.ok_or_else(|| wrong(&"it has no common name"))?.to_owned(),
         serial: parsed.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect(),
-        not_before: micros(parsed.validity().not_before.timestamp()),
-        not_after: micros(parsed.validity().not_after.timestamp()),
+        not_before: at(parsed.validity().not_before.timestamp()),
+        not_after: at(parsed.validity().not_after.timestamp()),
     })
 }
 

@@ -1,8 +1,7 @@
 //! The cloud's certificate authority, and the TLS settings of hosts and the control plane.
 //!
 //! Owns how certificates are created and parsed, join tokens, and the TLS settings of both sides.
-//! It must never read a file or a clock: keys are passed as text, and the caller passes the time
-//! (microseconds since 1970).
+//! It must never read a file or a clock: keys are passed as text, and the caller passes the time.
 //!
 //! A host's certificate is valid as client and server, as libvirt needs it for `qemu+tls`. Only the
 //! control plane's certificate has the name [`CONTROL_PLANE`], so no host can impersonate it.

@@ -1,6 +1,7 @@
 //! The list of revoked certificates, signed by the authority (X.509 CRL), as libvirt and QEMU read
 //! it.
 
+use jiff::{SignedDuration, Timestamp};
 use rcgen::{
     CertificateRevocationListParams, KeyIdMethod, RevocationReason, RevokedCertParams, SerialNumber,
 };
@@ -9,15 +10,15 @@ use crate::authority::at;
 use crate::{Authority, Error};
 
 /// Clocks differ, and GnuTLS refuses every certificate while the list is from the future.
-const BEFORE: i64 = 3600 * 1_000_000;
+const BEFORE: SignedDuration = SignedDuration::from_hours(1);
 
 /// A revoked certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revocation {
     /// Its serial number, hexadecimal.
     pub serial: String,
-    /// When it was revoked, microseconds since 1970.
-    pub at: i64,
+    /// When it was revoked.
+    pub at: Timestamp,
 }
 
 impl Authority {
@@ -28,8 +29,8 @@ impl Authority {
     pub fn revocations(
         &self,
         revoked: &[Revocation],
-        now: i64,
-        until: i64,
+        now: Timestamp,
+        until: Timestamp,
     ) -> Result<String, Error> {
         let failed = |why: rcgen::Error| Error::unmade("the list of revoked certificates", why);
         let mut certificates = Vec::with_capacity(revoked.len());
@@ -41,10 +42,10 @@ impl Authority {
                 invalidity_date: None,
             });
         }
-        let number = now.div_euclid(1_000_000).to_be_bytes();
+        let number = now.as_second().to_be_bytes();
         let first = number.iter().position(|byte| *byte != 0).unwrap_or(number.len() - 1);
         let list = CertificateRevocationListParams {
-            this_update: at(now - BEFORE)?,
+            this_update: at(now.checked_sub(BEFORE).unwrap_or(now))?,
             next_update: at(until)?,
             crl_number: SerialNumber::from_slice(&number[first..]),
             issuing_distribution_point: None,
@@ -78,8 +79,8 @@ mod tests {
     use super::*;
     use crate::{HostCertificateParams, Request};
 
-    const NOW: i64 = 1_800_000_000_000_000;
-    const DAY: i64 = 24 * 3600 * 1_000_000;
+    const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
+    const DAY: SignedDuration = SignedDuration::from_hours(24);
 
     #[test]
     fn the_list_has_the_revoked_certificates_and_its_validity() {
@@ -91,8 +92,7 @@ mod tests {
             authority.sign(&request.csr, &content, NOW).expect("the certificate is signed");
         let revoked = [Revocation { serial: given.serial.clone(), at: NOW }];
         for list in [&revoked[..], &[]] {
-            let crl =
-                authority.revocations(list, NOW, NOW + 2 * DAY).expect("the disks are created");
+            let crl = authority.revocations(list, NOW, NOW + DAY).expect("the disks are created");
             assert!(crl.starts_with("-----BEGIN X509 CRL-----"), "{crl}");
             let (_, block) = parse_x509_pem(crl.as_bytes()).expect("the text is PEM");
             let (_, read) = CertificateRevocationList::from_der(&block.contents).expect("a list");
@@ -102,8 +102,8 @@ mod tests {
                 .collect();
             assert_eq!(serials, list.iter().map(|one| one.serial.clone()).collect::<Vec<_>>());
             let until = read.next_update().expect("an end").timestamp();
-            assert_eq!(until, (NOW + 2 * DAY) / 1_000_000);
-            assert!(read.last_update().timestamp() < NOW / 1_000_000);
+            assert_eq!(until, (NOW + DAY).as_second());
+            assert!(read.last_update().timestamp() < NOW.as_second());
         }
         for wrong in ["", "0", "xy", "é"] {
             let one = [Revocation { serial: wrong.into(), at: NOW }];

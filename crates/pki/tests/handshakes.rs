@@ -10,6 +10,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_pki::{Authority, Fingerprint, HostCertificateParams, Request};
 use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -17,11 +18,10 @@ use rustls::{ClientConfig, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-const DAY: i64 = 24 * 3600 * 1_000_000;
+const DAY: SignedDuration = SignedDuration::from_hours(24);
 
-fn now() -> i64 {
-    let since = std::time::UNIX_EPOCH.elapsed().expect("the clock is after 1970");
-    i64::try_from(since.as_micros()).expect("the time fits into 64 bits")
+fn now() -> Timestamp {
+    Timestamp::now()
 }
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ fn authority() -> Authority {
     Authority::load(&certificate, &key).expect("the text is parsed")
 }
 
-fn control_plane(authority: &Authority, time: i64) -> ServerConfig {
+fn control_plane(authority: &Authority, time: Timestamp) -> ServerConfig {
     let names = ["cloud.example".to_owned(), "192.0.2.1".to_owned()];
     let (pem, key) = authority.control_plane(&names, time).expect("the object is created");
     shown(authority, &pem, &key)
@@ -52,17 +52,17 @@ fn shown(authority: &Authority, pem: &str, key: &str) -> ServerConfig {
 }
 
 /// A host's certificate and key.
-fn host(authority: &Authority, name: &str, time: i64) -> (String, String) {
+fn host(authority: &Authority, name: &str, time: Timestamp) -> (String, String) {
     let request = Request::new(name).expect("the request is valid");
     let addresses: [IpAddr; 1] = ["192.0.2.9".parse().expect("the address is valid")];
-    let content = HostCertificateParams { host: name, addresses: &addresses, valid: 30 * DAY };
+    let content = HostCertificateParams { host: name, addresses: &addresses, valid: DAY * 30 };
     let (pem, said) = authority.sign(&request.csr, &content, time).expect("the request is signed");
     assert_eq!((said.name.as_str(), said.serial.len()), (name, 32));
     assert_eq!(kilonova_pki::read(&pem).expect("the text is parsed"), said);
     (pem, request.key)
 }
 
-fn certified(authority: &Authority, name: &str, time: i64) -> ClientConfig {
+fn certified(authority: &Authority, name: &str, time: Timestamp) -> ClientConfig {
     let (pem, key) = host(authority, name, time);
     kilonova_pki::certified(authority.pem(), &pem, &key).expect("the TLS settings are valid")
 }
@@ -103,7 +103,7 @@ async fn hosts_and_the_control_plane_authenticate_at_any_address() {
     let trusting = kilonova_pki::trusting(ours.pem()).expect("the TLS settings are valid");
     assert_eq!(meet(control_plane(&ours, now()), trusting).await, Ok(None));
     // A clock difference of ten minutes is tolerated.
-    let early = now() + 600 * 1_000_000;
+    let early = now() + SignedDuration::from_mins(10);
     let met = meet(control_plane(&ours, early), certified(&ours, "gpu-1", early)).await;
     assert_eq!(met, Ok(Some("gpu-1".into())));
 }
@@ -146,16 +146,16 @@ async fn no_host_can_impersonate_the_control_plane() {
 #[tokio::test]
 async fn expired_and_future_certificates_are_refused() {
     let ours = authority();
-    let old = now() - 40 * DAY;
+    let old = now() - DAY * 40;
     let said = meet(control_plane(&ours, now()), certified(&ours, "gpu-1", old)).await;
     assert!(said.as_ref().is_err_and(|said| said.contains("CertificateExpired")), "{said:?}");
-    let coming = now() + 3 * DAY;
+    let coming = now() + DAY * 3;
     let said = meet(control_plane(&ours, coming), certified(&ours, "gpu-1", now())).await;
     assert!(said.as_ref().is_err_and(|said| said.contains("not valid")), "{said:?}");
     let (pem, _) = host(&ours, "gpu-1", old);
     let said = kilonova_pki::read(&pem).expect("the text is parsed");
     assert!(said.has_expired(now()) && !said.has_expired(old));
-    assert!(said.renew_at() > old + 15 * DAY && said.renew_at() < said.not_after);
+    assert!(said.renew_at() > old + DAY * 15 && said.renew_at() < said.not_after);
 }
 
 #[test]

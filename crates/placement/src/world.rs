@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use kilonova_engine::{Snapshot, Tree};
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 pub use follow::Followed;
 
@@ -63,7 +63,7 @@ impl World {
     /// and applies it to the copy after the commit.
     pub(crate) fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
         db::providers::changed(tx, root)?;
-        let entry = db::changes::append(tx, root, now_micros())?;
+        let entry = db::changes::append(tx, root, time::now())?;
         let mut tree = db::trees::one(tx, root)?;
         let world = self.clone();
         tx.on_commit(move || world.put(root, entry, tree.take()));

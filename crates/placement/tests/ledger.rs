@@ -1,5 +1,6 @@
 //! Claims, releases and reports on both stores, and their effect on the in-memory copy.
 
+use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::{Error, Followed, World, ledger};
 use kilonova_store::testing::Meter;
@@ -150,7 +151,7 @@ async fn an_unchanged_report_writes_nothing() {
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, notes);
         let sum = "SELECT CAST(SUM(generation) AS BIGINT) FROM resource_providers";
         assert_eq!(number(&store, sum).await, 2);
-        World::prune(&store, i64::MAX).await.expect("old entries are deleted");
+        World::prune(&store, Timestamp::MAX).await.expect("old entries are deleted");
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, 0);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kilonova_engine::Provider;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::ledger::{self, ProviderSpec};
@@ -234,7 +235,7 @@ async fn a_replica_that_missed_deleted_entries_loads_everything() {
         for (root, card) in &hosts {
             report(&store, &mine, root, std::slice::from_ref(card)).await;
         }
-        while World::prune(&store, i64::MAX).await.expect("old entries are deleted") {}
+        while World::prune(&store, Timestamp::MAX).await.expect("old entries are deleted") {}
         let (root, card) = &hosts[0];
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(root.id, "VCPU", 3)]))
             .await

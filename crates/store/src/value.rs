@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{HostName, ResourceClass};
 
 use crate::Error;
@@ -43,6 +44,19 @@ impl From<bool> for Value {
 impl From<f64> for Value {
     fn from(value: f64) -> Self {
         Self::Real(value)
+    }
+}
+/// Microseconds since 1970; nanoseconds below them are cut off.
+impl From<Timestamp> for Value {
+    fn from(value: Timestamp) -> Self {
+        Self::Int(value.as_microsecond())
+    }
+}
+/// Microseconds, at most as many as an integer can hold.
+impl From<SignedDuration> for Value {
+    fn from(value: SignedDuration) -> Self {
+        let limit = if value.is_negative() { i64::MIN } else { i64::MAX };
+        Self::Int(i64::try_from(value.as_micros()).unwrap_or(limit))
     }
 }
 impl From<&str> for Value {
@@ -267,6 +281,33 @@ impl Row {
         let text = self.text(column)?;
         ResourceClass::parse(text)
             .map_err(|_| Error::Shape(format!("column {column} holds {text:?}, not a class")))
+    }
+
+    /// A time stored as microseconds since 1970.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] too if no [`Timestamp`] has that value.
+    pub fn time(&self, column: impl Column) -> Result<Timestamp, Error> {
+        let value = self.int(column)?;
+        // `Timestamp::from_microsecond` refuses the last second, which saturated times are in.
+        let (second, micros) = (value.div_euclid(1_000_000), value.rem_euclid(1_000_000));
+        i32::try_from(micros * 1000)
+            .ok()
+            .and_then(|nanos| Timestamp::new(second, nanos).ok())
+            .ok_or_else(|| Error::Shape(format!("column {column} holds {value}, not a time")))
+    }
+
+    /// A time that may be NULL.
+    pub fn time_opt(&self, column: impl Column) -> Result<Option<Timestamp>, Error> {
+        match self.at(column)? {
+            Value::Null => Ok(None),
+            _ => self.time(column).map(Some),
+        }
+    }
+
+    /// A duration stored as microseconds, which may be NULL.
+    pub fn duration_opt(&self, column: impl Column) -> Result<Option<SignedDuration>, Error> {
+        Ok(self.int_opt(column)?.map(SignedDuration::from_micros))
     }
 
     /// A typed uuid stored as text.

@@ -12,3 +12,4 @@ mod invisible_conflicts;
 mod postgres;
 mod readers;
 mod statistics;
+mod times;

@@ -1,15 +1,18 @@
 //! Checks that the control plane is reachable, accepts this host, and has the same time.
 
-use kilonova_node_link::{HostIdentity, Identity, Remote};
+use std::time::Duration;
 
-use super::{Report, now};
+use jiff::{SignedDuration, Timestamp};
+use kilonova_node_link::{HostIdentity, Identity, Remote};
+use kilonova_pki::Certificate;
+
+use super::Report;
 use crate::settings::Settings;
 
 /// A larger clock difference is an error: certificates and logs depend on the time.
-const FAR: i64 = 60_000_000;
+const FAR: Duration = Duration::from_secs(60);
 /// A larger clock difference is a warning.
-const OFF: i64 = 2_000_000;
-const DAY: i64 = 24 * 3600 * 1_000_000;
+const OFF: Duration = Duration::from_secs(2);
 
 pub(super) async fn look(settings: &Settings, report: &mut Report) {
     let remote = match &settings.by_token {
@@ -58,34 +61,35 @@ fn certificate(settings: &Settings, known: &HostIdentity, report: &mut Report) {
     }
     match known.parsed_certificate() {
         Err(error) => report.wrong("identity", error.to_string(), again),
-        Ok(issued) if issued.has_expired(now()) => {
+        Ok(issued) if issued.has_expired(Timestamp::now()) => {
             report.wrong("identity", "the certificate of this host has expired", again);
         }
-        Ok(issued) if now() > issued.renew_at() + (issued.not_after - issued.renew_at()) / 2 => {
-            report.warn(
-                "identity",
-                format!(
-                    "the certificate expires in {} day(s) and was not renewed",
-                    (issued.not_after - now()) / DAY
-                ),
-                "see the agent's log: journalctl -u kilonova-agent",
-            )
-        }
+        Ok(issued) if is_late(&issued, Timestamp::now()) => report.warn(
+            "identity",
+            format!("the certificate expires in {} day(s) and was not renewed", days_left(&issued)),
+            "see the agent's log: journalctl -u kilonova-agent",
+        ),
         Ok(issued) => report.fine(
             "identity",
-            format!(
-                "{}, with a certificate for {} more days",
-                known.host,
-                (issued.not_after - now()) / DAY
-            ),
+            format!("{}, with a certificate for {} more days", known.host, days_left(&issued)),
         ),
     }
 }
 
+/// True in the last sixth of a certificate's validity, when it should have been renewed.
+fn is_late(issued: &Certificate, now: Timestamp) -> bool {
+    let renew_at = issued.renew_at();
+    now.duration_since(renew_at) > issued.not_after.duration_since(now)
+}
+
+fn days_left(issued: &Certificate) -> i64 {
+    issued.not_after.duration_since(Timestamp::now()).as_hours() / 24
+}
+
 async fn clock(remote: &Remote, report: &mut Report) {
-    let asked = now();
+    let asked = Timestamp::now();
     let theirs = match remote.clock().await {
-        Ok(clock) => clock.micros,
+        Ok(clock) => clock.now,
         Err(error) => {
             return report.wrong(
                 "control plane",
@@ -95,15 +99,22 @@ async fn clock(remote: &Remote, report: &mut Report) {
         }
     };
     report.fine("control plane", "answers");
-    // The answer's time lies between request and reply.
-    judge(asked + (now() - asked) / 2 - theirs, report);
+    judge(ahead(asked, Timestamp::now(), theirs), report);
 }
 
-fn judge(ahead: i64, report: &mut Report) {
-    let (by, which) = (ahead.abs() / 1_000_000, if ahead > 0 { "ahead of" } else { "behind" });
+/// How far this host's clock is ahead of the control plane's, which answered with `theirs` between
+/// the request and the reply.
+pub fn ahead(asked: Timestamp, replied: Timestamp, theirs: Timestamp) -> SignedDuration {
+    let half = replied.duration_since(asked).checked_div(2).unwrap_or_default();
+    asked.duration_since(theirs).saturating_add(half)
+}
+
+fn judge(ahead: SignedDuration, report: &mut Report) {
+    let by = ahead.unsigned_abs().as_secs();
+    let which = if ahead.is_positive() { "ahead of" } else { "behind" };
     let what = format!("{by} s {which} the control plane's");
     let remedy = "synchronize both by NTP: apt install chrony, and see `chronyc tracking`";
-    match ahead.abs() {
+    match ahead.unsigned_abs() {
         far if far > FAR => report.wrong("clock", what, remedy),
         off if off > OFF => report.warn("clock", what, remedy),
         _ => report.fine("clock", "as the control plane's"),
@@ -117,10 +128,10 @@ mod tests {
     #[test]
     fn ten_minutes_are_wrong_and_some_seconds_a_warning() {
         let mut report = Report::default();
-        judge(-1_000_000, &mut report);
-        judge(5_000_000, &mut report);
+        judge(SignedDuration::from_secs(-1), &mut report);
+        judge(SignedDuration::from_secs(5), &mut report);
         assert_eq!(report.exit_code(), 0, "{}", report.text());
-        judge(-600_000_000, &mut report);
+        judge(SignedDuration::from_secs(-600), &mut report);
         assert!(report.exit_code() == 1, "{}", report.text());
         assert!(report.text().contains("600 s behind the control plane's"), "{}", report.text());
         assert!(report.text().contains("5 s ahead of the control plane's"), "{}", report.text());

@@ -10,6 +10,7 @@ mod programs;
 mod report;
 
 use crate::settings::Settings;
+pub use control::ahead;
 pub use report::Report;
 
 /// Runs all checks.
@@ -22,10 +23,4 @@ pub async fn check(settings: &Settings) -> Report {
     disk::look(settings, &mut report);
     control::look(settings, &mut report).await;
     report
-}
-
-/// Microseconds since 1970.
-pub fn now() -> i64 {
-    let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use jiff::SignedDuration;
+
 use super::{Doctor, Format};
 use crate::doctor::{self, DoctorOptions};
 use crate::failure::Failure;
@@ -12,7 +14,7 @@ pub(super) fn run(options: Doctor) -> Result<ExitCode, Failure> {
         state_dir: options.state_dir,
         database: options.database,
         redate: options.redate,
-        stuck: i64::from(options.stuck_after).saturating_mul(1_000_000),
+        stuck: SignedDuration::from_secs(options.stuck_after.into()),
     };
     let mut report = super::runtime()?.block_on(doctor::examine(question));
     match options.format {

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use jiff::SignedDuration;
 use kilonova_compute_app::aliases::{Alias, Aliases};
 use kilonova_compute_app::{Options, Orphans};
 
@@ -14,7 +15,10 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
     let yes = |option, usual| {
         Ok::<_, Failure>(file.parse("DEFAULT", option, "true or false")?.unwrap_or(usual))
     };
-    let seconds = |option, least, usual| number(file, "DEFAULT", option, least, usual);
+    let seconds = |option, least, usual: SignedDuration| {
+        let seconds = number(file, "DEFAULT", option, least, usual.as_secs());
+        seconds.map(SignedDuration::from_secs)
+    };
     Ok(Options {
         allow_resize_to_same_host: yes(
             "allow_resize_to_same_host",
@@ -30,7 +34,9 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
         shelved_poll_interval: seconds("shelved_poll_interval", 0, usual.shelved_poll_interval)?,
         reboot_timeout: seconds("reboot_timeout", 0, usual.reboot_timeout)?,
         rescue_timeout: seconds("rescue_timeout", 0, usual.rescue_timeout)?,
-        max_concurrent_live_migrations: seconds(
+        max_concurrent_live_migrations: number(
+            file,
+            "DEFAULT",
             "max_concurrent_live_migrations",
             0,
             usual.max_concurrent_live_migrations,

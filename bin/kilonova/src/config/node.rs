@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use jiff::SignedDuration;
+
 use super::File;
 use crate::failure::Failure;
 
 const GROUP: &str = "node";
-const DAY: i64 = 24 * 3600 * 1_000_000;
 
 /// The listener for enrolled hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,8 +18,8 @@ pub struct NodeListener {
     pub names: Vec<String>,
     /// The URL for hosts, if it differs from that.
     pub url: Option<String>,
-    /// Validity of a host's certificate, in microseconds.
-    pub valid: i64,
+    /// Validity of a host's certificate.
+    pub valid: SignedDuration,
 }
 
 pub(super) fn read(
@@ -37,15 +38,15 @@ pub(super) fn read(
         names
     };
     let days = file.parse::<i64>(GROUP, "certificate_days", "an integer from 1 to 3650 (days)")?;
-    let days = days.unwrap_or(kilonova_enroll::VALID / DAY);
-    if !(1..=3650).contains(&days) {
+    if days.is_some_and(|days| !(1..=3650).contains(&days)) {
         return Err(file.wrong(GROUP, "certificate_days", "it must be 1 to 3650"));
     }
     let url = file.get(GROUP, "url").map(|url| url.trim_end_matches('/').to_owned());
     if url.as_deref().is_some_and(|url| !url.starts_with("https://")) {
         return Err(file.wrong(GROUP, "url", "it must begin with https://"));
     }
-    Ok(listen.map(|listen| NodeListener { listen, names, url, valid: days * DAY }))
+    let valid = days.map_or(kilonova_enroll::VALID, |days| SignedDuration::from_hours(days * 24));
+    Ok(listen.map(|listen| NodeListener { listen, names, url, valid }))
 }
 
 /// True if hosts may authenticate with `node.token`. By default only on a loopback address and without
@@ -100,7 +101,7 @@ mod tests {
         let one =
             listener(text).expect("the file is valid").expect("the file configures a listener");
         assert_eq!(one.names, ["cloud", "192.0.2.1"]);
-        assert_eq!((one.valid, one.url), (7 * DAY, None));
+        assert_eq!((one.valid, one.url), (SignedDuration::from_hours(7 * 24), None));
         for (text, part) in [
             ("[node]\nlisten = here\n", "k.conf:2: [node] listen: here"),
             ("[node]\nurl = http://x\n", "k.conf:2: [node] url: it must begin with https://"),

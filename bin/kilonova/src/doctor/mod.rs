@@ -18,12 +18,14 @@ mod report;
 mod store;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use configuration::Locations;
+use jiff::SignedDuration;
 use kilonova_compute_app::attention::{self, Bounds, Heard, Level, clocks};
 use kilonova_compute_db::audit;
 use kilonova_store::{DatabaseUrl, Store};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::failure::Failure;
 use crate::state::StateDir;
@@ -39,8 +41,8 @@ pub struct DoctorOptions {
     pub database: Option<String>,
     /// True if to set times that lie in the future to now first.
     pub redate: bool,
-    /// Microseconds without progress after which an operation counts as stuck.
-    pub stuck: i64,
+    /// The time without progress after which an operation counts as stuck.
+    pub stuck: SignedDuration,
 }
 
 /// Runs all checks. If one cannot run, the report contains the earlier findings and the reason.
@@ -86,7 +88,7 @@ async fn examine_database(
     };
     store::examine(&store, on_disk, report).await?;
     if options.redate {
-        let redated = clocks::redate(&store, now_micros()).await;
+        let redated = clocks::redate(&store, time::now()).await;
         report.redated = Some(redated.map_err(|e| Failure::Failed(e.to_string()))?);
     }
     // With PostgreSQL, the controller may run on another machine.
@@ -104,7 +106,7 @@ async fn examine_database(
     for (area, about) in [
         ("nodes", counted),
         ("clock", skews(&report.hosts)),
-        ("operations", format!("none is stuck for {} s", options.stuck / 1_000_000)),
+        ("operations", format!("none is stuck for {} s", options.stuck.as_secs())),
         ("devices", "all healthy".to_owned()),
     ] {
         report.area(area, about);
@@ -138,11 +140,12 @@ fn nodes(hosts: &[Heard]) -> String {
 }
 
 fn skews(hosts: &[Heard]) -> String {
-    let skews: Vec<i64> = hosts.iter().filter_map(|host| host.clock_skew).map(i64::abs).collect();
+    let skews = hosts.iter().filter_map(|host| host.clock_skew);
+    let skews: Vec<Duration> = skews.map(SignedDuration::unsigned_abs).collect();
     match skews.iter().max() {
         None => "no host has reported a clock of its own".to_owned(),
         Some(most) => {
-            let seconds = *most as f64 / 1e6;
+            let seconds = most.as_secs_f64();
             format!("{} hosts report theirs, at most {seconds:.1} s from this clock", skews.len())
         }
     }

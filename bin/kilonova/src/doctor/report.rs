@@ -114,7 +114,7 @@ impl Report {
                 "reported_at": zulu(host.reported_at),
                 "epoch": host.epoch,
                 "generation": host.generation,
-                "clock_skew_s": host.clock_skew.map(|skew| skew as f64 / 1e6),
+                "clock_skew_s": host.clock_skew.map(|skew| skew.as_micros() as f64 / 1e6),
             })
         };
         json!({

@@ -11,14 +11,14 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use kilonova_compute_app::Compute;
 use kilonova_compute_nodes::{Link, api as nodes};
 use kilonova_enroll::{EnrollOptions, Enrollment};
 use kilonova_pki::{Authority, Own};
 use kilonova_store::Store;
 use kilonova_wire::auth::Authentication;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Authenticator, Context, Dialect, Fault, Refusal, Speaker, mount};
+use kilonova_wire::{Authenticator, Context, Dialect, Fault, Refusal, Speaker, mount, time};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -45,7 +45,7 @@ pub(super) struct NodeEndpoint {
 pub(super) struct Peer {
     host: Arc<str>,
     serial: Arc<str>,
-    not_after: i64,
+    not_after: Timestamp,
 }
 
 impl Peer {
@@ -99,7 +99,7 @@ async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Fai
     if !certificate.exists() && !key.exists() {
         kilonova_enroll::record_authority(store, None).await.map_err(refused)?;
         let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot create the authority", e);
-        let (pem, secret) = Authority::make(now_micros()).map_err(|e| failed(&e))?;
+        let (pem, secret) = Authority::make(time::now()).map_err(|e| failed(&e))?;
         std::fs::create_dir_all(&folder).map_err(|e| failed(&e))?;
         write_secret(&key, &secret).map_err(|e| failed(&e))?;
         write_secret(&certificate, &pem).map_err(|e| failed(&e))?;
@@ -143,7 +143,7 @@ impl ControllerCertificate {
     }
 
     fn made(authority: &Authority, names: &[String]) -> Result<Own, kilonova_pki::Error> {
-        let (pem, key) = authority.control_plane(names, now_micros())?;
+        let (pem, key) = authority.control_plane(names, time::now())?;
         kilonova_pki::own(&pem, &key, authority.certificate())
     }
 }
@@ -220,7 +220,7 @@ async fn check_certificate(
     if enrollment.revoked().has(&peer.serial) {
         return revoked(host);
     }
-    if now_micros() > peer.not_after {
+    if time::now() > peer.not_after {
         return refused(Refusal::unauthorized(format!(
             "The certificate of host {host} has expired: create a token with `kilonova node enroll \
                          --host {host}`, and join again."

@@ -6,9 +6,10 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kilonova_placement::{Followed, World};
 use kilonova_store::Store;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 /// The polling interval; another process's commit is visible after at most twice this.
@@ -16,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(30);
 /// The pause after a failure or a complete reload.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long changes are kept. A process that was stopped for longer reloads everything.
-const KEPT_MICROS: i64 = 15 * 60 * 1_000_000;
+const KEPT: SignedDuration = SignedDuration::from_mins(15);
 const FORGET: Duration = Duration::from_secs(60);
 
 /// Starts the loops; they end with the runtime.
@@ -57,7 +58,7 @@ async fn prune(store: Store) {
     loop {
         ticks.tick().await;
         loop {
-            match World::prune(&store, now_micros() - KEPT_MICROS).await {
+            match World::prune(&store, time::before(time::now(), KEPT)).await {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {

@@ -4,6 +4,7 @@
 use axum::Json;
 use axum::extract::State as Extract;
 use http::StatusCode;
+use jiff::Timestamp;
 use kilonova_access::{Routes, get, post};
 use kilonova_ids::{DeviceProfileId, parse_uuid_like};
 use kilonova_wire::query::Query;
@@ -105,8 +106,8 @@ async fn delete(state: &State, mut given: Vec<String>) -> Result<StatusCode, Ref
 }
 
 /// The time format that only `show` uses.
-fn python(micros: i64) -> String {
-    time::offset(micros).replace('T', " ")
+fn python(at: Timestamp) -> String {
+    time::offset(at).replace('T', " ")
 }
 
 fn view(row: &ProfileRow, Base(base): &Base) -> Value {

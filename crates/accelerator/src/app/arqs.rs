@@ -8,10 +8,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, ConsumerId, ServerId, ascending};
 use kilonova_placement::World;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
 use super::{grammar, patch::Bind, profiles};
@@ -68,7 +69,7 @@ pub(crate) fn create(
     limit: i64,
 ) -> Result<Vec<ArqRow>, Error> {
     let profile = profiles::by_name(tx, profile)?;
-    let now = now_micros();
+    let now = time::now();
     let wanted: i64 = profile.groups.iter().map(grammar::amount).fold(0, i64::saturating_add);
     if limit >= 0 {
         arqs::serialize_calls(tx, project_id)?;
@@ -155,7 +156,7 @@ pub(crate) fn bind(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(
 }
 
 fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     let batch = uuid::Uuid::new_v4().to_string();
     let servers: BTreeSet<ServerId> = binds.iter().map(|bind| bind.server).collect();
     for server in &servers {
@@ -211,7 +212,7 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
 
 /// Unbinds all requests from their instances and frees their handles.
 pub(crate) fn unbind(tx: &mut Tx<'_>, caller: &Caller, arqs: &[ArqId]) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     for arq in arqs {
         let row = get(tx, &caller.scope, *arq)?;
         not_internal(&row)?;
@@ -258,7 +259,12 @@ pub(crate) fn delete_of_server(
     remove(tx, caller, &rows)
 }
 
-fn release_handle(tx: &mut Tx<'_>, caller: &Caller, arq: ArqId, now: i64) -> Result<(), Error> {
+fn release_handle(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    arq: ArqId,
+    now: Timestamp,
+) -> Result<(), Error> {
     let world = &caller.world;
     let card = handles::card_of_arq(tx, arq)?;
     changes::freed_by_arq(tx, &caller.actor, arq, now)?;
@@ -269,7 +275,7 @@ fn release_handle(tx: &mut Tx<'_>, caller: &Caller, arq: ArqId, now: i64) -> Res
 }
 
 fn remove(tx: &mut Tx<'_>, caller: &Caller, rows: &[ArqRow]) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     for row in rows {
         release_handle(tx, caller, row.uuid, now)?;
         arqs::delete(tx, row.uuid)?;

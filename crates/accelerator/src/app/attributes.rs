@@ -2,7 +2,7 @@
 //! attributes. Reports leave them alone.
 
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -62,7 +62,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<AttributeRow, Err
     let uuid = Uuid::new_v4();
     let Draft { deployable_id, name, value } = draft;
     let new = NewAttribute { uuid, deployable_id: *deployable_id, name, value, reported: false };
-    attributes::insert(tx, &new, now_micros())?;
+    attributes::insert(tx, &new, time::now())?;
     attributes::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))
 }
 

@@ -4,7 +4,7 @@
 use kilonova_ids::DeviceId;
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::Error;
 use crate::db::{deployables, devices, withheld};
@@ -23,7 +23,7 @@ pub(crate) fn set_enabled(
     let row =
         devices::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Device", "uuid", uuid))?;
     let status = if enabled { DeviceStatus::Enabled } else { DeviceStatus::Maintaining };
-    devices::set_status(tx, row.id, status, now_micros())?;
+    devices::set_status(tx, row.id, status, time::now())?;
     let acknowledged = enabled && devices::acknowledge_health(tx, row.id)?;
     if enabled {
         declare_released(tx, world, uuid)?;

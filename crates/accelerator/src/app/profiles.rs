@@ -2,7 +2,7 @@
 
 use kilonova_ids::{DeviceProfileId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::grammar::{Draft, is_name};
 use crate::Error;
@@ -27,7 +27,7 @@ pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<ProfileRow, Error
         name: draft.name.clone(),
         description: draft.description.clone(),
         groups: draft.groups.clone(),
-        created_at: now_micros(),
+        created_at: time::now(),
         updated_at: None,
     };
     match profiles::insert(tx, &row) {

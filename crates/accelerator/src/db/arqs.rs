@@ -1,6 +1,7 @@
 //! Rows of `arqs`, accelerator requests. The handle of a bound request is the `attach_handles` row
 //! that names it.
 
+use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, PortId, ProviderId, ServerId,
 };
@@ -22,8 +23,8 @@ pub(crate) struct ArqRow {
     pub host: Option<HostName>,
     pub provider: Option<ProviderId>,
     pub server: Option<ServerId>,
-    pub created_at: i64,
-    pub updated_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
     pub handle: Option<BoundHandle>,
 }
 
@@ -156,8 +157,8 @@ fn read(row: &Row) -> Result<ArqRow, Error> {
         host: row.host_opt("host")?,
         provider: row.id_opt("provider_id")?,
         server: row.id_opt("server_id")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
         handle,
     })
 }
@@ -184,7 +185,7 @@ pub(crate) fn insert(
     project_id: &str,
     profile: DeviceProfileId,
     group: i64,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(INSERT, params![uuid, project_id, profile, group, now])?;
     Ok(())
@@ -197,7 +198,7 @@ pub(crate) fn insert_bound(
     profile: Option<DeviceProfileId>,
     group: i64,
     target: &BindTarget<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(
         INSERT_BOUND,
@@ -255,8 +256,8 @@ pub(crate) fn unbound_of(tx: &mut Tx<'_>, project: &str) -> Result<i64, Error> {
 pub(crate) fn external(
     tx: &mut Tx<'_>,
     after: i64,
-    bound_before: i64,
-    asked_before: i64,
+    bound_before: Timestamp,
+    asked_before: Timestamp,
     limit: i64,
 ) -> Result<Vec<ExternalRequest>, Error> {
     let rows = tx.rows(EXTERNAL, params![after, bound_before, asked_before, limit])?;
@@ -275,14 +276,14 @@ pub(crate) fn external(
 pub(crate) fn record_query(
     tx: &mut Tx<'_>,
     server: ServerId,
-    now: i64,
-    asked_before: i64,
+    now: Timestamp,
+    asked_before: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(RECORD_QUERY, params![server, now, asked_before])? > 0)
 }
 
 /// Deletes unbound requests that have not changed since a time; returns their number.
-pub(crate) fn expire(tx: &mut Tx<'_>, unchanged_since: i64) -> Result<u64, Error> {
+pub(crate) fn expire(tx: &mut Tx<'_>, unchanged_since: Timestamp) -> Result<u64, Error> {
     tx.execute(EXPIRE, params![unchanged_since])
 }
 
@@ -292,7 +293,7 @@ pub(crate) fn bind(
     uuid: ArqId,
     target: &BindTarget<'_>,
     project: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let changed = tx.execute(
         BIND,
@@ -311,7 +312,7 @@ pub(crate) fn bind(
 }
 
 /// Unbinds a request. The caller frees its handle.
-pub(crate) fn unbind(tx: &mut Tx<'_>, uuid: ArqId, now: i64) -> Result<(), Error> {
+pub(crate) fn unbind(tx: &mut Tx<'_>, uuid: ArqId, now: Timestamp) -> Result<(), Error> {
     tx.execute(UNBIND, params![uuid, now])?;
     Ok(())
 }
@@ -332,7 +333,7 @@ pub(crate) fn hand_over(
     tx: &mut Tx<'_>,
     from: ConsumerId,
     to: ConsumerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(HAND_OVER, params![from, to, now])?;
     Ok(())

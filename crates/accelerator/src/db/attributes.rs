@@ -1,5 +1,6 @@
 //! Rows of `attributes`: the resource class and the traits of a deployable in Cyborg's form.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_store::{Error, Row, Tx, params, statements};
 use uuid::Uuid;
@@ -14,8 +15,8 @@ pub(crate) struct AttributeRow {
     pub value: String,
     /// True if the host reported it; otherwise an administrator added it.
     pub reported: bool,
-    pub created_at: i64,
-    pub updated_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
 }
 
 /// A new attribute.
@@ -76,8 +77,8 @@ fn read(row: &Row) -> Result<AttributeRow, Error> {
         name: row.string("name")?,
         value: row.string("value")?,
         reported: row.bool("reported")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
     })
 }
 
@@ -101,14 +102,14 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: Uuid) -> Result<Option<AttributeRow
     tx.row(BY_UUID, params![uuid.to_string()])?.as_ref().map(read).transpose()
 }
 
-pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewAttribute<'_>, now: i64) -> Result<(), Error> {
+pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewAttribute<'_>, now: Timestamp) -> Result<(), Error> {
     let uuid = new.uuid.to_string();
     tx.execute(INSERT, params![uuid, new.deployable_id, new.name, new.value, new.reported, now])?;
     Ok(())
 }
 
 /// Updates the value.
-pub(crate) fn update(tx: &mut Tx<'_>, id: i64, value: &str, now: i64) -> Result<(), Error> {
+pub(crate) fn update(tx: &mut Tx<'_>, id: i64, value: &str, now: Timestamp) -> Result<(), Error> {
     tx.execute(UPDATE, params![id, value, now])?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! generation of its documents: rows of `attach_handles` with `awaits_host` and `awaits_word`, the
 //! generation.
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, DeviceId, HostName, ProviderId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -25,8 +26,8 @@ pub struct PendingRelease {
     pub device: DeviceId,
     /// Number of handles.
     pub handles: i64,
-    /// Time of the oldest release (microseconds since 1970).
-    pub since: i64,
+    /// Time of the oldest release.
+    pub since: Timestamp,
 }
 
 /// Selects an [`Awaiting`].
@@ -78,7 +79,7 @@ pub(crate) fn release_after(
     arq: ArqId,
     host: &HostName,
     generation: i64,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(AWAIT, params![arq, generation, now, host])?;
     Ok(())
@@ -106,14 +107,14 @@ pub(crate) fn by_device(tx: &mut Tx<'_>) -> Result<Vec<PendingRelease>, Error> {
             address: row.string("address")?,
             device: row.id("uuid")?,
             handles: row.int("handles")?,
-            since: row.int("since")?,
+            since: row.time("since")?,
         })
     };
     tx.rows(BY_DEVICE, params![])?.iter().map(read).collect()
 }
 
 /// Frees an acknowledged handle, or deletes it if it is absent.
-pub(crate) fn free(tx: &mut Tx<'_>, handle: i64, now: i64) -> Result<(), Error> {
+pub(crate) fn free(tx: &mut Tx<'_>, handle: i64, now: Timestamp) -> Result<(), Error> {
     tx.execute(DELETE_ABSENT, params![handle])?;
     tx.execute(FREE, params![handle, now])?;
     Ok(())

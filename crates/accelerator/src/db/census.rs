@@ -1,5 +1,6 @@
 //! Counts of all objects. Read-only.
 
+use jiff::Timestamp;
 use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -36,7 +37,7 @@ pub struct Handles {
 pub(crate) struct Outbox {
     pub events: i64,
     /// When the oldest event was created.
-    pub oldest: Option<i64>,
+    pub oldest: Option<Timestamp>,
 }
 
 statements! {
@@ -84,5 +85,5 @@ pub(crate) fn requests(tx: &mut Tx<'_>) -> Result<Vec<(ArqState, i64)>, Error> {
 
 pub(crate) fn outbox(tx: &mut Tx<'_>) -> Result<Outbox, Error> {
     let Some(row) = tx.row(OUTBOX, params![])? else { return Ok(Outbox::default()) };
-    Ok(Outbox { events: row.int("count")?, oldest: row.int_opt("oldest")? })
+    Ok(Outbox { events: row.int("count")?, oldest: row.time_opt("oldest")? })
 }

@@ -1,6 +1,7 @@
 //! Rows of `handle_changes`: who got which handle, and who released it. Written from the rows
 //! themselves, before a handle is freed and after it is assigned.
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, ConsumerId, HostName, ServerId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 use uuid::Uuid;
@@ -20,7 +21,7 @@ pub struct Actor {
 #[derive(Debug, Clone)]
 pub(crate) struct ChangeRow {
     pub id: i64,
-    pub at: i64,
+    pub at: Timestamp,
     pub change: OwnerChange,
     pub handle: String,
     pub attach_type: AttachType,
@@ -105,7 +106,7 @@ statements! {
 fn read(row: &Row) -> Result<ChangeRow, Error> {
     Ok(ChangeRow {
         id: row.int("id")?,
-        at: row.int("at")?,
+        at: row.time("at")?,
         change: OwnerChange::read(row, "change")?,
         handle: row.string("handle_id")?,
         attach_type: AttachType::read(row, "attach_type")?,
@@ -140,7 +141,7 @@ pub(crate) fn taken_by_consumer(
     actor: &Actor,
     consumer: ConsumerId,
     from: i64,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
     tx.execute(TAKEN_BY_CONSUMER, params![now, user, request, consumer, from])?;
@@ -151,7 +152,7 @@ pub(crate) fn freed_by_consumer(
     tx: &mut Tx<'_>,
     actor: &Actor,
     consumer: ConsumerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
     tx.execute(FREED_BY_CONSUMER, params![now, user, request, consumer])?;
@@ -162,7 +163,7 @@ pub(crate) fn taken_by_arq(
     tx: &mut Tx<'_>,
     actor: &Actor,
     arq: ArqId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
     tx.execute(TAKEN_BY_ARQ, params![now, user, request, arq])?;
@@ -173,7 +174,7 @@ pub(crate) fn freed_by_arq(
     tx: &mut Tx<'_>,
     actor: &Actor,
     arq: ArqId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
     tx.execute(FREED_BY_ARQ, params![now, user, request, arq])?;
@@ -181,6 +182,6 @@ pub(crate) fn freed_by_arq(
 }
 
 /// Deletes changes before a time; returns their number.
-pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
+pub(crate) fn forget(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, Error> {
     tx.execute(FORGET, params![before])
 }

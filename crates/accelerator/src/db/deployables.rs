@@ -1,5 +1,6 @@
 //! Rows of `deployables`.
 
+use jiff::Timestamp;
 use kilonova_ids::{DeployableId, HostName, ProviderId, ResourceClass};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -17,8 +18,8 @@ pub(crate) struct DeployableRow {
     /// The function of the bitstream according to its image.
     pub function: Option<String>,
     pub present: bool,
-    pub created_at: i64,
-    pub updated_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
     /// Number of its handles that are present on the host.
     pub handles: i64,
 }
@@ -84,8 +85,8 @@ fn read(row: &Row) -> Result<DeployableRow, Error> {
         bitstream_id: row.string_opt("bitstream_id")?,
         function: row.string_opt("function_id")?,
         present: row.bool("present")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
         handles: row.int("handles")?,
     })
 }
@@ -108,7 +109,11 @@ pub(crate) fn host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<Ho
 }
 
 /// Inserts a deployable and returns its row id.
-pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewDeployable<'_>, now: i64) -> Result<i64, Error> {
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    new: &NewDeployable<'_>,
+    now: Timestamp,
+) -> Result<i64, Error> {
     let row = tx.row(
         INSERT,
         params![
@@ -129,14 +134,14 @@ pub(crate) fn update(
     tx: &mut Tx<'_>,
     id: i64,
     new: &NewDeployable<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(UPDATE, params![id, new.device_id, new.resource_class, new.driver, now])?;
     Ok(())
 }
 
 /// Marks a deployable as absent from its host.
-pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
     tx.execute(MARK_ABSENT, params![id, now])?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Rows of `devices`.
 
+use jiff::Timestamp;
 use kilonova_ids::{DeviceId, HostName};
 use kilonova_node_api::{Device, DeviceKind};
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -20,13 +21,13 @@ pub(crate) struct DeviceRow {
     pub numa_node: i64,
     pub status: DeviceStatus,
     pub present: bool,
-    pub created_at: i64,
-    pub updated_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
     pub card: String,
     pub mixed: bool,
     pub health: DeviceHealth,
     /// The time of the last health event that an administrator has acknowledged.
-    pub acknowledged: Option<i64>,
+    pub acknowledged: Option<Timestamp>,
 }
 
 /// The health of a device.
@@ -34,9 +35,9 @@ pub(crate) struct DeviceRow {
 pub(crate) struct DeviceHealth {
     pub state: HealthState,
     pub reason: Option<String>,
-    pub since: Option<i64>,
+    pub since: Option<Timestamp>,
     /// The health event that caused it, in the node's time.
-    pub event: Option<i64>,
+    pub event: Option<Timestamp>,
 }
 
 /// The row that a report requests for a device.
@@ -140,17 +141,17 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
         numa_node: row.int("numa_node")?,
         status: DeviceStatus::read(row, "status")?,
         present: row.bool("present")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
         card: row.string("card")?,
         mixed: row.bool("mixed")?,
         health: DeviceHealth {
             state: HealthState::read(row, "health")?,
             reason: row.string_opt("health_reason")?,
-            since: row.int_opt("health_since")?,
-            event: row.int_opt("health_event")?,
+            since: row.time_opt("health_since")?,
+            event: row.time_opt("health_event")?,
         },
-        acknowledged: row.int_opt("health_dealt")?,
+        acknowledged: row.time_opt("health_dealt")?,
     })
 }
 
@@ -207,7 +208,7 @@ pub(crate) fn insert(
     tx: &mut Tx<'_>,
     host: &HostName,
     desired: &DesiredDevice<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<i64, Error> {
     let DesiredDevice { device, card, mixed, health } = desired;
     let row = tx.row(
@@ -238,7 +239,7 @@ pub(crate) fn update(
     tx: &mut Tx<'_>,
     id: i64,
     desired: &DesiredDevice<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let DesiredDevice { device, card, mixed, health } = desired;
     tx.execute(
@@ -263,7 +264,12 @@ pub(crate) fn update(
 }
 
 /// Sets whether handles of the device's card exclude each other.
-pub(crate) fn set_mixed(tx: &mut Tx<'_>, id: i64, mixed: bool, now: i64) -> Result<(), Error> {
+pub(crate) fn set_mixed(
+    tx: &mut Tx<'_>,
+    id: i64,
+    mixed: bool,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(SET_MIXED, params![id, mixed, now])?;
     Ok(())
 }
@@ -274,7 +280,7 @@ pub(crate) fn acknowledge_health(tx: &mut Tx<'_>, id: i64) -> Result<bool, Error
 }
 
 /// Records a change of dependent rows.
-pub(crate) fn touch(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+pub(crate) fn touch(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
     tx.execute(TOUCH, params![id, now])?;
     Ok(())
 }
@@ -284,14 +290,14 @@ pub(crate) fn set_status(
     tx: &mut Tx<'_>,
     id: i64,
     status: DeviceStatus,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_STATUS, params![id, status, now])?;
     Ok(())
 }
 
 /// Marks a device as absent from its host.
-pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: i64) -> Result<(), Error> {
+pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
     tx.execute(MARK_ABSENT, params![id, now])?;
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Rows of `nova_events`: the outbox of events for an external Nova.
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, ServerId};
 use kilonova_store::{Error, Tx, params, statements};
 
@@ -16,7 +17,7 @@ pub(crate) struct EventRow {
     pub status: EventStatus,
     /// Deliveries started, including this one.
     pub attempts: i64,
-    pub created_at: i64,
+    pub created_at: Timestamp,
 }
 
 statements! {
@@ -47,14 +48,14 @@ pub(crate) fn insert(
     batch: &str,
     server: ServerId,
     arq: ArqId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(INSERT, params![batch, server, arq, now])?;
     Ok(())
 }
 
 /// Sets the time of the next attempt.
-pub(crate) fn delay(tx: &mut Tx<'_>, batch: &str, until: i64) -> Result<(), Error> {
+pub(crate) fn delay(tx: &mut Tx<'_>, batch: &str, until: Timestamp) -> Result<(), Error> {
     tx.execute(DELAY, params![batch, until])?;
     Ok(())
 }
@@ -76,7 +77,7 @@ pub(crate) fn complete(
     tx: &mut Tx<'_>,
     arq: ArqId,
     status: EventStatus,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(COMPLETE, params![arq, status, now])?;
     Ok(())
@@ -89,12 +90,16 @@ pub(crate) fn delete_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<(), Error> {
 }
 
 /// True if any event is due.
-pub(crate) fn any_due(tx: &mut Tx<'_>, now: i64) -> Result<bool, Error> {
+pub(crate) fn any_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<bool, Error> {
     Ok(tx.row(DUE, params![now])?.is_some())
 }
 
 /// Takes the due events, oldest first. They are due again at `again`.
-pub(crate) fn take(tx: &mut Tx<'_>, now: i64, again: i64) -> Result<Vec<EventRow>, Error> {
+pub(crate) fn take(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    again: Timestamp,
+) -> Result<Vec<EventRow>, Error> {
     let mut taken: Vec<EventRow> = tx
         .rows(TAKE, params![now, again])?
         .iter()
@@ -106,7 +111,7 @@ pub(crate) fn take(tx: &mut Tx<'_>, now: i64, again: i64) -> Result<Vec<EventRow
                 arq: row.id("arq_id")?,
                 status: EventStatus::read(row, "status")?,
                 attempts: row.int("attempts")?,
-                created_at: row.int("created_at")?,
+                created_at: row.time("created_at")?,
             })
         })
         .collect::<Result<_, Error>>()?;

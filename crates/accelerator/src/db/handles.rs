@@ -1,5 +1,6 @@
 //! Rows of `attach_handles`. The unique column `arq_id` names the owner.
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId, ascending};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -214,13 +215,13 @@ pub(crate) fn take(
     id: i64,
     arq: ArqId,
     uuid: AttachHandleId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(TAKE, params![id, arq, uuid, now])? == 1)
 }
 
 /// Frees the handle of a request, or deletes it if it is absent.
-pub(crate) fn free_of_arq(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
+pub(crate) fn free_of_arq(tx: &mut Tx<'_>, arq: ArqId, now: Timestamp) -> Result<(), Error> {
     tx.execute(DELETE_ABSENT_OF_ARQ, params![arq])?;
     tx.execute(FREE_OF_ARQ, params![arq, now])?;
     Ok(())
@@ -230,7 +231,7 @@ pub(crate) fn free_of_arq(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), E
 pub(crate) fn free_of_consumer(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(DELETE_ABSENT_OF_CONSUMER, params![consumer])?;
     tx.execute(FREE_OF_CONSUMER, params![consumer, now])?;
@@ -238,14 +239,22 @@ pub(crate) fn free_of_consumer(
 }
 
 /// Makes the handles of a consumer's requests dirty, and deletes absent ones.
-pub(crate) fn leave_dirty(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result<(), Error> {
+pub(crate) fn leave_dirty(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(DELETE_ABSENT_OF_CONSUMER, params![consumer])?;
     tx.execute(LEAVE_DIRTY, params![consumer, now])?;
     Ok(())
 }
 
 /// Frees the handles that a consumer left dirty, unless they are parked, and deletes absent ones.
-pub(crate) fn free_dirty(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result<(), Error> {
+pub(crate) fn free_dirty(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(DELETE_ABSENT_DIRTY, params![consumer])?;
     tx.execute(FREE_DIRTY, params![consumer, now])?;
     Ok(())
@@ -275,7 +284,7 @@ pub(crate) fn insert(
     deployable_id: i64,
     key: &HandleKey,
     slots: &[i64],
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (eights, rest) = slots.as_chunks::<8>();
     let eights = eights.iter().map(|slots| (INSERT_EIGHT, slots.as_slice()));
@@ -293,7 +302,12 @@ pub(crate) fn insert(
 }
 
 /// Sets whether the host has the handle.
-pub(crate) fn set_present(tx: &mut Tx<'_>, id: i64, present: bool, now: i64) -> Result<(), Error> {
+pub(crate) fn set_present(
+    tx: &mut Tx<'_>,
+    id: i64,
+    present: bool,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(SET_PRESENT, params![id, present, now])?;
     Ok(())
 }

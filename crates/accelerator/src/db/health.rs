@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::{DeviceId, HostName, ServerId};
 use kilonova_node_api::DeviceKind;
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -36,8 +37,8 @@ pub struct CheckedDevice {
     pub health: HealthState,
     /// Why it is not healthy.
     pub reason: Option<String>,
-    /// The time of the change (microseconds since 1970).
-    pub since: Option<i64>,
+    /// The time of the change.
+    pub since: Option<Timestamp>,
     /// The servers that use it.
     pub servers: Vec<ServerId>,
 }
@@ -97,7 +98,7 @@ pub(crate) fn devices(tx: &mut Tx<'_>, filter: &HealthFilter) -> Result<Vec<Chec
             status: DeviceStatus::read(row, "status")?,
             health: HealthState::read(row, "health")?,
             reason: row.string_opt("health_reason")?,
-            since: row.int_opt("health_since")?,
+            since: row.time_opt("health_since")?,
         })
     };
     tx.rows(DEVICES, params![*device, host.as_ref(), *health])?.iter().map(read).collect()

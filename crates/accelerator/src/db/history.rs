@@ -1,5 +1,6 @@
 //! The past and present devices of a server and its migrations. Read-only.
 
+use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeviceId, HostName, ProviderId, ResourceClass, ServerId,
 };
@@ -74,8 +75,8 @@ pub struct LeftHandle {
 /// The assignment or release of a handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandleChange {
-    /// Microseconds since 1970.
-    pub at: i64,
+    /// When it happened.
+    pub at: Timestamp,
     /// The change.
     pub change: OwnerChange,
     /// The handle's id at that time.
@@ -168,7 +169,7 @@ pub(crate) fn past_of(
 ) -> Result<Vec<HandleChange>, Error> {
     let read = |row: &Row| {
         Ok(HandleChange {
-            at: row.int("at")?,
+            at: row.time("at")?,
             change: OwnerChange::read(row, "change")?,
             handle: row.string("handle_id")?,
             attach_type: AttachType::read(row, "attach_type")?,

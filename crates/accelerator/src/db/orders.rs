@@ -1,6 +1,7 @@
 //! Rows of `device_orders`: orders to nodes about devices, and their results. Also the requests
 //! that wait for a bitstream.
 
+use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, HostName, ImageId, OperationId,
     ProviderId, ServerId,
@@ -50,8 +51,8 @@ pub(crate) struct OrderRow {
     pub output: Option<String>,
     pub user_id: Option<String>,
     pub request_id: Option<String>,
-    pub created_at: i64,
-    pub updated_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
 }
 
 /// The filters of a list.
@@ -191,12 +192,12 @@ fn read(row: &Row) -> Result<OrderRow, Error> {
         output: row.string_opt("output")?,
         user_id: row.string_opt("user_id")?,
         request_id: row.string_opt("request_id")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
     })
 }
 
-pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewOrder<'_>, now: i64) -> Result<(), Error> {
+pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewOrder<'_>, now: Timestamp) -> Result<(), Error> {
     let key = new.handle.map_or_else(|| new.device.to_string(), |handle| handle.to_string());
     tx.execute(
         INSERT,
@@ -272,14 +273,14 @@ pub(crate) fn close(
     state: OrderState,
     message: Option<String>,
     output: Option<String>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(CLOSE, params![order, state, message, output, now])?;
     Ok(())
 }
 
 /// Deletes ended orders before a time; returns their number.
-pub(crate) fn forget(tx: &mut Tx<'_>, before: i64) -> Result<u64, Error> {
+pub(crate) fn forget(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, Error> {
     tx.execute(FORGET, params![before])
 }
 
@@ -366,20 +367,20 @@ pub(crate) fn await_order(
     tx: &mut Tx<'_>,
     arq: ArqId,
     order: OperationId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(AWAIT, params![arq, order, now])?;
     Ok(())
 }
 
 /// Binds a request whose order has succeeded.
-pub(crate) fn bind_waiting(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
+pub(crate) fn bind_waiting(tx: &mut Tx<'_>, arq: ArqId, now: Timestamp) -> Result<(), Error> {
     tx.execute(BIND_WAITING, params![arq, now])?;
     Ok(())
 }
 
 /// Fails a request whose order has failed. The caller frees its handle.
-pub(crate) fn fail(tx: &mut Tx<'_>, arq: ArqId, now: i64) -> Result<(), Error> {
+pub(crate) fn fail(tx: &mut Tx<'_>, arq: ArqId, now: Timestamp) -> Result<(), Error> {
     tx.execute(FAIL, params![arq, now])?;
     Ok(())
 }
@@ -390,14 +391,18 @@ pub(crate) fn set_bitstream(
     device: DeviceId,
     image: Option<ImageId>,
     function: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_BITSTREAM, params![device, image, function, now])?;
     Ok(())
 }
 
 /// Clears the bitstream of a deployable, unless an order programs its device.
-pub(crate) fn clear_bitstream(tx: &mut Tx<'_>, deployable: i64, now: i64) -> Result<(), Error> {
+pub(crate) fn clear_bitstream(
+    tx: &mut Tx<'_>,
+    deployable: i64,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(CLEAR_BITSTREAM, params![deployable, now])?;
     Ok(())
 }

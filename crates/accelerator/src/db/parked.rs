@@ -1,5 +1,6 @@
 //! Parked handles: rows of `attach_handles` that wait to be cleaned.
 
+use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeployableId, DeviceId, HostName, ProviderId, ResourceClass,
 };
@@ -69,7 +70,7 @@ pub(crate) struct Idle {
     pub handle: AttachHandleId,
     pub provider: ProviderId,
     /// When the last attempt to clean it ended.
-    pub tried_at: Option<i64>,
+    pub tried_at: Option<Timestamp>,
     /// The cleaner, according to the host's report.
     pub cleaner: Option<String>,
 }
@@ -82,7 +83,7 @@ fn handles(rows: &[Row]) -> Result<Vec<AttachHandleId>, Error> {
 pub(crate) fn park_of_consumer(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<AttachHandleId>, Error> {
     handles(&tx.rows(PARK_OF_CONSUMER, params![consumer, now])?)
 }
@@ -91,7 +92,7 @@ pub(crate) fn park_of_consumer(
 pub(crate) fn park_of_arq(
     tx: &mut Tx<'_>,
     arq: ArqId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<AttachHandleId>, Error> {
     handles(&tx.rows(PARK_OF_ARQ, params![arq, now])?)
 }
@@ -106,13 +107,13 @@ pub(crate) fn mark_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<bool, 
 pub(crate) fn park_dropped(
     tx: &mut Tx<'_>,
     consumer: ConsumerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<AttachHandleId>, Error> {
     handles(&tx.rows(PARK_DROPPED, params![consumer, now])?)
 }
 
 /// Frees a cleaned handle, or deletes it if it is absent.
-pub(crate) fn unpark(tx: &mut Tx<'_>, handle: AttachHandleId, now: i64) -> Result<(), Error> {
+pub(crate) fn unpark(tx: &mut Tx<'_>, handle: AttachHandleId, now: Timestamp) -> Result<(), Error> {
     tx.execute(DELETE_ABSENT, params![handle])?;
     tx.execute(UNPARK, params![handle, now])?;
     Ok(())
@@ -142,7 +143,7 @@ pub(crate) fn idle(tx: &mut Tx<'_>) -> Result<Vec<Idle>, Error> {
         Ok(Idle {
             handle: row.id("uuid")?,
             provider: row.id("provider_id")?,
-            tried_at: row.int_opt("tried_at")?,
+            tried_at: row.time_opt("tried_at")?,
             cleaner: row.string_opt("cleaner")?,
         })
     };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::DeviceProfileId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -15,8 +16,8 @@ pub(crate) struct ProfileRow {
     pub name: String,
     pub description: Option<String>,
     pub groups: Vec<Group>,
-    pub created_at: i64,
-    pub updated_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub updated_at: Option<Timestamp>,
 }
 
 /// Selects a [`ProfileRow`].
@@ -58,8 +59,8 @@ fn read(row: &Row) -> Result<ProfileRow, Error> {
         name: row.string("name")?,
         description: row.string_opt("description")?,
         groups: groups(row)?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int_opt("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time_opt("updated_at")?,
     })
 }
 

@@ -10,10 +10,11 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, DeviceId, HostName, ProviderId};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::exclusions::update_exclusions;
 use super::orders::Nodes;
@@ -30,7 +31,7 @@ pub(crate) fn release_external(
     world: &World,
     nodes: Option<&dyn Nodes>,
     arq: ArqId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some((provider, host)) = handles::held_by(tx, arq)? else { return Ok(()) };
     let generation = match nodes {
@@ -76,7 +77,7 @@ pub(crate) fn declare_released(
 }
 
 fn free(tx: &mut Tx<'_>, world: &World, waiting: Vec<Awaiting>) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     let (mut providers, mut cards) = (BTreeSet::new(), Vec::new());
     for one in waiting {
         awaiting::free(tx, one.id, now)?;

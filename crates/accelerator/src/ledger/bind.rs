@@ -4,13 +4,14 @@
 //! A claim has already updated the provider's row, so two claims on one provider are serialized. If
 //! a caller has not, the transactions conflict on the handle's own row, and one of them runs again.
 
+use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, ProviderId, ServerId, ascending,
 };
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
 use super::exclusions::update_exclusions;
@@ -96,7 +97,7 @@ fn bind_all(
     host: &HostName,
     requests: &[BindRequest],
 ) -> Result<Vec<Binding>, Error> {
-    let now = now_micros();
+    let now = time::now();
     let first = arqs::next_ordinal(tx, consumer)?;
     let mut ordinal = first;
     let mut bindings = Vec::new();
@@ -135,7 +136,7 @@ pub fn release_as(
     actor: &Actor,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
     park_of_consumer(tx, world, actor, consumer, now)?;
@@ -173,7 +174,7 @@ pub(crate) fn assign(
     free: &handles::FreeHandle,
     provider: ProviderId,
     host: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Binding, Error> {
     if let Some(card) = &free.mixed_card {
         handles::touch_card(tx, host, card)?;

@@ -1,5 +1,6 @@
 //! Counts of all objects, for operators' metrics. Read-only.
 
+use jiff::Timestamp;
 use kilonova_store::Tx;
 
 use crate::db::census::{self, Devices, Handles};
@@ -16,8 +17,8 @@ pub struct Census {
     pub requests: Vec<(ArqState, i64)>,
     /// Events that are not delivered to Nova yet.
     pub outbox: i64,
-    /// When the oldest of them was created, in microseconds.
-    pub outbox_since: Option<i64>,
+    /// When the oldest of them was created.
+    pub outbox_since: Option<Timestamp>,
 }
 
 /// Counts all objects.

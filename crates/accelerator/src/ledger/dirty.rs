@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::{Actor, orders};
 use crate::Error;
@@ -24,7 +24,7 @@ pub fn abandon(
     actor: &Actor,
     consumer: ConsumerId,
 ) -> Result<Vec<(ProviderId, i64)>, Error> {
-    let now = now_micros();
+    let now = time::now();
     let cards = handles::cards_of_consumer(tx, consumer)?;
     changes::freed_by_consumer(tx, actor, consumer, now)?;
     handles::leave_dirty(tx, consumer, now)?;
@@ -42,7 +42,7 @@ pub fn clean(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<(ProviderId, i
     let providers = handles::dirty_providers_of(tx, consumer)?;
     let cards = handles::cards_of_consumer(tx, consumer)?;
     if !providers.is_empty() {
-        let now = now_micros();
+        let now = time::now();
         orders::clean_dropped(tx, consumer, now)?;
         handles::free_dirty(tx, consumer, now)?;
     }

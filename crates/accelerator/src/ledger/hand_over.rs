@@ -3,7 +3,7 @@
 
 use kilonova_ids::ConsumerId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::Error;
 use crate::db::arqs;
@@ -13,5 +13,5 @@ use crate::db::arqs;
 /// # Errors
 /// Store errors only.
 pub fn hand_over(tx: &mut Tx<'_>, from: ConsumerId, to: ConsumerId) -> Result<(), Error> {
-    Ok(arqs::hand_over(tx, from, to, now_micros())?)
+    Ok(arqs::hand_over(tx, from, to, time::now())?)
 }

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health};
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::exclusions::is_mixed;
 use super::known::Known;
@@ -45,7 +46,7 @@ pub fn report(
         return Ok(specs);
     }
     let known = Known::read(tx, host)?;
-    let now = now_micros();
+    let now = time::now();
     let mut seen = Seen::default();
     let mixed = mixed_cards(&plans, &known);
     for device in &plans {
@@ -151,7 +152,7 @@ fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'
 }
 
 /// The effective health of a device: an acknowledged event does not count.
-fn effective_health(plan: &DevicePlan<'_>, known: &Known, now: i64) -> DeviceHealth {
+fn effective_health(plan: &DevicePlan<'_>, known: &Known, now: Timestamp) -> DeviceHealth {
     let reported = &plan.device.health;
     let row = known.device_at(&plan.device.address);
     let event = reported.since();
@@ -179,7 +180,7 @@ fn apply_device(
     plan: &DevicePlan<'_>,
     mixed: &BTreeSet<&str>,
     known: &Known,
-    now: i64,
+    now: Timestamp,
 ) -> Result<i64, Error> {
     let device = plan.device;
     let desired = DesiredDevice {
@@ -212,7 +213,7 @@ fn apply_deployable(
     device_id: i64,
     plan: &DeployablePlan<'_>,
     known: &Known,
-    now: i64,
+    now: Timestamp,
 ) -> Result<i64, Error> {
     let deployable = plan.deployable;
     let device = known.device(device_id);
@@ -257,7 +258,7 @@ fn apply_attributes(
     deployable_id: i64,
     plan: &DeployablePlan<'_>,
     known: &Known,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let wanted = plan.attributes();
     let have = || known.attributes_of(deployable_id).iter().filter(|row| row.reported);
@@ -291,7 +292,7 @@ fn apply_handles(
     deployable_id: i64,
     wanted: &BTreeMap<HandleKey, i64>,
     known: &Known,
-    now: i64,
+    now: Timestamp,
 ) -> Result<usize, Error> {
     let mut have: BTreeMap<&HandleKey, Vec<&HandleRow>> = BTreeMap::new();
     for row in known.handles_of(deployable_id) {
@@ -332,7 +333,7 @@ fn drop_deployables(
     tx: &mut Tx<'_>,
     seen: &Seen,
     known: &Known,
-    now: i64,
+    now: Timestamp,
 ) -> Result<BTreeSet<i64>, Error> {
     let mut kept = BTreeSet::new();
     for row in known.deployables.iter().filter(|row| !seen.deployables.contains(&row.id)) {
@@ -356,7 +357,7 @@ fn drop_devices(
     kept: &BTreeSet<i64>,
     mixed: &BTreeSet<&str>,
     known: &Known,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     for row in known.devices.iter().filter(|row| !seen.devices.contains(&row.id)) {
         if !kept.contains(&row.id) && !row.is_maintaining() {

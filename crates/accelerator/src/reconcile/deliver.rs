@@ -1,19 +1,20 @@
 //! Empties the outbox: after a bind has committed, Nova is notified when it is reachable. An event
 //! may be delivered twice, and is delivered at least once if Nova is reachable within a day.
 
+use jiff::SignedDuration;
 use kilonova_store::Store;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::Error;
 use crate::db::events::{self, EventRow};
 use crate::nova::{Event, Nova, NovaError};
 
-const SECOND: i64 = 1_000_000;
 /// Longer than the timeout of one delivery.
-const LEASE: i64 = 90 * SECOND;
+const LEASE: SignedDuration = SignedDuration::from_secs(90);
+/// Seconds.
 const LONGEST_PAUSE: i64 = 60;
 /// Nova itself waits five minutes.
-const GIVE_UP: i64 = 24 * 3600 * SECOND;
+const GIVE_UP: SignedDuration = SignedDuration::from_hours(24);
 
 /// The results of the due events, by bind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,13 +32,13 @@ pub struct Delivered {
 /// # Errors
 /// Store errors only; Nova's errors are in the result.
 pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error> {
-    let now = now_micros();
+    let now = time::now();
     let due = store.read(move |tx| events::any_due(tx, now).map_err(Error::from)).await?;
     if !due {
         return Ok(Delivered::default());
     }
-    let mut rows =
-        store.write(move |tx| events::take(tx, now, now + LEASE).map_err(Error::from)).await?;
+    let again = time::after(now, LEASE);
+    let mut rows = store.write(move |tx| events::take(tx, now, again).map_err(Error::from)).await?;
     rows.sort_by(|a, b| (&a.batch, a.id).cmp(&(&b.batch, b.id)));
     let mut done = Delivered::default();
     for batch in rows.chunk_by(|a, b| a.batch == b.batch) {
@@ -47,11 +48,12 @@ pub async fn deliver(store: &Store, nova: &dyn Nova) -> Result<Delivered, Error>
                 done.delivered += 1;
                 None
             }
-            Err(NovaError::Temporary(why)) if now - first.created_at < GIVE_UP => {
+            Err(NovaError::Temporary(why)) if now.duration_since(first.created_at) < GIVE_UP => {
                 tracing::warn!(server = %first.server, why, "cannot deliver the bind event to Nova; will retry");
                 done.retried += 1;
                 let pause = 1_i64.checked_shl(first.attempts as u32 - 1).unwrap_or(LONGEST_PAUSE);
-                Some(now_micros() + pause.clamp(1, LONGEST_PAUSE) * SECOND)
+                let pause = SignedDuration::from_secs(pause.clamp(1, LONGEST_PAUSE));
+                Some(time::after(time::now(), pause))
             }
             Err(NovaError::Temporary(why) | NovaError::Permanent(why)) => {
                 tracing::error!(server = %first.server, why, "cannot deliver the bind event to Nova; giving up");

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use kilonova_store::Store;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::Error;
 use crate::db::{arqs, changes, orders};
@@ -23,8 +23,8 @@ pub struct Expired {
 /// # Errors
 /// Store errors only.
 pub async fn expire(store: &Store, unbound: Duration, noted: Duration) -> Result<Expired, Error> {
-    let now = now_micros();
-    let before = |age: Duration| now - i64::try_from(age.as_micros()).unwrap_or(i64::MAX);
+    let now = time::now();
+    let before = |age: Duration| time::before(now, time::signed(age));
     let (unbound, noted) = (before(unbound), before(noted));
     store
         .write(move |tx| {

@@ -7,10 +7,11 @@
 //! request's row asks. Each round asks about a limited number of instances, and about each instance
 //! only once per interval.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{ConsumerId, ServerId};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
 use crate::app::arqs::{self as requests, Caller, Scope};
@@ -19,11 +20,10 @@ use crate::ledger::Actor;
 use crate::nova::{Nova, NovaError, Presence};
 use crate::{ArqState, Error, State};
 
-const SECOND: i64 = 1_000_000;
 /// Minimum age of a binding before the first query: Nova binds and claims in separate steps.
-const BIND_GRACE: i64 = 300 * SECOND;
+const BIND_GRACE: SignedDuration = SignedDuration::from_mins(5);
 /// Interval between two queries about one instance.
-const ASK_INTERVAL: i64 = 300 * SECOND;
+const ASK_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
 /// Maximum number of requests that one round examines.
 const PAGE: i64 = 500;
 /// Maximum number of instances that one round asks about.
@@ -45,8 +45,9 @@ pub struct Lost {
 /// # Errors
 /// Store errors only; errors of Nova are logged.
 pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Error> {
-    let now = now_micros();
-    let (bound_before, asked_before) = (now - BIND_GRACE, now - ASK_INTERVAL);
+    let now = time::now();
+    let (bound_before, asked_before) =
+        (time::before(now, BIND_GRACE), time::before(now, ASK_INTERVAL));
     let page = state
         .store
         .read(move |tx| {
@@ -109,7 +110,7 @@ fn consumer_of(server: ServerId) -> ConsumerId {
 }
 
 /// Unbinds the requests of a deleted instance, unless they have changed since Nova was asked.
-async fn unbind(state: &State, server: ServerId, bound_before: i64) -> Result<usize, Error> {
+async fn unbind(state: &State, server: ServerId, bound_before: Timestamp) -> Result<usize, Error> {
     let request = format!("req-{}", uuid::Uuid::new_v4());
     let caller = Caller {
         scope: Scope::All,

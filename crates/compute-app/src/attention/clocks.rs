@@ -1,6 +1,9 @@
 //! Clocks that differ. The controller's clock decides which hosts are up and which rows are old; a
 //! host's clock matters for its logs and for the events of its kernel.
 
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::{clock, hosts};
 use kilonova_store::{Store, Tx};
 use kilonova_wire::time::offset;
@@ -8,16 +11,19 @@ use kilonova_wire::time::offset;
 use super::{Level, Notice};
 use crate::Error;
 
-/// How far a host's clock may differ, microseconds; a heartbeat takes a while to arrive.
-const HOST: i64 = 2_000_000;
-/// How far a row may be ahead of the controller's clock, microseconds.
-const ROW: i64 = 5_000_000;
+/// How far a host's clock may differ; a heartbeat takes a while to arrive.
+const HOST: Duration = Duration::from_secs(2);
+/// How far a row may be ahead of the controller's clock.
+const ROW: SignedDuration = SignedDuration::from_secs(5);
 
-pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
+pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Error> {
     let mut notices = Vec::new();
     for host in hosts::all(tx)? {
-        let Some(skew) = host.clock_skew.filter(|skew| skew.abs() > HOST) else { continue };
-        let (seconds, how) = (skew.abs() as f64 / 1e6, if skew > 0 { "ahead" } else { "behind" });
+        let Some(skew) = host.clock_skew.filter(|skew| skew.unsigned_abs() > HOST) else {
+            continue;
+        };
+        let seconds = skew.unsigned_abs().as_secs_f64();
+        let how = if skew.is_positive() { "ahead" } else { "behind" };
         notices.push(Notice {
             area: "clock",
             level: Level::Warning,
@@ -32,14 +38,15 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
             ),
         });
     }
-    if let Some(newest) = clock::newest(tx)?.filter(|newest| *newest - now > ROW) {
+    let ahead = |newest: &Timestamp| newest.duration_since(now) > ROW;
+    if let Some(newest) = clock::newest(tx)?.filter(ahead) {
         notices.push(Notice {
             area: "clock",
             level: Level::Error,
             what: format!(
                 "the newest row has the time {}, {} s ahead of this machine's clock: the clock was set back",
                 offset(newest),
-                (newest - now) / 1_000_000
+                newest.duration_since(now).as_secs()
             ),
             remedy:
                 "correct the clock (chronyc tracking). If it is correct now, and was ahead when the row was \
@@ -67,7 +74,7 @@ pub struct Redated {
 ///
 /// # Errors
 /// The database's.
-pub async fn redate(store: &Store, now: i64) -> Result<Redated, Error> {
+pub async fn redate(store: &Store, now: Timestamp) -> Result<Redated, Error> {
     store
         .write(move |tx| {
             Ok(Redated {

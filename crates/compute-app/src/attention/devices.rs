@@ -1,5 +1,6 @@
 //! Unhealthy devices and the servers on them; devices that wait for a silent host.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::ledger::{self as devices, HealthFilter};
 use kilonova_store::Tx;
 use kilonova_wire::time::offset;
@@ -39,11 +40,12 @@ pub(super) fn unhealthy(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
         .collect())
 }
 
-/// How long a host has to report, microseconds.
-const ANSWERED: i64 = 60 * 1_000_000;
+/// How long a host has to report.
+const ANSWERED: SignedDuration = SignedDuration::from_mins(1);
 
-pub(super) fn awaited(tx: &mut Tx<'_>, now: i64) -> Result<Vec<Notice>, Error> {
-    let all = devices::pending_releases(tx)?.into_iter().filter(|one| now - one.since >= ANSWERED);
+pub(super) fn awaited(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Error> {
+    let all = devices::pending_releases(tx)?.into_iter();
+    let all = all.filter(|one| now.duration_since(one.since) >= ANSWERED);
     Ok(all
         .map(|one| Notice {
             area: "devices",

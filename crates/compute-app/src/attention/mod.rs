@@ -14,8 +14,9 @@ mod devices;
 mod nodes;
 mod operations;
 
+use jiff::SignedDuration;
 use kilonova_store::Store;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::Error;
 
@@ -59,8 +60,8 @@ pub struct Notice {
 /// The bounds of normal conditions.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// How long an operation may stay at one step, microseconds.
-    pub stuck: i64,
+    /// How long an operation may stay at one step.
+    pub stuck: SignedDuration,
     /// True if a controller runs; otherwise the silence of hosts means nothing.
     pub listening: bool,
 }
@@ -68,7 +69,7 @@ pub struct Bounds {
 impl Default for Bounds {
     /// Half an hour: a boot from a large image takes long.
     fn default() -> Self {
-        Self { stuck: 1800 * 1_000_000, listening: true }
+        Self { stuck: SignedDuration::from_mins(30), listening: true }
     }
 }
 
@@ -80,7 +81,7 @@ pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Erro
     let bounds = *bounds;
     store
         .read(move |tx| {
-            let now = now_micros();
+            let now = time::now();
             let mut notices = devices::unhealthy(tx)?;
             notices.extend(devices::awaited(tx, now)?);
             notices.extend(nodes::renamed(tx)?);

@@ -1,25 +1,24 @@
 //! The last heartbeat of each host, silent hosts, and machines that changed their name.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::{hosts, machines};
 use kilonova_compute_scheduler::fleet::DOWN_AFTER;
 use kilonova_ids::HostName;
 use kilonova_store::{Store, Tx};
-use kilonova_wire::time::{now_micros, offset};
+use kilonova_wire::time::{self, offset};
 
 use super::{Bounds, Level, Notice};
 use crate::Error;
-
-const SECOND: i64 = 1_000_000;
 
 /// A host and its last heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
     /// Its name.
     pub host: HostName,
-    /// Microseconds since 1970.
-    pub last_seen: i64,
-    /// Its last registration, microseconds since 1970.
-    pub reported_at: i64,
+    /// Its last sign of life.
+    pub last_seen: Timestamp,
+    /// Its last registration.
+    pub reported_at: Timestamp,
     /// The number of its registrations.
     pub epoch: i64,
     /// The newest generation of its documents.
@@ -30,8 +29,8 @@ pub struct Heard {
     pub forced_down: bool,
     /// True if it is up: a recent heartbeat, and not forced down.
     pub up: bool,
-    /// How far its clock is ahead of the controller's, microseconds; `None` when it never reported one.
-    pub clock_skew: Option<i64>,
+    /// How far its clock is ahead of the controller's; `None` when it never reported one.
+    pub clock_skew: Option<SignedDuration>,
 }
 
 /// Every host and its last heartbeat.
@@ -41,11 +40,11 @@ pub struct Heard {
 pub async fn heard(store: &Store) -> Result<Vec<Heard>, Error> {
     store
         .read(|tx| {
-            let now = now_micros();
+            let now = time::now();
             let all = hosts::all(tx)?.into_iter();
             Ok(all
                 .map(|host| Heard {
-                    up: !host.forced_down && now - host.last_seen < DOWN_AFTER,
+                    up: !host.forced_down && now.duration_since(host.last_seen) < DOWN_AFTER,
                     host: host.host,
                     last_seen: host.last_seen,
                     reported_at: host.reported_at,
@@ -81,7 +80,11 @@ pub(super) fn renamed(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
     Ok(rows.chunk_by(|a, b| a.0 == b.0).filter_map(notice).collect())
 }
 
-pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<Notice>, Error> {
+pub(super) fn silent(
+    tx: &mut Tx<'_>,
+    bounds: &Bounds,
+    now: Timestamp,
+) -> Result<Vec<Notice>, Error> {
     let all = hosts::all(tx)?;
     if !bounds.listening {
         return Ok(all
@@ -92,8 +95,10 @@ pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<N
             .into_iter()
             .collect());
     }
-    let quiet = |host: &&hosts::Host| now - host.last_seen >= DOWN_AFTER && !host.forced_down;
-    let dead = |host: &&hosts::Host| host.forced_down && now - host.last_seen < DOWN_AFTER;
+    let quiet =
+        |host: &&hosts::Host| now.duration_since(host.last_seen) >= DOWN_AFTER && !host.forced_down;
+    let dead =
+        |host: &&hosts::Host| host.forced_down && now.duration_since(host.last_seen) < DOWN_AFTER;
     let mut notices: Vec<Notice> = all
         .iter()
         .filter(quiet)
@@ -103,7 +108,7 @@ pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<N
             what: format!(
                 "host {} last reported {} s ago (epoch {})",
                 host.host,
-                (now - host.last_seen) / SECOND,
+                now.duration_since(host.last_seen).as_secs(),
                 host.epoch
             ),
             remedy: "start its agent; if the host is lost, force its service down".to_owned(),
@@ -121,7 +126,7 @@ pub(super) fn silent(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<N
     Ok(notices)
 }
 
-fn no_controller(last: i64) -> Notice {
+fn no_controller(last: Timestamp) -> Notice {
     Notice {
         area: "nodes",
         level: Level::Note,

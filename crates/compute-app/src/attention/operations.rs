@@ -1,12 +1,13 @@
 //! Operations that have not advanced for long, with what they wait for, and operations that this
 //! version cannot read.
 
+use jiff::Timestamp;
 use kilonova_compute_db::{documents, moves, servers};
 use kilonova_flow as flow;
 use kilonova_ids::HostName;
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
-use kilonova_wire::time::offset;
+use kilonova_wire::time::{self, offset};
 
 use super::{Bounds, Level, Notice};
 use crate::Error;
@@ -16,8 +17,12 @@ use crate::flows::journal;
 /// Operations that are listed one by one.
 const MOST: i64 = 50;
 
-pub(super) fn stuck(tx: &mut Tx<'_>, bounds: &Bounds, now: i64) -> Result<Vec<Notice>, Error> {
-    let before = now - bounds.stuck;
+pub(super) fn stuck(
+    tx: &mut Tx<'_>,
+    bounds: &Bounds,
+    now: Timestamp,
+) -> Result<Vec<Notice>, Error> {
+    let before = time::before(now, bounds.stuck);
     let mut notices = Vec::new();
     for row in flow::open_since(tx, before, MOST)? {
         let server = row.subject;

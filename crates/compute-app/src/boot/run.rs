@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
 use kilonova_compute_scheduler::{Constraints, Facts, NoHost, Plan, Subject, places};
@@ -9,7 +10,7 @@ use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Event, Outcome};
 use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::{BootRequest, GuestSource, Initiator, claim, desired, query_of};
 use crate::flows::journal::{self, OpenOperation, Requester};
@@ -48,7 +49,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             same_host: facts.same_host.as_ref(),
             different_host: facts.different_host.as_ref(),
             forced: request.forced,
-            now: now_micros(),
+            now: time::now(),
         };
         let planned = places(&compute.world.snapshot(), &constraints, &query, request.max_count);
         let planned = match planned {
@@ -119,7 +120,7 @@ fn commit(
     request: &BootRequest,
     plan: &Plan,
 ) -> Result<Vec<ServerId>, Error> {
-    let now = now_micros();
+    let now = time::now();
     take_quota(tx, request, plan.len())?;
     let mut ids = Vec::with_capacity(plan.len());
     for (index, choice) in plan.iter().enumerate() {
@@ -178,7 +179,7 @@ async fn refuse(
     compute
         .store
         .write(move |tx| {
-            let now = now_micros();
+            let now = time::now();
             take_quota(tx, &request, request.min_count)?;
             tracing::info!(request = %request.request_id, "{message}");
             let mut ids = Vec::with_capacity(request.min_count);
@@ -218,7 +219,7 @@ fn take_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<()
     usage::take(tx, &request.project_id, &request.user_id, wanted)
 }
 
-fn failed_to_schedule(message: &str, now: i64) -> Event {
+fn failed_to_schedule(message: &str, now: Timestamp) -> Event {
     Event {
         name: "conductor_schedule_and_build_instances".into(),
         host: None,
@@ -234,7 +235,7 @@ fn begin(
     request: &BootRequest,
     server: ServerId,
     chosen: Option<String>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<OpenOperation, Error> {
     let by = Requester {
         request_id: request.request_id.clone(),

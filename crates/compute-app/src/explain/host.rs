@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
@@ -56,7 +57,7 @@ pub fn explain_host(
     tx: &mut Tx<'_>,
     fleet: &Fleet,
     name: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Option<HostExplanation>, Error> {
     let Some(row) = hosts::by_name(tx, name)? else { return Ok(None) };
     let up = services::is_up(fleet, &row, now);

@@ -17,11 +17,12 @@ mod server;
 mod words;
 
 pub use host::{Guest, HostExplanation, explain_host};
+use jiff::SignedDuration;
 pub use next::{next, summary};
 pub use owner::{owner_next, owner_summary};
 pub use room::Room;
 pub use server::{ConsumerAllocations, HostNow, ServerExplanation, explain_server};
 pub use words::{Awaited, awaited};
 
-/// Microseconds without progress after which an operation counts as stuck.
-pub const SLOW: i64 = 60_000_000;
+/// The time without progress after which an operation counts as stuck.
+pub const SLOW: SignedDuration = SignedDuration::from_mins(1);

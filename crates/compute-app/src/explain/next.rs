@@ -1,6 +1,7 @@
 //! A summary of a server's state in one sentence, and the next actions. Derived from the
 //! explanation alone.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::HealthState;
 use kilonova_compute_db::servers::VmState;
 use kilonova_flow::Outcome;
@@ -10,8 +11,6 @@ use super::server::{HostNow, ServerExplanation};
 use super::words::Awaited;
 use crate::actions::ServerAction;
 use crate::flows::operation::Action;
-
-const SECOND: i64 = 1_000_000;
 
 /// The server in one sentence.
 pub fn summary(explained: &ServerExplanation) -> String {
@@ -53,7 +52,7 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
     }
     match (&explained.operation, &explained.awaited) {
         (Some(operation), Some(awaited)) => {
-            in_progress(explained, awaited, explained.now - operation.row.updated_at, &mut todo);
+            in_progress(explained, awaited, explained.age(operation), &mut todo);
         }
         _ => at_rest(explained, &mut todo),
     }
@@ -65,16 +64,21 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
     todo
 }
 
-fn silence(host: &HostNow, now: i64) -> String {
+fn silence(host: &HostNow, now: Timestamp) -> String {
     let name = &host.row.host;
     if host.row.forced_down {
         return format!("Host {name} was declared down by an operator.");
     }
-    let seconds = (now - host.row.last_seen).max(0) / SECOND;
+    let seconds = now.duration_since(host.row.last_seen).as_secs().max(0);
     format!("Host {name} last reported {seconds} s ago.")
 }
 
-fn in_progress(explained: &ServerExplanation, awaited: &Awaited, age: i64, todo: &mut Vec<String>) {
+fn in_progress(
+    explained: &ServerExplanation,
+    awaited: &Awaited,
+    age: SignedDuration,
+    todo: &mut Vec<String>,
+) {
     let id = explained.server.id;
     let host = awaited.host.as_ref().and_then(|name| explained.host(name));
     if let Some(host) = host.filter(|host| !host.up) {
@@ -100,7 +104,7 @@ fn in_progress(explained: &ServerExplanation, awaited: &Awaited, age: i64, todo:
         todo.push(format!("Wait for {}.", awaited.text()));
         return;
     }
-    let seconds = age / SECOND;
+    let seconds = age.as_secs();
     let about = awaited.host.as_deref().unwrap_or("the control plane");
     let mut text = format!(
         "It has been waiting {seconds} s for {}. Search the log of {about} for {id}",

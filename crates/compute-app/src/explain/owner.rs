@@ -34,7 +34,7 @@ pub fn owner_next(explained: &ServerExplanation) -> Vec<String> {
         todo.push("Its host does not answer. Ask an administrator to check the host.".to_owned());
     }
     match &explained.operation {
-        Some(operation) if explained.now - operation.row.updated_at < SLOW => {
+        Some(operation) if explained.age(operation) < SLOW => {
             todo.push(format!("Wait for its {} to end.", operation.row.kind));
         }
         Some(operation) => todo.push(format!(

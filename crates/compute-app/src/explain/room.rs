@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::Server;
 use kilonova_compute_scheduler::{Requirements, choose};
 use kilonova_engine::Step;
@@ -41,7 +42,7 @@ pub(super) fn room(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Room, Error> {
     let flavor = &server.spec.flavor;
     let profiles = match ports::profiles_of(tx, server, flavor)? {

@@ -1,5 +1,6 @@
 //! Everything stored about a server, read on one snapshot.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::hosts::{self, Host};
@@ -49,8 +50,8 @@ pub struct ConsumerAllocations {
 pub struct ServerExplanation {
     /// The server; a deleted one has a deletion time.
     pub server: Server,
-    /// The time of the read, microseconds since 1970.
-    pub now: i64,
+    /// The time of the read.
+    pub now: Timestamp,
     /// The hosts involved; its own first.
     pub hosts: Vec<HostNow>,
     /// The operation in progress.
@@ -84,6 +85,11 @@ impl ServerExplanation {
     /// The server's host.
     pub fn own_host(&self) -> Option<&HostNow> {
         self.server.host.as_ref().and_then(|name| self.host(name))
+    }
+
+    /// How long the operation has not advanced.
+    pub(super) fn age(&self, operation: &OpenOperation) -> SignedDuration {
+        self.now.duration_since(operation.row.updated_at)
     }
 
     /// The open migration.
@@ -121,7 +127,7 @@ pub fn explain_server(
     tx: &mut Tx<'_>,
     compute: &Compute,
     id: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Option<ServerExplanation>, Error> {
     let Some(server) = listing::find(tx, id)? else { return Ok(None) };
     let operation = journal::open_of(tx, id)?;
@@ -189,7 +195,7 @@ fn hosts_of(
     open: Option<&Move>,
     documents: &[(HostName, Document)],
     left: &[devices::LeftHandle],
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<HostNow>, Error> {
     let mut names: Vec<&HostName> = server.host.as_ref().into_iter().collect();
     names.extend(open.map(|one| &one.source));

@@ -3,6 +3,7 @@
 //! The server's row is written before the operation's. Two transactions that begin at once conflict
 //! on that row, and PostgreSQL repeats the later one instead of violating the unique key.
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::{self, Server, TaskState};
 use kilonova_flow::{self as flow, Outcome};
 use kilonova_ids::{HostName, RequestId};
@@ -24,7 +25,7 @@ pub(super) fn begin(
     server: &Server,
     task: Option<TaskState>,
     state: Operation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<OpenOperation, Error> {
     servers::set_task(tx, server.id, task, now)?;
     journal::begin(tx, server.id, &Requester::from(context), state, now)
@@ -39,7 +40,7 @@ pub fn record_action(
     context: &Context,
     server: &Server,
     action: Action,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (by, state) = (Requester::from(context), Operation::Recorded(action));
     journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
@@ -56,7 +57,7 @@ pub fn record_failure(
     server: &Server,
     action: Action,
     why: &str,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (by, state) = (Requester::from(context), Operation::Recorded(action));
     let id = journal::record(tx, server.id, &by, &state, Outcome::Failed, now)?;
@@ -75,8 +76,8 @@ pub(super) fn event(
     name: &str,
     host: &HostName,
     failure: Option<&str>,
-    started_at: i64,
-    now: i64,
+    started_at: Timestamp,
+    now: Timestamp,
 ) -> flow::Event {
     flow::Event {
         name: name.to_owned(),

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Fault, PowerState, Server, TaskState};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
@@ -27,7 +28,7 @@ pub(super) fn observed(
     open: &OpenOperation,
     create: &Create,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     match create {
         Create::Spawn { tried, .. } => {
@@ -55,7 +56,7 @@ fn spawned(
     open: &OpenOperation,
     tried: &[HostName],
     outcome: &Outcome,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (id, row) = (open.row.subject, &open.row);
     match outcome {
@@ -94,7 +95,7 @@ fn cleared(
     open: &OpenOperation,
     tried: &[HostName],
     reason: &str,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let id = open.row.subject;
     documents::forget(tx, host, id)?;
@@ -133,7 +134,7 @@ pub fn fail_slow_build(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
     if !matches!(open.state, Operation::Create(_)) {
@@ -141,7 +142,7 @@ pub fn fail_slow_build(
     }
     let message = format!(
         "The build took longer than {} s (instance_build_timeout).",
-        compute.options.instance_build_timeout
+        compute.options.instance_build_timeout.as_secs()
     );
     tracing::warn!(%server, "{message} The server is in ERROR; delete it and create it again");
     let host = servers::host_of(tx, server)?.unwrap_or_else(nowhere);
@@ -166,7 +167,7 @@ fn next_host(
     server: &Server,
     tried: &[HostName],
     reason: &str,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let Ok(profiles) = ports::profiles_of(tx, server, &server.spec.flavor)? else {
         return Ok(false);

@@ -7,6 +7,7 @@
 //! A server that is being moved may be on two hosts. Each releases its side; the row goes with the
 //! last.
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Move, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState};
@@ -31,7 +32,7 @@ pub fn delete(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let open = journal::open_of(tx, server.id)?;
     if open.as_ref().is_some_and(is_deletion) {
@@ -71,7 +72,7 @@ pub fn delete_without_hosts(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let Some(open) = journal::open_of(tx, server)?.filter(is_deletion) else { return Ok(false) };
     let own = servers::host_of(tx, server)?;
@@ -144,7 +145,7 @@ pub(super) fn destroyed(
     open: &OpenOperation,
     delete: &Delete,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (server, row) = (observation.server, &open.row);
     match &observation.outcome {
@@ -191,7 +192,7 @@ fn remove(
     host: &HostName,
     open: &OpenOperation,
     remark: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     ports::delete(tx, open.row.subject, now)?;
     let done = begin::event("compute_terminate_instance", host, None, open.row.created_at, now);

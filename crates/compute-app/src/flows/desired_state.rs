@@ -4,6 +4,7 @@
 //! host is released then. A guest that failed although no operation is open puts its server in
 //! `ERROR` with the reason. This file must never look at hosts that a server has left.
 
+use jiff::Timestamp;
 use kilonova_compute_db::moves;
 use kilonova_compute_db::servers::{self, Fault, VmState};
 use kilonova_ids::HostName;
@@ -35,7 +36,7 @@ pub(super) fn check(
     tx: &mut Tx<'_>,
     compute: &Compute,
     report: &Report<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     match &report.observation.outcome {
         Outcome::Running | Outcome::Stopped | Outcome::Paused | Outcome::Suspended
@@ -64,7 +65,7 @@ pub(super) fn check(
 }
 
 /// The guest should run, and its host failed to keep it running.
-fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: i64) -> Result<(), Error> {
+fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Result<(), Error> {
     let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
     let runs = matches!(server.vm_state, VmState::Active | VmState::Paused)
         && matches!(report.domain.power, Power::On | Power::Paused);

@@ -2,6 +2,7 @@
 //!
 //! Every function works inside the caller's transaction.
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::Server;
 use kilonova_flow::{self as flow, NewOperation, Outcome};
 use kilonova_ids::{OperationId, RequestId, ServerId, ascending};
@@ -80,7 +81,7 @@ pub fn begin(
     server: ServerId,
     by: &Requester,
     state: Operation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<OpenOperation, Error> {
     let new = new(server, by, &state)?;
     flow::begin(tx, &new, now)?;
@@ -112,7 +113,7 @@ pub fn record(
     by: &Requester,
     state: &Operation,
     outcome: Outcome,
-    now: i64,
+    now: Timestamp,
 ) -> Result<OperationId, Error> {
     let new = new(server, by, state)?;
     flow::record(tx, &new, outcome, now)?;
@@ -127,7 +128,7 @@ pub fn advance(
     tx: &mut Tx<'_>,
     open: &OpenOperation,
     state: &Operation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     debug_assert_eq!(open.state.action(), state.action(), "an operation keeps its kind");
     let columns = state.write().map_err(|why| unreadable(open.row.id, open.row.subject, why))?;
@@ -143,7 +144,7 @@ pub fn finish(
     open: &OpenOperation,
     outcome: Outcome,
     message: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     Ok(flow::finish(tx, &open.row, outcome, message, now)?)
 }

@@ -27,6 +27,7 @@ mod power_sync;
 mod progress;
 mod reset_state;
 
+use jiff::Timestamp;
 use journal::OpenOperation;
 use kilonova_compute_db::{documents, servers};
 use kilonova_ids::HostName;
@@ -61,7 +62,7 @@ pub fn observe(
     compute: &Compute,
     host: &HostName,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(document) = documents::get(tx, host, observation.server)? else {
         return match observation.generation {
@@ -125,7 +126,7 @@ fn advance(
     desired: &Desired,
     open: &OpenOperation,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     match &open.state {
         Operation::Create(create) => {

@@ -1,5 +1,6 @@
 //! Start, stop, reboot: the same document with another power state or a new verb.
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
@@ -67,7 +68,7 @@ pub fn change_power(
     context: &Context,
     server: &Server,
     command: PowerCommand,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, command.server_action())?;
     let Some(host) = &server.host else { return Err(states::not_ready(server)) };
@@ -104,7 +105,7 @@ pub fn force_reboot(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(()) };
     let context = begin::service_context(&server);
@@ -123,7 +124,7 @@ pub(super) fn settled(
     open: &OpenOperation,
     power: PowerAction,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let id = observation.server;
     let failure = match (power, &observation.outcome) {

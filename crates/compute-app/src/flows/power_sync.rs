@@ -9,12 +9,14 @@
 //!   otherwise                                    the power state alone
 //! ```
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, deleted};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Desired, Domain, Observation, Outcome, Power};
 use kilonova_store::Tx;
+use kilonova_wire::time;
 
 use super::begin;
 use super::journal::{self, Requester};
@@ -28,7 +30,7 @@ struct Idle<'a> {
     host: &'a HostName,
     server: Server,
     domain: Domain,
-    now: i64,
+    now: Timestamp,
 }
 
 impl Idle<'_> {
@@ -82,7 +84,7 @@ pub(super) fn observed(
     host: &HostName,
     domain: Domain,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     use VmState::{Active, Paused, Rescued, Resized, Stopped, Suspended};
     let Some(server) = servers::find(tx, observation.server)? else { return Ok(()) };
@@ -150,15 +152,14 @@ pub(super) fn orphan(
     compute: &Compute,
     host: &HostName,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (id, options) = (observation.server, &compute.options);
     if options.running_deleted_instance_action == Orphans::Noop {
         return Ok(());
     }
     let Some(deleted_at) = deleted::since(tx, id)? else { return Ok(()) };
-    let patience = options.running_deleted_instance_timeout.saturating_mul(1_000_000);
-    if deleted_at > now.saturating_sub(patience) {
+    if deleted_at > time::before(now, options.running_deleted_instance_timeout) {
         return Ok(());
     }
     if options.running_deleted_instance_action == Orphans::Log {

@@ -1,6 +1,7 @@
 //! The phase that a host reports becomes the server's task state. It advances no operation: the flows
 //! do not depend on these reports.
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::{self, TaskState};
 use kilonova_node_api::Phase;
 use kilonova_store::Tx;
@@ -81,7 +82,7 @@ pub(super) fn working(
     tx: &mut Tx<'_>,
     open: &OpenOperation,
     phase: Phase,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some((before, task)) = next_task(&open.state, phase) else { return Ok(()) };
     let Some(server) = servers::find(tx, open.row.subject)? else { return Ok(()) };

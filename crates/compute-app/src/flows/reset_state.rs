@@ -3,6 +3,7 @@
 //! A move or a removal must run to its end: otherwise its devices would have no owner. A deletion
 //! that was answered is not cancelled either, a soft delete included; `restore` takes that back.
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
 use kilonova_flow::Outcome as End;
@@ -24,7 +25,7 @@ pub fn reset_state(
     context: &Context,
     server: &Server,
     state: VmState,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     if let Some(open) = journal::open_of(tx, server.id)? {
         let removed = match &server.host {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
 use kilonova_ids::HostName;
@@ -40,7 +41,7 @@ pub fn place(
     tx: &mut Tx<'_>,
     compute: &Compute,
     search: Search<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Result<Placement, NoHost>, Error> {
     let server = search.server;
     let profiles = match ports::profiles_of(tx, server, search.flavor)? {

@@ -1,5 +1,6 @@
 //! Ports for servers: at boot, and attached later.
 
+use jiff::Timestamp;
 use kilonova_access::Enforcer;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, Spec};
@@ -35,7 +36,7 @@ pub fn attach(
     tx: &mut Tx<'_>,
     server: PortOwner<'_>,
     ports: &ServerPorts,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<Interface>, Error> {
     if ports.list.is_empty() {
         return Ok(Vec::new());
@@ -63,7 +64,7 @@ fn plug(
     resolved: &ResolvedPort,
     ordinal: i64,
     groups: &[SecurityGroupId],
-    now: i64,
+    now: Timestamp,
 ) -> Result<PortId, Error> {
     let owner = format!("compute:{}", server.spec.availability_zone.as_deref().unwrap_or("nova"));
     let attach = Attach {
@@ -106,7 +107,7 @@ pub fn add(
     context: &Context,
     server: &Server,
     line: &PortRequest,
-    now: i64,
+    now: Timestamp,
 ) -> Result<PortId, Error> {
     let host = server.host.clone().ok_or_else(|| crate::states::not_ready(server))?;
     let owner = Context { project_id: server.project_id.clone(), ..context.clone() };
@@ -165,7 +166,7 @@ pub fn remove(
     compute: &Compute,
     server: &Server,
     id: PortId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let found = networks::of_server(tx, server.id)?.into_iter().find(|port| port.id == id);
     let port =
@@ -231,7 +232,7 @@ pub fn set_group(
     server: &Server,
     name: &str,
     add: bool,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let named = [name.to_owned()];
     let missing =

@@ -9,6 +9,7 @@ mod connections;
 mod request;
 mod resolve;
 
+use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_network::ledger as networks;
@@ -93,7 +94,7 @@ pub fn set_host(
     tx: &mut Tx<'_>,
     server: ServerId,
     host: Option<&HostName>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     if servers::set_host(tx, server, host, now)? {
         bind(tx, server, host, now)?;
@@ -106,7 +107,7 @@ pub fn bind(
     tx: &mut Tx<'_>,
     server: ServerId,
     host: Option<&HostName>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     networks::bind(tx, server, host.map(HostName::as_str), now)?;
     let Some(host) = host else { return Ok(()) };
@@ -118,7 +119,7 @@ pub fn bind(
 }
 
 /// Deletes the server's ports after a failed boot, and detaches those that existed before.
-pub fn detach_all(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result<(), Error> {
+pub fn detach_all(tx: &mut Tx<'_>, server: &servers::Server, now: Timestamp) -> Result<(), Error> {
     if server.spec.networked {
         networks::detach_all(tx, server.id, now)?;
     }
@@ -126,7 +127,7 @@ pub fn detach_all(tx: &mut Tx<'_>, server: &servers::Server, now: i64) -> Result
 }
 
 /// Deletes the server's row and its ports.
-pub fn delete(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
+pub fn delete(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
     if servers::delete(tx, server)? {
         networks::detach_all(tx, server, now)?;
     }

@@ -1,5 +1,6 @@
 //! Resolves requested networks and ports, as far as the caller may use them.
 
+use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 use kilonova_access::Enforcer;
 use kilonova_compute_db::servers::{FlavorOf, Server};
@@ -98,7 +99,8 @@ pub fn resolve(
     }
     let others: Vec<String> = groups.iter().filter(|name| *name != "default").cloned().collect();
     if !others.is_empty() {
-        networks::groups_by_name(tx, &context.project_id, &others, 0).map_err(no_group)?;
+        networks::groups_by_name(tx, &context.project_id, &others, Timestamp::UNIX_EPOCH)
+            .map_err(no_group)?;
     }
     Ok(ServerPorts { list, groups: groups.to_vec() })
 }

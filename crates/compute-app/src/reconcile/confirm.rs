@@ -2,7 +2,7 @@
 
 use kilonova_compute_db::moves;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::{Compute, Error, flows};
 
@@ -12,14 +12,14 @@ use crate::{Compute, Error, flows};
 /// The database's.
 pub async fn run(compute: Compute) -> Result<(), Error> {
     let window = compute.options.resize_confirm_window;
-    if window == 0 {
+    if window.is_zero() {
         return Ok(());
     }
-    let before = now_micros() - window.saturating_mul(1_000_000);
+    let before = time::before(time::now(), window);
     for server in compute.store.read(move |tx| moves::unconfirmed(tx, before)).await? {
         let compute_ = compute.clone();
         let write = move |tx: &mut Tx<'_>| {
-            flows::confirm_expired(tx, &compute_, server, before, now_micros())
+            flows::confirm_expired(tx, &compute_, server, before, time::now())
         };
         if compute.store.write(write).await? {
             tracing::info!(%server, "confirmed a resize that exceeded resize_confirm_window");

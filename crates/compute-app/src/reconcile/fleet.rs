@@ -4,26 +4,26 @@
 //! Heartbeats of the same second are written by one statement with the earliest time: ten thousand
 //! hosts cost some hundred statements, and no host looks fresher than it is.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::{aggregates, fleet};
 use kilonova_ids::HostName;
 
 use crate::{Compute, Error};
 
-/// Heartbeats of one statement differ by less than this, and a smaller change is not written;
-/// microseconds.
-const SECOND: i64 = 1_000_000;
+/// Heartbeats of one statement differ by less than this, and a smaller change is not written.
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     let hosts = compute.fleet.all();
-    let fresh = hosts.iter().filter(|host| host.last_seen() - host.noted() >= SECOND);
-    let mut seen: Vec<(i64, HostName)> =
+    let fresh = hosts.iter().filter(|host| host.last_seen().duration_since(host.noted()) >= SECOND);
+    let mut seen: Vec<(Timestamp, HostName)> =
         fresh.map(|host| (host.last_seen(), host.name.clone())).collect();
     seen.sort_unstable();
     for (at, hosts) in together(seen) {
         compute.store.write(move |tx| fleet::seen(tx, &hosts, at)).await?;
     }
     let skewed = hosts.iter().filter_map(|host| Some((host.name.clone(), host.new_skew()?)));
-    let skewed: Vec<(HostName, i64)> = skewed.collect();
+    let skewed: Vec<(HostName, SignedDuration)> = skewed.collect();
     for group in skewed.chunks(fleet::TOGETHER) {
         let noted = group.to_vec();
         compute.store.write(move |tx| fleet::skewed(tx, &noted)).await?;
@@ -39,11 +39,13 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
 }
 
 /// Groups heartbeats that are sorted by time; each group has its earliest time.
-fn together(seen: Vec<(i64, HostName)>) -> Vec<(i64, Vec<HostName>)> {
-    let mut groups: Vec<(i64, Vec<HostName>)> = Vec::new();
+fn together(seen: Vec<(Timestamp, HostName)>) -> Vec<(Timestamp, Vec<HostName>)> {
+    let mut groups: Vec<(Timestamp, Vec<HostName>)> = Vec::new();
     for (at, host) in seen {
         match groups.last_mut() {
-            Some((first, hosts)) if at - *first < SECOND && hosts.len() < fleet::TOGETHER => {
+            Some((first, hosts))
+                if at.duration_since(*first) < SECOND && hosts.len() < fleet::TOGETHER =>
+            {
                 hosts.push(host);
             }
             _ => groups.push((at, vec![host])),
@@ -54,26 +56,33 @@ fn together(seen: Vec<(i64, HostName)>) -> Vec<(i64, Vec<HostName>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SECOND, together};
+    use jiff::Timestamp;
     use kilonova_compute_db::fleet::TOGETHER;
     use kilonova_ids::HostName;
 
+    use super::together;
+
+    fn at(micros: i64) -> Timestamp {
+        Timestamp::from_microsecond(micros).expect("the time is valid")
+    }
+
     #[test]
     fn heartbeats_of_one_second_share_the_earliest_time() {
-        let seen = [(5, "a"), (6, "b"), (5 + SECOND, "c"), (6 + SECOND, "d")];
-        let seen = seen.map(|(at, host)| (at, HostName::verbatim(host))).to_vec();
+        let seen = [(5, "a"), (6, "b"), (1_000_005, "c"), (1_000_006, "d")];
+        let seen = seen.map(|(micros, host)| (at(micros), HostName::verbatim(host))).to_vec();
         let groups = together(seen);
-        let expected = [(5, vec!["a", "b"]), (5 + SECOND, vec!["c", "d"])];
+        let expected = [(5, vec!["a", "b"]), (1_000_005, vec!["c", "d"])];
         assert_eq!(
             groups,
-            expected.map(|(at, of)| (at, of.into_iter().map(HostName::verbatim).collect()))
+            expected
+                .map(|(micros, of)| (at(micros), of.into_iter().map(HostName::verbatim).collect()))
         );
     }
 
     #[test]
     fn a_group_is_bounded() {
         let seen: Vec<_> =
-            (0..TOGETHER + 1).map(|n| (0, HostName::verbatim(format!("host{n}")))).collect();
+            (0..TOGETHER + 1).map(|n| (at(0), HostName::verbatim(format!("host{n}")))).collect();
         let sizes: Vec<usize> = together(seen).iter().map(|(_, hosts)| hosts.len()).collect();
         assert_eq!(sizes, [TOGETHER, 1]);
     }

@@ -22,9 +22,9 @@ pub fn start(compute: &Compute) {
     every(compute, Duration::from_secs(3600), "purge", purge::run);
     every(compute, Duration::from_secs(10), "slow", slow::run);
     every(compute, Duration::from_secs(30), "rest", rest::run);
-    let shelved = u64::try_from(compute.options.shelved_poll_interval).unwrap_or_default();
-    if shelved > 0 {
-        every(compute, Duration::from_secs(shelved), "shelved", rest::shelved);
+    let shelved = Duration::try_from(compute.options.shelved_poll_interval).unwrap_or_default();
+    if !shelved.is_zero() {
+        every(compute, shelved, "shelved", rest::shelved);
     }
 }
 

@@ -4,38 +4,39 @@
 //! Deletions and moves that wait for a host that is down continue without it. Queued live migrations
 //! start when their source has room, and hosts are asked again for a guest whose place is unknown.
 
+use jiff::SignedDuration;
 use kilonova_compute_db::{documents, queue, stuck};
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::{Compute, Error, flows};
 
-/// Microseconds between two attempts.
-const PATIENCE: i64 = 10_000_000;
+/// The time between two attempts.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Retries all of them once.
 ///
 /// # Errors
 /// The database's.
 pub async fn run(compute: Compute) -> Result<(), Error> {
-    let before = now_micros() - PATIENCE;
+    let before = time::before(time::now(), PATIENCE);
     for server in compute.store.read(move |tx| stuck::awaited(tx, before)).await? {
         let compute_ = compute.explaining();
         let own = compute_.clone();
-        let write = move |tx: &mut Tx<'_>| flows::abandon_dest(tx, &compute_, server, now_micros());
+        let write = move |tx: &mut Tx<'_>| flows::abandon_dest(tx, &compute_, server, time::now());
         own.write(write).await?;
     }
     for server in compute.store.read(move |tx| stuck::leaving(tx, before)).await? {
         let compute_ = compute.explaining();
         let own = compute_.clone();
-        let write = move |tx: &mut Tx<'_>| flows::locate_guest(tx, &compute_, server, now_micros());
+        let write = move |tx: &mut Tx<'_>| flows::locate_guest(tx, &compute_, server, time::now());
         own.write(write).await?;
     }
     for host in compute.store.read(queue::hosts).await? {
         let compute_ = compute.explaining();
         let own = compute_.clone();
-        let write = move |tx: &mut Tx<'_>| flows::start_queued(tx, &compute_, &host, now_micros());
+        let write = move |tx: &mut Tx<'_>| flows::start_queued(tx, &compute_, &host, time::now());
         own.write(write).await?;
     }
     let stuck = compute.store.read(move |tx| stuck::clearing(tx, before)).await?;
@@ -43,7 +44,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         let compute_ = compute.explaining();
         let own = compute_.clone();
         own.write(move |tx| {
-            let now = now_micros();
+            let now = time::now();
             if !stuck::touch(tx, server, before, now)? {
                 return Ok(());
             }

@@ -1,32 +1,39 @@
 //! Deletes old operations, the rows of servers deleted long ago, and questions without an answer.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::questions;
 use kilonova_compute_db::servers::deleted;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::{Compute, Error};
 
-/// How long an ended operation is kept, microseconds: 30 days.
-const KEPT: i64 = 30 * 24 * 3600 * 1_000_000;
+/// How long an ended operation is kept: 30 days.
+const KEPT: SignedDuration = SignedDuration::from_hours(30 * 24);
 
-/// How long a deleted server is kept for lists and usage reports, microseconds: 90 days.
-const DELETED_KEPT: i64 = 90 * 24 * 3600 * 1_000_000;
+/// How long a deleted server is kept for lists and usage reports: 90 days.
+const DELETED_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// How long a question to a host is kept, microseconds: an hour.
-const ASKED_KEPT: i64 = 3600 * 1_000_000;
+/// How long a question to a host is kept.
+const ASKED_KEPT: SignedDuration = SignedDuration::from_hours(1);
 
 /// Rows that one transaction deletes; it delays all other writers.
 const BATCH: i64 = 500;
 
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
-    let now = now_micros();
-    let purged = all(&compute, now - KEPT, |tx, before| {
+    let now = time::now();
+    let purged = all(&compute, time::before(now, KEPT), |tx, before| {
         kilonova_flow::purge(tx, before, BATCH).map_err(Error::from)
     })
     .await?;
-    all(&compute, now - DELETED_KEPT, |tx, before| Ok(deleted::purge(tx, before, BATCH)?)).await?;
-    all(&compute, now - ASKED_KEPT, |tx, before| Ok(questions::purge(tx, before, BATCH)?)).await?;
+    all(&compute, time::before(now, DELETED_KEPT), |tx, before| {
+        Ok(deleted::purge(tx, before, BATCH)?)
+    })
+    .await?;
+    all(&compute, time::before(now, ASKED_KEPT), |tx, before| {
+        Ok(questions::purge(tx, before, BATCH)?)
+    })
+    .await?;
     if purged > 0 {
         tracing::info!(purged, "deleted old operations");
     }
@@ -36,8 +43,8 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
 /// Deletes batch after batch until no old row is left. Returns the number of rows.
 async fn all(
     compute: &Compute,
-    before: i64,
-    purge: fn(&mut Tx<'_>, i64) -> Result<u64, Error>,
+    before: Timestamp,
+    purge: fn(&mut Tx<'_>, Timestamp) -> Result<u64, Error>,
 ) -> Result<u64, Error> {
     let mut purged = 0;
     loop {

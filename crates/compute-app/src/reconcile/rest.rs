@@ -1,10 +1,11 @@
 //! Ends states whose time is bounded: reclaims soft-deleted servers, ends rescues, offloads shelved
 //! servers.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::resting::{self, Why};
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::{Compute, Error, flows};
 
@@ -23,16 +24,16 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 /// # Errors
 /// The database's.
 pub async fn shelved(compute: Compute) -> Result<(), Error> {
-    let seconds = compute.options.shelved_offload_time;
-    over(&compute, Why::Shelved, seconds, flows::offload_expired).await
+    let limit = compute.options.shelved_offload_time;
+    over(&compute, Why::Shelved, limit, flows::offload_expired).await
 }
 
-type End = fn(&mut Tx<'_>, &Compute, ServerId, i64) -> Result<(), Error>;
+type End = fn(&mut Tx<'_>, &Compute, ServerId, Timestamp) -> Result<(), Error>;
 
-async fn over(compute: &Compute, why: Why, seconds: i64, end: End) -> Result<(), Error> {
-    for server in due(compute, why, seconds).await? {
+async fn over(compute: &Compute, why: Why, limit: SignedDuration, end: End) -> Result<(), Error> {
+    for server in due(compute, why, limit).await? {
         let own = compute.clone();
-        let write = compute.store.write(move |tx| end(tx, &own, server, now_micros()));
+        let write = compute.store.write(move |tx| end(tx, &own, server, time::now()));
         if let Err(error) = write.await {
             tracing::warn!(%server, ?why, %error, "could not end an expired state of a server; retrying");
         }
@@ -41,10 +42,10 @@ async fn over(compute: &Compute, why: Why, seconds: i64, end: End) -> Result<(),
 }
 
 /// Servers whose time is over; none where the option sets no bound.
-async fn due(compute: &Compute, why: Why, seconds: i64) -> Result<Vec<ServerId>, Error> {
-    if seconds <= 0 {
+async fn due(compute: &Compute, why: Why, limit: SignedDuration) -> Result<Vec<ServerId>, Error> {
+    if !limit.is_positive() {
         return Ok(Vec::new());
     }
-    let before = now_micros() - seconds.saturating_mul(1_000_000);
+    let before = time::before(time::now(), limit);
     Ok(compute.store.read(move |tx| resting::long(tx, why, before)).await?)
 }

@@ -1,9 +1,10 @@
 //! Fails builds that exceed `instance_build_timeout`, and turns soft reboots that exceed
 //! `reboot_timeout` into hard ones.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::slow;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::{Compute, Error, flows};
 
@@ -17,14 +18,14 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         for server in compute.store.read(move |tx| slow::builds(tx, before)).await? {
             let own = compute.clone();
             let write =
-                move |tx: &mut Tx<'_>| flows::fail_slow_build(tx, &own, server, now_micros());
+                move |tx: &mut Tx<'_>| flows::fail_slow_build(tx, &own, server, time::now());
             compute.store.write(write).await?;
         }
     }
     if let Some(before) = before(options.reboot_timeout) {
         for server in compute.store.read(move |tx| slow::reboots(tx, before)).await? {
             let own = compute.clone();
-            let write = move |tx: &mut Tx<'_>| flows::force_reboot(tx, &own, server, now_micros());
+            let write = move |tx: &mut Tx<'_>| flows::force_reboot(tx, &own, server, time::now());
             compute.store.write(write).await?;
         }
     }
@@ -32,6 +33,6 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 }
 
 /// The latest begin that exceeds the timeout; `None` where there is no timeout.
-fn before(seconds: i64) -> Option<i64> {
-    (seconds > 0).then(|| now_micros() - seconds.saturating_mul(1_000_000))
+fn before(timeout: SignedDuration) -> Option<Timestamp> {
+    timeout.is_positive().then(|| time::before(time::now(), timeout))
 }

@@ -1,5 +1,6 @@
 //! Deleted servers, kept for a while for lists of changes and usage reports.
 
+use jiff::Timestamp;
 use kilonova_ids::ServerId;
 use kilonova_store::{Tx, params};
 
@@ -24,17 +25,17 @@ kilonova_store::statements! {
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub(super) fn keep(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error> {
+pub(super) fn keep(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(), Error> {
     tx.execute(KEEP, params![id, now])?;
     Ok(())
 }
 
 /// The deletion time of a server, if it was ours.
-pub fn since(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<i64>, Error> {
-    Ok(tx.row(SINCE, params![id])?.map(|row| row.int("deleted_at")).transpose()?)
+pub fn since(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Timestamp>, Error> {
+    Ok(tx.row(SINCE, params![id])?.map(|row| row.time("deleted_at")).transpose()?)
 }
 
 /// Deletes at most `most` rows of servers deleted before `before`, and returns their number.
-pub fn purge(tx: &mut Tx<'_>, before: i64, most: i64) -> Result<u64, Error> {
+pub fn purge(tx: &mut Tx<'_>, before: Timestamp, most: i64) -> Result<u64, Error> {
     Ok(tx.execute(PURGE, params![before, most])?)
 }

@@ -1,6 +1,7 @@
 //! Lists of servers: conditions, order and marker composed from fixed pieces of SQL. User input
 //! never becomes part of a statement.
 
+use jiff::Timestamp;
 use kilonova_store::{Tx, Value, params};
 
 use super::statements::columns;
@@ -26,12 +27,12 @@ pub enum Which {
 pub enum Condition {
     /// The column equals the value.
     Is(&'static str, Value),
-    /// The numeric column is at least the value.
-    AtLeast(&'static str, i64),
-    /// The numeric column is at most the value.
-    AtMost(&'static str, i64),
-    /// The numeric column is between both values, inclusive.
-    Between(&'static str, i64, i64),
+    /// The time in the column is not before the value.
+    AtLeast(&'static str, Timestamp),
+    /// The time in the column is not after the value.
+    AtMost(&'static str, Timestamp),
+    /// The time in the column is between both values, inclusive.
+    Between(&'static str, Timestamp, Timestamp),
     /// The column is one of the values.
     Among(&'static str, Vec<Value>),
     /// The lower-cased column contains the text.
@@ -202,7 +203,7 @@ pub fn rows(
     let found = tx.rows(&text.sql, &text.params)?;
     found
         .iter()
-        .map(|row| Ok(Server { deleted_at: row.int_opt("deleted_at")?, ..read(row)? }))
+        .map(|row| Ok(Server { deleted_at: row.time_opt("deleted_at")?, ..read(row)? }))
         .collect()
 }
 

@@ -11,6 +11,7 @@ pub use model::{
 };
 pub use model::{from_text, to_text};
 
+use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_store::{Row, Tx, params};
 
@@ -23,7 +24,7 @@ use statements as sql;
 ///
 /// # Errors
 /// Store errors only.
-pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: i64) -> Result<i64, Error> {
+pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: Timestamp) -> Result<i64, Error> {
     let params = params![
         server.id,
         &server.project_id,
@@ -61,7 +62,7 @@ pub fn find(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Server>, Error> {
 pub fn page(
     tx: &mut Tx<'_>,
     project: Option<&str>,
-    before: i64,
+    before: Timestamp,
     limit: i64,
 ) -> Result<Vec<Server>, Error> {
     let rows = match project {
@@ -81,7 +82,7 @@ pub fn set_state(
     vm_state: VmState,
     task_state: Option<TaskState>,
     power_state: PowerState,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     if vm_state == VmState::SoftDeleted {
         counted::leaves(tx, id)?;
@@ -107,7 +108,7 @@ pub fn set_built(
     tx: &mut Tx<'_>,
     id: ServerId,
     power_state: PowerState,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(sql::SET_BUILT, params![id, power_state.number(), now])?;
     Ok(())
@@ -121,7 +122,7 @@ pub fn set_power(
     tx: &mut Tx<'_>,
     id: ServerId,
     power_state: PowerState,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(sql::SET_POWER, params![id, power_state.number(), now])?;
     Ok(())
@@ -135,7 +136,7 @@ pub fn set_task(
     tx: &mut Tx<'_>,
     id: ServerId,
     task: Option<TaskState>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(sql::SET_TASK, params![id, task.map(TaskState::as_str), now])?;
     Ok(())
@@ -145,7 +146,7 @@ pub fn set_task(
 ///
 /// # Errors
 /// Store errors only.
-pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: i64) -> Result<(), Error> {
+pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(), Error> {
     tx.execute(sql::SET_LAUNCHED, params![id, now])?;
     Ok(())
 }
@@ -158,7 +159,7 @@ pub fn set_host(
     tx: &mut Tx<'_>,
     id: ServerId,
     host: Option<&HostName>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let row = tx.row(sql::SET_HOST, params![id, host, now])?;
     row.map_or(Ok(false), |row| networked(&row))
@@ -172,7 +173,7 @@ fn networked(row: &Row) -> Result<bool, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: i64) -> Result<(), Error> {
+pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: Timestamp) -> Result<(), Error> {
     tx.execute(sql::SET_SPEC, params![id, model::to_text(spec)?, now])?;
     Ok(())
 }
@@ -202,7 +203,7 @@ pub fn set_flavor(
     tx: &mut Tx<'_>,
     server: &Server,
     flavor: &FlavorOf,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     counted::resizes(tx, server.id, flavor.vcpus, flavor.ram)?;
     let spec = Spec { flavor: flavor.clone(), ..server.spec.clone() };
@@ -215,7 +216,12 @@ pub fn set_flavor(
 ///
 /// # Errors
 /// Store errors only.
-pub fn set_error(tx: &mut Tx<'_>, id: ServerId, fault: &Fault, now: i64) -> Result<(), Error> {
+pub fn set_error(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    fault: &Fault,
+    now: Timestamp,
+) -> Result<(), Error> {
     counted::returns(tx, id)?;
     tx.execute(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
     Ok(())
@@ -231,7 +237,7 @@ pub fn set_text(
     name: &str,
     description: Option<&str>,
     spec: &Spec,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(sql::SET_TEXT, params![id, name, description, model::to_text(spec)?, now])?;
     Ok(())
@@ -245,7 +251,7 @@ pub fn set_metadata(
     tx: &mut Tx<'_>,
     id: ServerId,
     metadata: &std::collections::BTreeMap<String, String>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(sql::SET_METADATA, params![id, model::to_text(metadata)?, now])?;
     Ok(())
@@ -255,7 +261,12 @@ pub fn set_metadata(
 ///
 /// # Errors
 /// Store errors only.
-pub fn set_tags(tx: &mut Tx<'_>, id: ServerId, tags: &[String], now: i64) -> Result<(), Error> {
+pub fn set_tags(
+    tx: &mut Tx<'_>,
+    id: ServerId,
+    tags: &[String],
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(sql::SET_TAGS, params![id, model::to_text(&tags)?, now])?;
     Ok(())
 }
@@ -288,7 +299,7 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(HostName, i64, i64)>, Error> {
 /// Store errors only.
 pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<bool, Error> {
     counted::leaves(tx, id)?;
-    deleted::keep(tx, id, kilonova_wire::time::now_micros())?;
+    deleted::keep(tx, id, kilonova_wire::time::now())?;
     super::server_groups::leave(tx, id)?;
     let row = tx.row(sql::DELETE, params![id])?;
     row.map_or(Ok(false), |row| networked(&row))
@@ -314,9 +325,9 @@ fn read(row: &Row) -> Result<Server, Error> {
         metadata: model::from_text(row.text("metadata")?)?,
         tags: model::from_text(row.text("tags")?)?,
         fault: row.text_opt("fault")?.map(model::from_text).transpose()?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int("updated_at")?,
-        launched_at: row.int_opt("launched_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time("updated_at")?,
+        launched_at: row.time_opt("launched_at")?,
         lock: row
             .string_opt("locked_by")?
             .map(|by| Ok::<_, Error>(Lock { by, reason: row.string_opt("locked_reason")? }))

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::Key;
 use serde::de::DeserializeOwned;
@@ -290,8 +291,9 @@ pub struct Fault {
     pub code: u16,
     /// For everyone who may see the server: contains no host names and no texts from hosts.
     pub message: String,
-    /// Microseconds since 1970.
-    pub created: i64,
+    /// When it was recorded; microseconds since 1970 in the row.
+    #[serde(with = "jiff::fmt::serde::timestamp::microsecond::required")]
+    pub created: Timestamp,
     /// All details, for administrators. `None` in faults stored before the two were separated.
     pub details: Option<String>,
 }
@@ -303,7 +305,7 @@ const MAX_MESSAGE: usize = 255;
 
 impl Fault {
     /// A fault with a public message, and details for administrators.
-    pub fn new(message: &str, details: impl Into<String>, now: i64) -> Self {
+    pub fn new(message: &str, details: impl Into<String>, now: Timestamp) -> Self {
         let message = short(message, []);
         Self { code: 500, message, created: now, details: Some(details.into()) }
     }
@@ -391,14 +393,14 @@ pub struct Server {
     pub lock: Option<Lock>,
     /// The fault, if it is in `ERROR`.
     pub fault: Option<Fault>,
-    /// Microseconds since 1970.
-    pub created_at: i64,
-    /// Microseconds since 1970.
-    pub updated_at: i64,
-    /// Microseconds since 1970.
-    pub launched_at: Option<i64>,
-    /// Microseconds since 1970; set for deleted servers.
-    pub deleted_at: Option<i64>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// When it was launched.
+    pub launched_at: Option<Timestamp>,
+    /// When it was deleted; set for deleted servers.
+    pub deleted_at: Option<Timestamp>,
 }
 
 impl Server {

@@ -8,7 +8,7 @@ use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Refusal};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::unavailable;
 
@@ -27,7 +27,7 @@ pub(super) async fn desired(
         .by_name(host)
         .ok_or_else(|| Refusal::Rejected(format!("host {host} has not registered")))?;
     let check = || {
-        entry.seen(now_micros());
+        entry.seen(time::now());
         if entry.epoch() == epoch {
             return Ok(());
         }

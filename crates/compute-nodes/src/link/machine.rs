@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::machines;
@@ -21,7 +22,7 @@ pub(super) fn identify<'a>(
     tx: &mut Tx<'_>,
     compute: &Compute,
     registration: &'a Registration,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Cow<'a, [Device]>, Error> {
     let unchanged = Cow::Borrowed(registration.devices.as_slice());
     let (host, machine) = (&registration.host, &registration.machine_id);
@@ -62,14 +63,14 @@ fn check_replacement(
     host: &HostName,
     machine: &str,
     other: &str,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let entry = compute.fleet.by_name(host);
     let Some(entry) = entry.filter(|entry| entry.is_up(now)) else {
         tracing::warn!(%host, %machine, %other, "another machine has registered under the host's name");
         return Ok(());
     };
-    let seconds = (now - entry.last_seen()).max(0) / 1_000_000;
+    let seconds = now.duration_since(entry.last_seen()).as_secs().max(0);
     Err(Error::from(Refusal::new(
         Kind::Unprocessable,
         format!(

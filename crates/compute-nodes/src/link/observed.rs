@@ -4,7 +4,7 @@ use kilonova_compute_app::{Compute, Error, flows};
 use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Observation, Refusal};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::unavailable;
 
@@ -15,7 +15,7 @@ pub(super) async fn observed(
     observations: Vec<Observation>,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(now_micros());
+        entry.seen(time::now());
     }
     let (compute_, host) = (compute.explaining(), host.to_owned());
     let compute = compute_.clone();
@@ -24,7 +24,7 @@ pub(super) async fn observed(
             if fleet::epoch(tx, &host)? != Some(epoch) {
                 return Err(Error::Fenced);
             }
-            let now = now_micros();
+            let now = time::now();
             for observation in &observations {
                 match flows::observe(tx, &compute_, &host, observation, now) {
                     // The operation is read before anything is written, so the transaction is

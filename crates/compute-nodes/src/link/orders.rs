@@ -5,7 +5,7 @@ use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 use kilonova_node_api::{OrderResult, Refusal};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::unavailable;
 
@@ -16,7 +16,7 @@ pub(super) async fn report_results(
     results: Vec<OrderResult>,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(now_micros());
+        entry.seen(time::now());
     }
     let (compute_, host) = (compute.clone(), host.to_owned());
     compute

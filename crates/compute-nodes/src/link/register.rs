@@ -13,7 +13,7 @@ use kilonova_node_api::{Refusal, Registration, Session};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::machine::identify;
 use super::{owner_traits, unavailable, validate};
@@ -51,7 +51,7 @@ fn record(
     compute: &Compute,
     registration: &Registration,
 ) -> Result<fleet::HostRow, Error> {
-    let now = now_micros();
+    let now = time::now();
     let known = hosts::by_name(tx, &registration.host)?;
     if known.is_none() {
         let spellings = hosts::spellings(tx, &registration.host)?;

@@ -4,7 +4,7 @@ use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::{fleet, questions};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Refusal, Reply};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::unavailable;
 
@@ -15,7 +15,7 @@ pub(super) async fn replied(
     replies: Vec<Reply>,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(now_micros());
+        entry.seen(time::now());
     }
     let host = host.to_owned();
     compute

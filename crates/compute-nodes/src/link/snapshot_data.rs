@@ -7,7 +7,7 @@ use kilonova_compute_db::{documents, fleet};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_image::{Error as Failure, ImageData};
 use kilonova_node_api::{Desired, DiskFormat, Refusal, Verb};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::unavailable;
 
@@ -40,7 +40,7 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
     bytes: impl FnOnce() -> D,
 ) -> Result<(), Refusal> {
     if let Some(entry) = compute.fleet.by_name(host) {
-        entry.seen(now_micros());
+        entry.seen(time::now());
     }
     let Some(images) = &compute.images else { return Err(no_images()) };
     let name = host.to_owned();

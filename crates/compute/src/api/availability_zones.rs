@@ -28,7 +28,7 @@ pub(super) fn routes() -> Routes<Compute> {
 type Zones = BTreeMap<String, Vec<Service>>;
 
 async fn zones(compute: &Compute) -> Result<Zones, Refusal> {
-    let now = time::now_micros();
+    let now = time::now();
     let (mut zones, fleet) = (Zones::new(), compute.fleet.clone());
     for service in compute.store.read(move |tx| services::all(tx, &fleet, now)).await? {
         zones.entry(service.zone.clone()).or_default().push(service);

@@ -88,7 +88,7 @@ async fn list(
 ) -> Result<Json<Value>, Refusal> {
     check_exists(version)?;
     let zone = query.get("zone").filter(|zone| !zone.is_empty());
-    let (now, fleet) = (time::now_micros(), compute.fleet.clone());
+    let (now, fleet) = (time::now(), compute.fleet.clone());
     let mut services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
     services.sort_by_key(|service| service.zone == INTERNAL_ZONE);
     let shown: Vec<Value> = services
@@ -157,7 +157,7 @@ async fn update(
         false => Status::Disabled(None),
     };
     let change = Change { status: Some(status), forced_down: None };
-    let (now, fleet, wanted) = (time::now_micros(), compute.fleet.clone(), name.clone());
+    let (now, fleet, wanted) = (time::now(), compute.fleet.clone(), name.clone());
     let service = compute
         .store
         .write(move |tx| services::change(tx, &fleet, &wanted, &change, now))

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Path, State};
+use jiff::{SignedDuration, Timestamp};
 use kilonova_access::{Caller, Routes, get};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::tenant_usage::{self as db, Ran};
@@ -30,10 +31,13 @@ pub(super) fn routes() -> Routes<Compute> {
         )
 }
 
+/// The period of a request without a start.
+const SHORTEST: SignedDuration = SignedDuration::from_micros(1);
+
 /// The period and the page of a request.
 struct UsageRequest {
-    start: i64,
-    stop: i64,
+    start: Timestamp,
+    stop: Timestamp,
     detailed: bool,
     page: Page,
 }
@@ -44,7 +48,7 @@ impl UsageRequest {
         if version >= microversions::STRICT_REQUESTS {
             input::check_query_keys(query, &["start", "end", "detailed", "limit", "marker"])?;
         }
-        let at = |key: &str| -> Result<Option<i64>, Refusal> {
+        let at = |key: &str| -> Result<Option<Timestamp>, Refusal> {
             let text = query.get(key).filter(|text| !text.is_empty());
             let read = |text| {
                 time::parse(text).ok_or_else(|| {
@@ -53,8 +57,8 @@ impl UsageRequest {
             };
             text.map(read).transpose()
         };
-        let stop = at("end")?.unwrap_or_else(time::now_micros);
-        let start = at("start")?.unwrap_or(stop - 1);
+        let stop = at("end")?.unwrap_or_else(time::now);
+        let start = at("start")?.unwrap_or_else(|| time::before(stop, SHORTEST));
         if start >= stop {
             return Err(Refusal::bad_request(
                 "Invalid start time. The start time cannot occur after the end time.",
@@ -77,9 +81,9 @@ struct UsageTotal {
 }
 
 impl UsageTotal {
-    fn add(&mut self, ran: &Ran, request: &UsageRequest, now: i64) {
+    fn add(&mut self, ran: &Ran, request: &UsageRequest, now: Timestamp) {
         let end = ran.deleted_at.unwrap_or(now).min(request.stop).min(now);
-        let hours = micros_as_hours(end - ran.launched_at.max(request.start));
+        let hours = hours(end.duration_since(ran.launched_at.max(request.start)));
         self.hours += hours;
         self.vcpus += hours * ran.vcpus as f64;
         self.memory_mb += hours * ran.memory_mb as f64;
@@ -97,7 +101,7 @@ impl UsageTotal {
             "started_at": time::naive(ran.launched_at),
             "ended_at": ran.deleted_at.map(time::naive),
             "state": state,
-            "uptime": (ran.deleted_at.unwrap_or(now) - ran.launched_at).max(0) / 1_000_000,
+            "uptime": ran.deleted_at.unwrap_or(now).duration_since(ran.launched_at).as_secs().max(0),
         }));
     }
 
@@ -118,8 +122,8 @@ impl UsageTotal {
     }
 }
 
-fn micros_as_hours(micros: i64) -> f64 {
-    micros.max(0) as f64 / 3_600_000_000.0
+fn hours(ran: SignedDuration) -> f64 {
+    ran.as_micros().max(0) as f64 / 3_600_000_000.0
 }
 
 /// The usage of each project, and the last server counted if more follow.
@@ -153,7 +157,7 @@ async fn totals(
         .map_err(|error: Error| Refusal::from(error))?;
     let more = ran.len() > limit;
     ran.truncate(limit);
-    let now = time::now_micros();
+    let now = time::now();
     let mut totals: BTreeMap<String, UsageTotal> = BTreeMap::new();
     for server in &ran {
         totals.entry(server.project_id.clone()).or_default().add(server, request, now);

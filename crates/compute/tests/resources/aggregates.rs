@@ -1,11 +1,12 @@
 //! Host aggregates and zones.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::resources::kit::{ADMIN, ANN, Api, apis};
 
 const MV: &str = "2.81";
-const NOW: i64 = 4_000_000_000_000_000;
+const NOW: Timestamp = Timestamp::constant(4_000_000_000, 0);
 
 async fn add(api: &Api, name: &str, zone: Value) -> i64 {
     let body = json!({"aggregate": {"name": name, "availability_zone": zone}});

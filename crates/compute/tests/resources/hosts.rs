@@ -1,15 +1,16 @@
 //! Services, hypervisors and zones.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::resources::kit::{ADMIN, ANN, Api, apis};
 
-const LONG_AGO: i64 = 1_000_000;
+const LONG_AGO: Timestamp = Timestamp::UNIX_EPOCH;
 
 async fn two_hosts(api: &Api) {
-    api.host("h1", now_micros()).await;
+    api.host("h1", time::now()).await;
     api.host("h2", LONG_AGO).await;
 }
 
@@ -22,7 +23,7 @@ async fn compute_services(api: &Api, version: &str) -> Vec<Value> {
 async fn each_registration_begins_an_epoch() {
     for api in apis().await {
         assert_eq!(api.host("h", LONG_AGO).await, 1);
-        assert_eq!(api.host("h", now_micros()).await, 2);
+        assert_eq!(api.host("h", time::now()).await, 2);
         let services = compute_services(&api, "2.53").await;
         assert_eq!((services.len(), &services[0]["state"]), (1, &json!("up")));
     }
@@ -71,19 +72,19 @@ async fn service_updates_reach_the_row_and_the_scheduler() {
         assert_eq!(put["service"]["status"], "disabled");
         assert_eq!(put["service"]["disabled_reason"], "test");
         let host = api.compute.fleet.by_name(&HostName::verbatim("h1")).expect("the host is known");
-        assert!(host.is_up(now_micros()) && !host.takes_servers(now_micros()));
+        assert!(host.is_up(time::now()) && !host.takes_servers(time::now()));
         let put = api.admin("2.69", &path, json!({"forced_down": true})).await.expect(200);
         assert_eq!(
             (&put["service"]["forced_down"], &put["service"]["state"]),
             (&json!(true), &json!("down"))
         );
-        assert!(!host.is_up(now_micros()));
+        assert!(!host.is_up(time::now()));
         let put = api
             .admin("2.69", &path, json!({"status": "enabled", "forced_down": "no"}))
             .await
             .expect(200);
         assert_eq!(put["service"]["disabled_reason"], Value::Null);
-        assert!(host.takes_servers(now_micros()));
+        assert!(host.takes_servers(time::now()));
         api.call(ANN, "2.69", &path, Some(body)).await.refused(403, "os-services:update");
     }
 }
@@ -243,7 +244,7 @@ async fn hypervisors_are_paged_and_matched() {
 #[tokio::test]
 async fn zones_are_available_while_a_host_in_them_is_enabled() {
     for api in apis().await {
-        api.host("h1", now_micros()).await;
+        api.host("h1", time::now()).await;
         let brief = api.get(ANN, "2.1", "/os-availability-zone").await.expect(200);
         assert_eq!(
             brief,

@@ -2,14 +2,14 @@
 
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Status, Visibility};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::json;
 
 use crate::resources::kit::{ANN, Api, BOB, apis};
 
 /// An image of the project `red`, modified by `with`.
 async fn image(api: &Api, name: &str, with: impl FnOnce(&mut ImageRecord)) -> String {
-    let mut image = ImageRecord::new(ImageId::new_v4(), "red".into(), now_micros());
+    let mut image = ImageRecord::new(ImageId::new_v4(), "red".into(), time::now());
     image.name = Some(name.into());
     with(&mut image);
     let id = image.id.to_string();

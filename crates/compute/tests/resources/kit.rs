@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kilonova_compute_app::usage::ProjectUsage;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::counted;
@@ -60,7 +61,7 @@ pub async fn apis() -> Vec<Api> {
 
 impl Api {
     /// A registered host, last seen at `seen`.
-    pub async fn host(&self, name: &str, seen: i64) -> i64 {
+    pub async fn host(&self, name: &str, seen: Timestamp) -> i64 {
         let new = kilonova_compute_db::hosts::NewHost {
             id: HostId::new_v4(),
             host: HostName::verbatim(name),

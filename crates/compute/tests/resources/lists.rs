@@ -1,5 +1,6 @@
 //! Lists of servers: filters, sorting, paging and deleted servers.
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers;
 use kilonova_ids::ServerId;
 use kilonova_store::params;
@@ -28,7 +29,7 @@ const SERVERS: &[Row] = &[
 
 async fn fill(api: &Api) {
     for host in ["h1", "h2"] {
-        api.host(host, 1).await;
+        api.host(host, Timestamp::UNIX_EPOCH).await;
     }
     for (name, project, host, state, task, flavor, tags, at) in SERVERS {
         let spec = json!({

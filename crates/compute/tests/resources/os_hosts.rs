@@ -2,8 +2,9 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use jiff::Timestamp;
 use kilonova_ids::HostName;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::resources::kit::{ADMIN, ANN, Api, apis};
@@ -40,8 +41,8 @@ async fn put(api: &Api, host: &str, body: Value) -> Value {
 #[tokio::test]
 async fn the_hosts_of_enabled_services_are_listed() {
     for api in apis().await {
-        api.host("h1", now_micros()).await;
-        api.host("h2", 1).await;
+        api.host("h1", time::now()).await;
+        api.host("h2", Timestamp::UNIX_EPOCH).await;
         let body = json!({"aggregate": {"name": "e", "availability_zone": "east"}});
         let made = api.admin("2.1", "POST /os-aggregates", body).await.expect(200);
         let act = format!("POST /os-aggregates/{}/action", made["aggregate"]["id"]);
@@ -66,8 +67,8 @@ async fn the_hosts_of_enabled_services_are_listed() {
 #[tokio::test]
 async fn a_host_shows_its_usage_by_project() {
     for api in apis().await {
-        api.host("h1", now_micros()).await;
-        api.host("h2", now_micros()).await;
+        api.host("h1", time::now()).await;
+        api.host("h2", time::now()).await;
         let resource = |project: &str, cpu: i64, memory_mb: i64, disk_gb: i64| {
             json!({"resource": {"host": "h1", "project": project, "cpu": cpu,
                 "memory_mb": memory_mb, "disk_gb": disk_gb}})
@@ -100,7 +101,7 @@ async fn a_host_shows_its_usage_by_project() {
 #[tokio::test]
 async fn a_host_is_enabled_and_disabled() {
     for api in apis().await {
-        api.host("h1", now_micros()).await;
+        api.host("h1", time::now()).await;
         let service = async || {
             let list = api.get(ADMIN, MV, "/os-services?host=h1").await.expect(200);
             let service = &list["services"][0];
@@ -112,7 +113,7 @@ async fn a_host_is_enabled_and_disabled() {
         }
         assert_eq!(service().await, (json!("disabled"), Value::Null));
         let host = api.compute.fleet.by_name(&HostName::verbatim("h1")).expect("the host is known");
-        assert!(!host.takes_servers(now_micros()));
+        assert!(!host.takes_servers(time::now()));
         let why = json!({"host": "h1", "binary": "nova-compute", "disabled_reason": "broken"});
         api.admin(MV, "PUT /os-services/disable-log-reason", why).await.expect(200);
         for word in ["enable", "Enable", "ENABLE"] {
@@ -120,14 +121,14 @@ async fn a_host_is_enabled_and_disabled() {
             assert_eq!(answer, json!({"host": "h1", "status": "enabled"}));
         }
         assert_eq!(service().await, (json!("enabled"), Value::Null));
-        assert!(host.takes_servers(now_micros()));
+        assert!(host.takes_servers(time::now()));
     }
 }
 
 #[tokio::test]
 async fn maintenance_and_power_are_not_supported() {
     for api in apis().await {
-        api.host("h1", now_micros()).await;
+        api.host("h1", time::now()).await;
         for body in [
             json!({"maintenance_mode": "enable"}),
             json!({"maintenance_mode": "DISABLE"}),
@@ -156,7 +157,7 @@ async fn maintenance_and_power_are_not_supported() {
 #[tokio::test]
 async fn invalid_requests_are_refused() {
     for api in apis().await {
-        api.host("h1", now_micros()).await;
+        api.host("h1", time::now()).await;
         for (body, part) in [
             (json!({}), "{} is not valid under any of the given schemas"),
             (json!({"status": "off"}), "status"),
@@ -188,7 +189,7 @@ async fn invalid_requests_are_refused() {
 #[tokio::test]
 async fn only_administrators_use_hosts() {
     for api in apis().await {
-        api.host("h1", now_micros()).await;
+        api.host("h1", time::now()).await;
         for (what, rule) in [
             ("GET /os-hosts", "list"),
             ("GET /os-hosts/h1", "show"),

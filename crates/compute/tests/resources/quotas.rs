@@ -1,5 +1,6 @@
 //! Limits and quotas.
 
+use jiff::Timestamp;
 use kilonova_compute_app::Error;
 use kilonova_compute_app::usage::{self, ProjectUsage};
 use kilonova_compute_db::counted;
@@ -223,7 +224,7 @@ fn change(tx: &mut Tx<'_>, step: usize) -> Result<(), Error> {
     let ids = tx.rows("SELECT id FROM servers ORDER BY seq", params![])?;
     let Some(row) = ids.get((step * 7) % ids.len().max(1)) else { return Err(Error::Aged) };
     let server = servers::find(tx, row.id(0)?)?.expect("the server exists");
-    let (id, now) = (server.id, 1);
+    let (id, now) = (server.id, Timestamp::UNIX_EPOCH);
     match (step * 13) % 8 {
         0 | 1 => servers::set_state(tx, id, VmState::SoftDeleted, None, PowerState::Shutdown, now)?,
         2 => servers::set_state(tx, id, VmState::Active, None, PowerState::Running, now)?,

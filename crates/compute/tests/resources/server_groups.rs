@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use jiff::Timestamp;
 use kilonova_compute_app::server_groups::join;
 use kilonova_ids::ServerId;
 use kilonova_store::params;
@@ -93,7 +94,7 @@ async fn the_quota_limits_groups_and_members() {
         let detail = api.get(ANN, "2.56", "/os-quota-sets/red/detail").await.expect(200);
         assert_eq!(detail["quota_set"]["server_groups"]["in_use"], 1);
 
-        api.host("h1", 1).await;
+        api.host("h1", Timestamp::UNIX_EPOCH).await;
         api.server("red", "ann", "h1", 1, 64).await;
         api.server("red", "ann", "h1", 1, 64).await;
         let group = id.parse().expect("the value is a UUID");

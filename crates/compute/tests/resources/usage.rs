@@ -1,5 +1,6 @@
 //! Tenant usage, deletion of services, and external events.
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers;
 use kilonova_store::{Store, params};
 use serde_json::{Value, json};
@@ -42,7 +43,7 @@ async fn count(store: &Store, sql: &'static str) -> i64 {
 #[tokio::test]
 async fn usage_counts_elapsed_hours_within_the_span() {
     for api in apis().await {
-        api.host("h1", 1).await;
+        api.host("h1", Timestamp::UNIX_EPOCH).await;
         add_server_that_ran(&api, "red", 1, Some(3)).await;
         add_server_that_ran(&api, "red", 2, None).await;
         add_server_that_ran(&api, "blue", 30, None).await;
@@ -73,7 +74,7 @@ async fn usage_counts_elapsed_hours_within_the_span() {
 #[tokio::test]
 async fn usage_is_paged_and_restricted_by_policy() {
     for api in apis().await {
-        api.host("h1", 1).await;
+        api.host("h1", Timestamp::UNIX_EPOCH).await;
         for from in 1..4 {
             add_server_that_ran(&api, "red", from, Some(from + 1)).await;
         }
@@ -107,7 +108,7 @@ async fn usage_is_paged_and_restricted_by_policy() {
 #[tokio::test]
 async fn deleting_a_service_removes_a_host_without_servers() {
     for api in apis().await {
-        api.host("h1", 1).await;
+        api.host("h1", Timestamp::UNIX_EPOCH).await;
         api.server("red", "u", "h1", 1, 64).await;
         let list = api.get(ADMIN, "2.53", "/os-services?host=h1").await.expect(200);
         let delete = format!(
@@ -137,7 +138,7 @@ async fn deleting_a_service_removes_a_host_without_servers() {
 #[tokio::test]
 async fn a_service_with_a_live_agent_is_not_deleted() {
     for api in apis().await {
-        api.host("h1", kilonova_wire::time::now_micros()).await;
+        api.host("h1", kilonova_wire::time::now()).await;
         let list = api.get(ADMIN, "2.1", "/os-services?host=h1").await.expect(200);
         let delete = format!("DELETE /os-services/{}", list["services"][0]["id"]);
         api.call(ADMIN, "2.1", &delete, None).await.refused(409, "Stop the node first");
@@ -147,7 +148,7 @@ async fn a_service_with_a_live_agent_is_not_deleted() {
 #[tokio::test]
 async fn each_external_event_has_its_own_result() {
     for api in apis().await {
-        api.host("h1", 1).await;
+        api.host("h1", Timestamp::UNIX_EPOCH).await;
         api.server("red", "u", "h1", 1, 64).await;
         let list = api.get(ADMIN, "2.1", "/os-services").await.expect(200);
         assert!(list["services"].is_array());

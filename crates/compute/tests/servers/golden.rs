@@ -1,6 +1,7 @@
 //! Journal rows as written before operations were typed: each is read and written back unchanged, on
 //! both stores. A row that no operation writes is an error.
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_app::attention::{self, Bounds};
 use kilonova_compute_app::flows::journal;
 use kilonova_compute_app::flows::operation::{Action, Operation, Step, Unreadable};
@@ -59,7 +60,7 @@ async fn every_stored_row_is_read_and_written_back_unchanged() {
             store
                 .write(move |tx| {
                     let open = journal::open_of(tx, server)?.expect("the operation is open");
-                    journal::advance(tx, &open, &open.state, 2)
+                    journal::advance(tx, &open, &open.state, Timestamp::UNIX_EPOCH)
                 })
                 .await
                 .unwrap_or_else(|error: kilonova_compute_app::Error| panic!("{row:?}: {error}"));
@@ -184,7 +185,7 @@ async fn an_unreadable_operation_leaves_other_servers_alone() {
         up.start_node(&cloud, "a").await;
         up.wait_for_status(&other, "SHUTOFF").await;
         assert_eq!(up.server(&id).await["status"], "ACTIVE", "its operation cannot be read");
-        let bounds = Bounds { stuck: 0, ..Bounds::default() };
+        let bounds = Bounds { stuck: SignedDuration::ZERO, ..Bounds::default() };
         let notices =
             attention::collect(&cloud.store, &bounds).await.expect("the notices are read");
         let unreadable =

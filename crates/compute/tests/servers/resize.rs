@@ -1,5 +1,6 @@
 //! Resize and cold migration: to another host, on the same host, confirm, revert, and failures.
 
+use jiff::SignedDuration;
 use kilonova_compute_app::reconcile::{confirm, nudge};
 use serde_json::{Value, json};
 
@@ -292,7 +293,7 @@ async fn a_lost_destination_is_given_up() {
 #[tokio::test]
 async fn resizes_are_confirmed_automatically() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        cloud.options.resize_confirm_window = 3600;
+        cloud.options.resize_confirm_window = SignedDuration::from_secs(3600);
         let up = cloud.start().await;
         up.wait_for_hosts().await;
         let id = up.active_server(&cloud, "one", "vgpu").await;

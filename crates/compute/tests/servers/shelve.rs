@@ -1,5 +1,6 @@
 //! Shelved and soft-deleted servers: the claims they keep and release, and their restoration.
 
+use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 use kilonova_compute_app::reconcile::rest;
 use serde_json::{Value, json};
@@ -113,7 +114,8 @@ async fn without_room_the_server_stays_shelved() {
 
 #[tokio::test]
 async fn a_shelved_server_keeps_its_host_until_it_is_offloaded() {
-    let options = Options { shelved_offload_time: 3600, ..Options::default() };
+    let options =
+        Options { shelved_offload_time: SignedDuration::from_secs(3600), ..Options::default() };
     for (cloud, up) in clouds(options).await {
         let id = up.active_server(&cloud, "one", "vgpu").await;
         up.act(&id, shelve()).await;
@@ -146,7 +148,10 @@ async fn a_shelved_server_keeps_its_host_until_it_is_offloaded() {
 
 #[tokio::test]
 async fn a_soft_deleted_server_can_be_restored_until_it_is_reclaimed() {
-    let options = Options { reclaim_instance_interval: 3600, ..Options::default() };
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
     for (cloud, up) in clouds(options).await {
         let id = up.active_server(&cloud, "one", "vgpu").await;
         for _ in 0..2 {
@@ -179,7 +184,7 @@ async fn a_soft_deleted_server_can_be_restored_until_it_is_reclaimed() {
 #[tokio::test]
 async fn a_delete_does_not_wait_for_the_shelve_image() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
-        cloud.options.reclaim_instance_interval = 3600;
+        cloud.options.reclaim_instance_interval = SignedDuration::from_secs(3600);
         let mut up = cloud.start().await;
         up.wait_for_hosts().await;
         for action in [json!({"createImage": {"name": "picture"}}), json!({"shelve": null})] {
@@ -200,7 +205,10 @@ async fn a_delete_does_not_wait_for_the_shelve_image() {
 
 #[tokio::test]
 async fn a_pending_delete_cannot_be_restored() {
-    let options = Options { reclaim_instance_interval: 3600, ..Options::default() };
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
     for (cloud, mut up) in clouds(options).await {
         let id = up.active_server(&cloud, "one", "vgpu").await;
         up.restart_nodes(&cloud, async |up| {

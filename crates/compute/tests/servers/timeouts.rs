@@ -1,5 +1,6 @@
 //! Timeouts of builds, reboots and rescues.
 
+use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 use kilonova_compute_app::reconcile::{rest, slow};
 use serde_json::{Value, json};
@@ -21,7 +22,8 @@ async fn clouds(options: Options, entry: &'static str) -> Vec<(Cloud, Up)> {
 
 #[tokio::test]
 async fn a_build_past_its_timeout_fails_and_releases_its_claims() {
-    let options = Options { instance_build_timeout: 1000, ..Options::default() };
+    let options =
+        Options { instance_build_timeout: SignedDuration::from_secs(1000), ..Options::default() };
     for (cloud, mut up) in clouds(options, "").await {
         up.nodes.kill("a").await;
         let id = up.boot(&cloud, "one", "vgpu").await;
@@ -48,7 +50,7 @@ async fn a_build_past_its_timeout_fails_and_releases_its_claims() {
 
 #[tokio::test]
 async fn a_soft_reboot_that_takes_too_long_becomes_a_hard_one() {
-    let options = Options { reboot_timeout: 60, ..Options::default() };
+    let options = Options { reboot_timeout: SignedDuration::from_secs(60), ..Options::default() };
     for (cloud, mut up) in clouds(options, "").await {
         let id = up.active_server(&cloud, "one", "vgpu").await;
         up.nodes.kill("a").await;
@@ -71,7 +73,7 @@ async fn a_soft_reboot_that_takes_too_long_becomes_a_hard_one() {
 
 #[tokio::test]
 async fn a_rescue_that_takes_too_long_is_ended() {
-    let options = Options { rescue_timeout: 60, ..Options::default() };
+    let options = Options { rescue_timeout: SignedDuration::from_secs(60), ..Options::default() };
     for (cloud, up) in clouds(options, "").await {
         let id = up.active_server(&cloud, "one", "vgpu").await;
         up.try_act(&id, json!({"rescue": null})).await.expect(200);

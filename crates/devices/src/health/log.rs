@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 /// How much of a file one read takes, in bytes.
@@ -32,11 +33,12 @@ pub(super) struct Cursor {
     offset: u64,
 }
 
-/// A line with its time, if the log has one (microseconds since boot).
+/// A line with its time, if the log has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub text: String,
-    pub uptime: Option<i64>,
+    /// Time since boot.
+    pub uptime: Option<SignedDuration>,
 }
 
 /// A log, and the file that was open last, which is read to its end after it is replaced.
@@ -175,7 +177,7 @@ impl Record {
         let mut fields = head.split(',');
         let _level: u32 = fields.next()?.parse().ok()?;
         let number = fields.next()?.parse().ok()?;
-        let uptime = fields.next()?.parse().ok()?;
+        let uptime = SignedDuration::from_micros(fields.next()?.parse().ok()?);
         Some(Self { number, line: Line { text: text.to_owned(), uptime: Some(uptime) } })
     }
 }

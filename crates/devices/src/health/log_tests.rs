@@ -45,7 +45,7 @@ fn lines_come_once_and_whole() {
         log.write(b"6,11,7000000,-;four\n");
         log.log.read(&mut log.cursor).expect("the log is readable")
     };
-    assert_eq!(lines, [Line { text: "four".into(), uptime: Some(7_000_000) }]);
+    assert_eq!(lines, [Line { text: "four".into(), uptime: Some(SignedDuration::from_secs(7)) }]);
 }
 
 #[test]

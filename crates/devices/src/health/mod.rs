@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_node_api::Health;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +40,8 @@ pub struct HealthOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Event {
     reason: String,
-    since: i64,
+    #[serde(with = "jiff::fmt::serde::timestamp::microsecond::required")]
+    since: Timestamp,
 }
 
 /// The newest event of each severity, and the error counters at the last check.
@@ -56,8 +57,9 @@ struct Past {
 struct Memory {
     /// The boot that it belongs to.
     boot: String,
-    /// The boot time (microseconds since 1970), as first computed.
-    started: i64,
+    /// The boot time, as first computed.
+    #[serde(with = "jiff::fmt::serde::timestamp::microsecond::required")]
+    started: Timestamp,
     cursor: Option<Cursor>,
     devices: BTreeMap<String, Past>,
 }
@@ -86,7 +88,8 @@ impl Watch {
         let mut memory = if kept.boot == boot { kept.clone() } else { Memory::default() };
         if memory.boot != boot {
             memory.boot = boot.to_owned();
-            memory.started = now() - uptime();
+            let now = now();
+            memory.started = now.checked_sub(uptime()).unwrap_or(now);
         }
         let log = options.kernel_log.as_deref().map(KernelLog::new);
         let state = Mutex::new(State { memory, kept, log, unreported: false });
@@ -131,7 +134,10 @@ impl Watch {
     }
 
     fn record_line(&self, memory: &mut Memory, line: &Line) -> bool {
-        let when = line.uptime.map_or_else(now, |uptime| memory.started + uptime);
+        let when = line
+            .uptime
+            .and_then(|uptime| memory.started.checked_add(uptime).ok())
+            .unwrap_or_else(now);
         if let Some((address, reason)) = now::bind_error(&line.text) {
             return remember(memory, address, true, Event { reason, since: when });
         }
@@ -265,17 +271,17 @@ fn write(file: &Path, memory: &Memory) -> io::Result<()> {
     std::fs::rename(&whole, file)
 }
 
-/// Microseconds since 1970.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+/// Now, to the microsecond that the file keeps.
+fn now() -> Timestamp {
+    let now = Timestamp::now();
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }
 
-/// Microseconds since boot.
-fn uptime() -> i64 {
+/// Time since boot.
+fn uptime() -> SignedDuration {
     let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
     let seconds: Option<f64> = text.split_whitespace().next().and_then(|word| word.parse().ok());
-    seconds.map_or(0, |seconds| (seconds * 1e6) as i64)
+    SignedDuration::from_micros(seconds.map_or(0, |seconds| (seconds * 1e6) as i64))
 }
 
 #[cfg(test)]

@@ -88,7 +88,8 @@ fn the_worst_event_is_reported_and_newer_ones_are_news() {
     host.say("6,3,9000000,-;NVRM: Xid (PCI:0000:84:00): 79, x");
     listen(&watch);
     let second = host.health(&watch);
-    assert_eq!(second.since().zip(first.since()).map(|(b, a)| b - a), Some(7_000_000));
+    let apart = second.since().zip(first.since()).map(|(b, a)| b.duration_since(a));
+    assert_eq!(apart, Some(SignedDuration::from_secs(7)));
     assert!(second.reason().is_some_and(|why| why.contains("Xid 79")), "{second:?}");
 }
 

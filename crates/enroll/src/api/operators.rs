@@ -10,9 +10,10 @@
 use axum::extract::{Path, State};
 use axum::{Json, Router};
 use http::StatusCode;
+use jiff::Timestamp;
 use kilonova_access::{Enforcer, Operation, Routes, delete, get, post};
 use kilonova_ids::HostName;
-use kilonova_wire::time::{now_micros, zulu};
+use kilonova_wire::time::{self, zulu};
 use kilonova_wire::{JsonBody, Refusal};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -96,8 +97,7 @@ async fn make(
 async fn list(State(service): State<Service>) -> Result<Json<Value>, Refusal> {
     let enrollment = service.enrollment()?;
     let listing = tokens::list(enrollment).await?;
-    let token_view =
-        |(host, until): &(Option<HostName>, i64)| json!({"host": host, "expires_at": zulu(*until)});
+    let token_view = |(host, until): &(Option<HostName>, Timestamp)| json!({"host": host, "expires_at": zulu(*until)});
     Ok(Json(json!({
         "authority": enrollment.authority().fingerprint().to_string(),
         "url": enrollment.options.url,
@@ -110,7 +110,7 @@ fn certificate_view(one: &IssuedCertificate) -> Value {
     let addresses: Vec<&str> = one.addresses.split_whitespace().collect();
     let state = match one.revoked_at {
         Some(_) => "revoked",
-        None if one.expires_at <= now_micros() => "expired",
+        None if one.expires_at <= time::now() => "expired",
         None => "valid",
     };
     json!({

@@ -6,11 +6,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Join, Renewal};
 use kilonova_pki::{HostCertificateParams, Secret, check_host};
 use kilonova_store::Tx;
-use kilonova_wire::time::{now_micros, zulu};
+use kilonova_wire::time::{self, zulu};
 
 use crate::app::names;
 use crate::db::certificates::{self, IssuedCertificate};
@@ -25,7 +26,7 @@ pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credenti
     let unknown = "This token is unknown; create a new one with `kilonova node enroll`.";
     let secret: Secret = join.secret.parse().map_err(|_| Error::forbidden(unknown))?;
     check_host(&join.host)?;
-    let (hash, host, now) = (secret.hash(), join.host.clone(), now_micros());
+    let (hash, host, now) = (secret.hash(), join.host.clone(), time::now());
     let token_of_host = (hash.clone(), host.clone());
     let existing = Arc::clone(&enrollment.existing);
     let may = move |tx: &mut Tx<'_>| {
@@ -62,7 +63,7 @@ pub(crate) async fn renew(
     host: &HostName,
     renewal: &Renewal,
 ) -> Result<Credential, Error> {
-    let now = now_micros();
+    let now = time::now();
     let (credential, certificate) = sign(enrollment, host, renewal, now)?;
     let certificate = Arc::new(certificate);
     enrollment
@@ -80,7 +81,7 @@ fn sign(
     enrollment: &Enrollment,
     host: &HostName,
     request: &Renewal,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(Credential, IssuedCertificate), Error> {
     if request.addresses.len() > ADDRESSES {
         return Err(Error::forbidden(format!("A host may have at most {ADDRESSES} addresses.")));
@@ -110,7 +111,7 @@ fn may_join(
     existing: &Existing,
     hash: &str,
     host: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let advice = "create a new one with `kilonova node enroll`";
     let token = tokens::read(tx, hash)?
@@ -147,7 +148,7 @@ fn may_join(
 fn check_addresses(
     tx: &mut Tx<'_>,
     certificate: &IssuedCertificate,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     authority::touch(tx)?;
     let ours: Vec<&str> = certificate.addresses.split_whitespace().collect();

@@ -5,40 +5,43 @@
 
 use std::sync::PoisonError;
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_node_api::{Revocations, RevokedHost};
 use kilonova_pki::{Fingerprint, Revocation};
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::{Enrollment, Error};
 
 /// Validity of a list. A host without a newer list then refuses all TLS clients.
-const VALID: i64 = 48 * 3600 * 1_000_000;
+const VALID: SignedDuration = SignedDuration::from_hours(48);
+/// A controller signs again after this time.
+const RENEW: SignedDuration = SignedDuration::from_hours(24);
 
 /// A signed list.
 #[derive(Debug)]
 pub(crate) struct List {
     revocations: Revocations,
-    signed_at: i64,
+    signed_at: Timestamp,
 }
 
 /// The current list.
 pub(crate) fn current(enrollment: &Enrollment) -> Result<Revocations, Error> {
-    let now = now_micros();
+    let now = time::now();
     let live = enrollment.revoked.live(now);
     let serials: Vec<&str> = live.iter().map(|one| one.serial.as_str()).collect();
     let mark = Fingerprint::of(serials.join(" ").as_bytes()).to_string();
     let mut list = enrollment.list.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(List { revocations, signed_at }) = &*list
         && revocations.mark == mark
-        && (*signed_at..*signed_at + VALID / 2).contains(&now)
+        && (*signed_at..time::after(*signed_at, RENEW)).contains(&now)
     {
         return Ok(revocations.clone());
     }
     let revoked: Vec<Revocation> = live.iter().map(Revocation::from).collect();
-    let crl = enrollment.authority.revocations(&revoked, now, now + VALID)?;
+    let crl = enrollment.authority.revocations(&revoked, now, time::after(now, VALID))?;
     let revoked =
         live.into_iter().map(|one| RevokedHost { serial: one.serial, host: one.host }).collect();
-    let revocations = Revocations { crl, mark, renew_at: now + VALID / 2, revoked };
+    let revocations = Revocations { crl, mark, renew_at: time::after(now, RENEW), revoked };
     *list = Some(List { revocations: revocations.clone(), signed_at: now });
     Ok(revocations)
 }

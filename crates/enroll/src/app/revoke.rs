@@ -1,14 +1,14 @@
 //! Revocation: invalidates all certificates and tokens of a host.
 
 use kilonova_ids::HostName;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::db::{certificates, tokens};
 use crate::{Enrollment, Error};
 
 /// Revokes a host. Returns the number of its valid certificates.
 pub(crate) async fn revoke(enrollment: &Enrollment, host: &HostName) -> Result<usize, Error> {
-    let (name, now) = (host.to_owned(), now_micros());
+    let (name, now) = (host.to_owned(), time::now());
     let revoked = enrollment.revoked.clone();
     let count = enrollment
         .store
@@ -26,7 +26,7 @@ pub(crate) async fn revoke(enrollment: &Enrollment, host: &HostName) -> Result<u
 
 /// Reads the revoked certificates from the database.
 pub(crate) async fn refresh(enrollment: &Enrollment) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     let serials = enrollment.store.read(move |tx| certificates::revoked(tx, now)).await?;
     enrollment.revoked.add(serials);
     Ok(())

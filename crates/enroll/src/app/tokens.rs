@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::HostName;
 use kilonova_pki::{Secret, Token, check_host};
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::app::names;
 use crate::db::certificates::{self, IssuedCertificate};
@@ -13,18 +14,16 @@ use crate::db::tokens;
 use crate::{Enrollment, Error};
 use kilonova_store::Tx;
 
-const SECOND: i64 = 1_000_000;
-const DAY: i64 = 24 * 3600 * SECOND;
-/// Maximum validity of a token.
-const LONGEST: i64 = 30 * DAY;
+/// Maximum validity of a token, seconds.
+const LONGEST: i64 = 30 * 24 * 3600;
 /// Retention of expired rows, which explain refusals.
-const RETENTION: i64 = 30 * DAY;
+const RETENTION: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// A new token.
 pub(crate) struct NewToken {
     pub token: Token,
     pub host: Option<HostName>,
-    pub expires_at: i64,
+    pub expires_at: Timestamp,
 }
 
 /// Creates a join token, for one host or for any new host.
@@ -47,21 +46,21 @@ pub(crate) async fn make(
             return Err(Error::Refused(Kind::Conflict, why));
         }
     }
-    let valid = seconds.saturating_mul(SECOND);
-    if !(1..=LONGEST).contains(&valid) {
+    if !(1..=LONGEST).contains(&seconds) {
         return Err(Error::Refused(
             Kind::BadRequest,
-            format!("A token may be valid for 1 to {} seconds.", LONGEST / SECOND),
+            format!("A token may be valid for 1 to {LONGEST} seconds."),
         ));
     }
     let secret = Secret::new();
-    let (hash, now) = (secret.hash(), now_micros());
-    let (bound, expires_at) = (host.clone(), now + valid);
+    let (hash, now) = (secret.hash(), time::now());
+    let (bound, expires_at) = (host.clone(), time::after(now, SignedDuration::from_secs(seconds)));
     enrollment
         .store
         .write(move |tx| {
-            tokens::delete_expired(tx, now - RETENTION)?;
-            certificates::delete_expired(tx, now - RETENTION)?;
+            let expired_before = time::before(now, RETENTION);
+            tokens::delete_expired(tx, expired_before)?;
+            certificates::delete_expired(tx, expired_before)?;
             tokens::add(tx, &hash, bound.as_ref(), now, expires_at, replaces)
         })
         .await?;
@@ -79,12 +78,12 @@ pub(crate) struct Listing {
     /// Certificates that have not expired.
     pub certificates: Vec<IssuedCertificate>,
     /// Host and expiry of each usable token.
-    pub tokens: Vec<(Option<HostName>, i64)>,
+    pub tokens: Vec<(Option<HostName>, Timestamp)>,
 }
 
 /// Lists the usable tokens and the certificates.
 pub(crate) async fn list(enrollment: &Enrollment) -> Result<Listing, Error> {
-    let now = now_micros();
+    let now = time::now();
     enrollment
         .store
         .read(move |tx| {

@@ -1,5 +1,6 @@
 //! Rows of `enroll_certificates`: issued certificates.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -46,9 +47,9 @@ pub(crate) struct IssuedCertificate {
     pub host: HostName,
     /// Separated by spaces.
     pub addresses: String,
-    pub made_at: i64,
-    pub expires_at: i64,
-    pub revoked_at: Option<i64>,
+    pub made_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub revoked_at: Option<Timestamp>,
 }
 
 fn issued(row: &Row) -> Result<IssuedCertificate, Error> {
@@ -56,9 +57,9 @@ fn issued(row: &Row) -> Result<IssuedCertificate, Error> {
         serial: row.string("serial")?,
         host: row.host("host")?,
         addresses: row.string("addresses")?,
-        made_at: row.int("made_at")?,
-        expires_at: row.int("expires_at")?,
-        revoked_at: row.int_opt("revoked_at")?,
+        made_at: row.time("made_at")?,
+        expires_at: row.time("expires_at")?,
+        revoked_at: row.time_opt("revoked_at")?,
     })
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn add(tx: &mut Tx<'_>, one: &IssuedCertificate) -> Result<(), Error>
 }
 
 /// The certificates that have not expired.
-pub(crate) fn live(tx: &mut Tx<'_>, now: i64) -> Result<Vec<IssuedCertificate>, Error> {
+pub(crate) fn live(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<IssuedCertificate>, Error> {
     tx.rows(LIVE, params![now])?.iter().map(issued).collect()
 }
 
@@ -78,7 +79,7 @@ pub(crate) fn live(tx: &mut Tx<'_>, now: i64) -> Result<Vec<IssuedCertificate>, 
 pub(crate) fn of_host(
     tx: &mut Tx<'_>,
     host: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<IssuedCertificate>, Error> {
     tx.rows(OF_HOST, params![host, now])?.iter().map(issued).collect()
 }
@@ -87,8 +88,8 @@ fn revoked_row(row: &Row) -> Result<RevokedCertificate, Error> {
     Ok(RevokedCertificate {
         serial: row.string("serial")?,
         host: row.host("host")?,
-        revoked_at: row.int("revoked_at")?,
-        expires_at: row.int("expires_at")?,
+        revoked_at: row.time("revoked_at")?,
+        expires_at: row.time("expires_at")?,
     })
 }
 
@@ -96,13 +97,13 @@ fn revoked_row(row: &Row) -> Result<RevokedCertificate, Error> {
 pub(crate) fn revoke(
     tx: &mut Tx<'_>,
     host: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<RevokedCertificate>, Error> {
     tx.rows(REVOKE, params![host, now])?.iter().map(revoked_row).collect()
 }
 
 /// The revoked certificates that have not expired.
-pub(crate) fn revoked(tx: &mut Tx<'_>, now: i64) -> Result<Vec<RevokedCertificate>, Error> {
+pub(crate) fn revoked(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<RevokedCertificate>, Error> {
     tx.rows(REVOKED, params![now])?.iter().map(revoked_row).collect()
 }
 
@@ -113,6 +114,6 @@ pub(crate) fn spellings(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HostName
 }
 
 /// Deletes the certificates that expired before a time.
-pub(crate) fn delete_expired(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {
+pub(crate) fn delete_expired(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), Error> {
     tx.execute(DELETE_EXPIRED, params![before]).map(|_| ())
 }

@@ -1,5 +1,6 @@
 //! Rows of `enroll_tokens`: join tokens by hash.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_store::{Error, Tx, params, statements};
 
@@ -25,8 +26,8 @@ statements! {
 pub(crate) struct StoredToken {
     /// The only host that may use it.
     pub host: Option<HostName>,
-    pub expires_at: i64,
-    pub used_at: Option<i64>,
+    pub expires_at: Timestamp,
+    pub used_at: Option<Timestamp>,
     pub used_by: Option<String>,
     /// True if its host may take the name of a host that never had a certificate.
     pub replaces: bool,
@@ -38,8 +39,8 @@ pub(crate) fn read(tx: &mut Tx<'_>, hash: &str) -> Result<Option<StoredToken>, E
     let stored = |row: kilonova_store::Row| {
         Ok(StoredToken {
             host: row.host_opt("host")?,
-            expires_at: row.int("expires_at")?,
-            used_at: row.int_opt("used_at")?,
+            expires_at: row.time("expires_at")?,
+            used_at: row.time_opt("used_at")?,
             used_by: row.string_opt("used_by")?,
             replaces: row.bool("replaces")?,
         })
@@ -52,8 +53,8 @@ pub(crate) fn add(
     tx: &mut Tx<'_>,
     hash: &str,
     host: Option<&HostName>,
-    now: i64,
-    expires_at: i64,
+    now: Timestamp,
+    expires_at: Timestamp,
     replaces: bool,
 ) -> Result<(), Error> {
     tx.execute(ADD, params![hash, host, now, expires_at, replaces]).map(|_| ())
@@ -63,16 +64,19 @@ pub(crate) fn add(
 pub(crate) fn use_up(
     tx: &mut Tx<'_>,
     hash: &str,
-    now: i64,
+    now: Timestamp,
     host: &HostName,
 ) -> Result<bool, Error> {
     tx.execute(USE, params![hash, now, host]).map(|rows| rows == 1)
 }
 
 /// Host and expiry of each usable token.
-pub(crate) fn usable(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Option<HostName>, i64)>, Error> {
+pub(crate) fn usable(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+) -> Result<Vec<(Option<HostName>, Timestamp)>, Error> {
     let rows = tx.rows(USABLE, params![now])?;
-    rows.iter().map(|row| Ok((row.host_opt("host")?, row.int("expires_at")?))).collect()
+    rows.iter().map(|row| Ok((row.host_opt("host")?, row.time("expires_at")?))).collect()
 }
 
 /// Deletes the unused tokens for a host.
@@ -81,6 +85,6 @@ pub(crate) fn delete_unused(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Erro
 }
 
 /// Deletes the tokens that expired before a time.
-pub(crate) fn delete_expired(tx: &mut Tx<'_>, before: i64) -> Result<(), Error> {
+pub(crate) fn delete_expired(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), Error> {
     tx.execute(DELETE_EXPIRED, params![before]).map(|_| ())
 }

@@ -2,8 +2,7 @@
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use kilonova_wire::auth::Authentication;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Authenticator, Context, Fault};
+use kilonova_wire::{Authenticator, Context, Fault, time};
 
 use crate::app::session::Session;
 use crate::cache::Cache;
@@ -32,7 +31,7 @@ impl Identity {
 
     async fn context(&self, text: &str) -> Result<Context, Error> {
         let key = Cache::key(text);
-        let era = match self.inner.cache.get(&key, now_micros()) {
+        let era = match self.inner.cache.get(&key, time::now()) {
             Ok(context) => return Ok(context),
             Err(era) => era,
         };
@@ -46,7 +45,7 @@ impl Identity {
     pub(crate) async fn session(&self, text: &str) -> Result<Session, Error> {
         let token = Token::unseal(&self.inner.keys, text)
             .ok_or(Error::Unauthorized("the token was not issued here"))?;
-        self.read(move |tx| Session::resolve(tx, &token, now_micros())).await
+        self.read(move |tx| Session::resolve(tx, &token, time::now())).await
     }
 
     /// The session of the caller.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use jiff::Timestamp;
 use kilonova_store::Store;
 use kilonova_wire::text::check_name;
 
@@ -70,7 +71,7 @@ impl Identity {
                 name: ADMIN.into(),
                 enabled: true,
                 default_project_id: None,
-                tokens_valid_from: 0,
+                tokens_valid_from: Timestamp::UNIX_EPOCH,
                 extra: serde_json::Map::new(),
                 options: serde_json::Map::new(),
             };

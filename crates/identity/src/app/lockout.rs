@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::Value;
 
 use crate::db::lockouts;
@@ -35,7 +36,7 @@ impl Lockout {
             return Ok(());
         }
         let attempts = i64::from(self.attempts);
-        Ok(lockouts::record_failure(tx, user, now_micros(), attempts, self.expired_before())?)
+        Ok(lockouts::record_failure(tx, user, time::now(), attempts, self.expired_before())?)
     }
 
     /// Resets the count after a successful login.
@@ -44,9 +45,8 @@ impl Lockout {
     }
 
     /// Locks whose last failure is older than this have expired.
-    fn expired_before(self) -> i64 {
-        let micros = i64::try_from(self.duration.as_micros()).unwrap_or(i64::MAX);
-        now_micros().saturating_sub(micros)
+    fn expired_before(self) -> Timestamp {
+        time::before(time::now(), time::signed(self.duration))
     }
 }
 

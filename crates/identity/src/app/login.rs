@@ -5,8 +5,9 @@
 
 use std::net::IpAddr;
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use uuid::Uuid;
 
 use crate::app::session::Session;
@@ -53,9 +54,9 @@ pub(crate) enum RequestedScope {
 struct Authenticated {
     user: Uuid,
     method: Method,
-    credential: Option<(Uuid, Uuid, Option<i64>)>,
+    credential: Option<(Uuid, Uuid, Option<Timestamp>)>,
     parent: Option<Token>,
-    begun: i64,
+    begun: Timestamp,
 }
 
 impl Identity {
@@ -66,7 +67,7 @@ impl Identity {
         scope: RequestedScope,
         peer: IpAddr,
     ) -> Result<(String, Session), Error> {
-        let begun = now_micros();
+        let begun = time::now();
         let user = match proof {
             Proof::Password { user, password } => {
                 self.by_password(user, password, begun, peer).await?
@@ -115,7 +116,7 @@ impl Identity {
         &self,
         user: Named,
         password: String,
-        begun: i64,
+        begun: Timestamp,
         peer: IpAddr,
     ) -> Result<Authenticated, Error> {
         let found = self.read(move |tx| find_user(tx, &user)).await?;
@@ -187,7 +188,7 @@ impl Identity {
         Ok(())
     }
 
-    async fn by_token(&self, text: &str, begun: i64) -> Result<Authenticated, Error> {
+    async fn by_token(&self, text: &str, begun: Timestamp) -> Result<Authenticated, Error> {
         let session = self.session(text).await?;
         if session.credential.is_some() {
             return Err(Error::Forbidden("rescope the token of an application credential"));
@@ -208,7 +209,7 @@ impl Identity {
         &self,
         mut find: F,
         secret: String,
-        begun: i64,
+        begun: Timestamp,
         peer: IpAddr,
     ) -> Result<Authenticated, Error>
     where
@@ -251,7 +252,7 @@ impl Identity {
     /// Revokes a token.
     pub(crate) async fn revoke(&self, token: &Token) -> Result<(), Error> {
         let (audit, expires) = (token.audit_id(), token.expires);
-        self.change(move |tx| Ok(revocations::insert(tx, &audit, expires, now_micros())?)).await
+        self.change(move |tx| Ok(revocations::insert(tx, &audit, expires, time::now())?)).await
     }
 }
 
@@ -261,11 +262,11 @@ fn begin(
     tx: &mut Tx<'_>,
     user: &Authenticated,
     scope: &RequestedScope,
-    lifetime: i64,
+    lifetime: SignedDuration,
 ) -> Result<Session, Error> {
     let own = rand::random::<[u8; 16]>();
     let (mut methods, mut audit, mut expires) =
-        (vec![user.method], vec![own], user.begun.saturating_add(lifetime));
+        (vec![user.method], vec![own], time::after(user.begun, lifetime));
     if let Some(parent) = &user.parent {
         methods.extend(&parent.methods);
         methods.sort_unstable();
@@ -326,7 +327,7 @@ fn consume(tx: &mut Tx<'_>, session: &Session) -> Result<(), Error> {
 }
 
 /// Scopes to the default project if the user can use it; otherwise unscoped.
-fn by_default(tx: &mut Tx<'_>, token: Token, now: i64) -> Result<Session, Error> {
+fn by_default(tx: &mut Tx<'_>, token: Token, now: Timestamp) -> Result<Session, Error> {
     let user = users::by_id(tx, &token.user.simple().to_string())?;
     let project = user.and_then(|user| user.default_project_id).and_then(|id| uuid(&id).ok());
     if let Some(project) = project {

@@ -15,6 +15,7 @@ pub(crate) mod trusts;
 mod users;
 
 pub use bootstrap::has_admin;
+use jiff::Timestamp;
 use kilonova_wire::text::check_name;
 use kilonova_wire::time;
 pub use lockout::Lockout;
@@ -74,11 +75,11 @@ fn extras(extra: &mut Fields, fields: &Fields, known: &[&str]) -> Result<(), Err
     Ok(())
 }
 
-/// `expires_at` in microseconds since 1970.
-fn expiry(fields: &Fields) -> Result<Option<i64>, Error> {
+/// `expires_at`, which must be in the future.
+fn expiry(fields: &Fields) -> Result<Option<Timestamp>, Error> {
     let Some(shown) = text(fields, "expires_at")? else { return Ok(None) };
     match time::parse(&shown) {
-        Some(at) if at > time::now_micros() => Ok(Some(at)),
+        Some(at) if at > time::now() => Ok(Some(at)),
         Some(_) => Err(Error::Invalid("expires_at is in the past.".into())),
         None => {
             Err(Error::Invalid("expires_at must be a time such as 2027-01-31T12:00:00.".into()))

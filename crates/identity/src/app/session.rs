@@ -1,5 +1,6 @@
 //! A session: a token with its user, scope and roles as they are in the database now.
 
+use jiff::Timestamp;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 use uuid::Uuid;
@@ -43,7 +44,7 @@ fn refuse<T>(why: &'static str) -> Result<T, Error> {
 }
 
 /// The user, if it exists, is enabled, and the token was issued after its last change.
-fn usable_user(tx: &mut Tx<'_>, id: &str, issued: i64) -> Result<User, Error> {
+fn usable_user(tx: &mut Tx<'_>, id: &str, issued: Timestamp) -> Result<User, Error> {
     let Some(user) = users::by_id(tx, id)? else {
         return refuse("the user is gone");
     };
@@ -72,7 +73,7 @@ fn text(id: Uuid) -> String {
 
 impl Session {
     /// Resolves a token. Only this function decides whether a token is valid.
-    pub(crate) fn resolve(tx: &mut Tx<'_>, token: &Token, now: i64) -> Result<Self, Error> {
+    pub(crate) fn resolve(tx: &mut Tx<'_>, token: &Token, now: Timestamp) -> Result<Self, Error> {
         if token.expires <= now {
             return refuse("the token has expired");
         }
@@ -123,7 +124,7 @@ impl Session {
         token: &Token,
         trustee: User,
         id: &str,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Self, Error> {
         let Some(trust) = trusts::by_id(tx, id)? else {
             return refuse("the trust is gone");
@@ -193,7 +194,7 @@ fn usable_credential(
     id: &str,
     user: &str,
     project: &str,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Credential, Error> {
     let Some(found) = credentials::by_id(tx, id)? else {
         return refuse("the application credential is gone");
@@ -208,7 +209,11 @@ fn usable_credential(
 }
 
 /// The user who began a chain of trusts. Every trust of the chain must be valid.
-pub(crate) fn first_trustor(tx: &mut Tx<'_>, trust: &Trust, now: i64) -> Result<String, Error> {
+pub(crate) fn first_trustor(
+    tx: &mut Tx<'_>,
+    trust: &Trust,
+    now: Timestamp,
+) -> Result<String, Error> {
     let mut link = trust.clone();
     for _ in 0..CHAIN {
         if link.expires_at.is_some_and(|at| at <= now) {
@@ -218,7 +223,7 @@ pub(crate) fn first_trustor(tx: &mut Tx<'_>, trust: &Trust, now: i64) -> Result<
         let Some(next) = trusts::by_id(tx, parent)? else {
             return refuse("a trust in the delegation chain is gone");
         };
-        usable_user(tx, &next.trustee, i64::MAX)?;
+        usable_user(tx, &next.trustee, Timestamp::MAX)?;
         link = next;
     }
     refuse("the delegation chain is too long")

@@ -2,6 +2,7 @@
 //! trustor's roles, optionally until a time, a limited number of times, and as the trustor
 //! (impersonation). A trustee may redelegate a trust that allows it, never with more rights.
 
+use jiff::Timestamp;
 use kilonova_store::Tx;
 use kilonova_wire::time;
 use serde_json::Value;
@@ -35,7 +36,7 @@ struct TrustRequest {
     roles: Vec<Value>,
 }
 
-fn is_usable(trust: &Trust, now: i64) -> bool {
+fn is_usable(trust: &Trust, now: Timestamp) -> bool {
     trust.expires_at.is_none_or(|at| at > now) && trust.remaining_uses != Some(0)
 }
 
@@ -44,7 +45,7 @@ impl Identity {
     pub(crate) async fn trust(&self, id: &str) -> Result<WithRoles, Error> {
         let id = id.to_owned();
         self.read(move |tx| {
-            let now = time::now_micros();
+            let now = time::now();
             let trust = trusts::by_id(tx, &id)?
                 .filter(|trust| is_usable(trust, now))
                 .ok_or_else(Error::not_found("trust", &id))?;
@@ -99,7 +100,7 @@ fn create(
     max_redelegation: i64,
 ) -> Result<WithRoles, Error> {
     let mut trust = request.trust.clone();
-    let now = time::now_micros();
+    let now = time::now();
     if users::by_id(tx, &trust.trustee)?.is_none() {
         return Err(Error::NotFound("user", trust.trustee));
     }
@@ -148,7 +149,7 @@ fn create(
 }
 
 /// The trust and its parents, up to the first trust of the chain.
-fn delegation_chain(tx: &mut Tx<'_>, id: &str, now: i64) -> Result<Vec<Trust>, Error> {
+fn delegation_chain(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<Vec<Trust>, Error> {
     let mut chain = Vec::new();
     let mut next = Some(id.to_owned());
     while let Some(id) = next.take() {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use kilonova_wire::time::now_micros;
+use jiff::Timestamp;
+use kilonova_wire::time;
 use serde_json::Value;
 
 use super::{Fields, extras, flag, named, only_domain, text};
@@ -45,7 +46,7 @@ impl Identity {
             name: String::new(),
             enabled: true,
             default_project_id: None,
-            tokens_valid_from: 0,
+            tokens_valid_from: Timestamp::UNIX_EPOCH,
             extra: Fields::new(),
             options: Fields::new(),
         };
@@ -71,7 +72,7 @@ impl Identity {
             let mut user = users::by_id(tx, &id)?.ok_or_else(Error::not_found("user", &id))?;
             apply(&mut user, &fields)?;
             if hash.is_some() || !user.enabled {
-                user.tokens_valid_from = now_micros();
+                user.tokens_valid_from = time::now();
             }
             users::update(tx, &user).map_err(Error::taken("user", &user.name))?;
             if fields.get("enabled") == Some(&Value::Bool(true)) || hash.is_some() {
@@ -120,7 +121,7 @@ impl Identity {
         self.check_password(user, old, peer).await?;
         let party = Party { address: peer, user: id.clone() };
         let hash = self.inner.hasher.hash(party, new).await?;
-        self.change(move |tx| Ok(users::set_password(tx, &id, &hash, now_micros())?)).await
+        self.change(move |tx| Ok(users::set_password(tx, &id, &hash, time::now())?)).await
     }
 
     pub(crate) async fn delete_user(&self, id: &str) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! Application credentials. Only a login reads the hash of the secret.
 
+use jiff::Timestamp;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 /// An application credential, without its secret.
@@ -10,7 +11,7 @@ pub(crate) struct Credential {
     pub user_id: String,
     pub project_id: String,
     pub description: Option<String>,
-    pub expires_at: Option<i64>,
+    pub expires_at: Option<Timestamp>,
     pub unrestricted: bool,
 }
 
@@ -53,7 +54,7 @@ fn read(row: &Row) -> Result<Credential, Error> {
         user_id: row.string("user_id")?,
         project_id: row.string("project_id")?,
         description: row.string_opt("description")?,
-        expires_at: row.int_opt("expires_at")?,
+        expires_at: row.time_opt("expires_at")?,
         unrestricted: row.bool("unrestricted")?,
     })
 }

@@ -1,6 +1,7 @@
 //! Failed logins of each user since the last successful one, where `lockout_failure_attempts` is set.
 //! They are in the database so that all controllers share the count.
 
+use jiff::Timestamp;
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
@@ -21,17 +22,18 @@ statements! {
 pub(crate) fn record_failure(
     tx: &mut Tx<'_>,
     user: &str,
-    now: i64,
+    now: Timestamp,
     attempts: i64,
-    expired_before: i64,
+    expired_before: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(FAILED, params![user, now, attempts, expired_before]).map(|_| ())
 }
 
 /// The failures since the last successful login, and the time of the last one.
-pub(crate) fn of_user(tx: &mut Tx<'_>, user: &str) -> Result<(i64, i64), Error> {
-    tx.row(OF_USER, params![user])?
-        .map_or(Ok((0, 0)), |row| Ok((row.int("failures")?, row.int("last_at")?)))
+pub(crate) fn of_user(tx: &mut Tx<'_>, user: &str) -> Result<(i64, Timestamp), Error> {
+    tx.row(OF_USER, params![user])?.map_or(Ok((0, Timestamp::UNIX_EPOCH)), |row| {
+        Ok((row.int("failures")?, row.time("last_at")?))
+    })
 }
 
 /// Resets the count of failures.

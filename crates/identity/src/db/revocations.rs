@@ -1,5 +1,6 @@
 //! Revoked tokens, stored until they expire.
 
+use jiff::Timestamp;
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
@@ -13,7 +14,12 @@ statements! {
 }
 
 /// Revokes a token, and deletes expired revocations.
-pub(crate) fn insert(tx: &mut Tx<'_>, audit: &str, expires: i64, now: i64) -> Result<(), Error> {
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    audit: &str,
+    expires: Timestamp,
+    now: Timestamp,
+) -> Result<(), Error> {
     tx.execute(PRUNE, params![now])?;
     tx.execute(INSERT, params![audit, expires]).map(|_| ())
 }

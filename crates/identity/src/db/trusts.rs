@@ -1,5 +1,6 @@
 //! Trusts: a user lets another act on one project with some of the user's roles.
 
+use jiff::Timestamp;
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};
 
@@ -16,7 +17,7 @@ pub(crate) struct Trust {
     pub parent: Option<String>,
     pub impersonation: bool,
     pub remaining_uses: Option<i64>,
-    pub expires_at: Option<i64>,
+    pub expires_at: Option<Timestamp>,
     pub redelegation_count: i64,
     pub extra: Map<String, Value>,
 }
@@ -61,7 +62,7 @@ fn read(row: &Row) -> Result<Trust, Error> {
         parent: row.string_opt("parent_id")?,
         impersonation: row.bool("impersonation")?,
         remaining_uses: row.int_opt("remaining_uses")?,
-        expires_at: row.int_opt("expires_at")?,
+        expires_at: row.time_opt("expires_at")?,
         redelegation_count: row.int("redelegation_count")?,
         extra: object(row.text("extra")?)?,
     })

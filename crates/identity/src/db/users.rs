@@ -1,5 +1,6 @@
 //! Users. Only a login reads the password hash.
 
+use jiff::Timestamp;
 use kilonova_store::{Error, Row, Tx, params, statements};
 use serde_json::{Map, Value};
 
@@ -12,8 +13,8 @@ pub(crate) struct User {
     pub name: String,
     pub enabled: bool,
     pub default_project_id: Option<String>,
-    /// Tokens issued earlier are invalid (microseconds since 1970).
-    pub tokens_valid_from: i64,
+    /// Tokens issued earlier are invalid.
+    pub tokens_valid_from: Timestamp,
     pub extra: Map<String, Value>,
     /// Keystone's resource options.
     pub options: Map<String, Value>,
@@ -61,7 +62,7 @@ fn read(row: &Row) -> Result<User, Error> {
         name: row.string("name")?,
         enabled: row.bool("enabled")?,
         default_project_id: row.string_opt("default_project_id")?,
-        tokens_valid_from: row.int("tokens_valid_from")?,
+        tokens_valid_from: row.time("tokens_valid_from")?,
         extra: object(row.text("extra")?)?,
         options: object(row.text("options")?)?,
     })
@@ -97,7 +98,7 @@ pub(crate) fn set_password(
     tx: &mut Tx<'_>,
     id: &str,
     hash: &str,
-    tokens_valid_from: i64,
+    tokens_valid_from: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_PASSWORD, params![id, hash, tokens_valid_from]).map(|_| ())
 }

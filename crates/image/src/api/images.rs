@@ -5,8 +5,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use kilonova_access::{Guard, Routes, delete, get, patch};
 use kilonova_ids::{ImageId, parse_uuid_like};
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, Fault, JsonBody, Refusal};
+use kilonova_wire::{Base, Context, Fault, JsonBody, Refusal, time};
 use serde_json::Value;
 
 use super::{Answer, id_of, no_content, view::view};
@@ -55,7 +54,7 @@ pub(super) async fn create(
             .and_then(parse_uuid_like)
             .ok_or_else(|| Refusal::bad_request("Invalid value for id: it must be a UUID."))?,
     };
-    let mut image = ImageRecord::new(id, context.project_id.clone(), now_micros());
+    let mut image = ImageRecord::new(id, context.project_id.clone(), time::now());
     for (key, value) in fields.iter().filter(|(key, _)| *key != "id") {
         // Policy is checked against the owner once all attributes are known.
         if key == "owner"

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
-use kilonova_wire::Context;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, time};
 
 use super::patch::Step;
 use super::{allowed, insert, readable, room_for_one, rules};
@@ -111,7 +110,7 @@ impl Images {
                 if image.owner != before.owner {
                     room_for_one(tx, &image.owner, caller.options.images)?;
                 }
-                image.updated_at = now_micros();
+                image.updated_at = time::now();
                 images::update(tx, &image)?;
                 Ok(image)
             })
@@ -182,7 +181,7 @@ impl Images {
         self.store
             .write(move |tx| {
                 let image = allowed(tx, &caller, id, rule)?;
-                if image.status == to || images::set_status(tx, id, from, to, now_micros())? {
+                if image.status == to || images::set_status(tx, id, from, to, time::now())? {
                     return Ok(());
                 }
                 Err(Error::Forbidden(format!(

@@ -12,8 +12,7 @@ use std::io::{Read as _, Seek as _, SeekFrom};
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
-use kilonova_wire::Context;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, time};
 use tokio::time::Instant;
 
 use super::allowed;
@@ -159,7 +158,7 @@ impl Images {
         let name = name.to_owned();
         self.store
             .write(move |tx| {
-                let begun = images::begin(tx, id, &name, now_micros())?;
+                let begun = images::begin(tx, id, &name, time::now())?;
                 let image =
                     images::by_id(tx, id)?.ok_or_else(|| Error::NotFound(id.to_string()))?;
                 if begun {
@@ -238,7 +237,7 @@ impl Images {
                 if let Some(left) = remaining(tx, &owner, &options)?.filter(|left| size > *left) {
                     return Err(over_quota(size, left));
                 }
-                if images::finish(tx, id, &name, &received, now_micros())? {
+                if images::finish(tx, id, &name, &received, time::now())? {
                     Ok(())
                 } else {
                     Err(Error::Gone(id.to_string()))

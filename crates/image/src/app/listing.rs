@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
 use kilonova_wire::Context;
@@ -52,8 +53,8 @@ pub struct ImageFilters {
     pub min_ram: Option<i64>,
     /// GiB of disk that a server needs for it.
     pub min_disk: Option<i64>,
-    /// Changed at this time or later, in microseconds since 1970.
-    pub changed_since: Option<i64>,
+    /// Changed at this time or later.
+    pub changed_since: Option<Timestamp>,
     /// All of these properties with their values.
     pub properties: Vec<(String, String)>,
 }
@@ -270,7 +271,7 @@ fn each(
     tx: &mut Tx<'_>,
     caller: &Requester,
     filters: &ImageFilters,
-    after: Option<(i64, ImageId)>,
+    after: Option<(Timestamp, ImageId)>,
     mut take: impl FnMut(ImageRecord) -> bool,
 ) -> Result<(), Error> {
     let name = match filters.names.as_slice() {

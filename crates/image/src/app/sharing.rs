@@ -3,8 +3,7 @@
 
 use kilonova_ids::ImageId;
 use kilonova_store::Tx;
-use kilonova_wire::Context;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Context, time};
 
 use super::{Requester, VisibleImage, readable};
 use crate::db::members;
@@ -74,7 +73,7 @@ impl Images {
                          Maximum: {most}"
                     )));
                 }
-                let now = now_micros();
+                let now = time::now();
                 let member = Member {
                     project: project.clone(),
                     status: Acceptance::Pending,
@@ -144,7 +143,7 @@ impl Images {
                 if !caller.allows("modify_member", &seen.image, Some(&project)) {
                     return Err(Error::Forbidden(format!("{REFUSED} {id}.")));
                 }
-                (member.status, member.updated_at) = (status, now_micros());
+                (member.status, member.updated_at) = (status, time::now());
                 members::set_status(tx, id, &project, status, member.updated_at)?;
                 Ok(member)
             })

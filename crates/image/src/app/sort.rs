@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use jiff::Timestamp;
 use kilonova_ids::ImageId;
 
 use crate::ImageRecord;
@@ -43,8 +44,8 @@ impl SortKey {
             Self::DiskFormat => Part::Text(image.disk_format.clone()),
             Self::Size => Part::Number(image.size),
             Self::Id => Part::Id(image.id),
-            Self::CreatedAt => Part::Number(Some(image.created_at)),
-            Self::UpdatedAt => Part::Number(Some(image.updated_at)),
+            Self::CreatedAt => Part::Time(image.created_at),
+            Self::UpdatedAt => Part::Time(image.updated_at),
         }
     }
 }
@@ -117,5 +118,6 @@ enum Step {
 enum Part {
     Text(Option<String>),
     Number(Option<i64>),
+    Time(Timestamp),
     Id(ImageId),
 }

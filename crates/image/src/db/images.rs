@@ -1,5 +1,6 @@
 //! Rows of `images`.
 
+use jiff::Timestamp;
 use kilonova_ids::ImageId;
 use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
@@ -100,8 +101,8 @@ fn read(row: &Row) -> Result<ImageRecord, Error> {
         tags: serde_json::from_str(row.text("tags")?).map_err(|_| shape("tags"))?,
         properties: serde_json::from_str(row.text("properties")?)
             .map_err(|_| shape("properties"))?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time("updated_at")?,
     })
 }
 
@@ -171,7 +172,7 @@ pub(crate) struct ImageQuery {
     pub name: Option<String>,
     pub owner: Option<String>,
     /// Creation time and id of the previous row.
-    pub after: Option<(i64, ImageId)>,
+    pub after: Option<(Timestamp, ImageId)>,
     pub limit: i64,
 }
 
@@ -217,7 +218,12 @@ pub(crate) fn list(
 }
 
 /// Begins an upload; returns false if the image is not queued.
-pub(crate) fn begin(tx: &mut Tx<'_>, id: ImageId, data: &str, now: i64) -> Result<bool, Error> {
+pub(crate) fn begin(
+    tx: &mut Tx<'_>,
+    id: ImageId,
+    data: &str,
+    now: Timestamp,
+) -> Result<bool, Error> {
     Ok(tx.execute(BEGIN, params![id, data, now])? > 0)
 }
 
@@ -238,7 +244,7 @@ pub(crate) fn finish(
     id: ImageId,
     data: &str,
     received: &ReceivedData,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let values = params![
         id,
@@ -264,7 +270,7 @@ pub(crate) fn set_status(
     id: ImageId,
     from: Status,
     to: Status,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(SET_STATUS, params![id, from.as_str(), to.as_str(), now])? > 0)
 }

@@ -1,5 +1,6 @@
 //! Rows of `image_members`: the projects that an image is shared with.
 
+use jiff::Timestamp;
 use kilonova_ids::ImageId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -34,8 +35,8 @@ fn read(row: &Row) -> Result<Member, Error> {
         project: row.string("member")?,
         status: Acceptance::parse(row.text("status")?)
             .ok_or_else(|| Error::Shape("image_members: status".into()))?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time("updated_at")?,
     })
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn set_status(
     image: ImageId,
     project: &str,
     status: Acceptance,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(SET_STATUS, params![image, project, status.as_str(), now])? > 0)
 }

@@ -8,8 +8,7 @@ use axum::response::IntoResponse as _;
 use kilonova_access::{Caller, Routes, delete, get, patch, post, put};
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, JsonBody, Refusal};
+use kilonova_wire::{Base, JsonBody, Refusal, time};
 use serde_json::{Value, json};
 
 use super::resource_kind::{RequestContext, ResourceKind};
@@ -133,7 +132,7 @@ async fn list(
     let views = networks
         .store
         .read(move |tx| {
-            let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+            let request = RequestContext { options: &options, caller: &caller, now: time::now() };
             let filter = |key: &str| {
                 let mut values = filters.all(key);
                 values.next().filter(|_| values.next().is_none()).map(str::to_owned)
@@ -156,7 +155,7 @@ async fn default_group(networks: &Networks, caller: &Caller) -> Result<(), Refus
         .read(move |tx| Ok::<_, Error>(crate::db::groups::default_of(tx, &own)?.is_some()))
         .await?;
     if !there {
-        networks.store.write(move |tx| groups::ensure(tx, &project, now_micros())).await?;
+        networks.store.write(move |tx| groups::ensure(tx, &project, time::now())).await?;
     }
     Ok(())
 }
@@ -193,7 +192,7 @@ async fn create(
     let mut made = networks
         .store
         .write(move |tx| {
-            let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+            let request = RequestContext { options: &options, caller: &caller, now: time::now() };
             all.iter().map(|one| kind.create(tx, &request, one)).collect::<Result<Vec<_>, Error>>()
         })
         .await?;
@@ -214,7 +213,7 @@ async fn show(
 ) -> Answer {
     let options = networks.options.clone();
     let view = networks.store.read(move |tx| {
-        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        let request = RequestContext { options: &options, caller: &caller, now: time::now() };
         kind.show(tx, &request, &id)
     });
     ok(json!({kind.member(): listing::trim(view.await?, &query)}))
@@ -233,7 +232,7 @@ async fn update(
         .ok_or_else(|| malformed(format!("Unable to find '{}' in request body", kind.member())))?;
     let options = networks.options.clone();
     let changed = networks.store.write(move |tx| {
-        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        let request = RequestContext { options: &options, caller: &caller, now: time::now() };
         kind.update(tx, &request, &id, &one)
     });
     ok(json!({kind.member(): changed.await?}))
@@ -249,7 +248,7 @@ async fn remove(
     networks
         .store
         .write(move |tx| {
-            let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+            let request = RequestContext { options: &options, caller: &caller, now: time::now() };
             kind.delete(tx, &request, &id)
         })
         .await?;
@@ -266,7 +265,7 @@ async fn tags_of(
     let options = networks.options.clone();
     let rule = kind.guards().tags.map_or("", |rules| rules.get);
     let read = networks.store.read(move |tx| {
-        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        let request = RequestContext { options: &options, caller: &caller, now: time::now() };
         kind.may(tx, &request, &id, rule)?;
         Ok::<_, Error>(tags_in(&kind.show(tx, &request, &id)?))
     });
@@ -289,7 +288,7 @@ async fn change_tags(
 ) -> Result<Value, Refusal> {
     let options = networks.options.clone();
     let changed = networks.store.write(move |tx| {
-        let request = RequestContext { options: &options, caller: &caller, now: now_micros() };
+        let request = RequestContext { options: &options, caller: &caller, now: time::now() };
         kind.may(tx, &request, &id, rule)?;
         let mut sent = Body::new();
         sent.insert("tags".into(), change(tags_in(&kind.show(tx, &request, &id)?))?);

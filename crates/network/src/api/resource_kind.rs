@@ -1,5 +1,6 @@
 //! The resource kinds of this service, and the functions of `app` that serve each HTTP verb.
 
+use jiff::Timestamp;
 use kilonova_access::{Caller, Guard};
 use kilonova_store::Tx;
 
@@ -23,7 +24,7 @@ pub(super) enum ResourceKind {
 pub(super) struct RequestContext<'a> {
     pub options: &'a NetworkOptions,
     pub caller: &'a Caller,
-    pub now: i64,
+    pub now: Timestamp,
 }
 
 /// The policy guards of a kind's routes.

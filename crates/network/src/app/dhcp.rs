@@ -4,6 +4,7 @@
 //! ones. Every host answers its own guests with this address and hides it from the physical network,
 //! so the port is not bound to a host. A subnet without a free address has no DHCP server.
 
+use jiff::Timestamp;
 use kilonova_ids::PortId;
 use kilonova_store::Tx;
 use serde_json::json;
@@ -25,7 +26,7 @@ pub(crate) const OWNER: &str = "network:dhcp";
 const TRIES: u128 = 32;
 
 /// Adjusts the DHCP port to the network's subnets; creates or removes it as needed.
-pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<(), Error> {
+pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<(), Error> {
     let served: Vec<Subnet> = subnets::of_network(tx, network.id)?
         .into_iter()
         .filter(|subnet| subnet.record.flag("enable_dhcp"))
@@ -63,7 +64,7 @@ pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<
     }
 }
 
-fn make(tx: &mut Tx<'_>, network: &Network, now: i64) -> Result<Port, Error> {
+fn make(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<Port, Error> {
     let mut body = app::defaults();
     for (key, value) in [
         ("device_owner", json!(OWNER)),

@@ -2,6 +2,7 @@
 //! egress and ingress from its own members. Only an administrator can delete it, which clean-up
 //! tools do; a project that is still in use then gets a new one.
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::SecurityGroupId;
 use kilonova_store::Tx;
@@ -32,7 +33,7 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
 pub(crate) fn default_of(
     tx: &mut Tx<'_>,
     project: &str,
-    now: i64,
+    now: Timestamp,
 ) -> Result<SecurityGroupId, Error> {
     if let Some(id) = rows::default_of(tx, project)? {
         return Ok(id);
@@ -54,7 +55,7 @@ pub(crate) fn default_of(
 }
 
 /// Creates the project's default group if missing.
-pub(crate) fn ensure(tx: &mut Tx<'_>, project: &str, now: i64) -> Result<(), Error> {
+pub(crate) fn ensure(tx: &mut Tx<'_>, project: &str, now: Timestamp) -> Result<(), Error> {
     default_of(tx, project, now).map(|_| ())
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn create(
     tx: &mut Tx<'_>,
     caller: &Caller,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Group, Error> {
     let project = owner(caller, sent)?;
     let body = of_new(ATTRIBUTES, sent)?;
@@ -122,7 +123,7 @@ pub(crate) fn update(
     caller: &Caller,
     id: SecurityGroupId,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Group, Error> {
     let mut group = seen(tx, caller, id)?;
     let rule = "update_security_group";
@@ -197,7 +198,7 @@ pub(crate) fn named(
     tx: &mut Tx<'_>,
     project: &str,
     names: &[String],
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<SecurityGroupId>, Error> {
     let mut ids = Vec::new();
     let mut all = None;

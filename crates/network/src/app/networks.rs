@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::NetworkId;
 use kilonova_store::Tx;
@@ -79,7 +80,7 @@ pub(crate) fn create(
     options: &NetworkOptions,
     caller: &Caller,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Network, Error> {
     let project = owner(caller, sent)?;
     let mut body = of_new(ATTRIBUTES, sent)?;
@@ -208,7 +209,7 @@ pub(crate) fn update(
     caller: &Caller,
     id: NetworkId,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Network, Error> {
     let mut network = seen(tx, caller, id)?;
     caller.may("update_network", &targets::network(&network))?;

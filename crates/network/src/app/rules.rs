@@ -1,5 +1,6 @@
 //! Security group rules: each allows traffic. A rule is created and deleted, never changed.
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, SecurityGroupRuleId, parse_uuid_like};
 use kilonova_store::Tx;
@@ -39,7 +40,7 @@ pub(crate) fn allow(
     direction: &str,
     ethertype: &str,
     remote: Option<SecurityGroupId>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let body = json!({"description": "", "direction": direction, "ethertype": ethertype,
         "protocol": null, "port_range_min": null, "port_range_max": null,
@@ -52,7 +53,7 @@ pub(crate) fn create(
     tx: &mut Tx<'_>,
     caller: &Caller,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Rule, Error> {
     let mut body = of_new(ATTRIBUTES, sent)?;
     for end in ["port_range_min", "port_range_max"] {

@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{NetworkId, SubnetId, SubnetKind, parse_uuid_like};
 use kilonova_store::{Error as StoreError, Tx};
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use super::{dhcp, networks, quotas, reaches_project, targets, viewer};
@@ -91,7 +92,7 @@ pub(crate) fn create(
     tx: &mut Tx<'_>,
     caller: &Caller,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(Subnet, Network), Error> {
     let project = owner(caller, sent)?;
     let mut body = of_new(ATTRIBUTES, sent)?;
@@ -238,7 +239,7 @@ pub(crate) fn update(
     caller: &Caller,
     id: SubnetId,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(Subnet, Network), Error> {
     let (mut subnet, network) = seen(tx, caller, id)?;
     caller.may("update_subnet", &targets::subnet(&subnet, &network))?;
@@ -267,7 +268,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(
     }
     rows::delete(tx, id)?;
     match crate::db::networks::find(tx, subnet.network)? {
-        Some(network) => dhcp::reconcile(tx, &network, now_micros()),
+        Some(network) => dhcp::reconcile(tx, &network, time::now()),
         None => Ok(()),
     }
 }

@@ -78,8 +78,8 @@ fn record<K: TypedUuidKind>(row: &Row) -> Result<Record<K>, Error> {
         project: row.string("project_id")?,
         body: parse(row.text("body")?)?,
         revision: row.int("revision")?,
-        created_at: row.int("created_at")?,
-        updated_at: row.int("updated_at")?,
+        created_at: row.time("created_at")?,
+        updated_at: row.time("updated_at")?,
     })
 }
 

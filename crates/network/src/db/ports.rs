@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, NetworkId, PortId, PortKind, SecurityGroupId, ServerId, SubnetId};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -32,7 +33,7 @@ pub(crate) struct Port {
 
 impl Port {
     /// Detaches the port from its server and clears `device_owner`, on which the delete rule depends.
-    pub fn detach(&mut self, now: i64) {
+    pub fn detach(&mut self, now: Timestamp) {
         self.device_id.clear();
         self.host.clear();
         (self.server, self.arq, self.pci_slot, self.tag) = (None, None, None, None);
@@ -285,7 +286,7 @@ pub(crate) fn bind(
     tx: &mut Tx<'_>,
     server: ServerId,
     host: Option<&str>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(BIND, params![server, host.unwrap_or_default(), now]).map(|_| ())
 }
@@ -301,7 +302,11 @@ pub(crate) fn set_device(
 }
 
 /// Deletes the ports created for the server and detaches the others.
-pub(crate) fn detach_server(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
+pub(crate) fn detach_server(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
     changes::record_server_deletion(tx, server)?;
     tx.execute(RELEASE_OF_SERVER, params![server])?;
     tx.execute(DELETE_OF_SERVER, params![server])?;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_store::Tx;
 use serde_json::json;
@@ -56,7 +57,7 @@ pub struct Attach<'a> {
 ///
 /// # Errors
 /// 404 if the port does not exist; 409 with Neutron's types if it is in use or no address is free.
-pub fn attach(tx: &mut Tx<'_>, attach: &Attach<'_>, now: i64) -> Result<PortId, Error> {
+pub fn attach(tx: &mut Tx<'_>, attach: &Attach<'_>, now: Timestamp) -> Result<PortId, Error> {
     match attach.source {
         PortSource::New { network, fixed_ip, secure } => {
             create(tx, attach, network, fixed_ip, secure, now)
@@ -71,7 +72,7 @@ fn create(
     network: NetworkId,
     fixed_ip: Option<IpAddr>,
     secure: bool,
-    now: i64,
+    now: Timestamp,
 ) -> Result<PortId, Error> {
     let groups: &[SecurityGroupId] = if secure { attach.groups } else { &[] };
     let mut body = app::defaults();
@@ -106,7 +107,7 @@ fn attach_existing(
     tx: &mut Tx<'_>,
     attach: &Attach<'_>,
     id: PortId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<PortId, Error> {
     let mut port = rows::find(tx, id)?.ok_or_else(|| not_found("port", id))?;
     if !port.device_id.is_empty() {
@@ -132,7 +133,12 @@ fn attach_existing(
 ///
 /// # Errors
 /// Database errors; so for the functions below.
-pub fn bind(tx: &mut Tx<'_>, server: ServerId, host: Option<&str>, now: i64) -> Result<(), Error> {
+pub fn bind(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
     Ok(rows::bind(tx, server, host, now)?)
 }
 
@@ -148,12 +154,12 @@ pub fn set_device(
 }
 
 /// Deletes the ports that were created for a server, and detaches its others.
-pub fn detach_all(tx: &mut Tx<'_>, server: ServerId, now: i64) -> Result<(), Error> {
+pub fn detach_all(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
     Ok(rows::detach_server(tx, server, now)?)
 }
 
 /// Deletes or detaches one port of the server.
-pub fn detach(tx: &mut Tx<'_>, server: ServerId, id: PortId, now: i64) -> Result<(), Error> {
+pub fn detach(tx: &mut Tx<'_>, server: ServerId, id: PortId, now: Timestamp) -> Result<(), Error> {
     let found = rows::find(tx, id)?.filter(|port| port.server == Some(server));
     let mut port = found.ok_or_else(|| not_found("port", id))?;
     if port.made_for.is_some() {

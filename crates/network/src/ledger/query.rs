@@ -1,5 +1,6 @@
 //! Queries of the compute service before it connects a server, and the groups of a server's ports.
 
+use jiff::Timestamp;
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_store::Tx;
 use serde_json::{Value, json};
@@ -114,7 +115,7 @@ pub fn groups_by_name(
     tx: &mut Tx<'_>,
     project: &str,
     names: &[String],
-    now: i64,
+    now: Timestamp,
 ) -> Result<Vec<SecurityGroupId>, Error> {
     if names.is_empty() {
         return Ok(vec![groups::default_of(tx, project, now)?]);
@@ -128,7 +129,7 @@ pub fn set_groups(
     server: ServerId,
     group: SecurityGroupId,
     add: bool,
-    now: i64,
+    now: Timestamp,
 ) -> Result<usize, Error> {
     crate::db::groups::touch(tx, group)?;
     let mut changed = 0;

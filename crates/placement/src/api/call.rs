@@ -8,13 +8,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use jiff::Timestamp;
 use kilonova_access::{credentials, refusal};
 use kilonova_ids::{ProviderId, RequestId, parse_uuid_like};
 use kilonova_policy::Target;
 use kilonova_wire::accept::quality;
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::time::{http as http_date, now_micros};
+use kilonova_wire::time::{self, http as http_date};
 use kilonova_wire::{Base, Body, Context, Dialect, Fault, Microversion, Refusal};
 use serde::Serialize;
 use serde_json::Value;
@@ -156,7 +157,7 @@ impl Call {
         &self,
         status: StatusCode,
         body: &impl Serialize,
-        modified: Option<i64>,
+        modified: Option<Timestamp>,
     ) -> Response {
         let mut response = (status, axum::Json(body)).into_response();
         self.dated(&mut response, modified);
@@ -169,7 +170,7 @@ impl Call {
     }
 
     /// Adds the caching headers of 1.15.
-    pub fn dated(&self, response: &mut Response, modified: Option<i64>) {
+    pub fn dated(&self, response: &mut Response, modified: Option<Timestamp>) {
         dated(self.version, response, modified);
     }
 
@@ -181,11 +182,11 @@ impl Call {
 }
 
 /// Adds the caching headers of 1.15.
-pub fn dated(version: Microversion, response: &mut Response, modified: Option<i64>) {
+pub fn dated(version: Microversion, response: &mut Response, modified: Option<Timestamp>) {
     if version < Microversion(1, 15) {
         return;
     }
-    let date = http_date(modified.unwrap_or_else(now_micros));
+    let date = http_date(modified.unwrap_or_else(time::now));
     put(response, header::LAST_MODIFIED, &date);
     put(response, header::CACHE_CONTROL, "no-cache");
 }

@@ -2,7 +2,7 @@
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use uuid::Uuid;
 
 use super::providers;
@@ -40,7 +40,7 @@ pub fn set(
             "Resource provider's generation already changed. Please update the generation and try \
              again.",
         )?;
-        db::providers::bump(tx, id, now_micros())?;
+        db::providers::bump(tx, id, time::now())?;
     } else {
         db::providers::touch(tx, id)?;
     }

@@ -7,10 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Tx;
-use kilonova_wire::Refusal;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Refusal, time};
 
 use super::{classes, providers};
 use crate::db::consumers::{AllocationRow, ConsumerOwner, ConsumerRow};
@@ -72,7 +72,7 @@ pub fn refuse_managed(
 /// 400 for an unknown provider or class; 409 for an old consumer generation or for amounts that do
 /// not fit.
 pub fn replace(tx: &mut Tx<'_>, world: &World, changes: &[AllocationChange]) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     let mut known: Vec<Option<ConsumerRow>> = Vec::new();
     for change in changes {
         let row = consumers::get(tx, change.consumer)?;
@@ -142,7 +142,7 @@ fn write_consumer(
     tx: &mut Tx<'_>,
     change: &AllocationChange,
     row: Option<&ConsumerRow>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     if change.allocations.is_empty() {
         return Ok(consumers::delete(tx, change.consumer)?);
@@ -206,7 +206,7 @@ impl UsageChanges {
         change.taken.entry(class.to_owned()).or_default().push(amount);
     }
 
-    fn apply(self, tx: &mut Tx<'_>, world: &World, now: i64) -> Result<(), Error> {
+    fn apply(self, tx: &mut Tx<'_>, world: &World, now: Timestamp) -> Result<(), Error> {
         let mut roots = BTreeSet::new();
         for (provider, change) in self.0 {
             let counters = if change.visible {

@@ -1,9 +1,9 @@
 //! Resource classes: standard classes are fixed; custom classes can be deleted while no inventory
 //! uses them.
 
+use jiff::Timestamp;
 use kilonova_store::Tx;
-use kilonova_wire::Refusal;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Refusal, time};
 
 use crate::{Error, World, db, names};
 
@@ -32,7 +32,7 @@ pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(String, Option<i64>)>, Error> {
+pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(String, Option<Timestamp>)>, Error> {
     let standard = names::CLASSES.iter().map(|name| ((*name).to_owned(), None));
     let custom = db::classes::custom(tx)?.into_iter().map(|(name, at)| (name, Some(at)));
     Ok(standard.chain(custom).collect())
@@ -42,7 +42,7 @@ pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(String, Option<i64>)>, Error> {
 ///
 /// # Errors
 /// 404.
-pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Error> {
     if names::is_standard_class(name) {
         return Ok(None);
     }
@@ -55,7 +55,7 @@ pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
 /// # Errors
 /// 409 if it exists.
 pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
-    if db::classes::ensure(tx, name, now_micros())? {
+    if db::classes::ensure(tx, name, time::now())? {
         return Ok(());
     }
     Err(Refusal::conflict(format!("Conflicting resource class already exists: {name}")).into())
@@ -77,7 +77,7 @@ pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(
     if exists(tx, new)? {
         return Err(Refusal::conflict(format!("Resource class already exists: {new}")).into());
     }
-    for root in db::classes::rename(tx, name, new, now_micros())? {
+    for root in db::classes::rename(tx, name, new, time::now())? {
         world.tree_changed(tx, root)?;
     }
     Ok(())

@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 pub use kilonova_engine::Inventory;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use uuid::Uuid;
 
 use crate::db::consumers::ConsumerRow;
@@ -65,7 +66,7 @@ pub fn ensure_names(
     used: &[String],
     have: &[String],
 ) -> Result<Vec<String>, Error> {
-    let now = now_micros();
+    let now = time::now();
     let mut unknown = Vec::new();
     for name in used.iter().filter(|name| !names::is_standard_class(name)) {
         if name.starts_with("CUSTOM_") {
@@ -91,7 +92,7 @@ pub fn ensure_names(
 /// 409 if another provider here has the name.
 pub fn import_tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Result<bool, Error> {
     let Some(root) = tree.first().map(|provider| provider.root) else { return Ok(false) };
-    let now = now_micros();
+    let now = time::now();
     let mut changed = false;
     let mut left = BTreeSet::new();
     for copy in tree {
@@ -129,7 +130,7 @@ fn write_contents(
     tx: &mut Tx<'_>,
     copy: &ProviderCopy,
     have: Option<&ProviderCopy>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     for (class, inventory) in &copy.inventories {
         let before = have.and_then(|have| have.inventories.get(class));
@@ -177,7 +178,7 @@ pub fn import_consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> R
     if have.as_ref() == Some(copy) {
         return Ok(false);
     }
-    let now = now_micros();
+    let now = time::now();
     consumers::delete_allocations(tx, copy.id)?;
     let row = ConsumerRow {
         generation: copy.generation,

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Microversion, Refusal};
+use kilonova_wire::{Microversion, Refusal, time};
 
 use super::{classes, providers};
 use crate::db;
@@ -47,7 +46,7 @@ pub fn replace(
         check(id, class, inventory, version).map_err(|why| refused("update", id, &why))?;
     }
     write(tx, id, wanted, true)?;
-    db::providers::bump(tx, id, now_micros())?;
+    db::providers::bump(tx, id, time::now())?;
     world.tree_changed(tx, row.root)
 }
 
@@ -77,7 +76,7 @@ pub fn add(
         .into());
     }
     write(tx, id, std::slice::from_ref(wanted), false)?;
-    db::providers::bump(tx, id, now_micros())?;
+    db::providers::bump(tx, id, time::now())?;
     world.tree_changed(tx, row.root)
 }
 
@@ -106,7 +105,7 @@ pub fn update(
         .into());
     }
     write(tx, id, std::slice::from_ref(wanted), false)?;
-    db::providers::bump(tx, id, now_micros())?;
+    db::providers::bump(tx, id, time::now())?;
     world.tree_changed(tx, row.root)
 }
 
@@ -132,7 +131,7 @@ pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Re
         .with_code(codes::CONCURRENT_UPDATE)
         .into());
     }
-    db::providers::bump(tx, id, now_micros())?;
+    db::providers::bump(tx, id, time::now())?;
     world.tree_changed(tx, row.root)
 }
 
@@ -149,7 +148,7 @@ pub fn write(
     wanted: &[ClassInventory],
     all: bool,
 ) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     let drained = db::drains::one(tx, id)?;
     let mut withheld = false;
     let mut old: HashMap<String, InventoryRow> = db::inventories::of_provider(tx, id)?

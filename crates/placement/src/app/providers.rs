@@ -4,8 +4,7 @@ use std::collections::HashSet;
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::Refusal;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Refusal, time};
 
 use crate::db::consumers;
 use crate::db::providers::{self, ProviderRow};
@@ -61,7 +60,7 @@ pub fn create(
                 .root
         }
     };
-    if !providers::insert(tx, id, name, parent, root, false, now_micros())? {
+    if !providers::insert(tx, id, name, parent, root, false, time::now())? {
         let taken = match providers::by_id(tx, id)? {
             Some(_) => format!("uuid: {id}"),
             None => format!("name: {name}"),
@@ -120,7 +119,7 @@ pub fn update(
     if providers::by_name(tx, name)?.is_some_and(|other| other.id != id) {
         return Err(conflict(name));
     }
-    let now = now_micros();
+    let now = time::now();
     providers::lock_trees(tx, row.root, root)?;
     providers::place(tx, id, name, parent, root, now)?;
     if root != row.root {

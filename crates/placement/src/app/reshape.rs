@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::Refusal;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Refusal, time};
 
 use super::allocations::{self, AllocationChange};
 use super::inventories::{self, ClassInventory};
@@ -58,13 +57,13 @@ pub fn run(
         roots.push(row.root);
         if !target.inventories.is_empty() {
             inventories::write(tx, id, &target.inventories, false)?;
-            db::providers::bump(tx, id, now_micros())?;
+            db::providers::bump(tx, id, time::now())?;
         }
     }
     allocations::replace(tx, world, changes)?;
     for target in targets {
         inventories::write(tx, target.provider, &target.inventories, true)?;
-        db::providers::bump(tx, target.provider, now_micros())?;
+        db::providers::bump(tx, target.provider, time::now())?;
     }
     roots.sort();
     roots.dedup();

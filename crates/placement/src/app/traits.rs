@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::Refusal;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Refusal, time};
 
 use super::providers;
 use crate::db::providers::ProviderRow;
@@ -54,7 +54,7 @@ pub fn list(tx: &mut Tx<'_>, filter: &TraitFilter) -> Result<Vec<String>, Error>
 ///
 /// # Errors
 /// 404.
-pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
+pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Error> {
     if names::is_standard_trait(name) {
         return Ok(None);
     }
@@ -68,7 +68,7 @@ pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
 /// # Errors
 /// Store errors only.
 pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
-    Ok(db::traits::ensure(tx, name, now_micros())?)
+    Ok(db::traits::ensure(tx, name, time::now())?)
 }
 
 /// Deletes a custom trait that no provider has.
@@ -154,7 +154,7 @@ pub fn set(
         changed = true;
     }
     if changed {
-        db::providers::bump(tx, id, now_micros())?;
+        db::providers::bump(tx, id, time::now())?;
         world.tree_changed(tx, row.root)?;
     }
     of_provider(tx, id)

@@ -5,6 +5,7 @@
 //! which is the oldest running transaction. SQLite has one writer, so the row's own number serves
 //! as its position.
 
+use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -55,7 +56,7 @@ pub struct LogEntry {
 
 /// Records that a tree changed, and returns the number of the row. The caller must have written a
 /// row of the tree before: this orders the entries of one tree.
-pub fn append(tx: &mut Tx<'_>, root: ProviderId, now: i64) -> Result<i64, Error> {
+pub fn append(tx: &mut Tx<'_>, root: ProviderId, now: Timestamp) -> Result<i64, Error> {
     let sql = if tx.is_postgres() { PG_APPEND } else { APPEND };
     number(tx.row(sql, params![root, now])?, "seq")
 }
@@ -94,7 +95,7 @@ pub fn since(tx: &mut Tx<'_>, from: i64) -> Result<Vec<LogEntry>, Error> {
 }
 
 /// Deletes some rows older than a time. Returns whether there may be more.
-pub fn delete_old(tx: &mut Tx<'_>, before: i64) -> Result<bool, Error> {
+pub fn delete_old(tx: &mut Tx<'_>, before: Timestamp) -> Result<bool, Error> {
     let old = tx.rows(OLD, params![before, CHUNK])?;
     let (mut number, mut position) = (0, 0);
     for row in &old {

@@ -1,5 +1,6 @@
 //! Rows of `resource_classes`: the custom classes. Standard classes are constants of the program.
 
+use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
 
@@ -29,20 +30,20 @@ statements! {
 }
 
 /// The custom classes and their creation times.
-pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
+pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, Timestamp)>, Error> {
     tx.rows(CUSTOM, params![])?
         .iter()
-        .map(|row| Ok((row.string("name")?, row.int("updated_at")?)))
+        .map(|row| Ok((row.string("name")?, row.time("updated_at")?)))
         .collect()
 }
 
 /// The creation time of a custom class; `None` if it does not exist.
-pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
-    tx.row(GET, params![name])?.map(|row| row.int("updated_at")).transpose()
+pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Error> {
+    tx.row(GET, params![name])?.map(|row| row.time("updated_at")).transpose()
 }
 
 /// Creates a custom class; returns false if it exists.
-pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
+pub fn ensure(tx: &mut Tx<'_>, name: &str, now: Timestamp) -> Result<bool, Error> {
     Ok(tx.execute(ENSURE, params![name, now])? > 0)
 }
 
@@ -53,7 +54,12 @@ pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
 
 /// Renames a custom class in its own row, in inventories and in allocations. Returns the roots of
 /// the trees that have it.
-pub fn rename(tx: &mut Tx<'_>, name: &str, new: &str, now: i64) -> Result<Vec<ProviderId>, Error> {
+pub fn rename(
+    tx: &mut Tx<'_>,
+    name: &str,
+    new: &str,
+    now: Timestamp,
+) -> Result<Vec<ProviderId>, Error> {
     tx.execute(RENAME, params![name, new, now])?;
     let rows = tx.rows(ROOTS, params![name])?;
     tx.execute(RENAME_INVENTORIES, params![name, new])?;

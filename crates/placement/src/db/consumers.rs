@@ -1,5 +1,6 @@
 //! Rows of `consumers` and `allocations`. A consumer exists exactly while it has allocations.
 
+use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
@@ -79,7 +80,7 @@ pub struct ConsumerRow {
     /// The user.
     pub user_id: String,
     /// Time of the last write.
-    pub updated_at: i64,
+    pub updated_at: Timestamp,
 }
 
 /// One allocation of a consumer.
@@ -92,7 +93,7 @@ pub struct AllocationRow {
     /// The amount.
     pub used: i64,
     /// Time of the last write.
-    pub updated_at: i64,
+    pub updated_at: Timestamp,
 }
 
 /// One allocation of a consumer, with the provider's name.
@@ -129,7 +130,7 @@ pub fn get(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerRow>, Error
             consumer_type: row.string_opt("consumer_type")?,
             project_id: row.string("project_id")?,
             user_id: row.string("user_id")?,
-            updated_at: row.int("updated_at")?,
+            updated_at: row.time("updated_at")?,
         })
     };
     tx.row(GET, params![id])?.map(read).transpose()
@@ -142,7 +143,7 @@ pub fn allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<AllocationRow>
             provider: row.id("provider_id")?,
             class: row.string("class")?,
             used: row.int("used")?,
-            updated_at: row.int("updated_at")?,
+            updated_at: row.time("updated_at")?,
         })
     };
     tx.rows(ALLOCATIONS, params![id])?.iter().map(read).collect()
@@ -160,7 +161,7 @@ pub struct ConsumerOwner<'a> {
 }
 
 impl ConsumerOwner<'_> {
-    fn values(&self, id: ConsumerId, now: i64) -> [Value; 5] {
+    fn values(&self, id: ConsumerId, now: Timestamp) -> [Value; 5] {
         let Self { consumer_type, project_id, user_id } = *self;
         [id.into(), consumer_type.into(), project_id.into(), user_id.into(), now.into()]
     }
@@ -171,7 +172,7 @@ pub fn insert(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     owner: ConsumerOwner<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(INSERT, &owner.values(id, now))? > 0)
 }
@@ -182,7 +183,7 @@ pub fn insert_successor(
     predecessor: ConsumerId,
     id: ConsumerId,
     consumer_type: &str,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(INSERT_SUCCESSOR, params![predecessor, id, consumer_type, now])? > 0)
 }
@@ -192,13 +193,13 @@ pub fn update(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     owner: ConsumerOwner<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(UPDATE, &owner.values(id, now)).map(|_| ())
 }
 
 /// Increments a consumer's generation after a change of its allocations.
-pub fn bump(tx: &mut Tx<'_>, id: ConsumerId, now: i64) -> Result<(), Error> {
+pub fn bump(tx: &mut Tx<'_>, id: ConsumerId, now: Timestamp) -> Result<(), Error> {
     tx.execute(BUMP, params![id, now]).map(|_| ())
 }
 
@@ -234,7 +235,7 @@ pub fn add_allocation(
     provider: ProviderId,
     class: &str,
     amount: i64,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(ADD_ALLOCATION, params![id, provider, class, amount, now]).map(|_| ())
 }
@@ -246,7 +247,7 @@ pub fn insert_allocation(
     provider: ProviderId,
     class: &str,
     amount: i64,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(INSERT_ALLOCATION, params![id, provider, class, amount, now]).map(|_| ())
 }
@@ -256,7 +257,7 @@ pub fn insert_allocations(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     amounts: &[(ProviderId, &str, i64)],
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (fours, rest) = amounts.as_chunks::<4>();
     for four in fours {
@@ -296,7 +297,7 @@ pub struct OnProviderRow {
     /// The amount.
     pub used: i64,
     /// Time of the last write.
-    pub updated_at: i64,
+    pub updated_at: Timestamp,
     /// The consumer's generation.
     pub generation: i64,
 }
@@ -308,7 +309,7 @@ pub fn on_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<OnProviderRow>
             consumer: row.id("consumer_id")?,
             class: row.string("class")?,
             used: row.int("used")?,
-            updated_at: row.int("updated_at")?,
+            updated_at: row.time("updated_at")?,
             generation: row.int("generation")?,
         })
     };

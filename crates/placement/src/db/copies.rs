@@ -1,5 +1,6 @@
 //! Statements of an import: rows copied exactly from another Placement, including generations.
 
+use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::{Error, Tx, params, statements};
 
@@ -26,7 +27,7 @@ pub fn set_generation(
     tx: &mut Tx<'_>,
     provider: ProviderId,
     generation: i64,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(SET_GENERATION, params![provider, generation, now]).map(|_| ())
 }

@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
 
@@ -40,7 +41,7 @@ pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
 }
 
 /// Drains a provider, existing or not; idempotent.
-pub fn set(tx: &mut Tx<'_>, provider: ProviderId, now: i64) -> Result<(), Error> {
+pub fn set(tx: &mut Tx<'_>, provider: ProviderId, now: Timestamp) -> Result<(), Error> {
     tx.execute(SET, params![provider, now]).map(|_| ())
 }
 
@@ -50,11 +51,11 @@ pub fn clear(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
 }
 
 /// Reserves the provider's reported inventories completely; returns whether any changed.
-pub fn reserve(tx: &mut Tx<'_>, provider: ProviderId, now: i64) -> Result<bool, Error> {
+pub fn reserve(tx: &mut Tx<'_>, provider: ProviderId, now: Timestamp) -> Result<bool, Error> {
     Ok(tx.execute(RESERVE, params![provider, now])? > 0)
 }
 
 /// Restores `reserved` of the provider's reported inventories; returns whether any changed.
-pub fn restore(tx: &mut Tx<'_>, provider: ProviderId, now: i64) -> Result<bool, Error> {
+pub fn restore(tx: &mut Tx<'_>, provider: ProviderId, now: Timestamp) -> Result<bool, Error> {
     Ok(tx.execute(RESTORE, params![provider, now])? > 0)
 }

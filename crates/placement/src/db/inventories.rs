@@ -1,5 +1,6 @@
 //! Rows of `inventories`: a provider's inventory of a class and its usage.
 
+use jiff::Timestamp;
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
@@ -60,7 +61,7 @@ pub struct InventoryRow {
     /// `reserved` as an operator set it.
     pub operator_reserved: Option<i64>,
     /// Time of the last change.
-    pub updated_at: i64,
+    pub updated_at: Timestamp,
 }
 
 fn read(row: &Row) -> Result<InventoryRow, Error> {
@@ -69,7 +70,7 @@ fn read(row: &Row) -> Result<InventoryRow, Error> {
         inventory: numbers(row)?,
         reported_reserved: row.int_opt("reported_reserved")?,
         operator_reserved: row.int_opt("operator_reserved")?,
-        updated_at: row.int("updated_at")?,
+        updated_at: row.time("updated_at")?,
     })
 }
 

@@ -1,5 +1,6 @@
 //! Rows of `resource_providers`.
 
+use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -98,7 +99,7 @@ pub struct ProviderRow {
     /// True if a host reports it.
     pub reported: bool,
     /// Time of the last change.
-    pub updated_at: i64,
+    pub updated_at: Timestamp,
 }
 
 fn read(row: &Row) -> Result<ProviderRow, Error> {
@@ -110,7 +111,7 @@ fn read(row: &Row) -> Result<ProviderRow, Error> {
         generation: row.int("generation")?,
         version: row.int("version")?,
         reported: row.bool("reported")?,
-        updated_at: row.int("updated_at")?,
+        updated_at: row.time("updated_at")?,
     })
 }
 
@@ -142,7 +143,7 @@ pub fn insert(
     parent: Option<ProviderId>,
     root: ProviderId,
     reported: bool,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     Ok(tx.execute(INSERT, params![id, name, parent, root, reported, now])? > 0)
 }
@@ -154,7 +155,7 @@ pub fn place(
     name: &str,
     parent: Option<ProviderId>,
     root: ProviderId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     tx.execute(PLACE, params![id, name, parent, root, now]).map(|_| ())
 }
@@ -197,7 +198,7 @@ fn counters(row: Option<Row>) -> Result<Option<Counters>, Error> {
 }
 
 /// Increments generation and version; `None` if the provider does not exist.
-pub fn bump(tx: &mut Tx<'_>, id: ProviderId, now: i64) -> Result<Option<Counters>, Error> {
+pub fn bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<Option<Counters>, Error> {
     let row = tx.row(BUMP, params![id, now])?;
     counters(row)
 }

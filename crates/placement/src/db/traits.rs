@@ -3,6 +3,7 @@
 //! provider has it. Unlike a write to the trait's row, the key lets a thousand hosts with the same
 //! trait register at once.
 
+use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
 
@@ -40,20 +41,20 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, bool)
 }
 
 /// The custom traits and their creation times.
-pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, Error> {
+pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, Timestamp)>, Error> {
     tx.rows(CUSTOM, params![])?
         .iter()
-        .map(|row| Ok((row.string("name")?, row.int("updated_at")?)))
+        .map(|row| Ok((row.string("name")?, row.time("updated_at")?)))
         .collect()
 }
 
 /// The creation time of a custom trait; `None` if it does not exist.
-pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Error> {
-    tx.row(GET, params![name])?.map(|row| row.int("updated_at")).transpose()
+pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Error> {
+    tx.row(GET, params![name])?.map(|row| row.time("updated_at")).transpose()
 }
 
 /// Creates a custom trait; returns false if it exists.
-pub fn ensure(tx: &mut Tx<'_>, name: &str, now: i64) -> Result<bool, Error> {
+pub fn ensure(tx: &mut Tx<'_>, name: &str, now: Timestamp) -> Result<bool, Error> {
     Ok(tx.execute(ENSURE, params![name, now])? > 0)
 }
 

@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::Claim;
 use crate::db::consumers::{self, ConsumerOwner};
@@ -33,7 +34,7 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
     if wanted.is_empty() {
         return Err(Error::BadClaim(claim.consumer));
     }
-    let now = now_micros();
+    let now = time::now();
     let owner = ConsumerOwner {
         consumer_type: claim.consumer_type.as_deref(),
         project_id: &claim.project_id,
@@ -67,7 +68,7 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
 /// Store errors only.
 pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
     let rows = consumers::allocations(tx, consumer)?;
-    let now = now_micros();
+    let now = time::now();
     consumers::delete_allocations(tx, consumer)?;
     consumers::delete(tx, consumer)?;
     let mut roots = BTreeSet::new();
@@ -112,7 +113,7 @@ pub(crate) fn log_trees(
     tx: &mut Tx<'_>,
     world: &World,
     roots: BTreeSet<ProviderId>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     for root in roots {
         let entry = changes::append(tx, root, now)?;

@@ -5,7 +5,7 @@
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::db::{drains, providers};
 use crate::{Error, World};
@@ -17,7 +17,7 @@ use crate::{Error, World};
 /// Store errors only.
 pub fn mark_drained(tx: &mut Tx<'_>, provider: ProviderId, drained: bool) -> Result<(), Error> {
     if drained {
-        drains::set(tx, provider, now_micros())?;
+        drains::set(tx, provider, time::now())?;
     } else {
         drains::clear(tx, provider)?;
     }
@@ -36,7 +36,7 @@ pub fn drain(
     drained: bool,
 ) -> Result<(), Error> {
     mark_drained(tx, provider, drained)?;
-    let now = now_micros();
+    let now = time::now();
     let changed = if drained {
         drains::reserve(tx, provider, now)?
     } else {

@@ -5,7 +5,7 @@
 
 use kilonova_ids::ConsumerId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::Error;
 use crate::db::consumers;
@@ -23,7 +23,7 @@ pub fn hand_over(
     if consumers::get(tx, from)?.is_none() {
         return Ok(false);
     }
-    if !consumers::insert_successor(tx, from, to, consumer_type, now_micros())? {
+    if !consumers::insert_successor(tx, from, to, consumer_type, time::now())? {
         return Err(Error::ConsumerExists(to));
     }
     consumers::move_allocations(tx, from, to)?;

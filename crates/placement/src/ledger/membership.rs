@@ -3,7 +3,7 @@
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use uuid::Uuid;
 
 use crate::db::{aggregates, providers};
@@ -43,7 +43,7 @@ fn change(
     aggregate: Uuid,
     write: fn(&mut Tx<'_>, ProviderId, Uuid) -> Result<(), kilonova_store::Error>,
 ) -> Result<(), Error> {
-    let Some(counters) = providers::bump(tx, provider, now_micros())? else { return Ok(()) };
+    let Some(counters) = providers::bump(tx, provider, time::now())? else { return Ok(()) };
     write(tx, provider, aggregate)?;
     world.tree_changed(tx, counters.root)
 }

@@ -7,6 +7,7 @@
 //! allocations, they stay on the old inventory, which is fully reserved, until a later report finds
 //! room.
 
+use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
 
@@ -50,7 +51,7 @@ pub(super) fn move_down(
     tx: &mut Tx<'_>,
     root: &ProviderSpec,
     reported: &[ProviderSpec],
-    now: i64,
+    now: Timestamp,
 ) -> Result<(Vec<InventoryRow>, bool), Error> {
     let offers = |spec: &ProviderSpec, class: &str| spec.inventories.iter().any(|i| i.0 == class);
     let mut old = inventories::of_provider(tx, root.id)?;
@@ -116,7 +117,7 @@ fn hand_down(
     held: &OnProviderRow,
     children: &mut [Child],
     parts: &[(usize, i64)],
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (consumer, class) = (held.consumer, held.class.as_str());
     consumers::delete_allocation(tx, consumer, root, class)?;

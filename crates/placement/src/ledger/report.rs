@@ -11,10 +11,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use jiff::Timestamp;
 use kilonova_engine::Inventory;
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::ProviderSpec;
 use super::move_down::move_down;
@@ -61,7 +62,7 @@ fn report(
     if providers::report(tx, id)?.is_some_and(|last| last == fingerprint) {
         return Ok(());
     }
-    let now = now_micros();
+    let now = time::now();
     let known: HashMap<ProviderId, ProviderRow> =
         providers::of_root(tx, id)?.into_iter().map(|row| (row.id, row)).collect();
     let drained = drains::of_root(tx, id)?;
@@ -104,7 +105,7 @@ fn moved_down(
     tx: &mut Tx<'_>,
     root: &ProviderSpec,
     children: &[ProviderSpec],
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let (old, moved) = move_down(tx, root, children, now)?;
     let mut changed = moved;
@@ -130,7 +131,7 @@ fn write_position(
     parent: Option<ProviderId>,
     root: ProviderId,
     known: Option<&ProviderRow>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let mut placed = false;
     match known {
@@ -177,7 +178,7 @@ fn write_contents(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
     rule: ReservedRule,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let visible = write_inventories(tx, spec, rule, now)? | write_traits(tx, spec, now)?;
     if visible {
@@ -191,7 +192,7 @@ fn write_inventories(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
     rule: ReservedRule,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let reserved = |by_operator: Option<i64>, reported: &Inventory| {
         rule.of(by_operator, reported.reserved, reported.total)
@@ -247,7 +248,7 @@ fn withdraw(
     tx: &mut Tx<'_>,
     provider: ProviderId,
     mut row: InventoryRow,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     if row.inventory.used == 0 {
         return Ok(inventories::delete_idle(tx, provider, &row.class)?);
@@ -264,7 +265,7 @@ fn withdraw(
 }
 
 /// Writes the traits.
-fn write_traits(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, Error> {
+fn write_traits(tx: &mut Tx<'_>, spec: &ProviderSpec, now: Timestamp) -> Result<bool, Error> {
     let mut old: HashMap<String, bool> = traits::of_provider(tx, spec.id)?.into_iter().collect();
     let mut changed = false;
     for name in &spec.traits {
@@ -288,7 +289,7 @@ fn write_traits(tx: &mut Tx<'_>, spec: &ProviderSpec, now: i64) -> Result<bool, 
 
 /// Deletes a provider that its host no longer reports, or reserves all of it while it has
 /// allocations or children. Returns whether anything changed.
-fn withdraw_provider(tx: &mut Tx<'_>, row: &ProviderRow, now: i64) -> Result<bool, Error> {
+fn withdraw_provider(tx: &mut Tx<'_>, row: &ProviderRow, now: Timestamp) -> Result<bool, Error> {
     if !consumers::any_on(tx, row.id)? && !providers::has_children(tx, row.id)? {
         delete(tx, row.id)?;
         return Ok(true);

@@ -2,7 +2,7 @@
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::report::ReservedRule;
 use crate::db::{drains, inventories, providers};
@@ -20,7 +20,7 @@ pub fn reserve(
     amount: i64,
 ) -> Result<(), Error> {
     let rule = ReservedRule { drained: drains::one(tx, provider)?, device: true };
-    let now = now_micros();
+    let now = time::now();
     let mut changed = false;
     for mut row in inventories::of_provider(tx, provider)? {
         let amount = amount.clamp(0, row.inventory.total);

@@ -2,7 +2,7 @@
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::db::{providers, traits};
 use crate::{Error, World, names};
@@ -19,7 +19,7 @@ pub fn set_only_trait(
     prefix: &str,
     wanted: Option<&str>,
 ) -> Result<(), Error> {
-    let now = now_micros();
+    let now = time::now();
     let has = traits::of_provider(tx, provider)?;
     let stale: Vec<&String> = has
         .iter()

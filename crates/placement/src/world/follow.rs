@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kilonova_engine::{Snapshot, Tree};
 use kilonova_ids::ProviderId;
 use kilonova_store::Store;
@@ -113,7 +114,7 @@ impl World {
     ///
     /// # Errors
     /// Store errors only.
-    pub async fn prune(store: &Store, before: i64) -> Result<bool, Error> {
+    pub async fn prune(store: &Store, before: Timestamp) -> Result<bool, Error> {
         store
             .write(move |tx| -> Result<bool, Error> { Ok(db::changes::delete_old(tx, before)?) })
             .await

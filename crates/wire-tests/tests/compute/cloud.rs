@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_app::{Compute, Options};
 use kilonova_compute_db::hosts::{NewHost, register};
 use kilonova_compute_nodes::Link;
@@ -16,7 +17,7 @@ use kilonova_placement::World;
 use kilonova_store::{Store, params};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use tokio::sync::watch;
 
 /// One host per name.
@@ -63,11 +64,15 @@ pub async fn clouds_of(hosts: &[&str]) -> Vec<Cloud> {
         let images = folder.path().join("images");
         let images = Images::open(store.clone(), &images).await.expect("the image service opens");
         let compute = Compute::open(store, World::new()).await.expect("the compute service opens");
-        let stays = Options { shelved_offload_time: -1, ..Options::default() };
+        let stays =
+            Options { shelved_offload_time: SignedDuration::from_secs(-1), ..Options::default() };
         let compute = compute.with_images(images).with_options(stays);
         let stop = nodes(&compute, folder.path(), hosts).await;
         let router = mounted(compute.clone());
-        let keeping = Options { reclaim_instance_interval: 3600, ..Options::default() };
+        let keeping = Options {
+            reclaim_instance_interval: SignedDuration::from_secs(3600),
+            ..Options::default()
+        };
         let keeping = mounted(compute.clone().with_options(keeping));
         clouds.push(Cloud {
             store: name,
@@ -90,7 +95,7 @@ fn mounted(compute: Compute) -> Router {
 
 async fn image(store: &Store) -> ImageId {
     let id = ImageId::new_v4();
-    let mut image = ImageRecord::new(id, "admin".into(), now_micros());
+    let mut image = ImageRecord::new(id, "admin".into(), time::now());
     image.name = Some("cirros".into());
     image.status = Status::Active;
     image.visibility = Visibility::Public;
@@ -140,7 +145,8 @@ impl Cloud {
             memory_mb: 4096,
             disk_gb: 10,
         };
-        let registered = self.compute.store.write(move |tx| register(tx, &host, 1)).await;
+        let registered =
+            self.compute.store.write(move |tx| register(tx, &host, Timestamp::UNIX_EPOCH)).await;
         registered.expect("the host registers");
     }
 }

@@ -18,7 +18,7 @@ use kilonova_placement::{Placement, World};
 use kilonova_store::Store;
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -78,7 +78,7 @@ pub async fn clouds() -> Vec<Cloud> {
 async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let folder = tempfile::tempdir().expect("a temporary directory is created");
     let image = ImageId::new_v4();
-    let mut record = ImageRecord::new(image, "admin".into(), now_micros());
+    let mut record = ImageRecord::new(image, "admin".into(), time::now());
     record.name = Some("cirros".into());
     record.status = Status::Active;
     record.visibility = Visibility::Public;

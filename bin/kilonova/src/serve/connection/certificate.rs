@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -25,8 +26,8 @@ use crate::failure::Failure;
 
 /// The interval between checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
-/// How long before expiry to warn, in seconds.
-const SOON: i64 = 14 * 24 * 3600;
+/// How long before expiry to warn.
+const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 
 /// The current certificate and key.
 #[derive(Debug)]
@@ -162,12 +163,12 @@ fn warn_of_its_end(files: &TlsFiles, pair: &CertifiedKey) {
     let Some(der) = pair.cert.first() else { return };
     let Ok((_, read)) = X509Certificate::from_der(der) else { return };
     let end = read.validity().not_after.timestamp();
-    let left = end - kilonova_wire::time::now_micros() / 1_000_000;
+    let left = SignedDuration::from_secs(end.saturating_sub(Timestamp::now().as_second()));
     let file = files.cert.display();
-    if left < 0 {
+    if left.is_negative() {
         tracing::warn!("{file} has expired: clients refuse it; replace it");
     } else if left < SOON {
-        tracing::warn!("{file} expires in {} days; replace it", left / 86400);
+        tracing::warn!("{file} expires in {} days; replace it", left.as_hours() / 24);
     }
 }
 

@@ -1,9 +1,10 @@
 //! Metrics of the ledger, counted at each scrape.
 
+use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::Compute;
 use kilonova_store::Store;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -99,8 +100,8 @@ pub(super) async fn count(
     outbox.set(ledger.outbox);
     let oldest: Seconds = Gauge::default();
     registry.register("nova_events_oldest_seconds", "Age of the oldest such event", oldest.clone());
-    let since = |at: i64| (now_micros() - at).max(0) as f64 / 1e6;
-    oldest.set(ledger.outbox_since.map_or(0.0, since));
+    let now = time::now();
+    oldest.set(ledger.outbox_since.map_or(0.0, |at| seconds(now, at)));
     let Some(compute) = compute else { return Ok(registry) };
     let by_state = family(&mut registry, "servers", "Servers by state");
     for (state, count) in servers {
@@ -125,7 +126,7 @@ fn binds(registry: &mut Registry) {
 }
 
 fn hosts(registry: &mut Registry, compute: &Compute) {
-    let now = now_micros();
+    let now = time::now();
     let all = compute.fleet.all();
     let up = all.iter().filter(|host| host.is_up(now)).count() as i64;
     let states = family(registry, "hosts", "Compute hosts by state");
@@ -142,10 +143,14 @@ fn hosts(registry: &mut Registry, compute: &Compute) {
     registry.register("host_report_age_seconds", help, reports.clone());
     for host in all {
         let label = HostLabel { host: host.name.to_string() };
-        let since = |at: i64| (now - at).max(0) as f64 / 1e6;
-        ages.get_or_create(&label).set(since(host.last_seen()));
-        reports.get_or_create(&label).set(since(host.reported_at()));
+        ages.get_or_create(&label).set(seconds(now, host.last_seen()));
+        reports.get_or_create(&label).set(seconds(now, host.reported_at()));
     }
+}
+
+/// The seconds since a time; 0 for one that lies ahead.
+fn seconds(now: Timestamp, at: Timestamp) -> f64 {
+    now.duration_since(at).as_micros().max(0) as f64 / 1e6
 }
 
 fn family<L>(registry: &mut Registry, name: &str, help: &str) -> Family<L, Gauge>

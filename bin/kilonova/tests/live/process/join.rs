@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::HostName;
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
@@ -18,7 +19,6 @@ use kilonova_node_link::{
     Error, HostIdentity, Identity, Remote, follow_revocations, keep_certified,
 };
 use kilonova_pki::{Authority, HostCertificateParams, Token};
-use kilonova_wire::time::now_micros;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -26,7 +26,7 @@ use crate::kit::client::{connect, raw};
 use crate::kit::environment::{repository, stderr};
 use crate::kit::{Cloud, Environment, Serve, cloud};
 
-const DAY: i64 = 24 * 3600 * 1_000_000;
+const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// A host of the demo's topology.
 const HOST: &str = "virtlab606";
 
@@ -91,7 +91,12 @@ fn registration(host: &str) -> Registration {
 }
 
 /// The same host with a certificate for another validity period.
-fn at(authority: &Authority, known: &HostIdentity, now: i64, valid: i64) -> HostIdentity {
+fn at(
+    authority: &Authority,
+    known: &HostIdentity,
+    now: Timestamp,
+    valid: SignedDuration,
+) -> HostIdentity {
     let request = kilonova_pki::Request::new(&known.host).expect("the request is sent");
     let content = HostCertificateParams { host: &known.host, addresses: &[], valid };
     let (certificate, _) =
@@ -124,8 +129,11 @@ async fn servers_boot_on_a_host_that_has_joined() {
         let node = Node::simulated(host, &cloud.place.file("nodes")).expect("the node is created");
         let (stop, stopped) = watch::channel(false);
         let remote = known.remote().expect("the client is created");
-        let clock = remote.clock().await.expect("the server reports its time").micros;
-        assert!((clock - now_micros()).abs() < 5_000_000, "{clock}");
+        let clock = remote.clock().await.expect("the server reports its time").now;
+        assert!(
+            clock.duration_since(Timestamp::now()).abs() < SignedDuration::from_secs(5),
+            "{clock}"
+        );
         let running = tokio::spawn(node.run(Arc::new(remote), stopped));
         let (flavor, image) = (cloud.flavor("small"), cloud.image("tiny"));
         let begun = Instant::now();
@@ -215,12 +223,12 @@ async fn unaccepted_certificates_are_refused_with_a_remedy() {
     let (cloud, url) = open(Environment::new());
     let (_, known) = joined(&cloud, &url, HOST, 1).await;
     let ours = authority(&cloud.place);
-    let (made, key) = Authority::make(now_micros()).expect("the authority is created");
+    let (made, key) = Authority::make(Timestamp::now()).expect("the authority is created");
     let foreign = Authority::load(&made, &key).expect("the authority loads");
     let of_another =
-        at(&foreign, &known, now_micros(), DAY).remote().expect("the client is created");
+        at(&foreign, &known, Timestamp::now(), DAY).remote().expect("the client is created");
     refused(&of_another, "is not from the control plane's authority").await;
-    let old = at(&ours, &known, now_micros() - 100 * DAY, 90 * DAY)
+    let old = at(&ours, &known, Timestamp::now() - DAY * 100, DAY * 90)
         .remote()
         .expect("the client is created");
     refused(&old, "considers the certificate of this host expired").await;
@@ -253,7 +261,7 @@ async fn unaccepted_certificates_are_refused_with_a_remedy() {
 async fn a_certificate_is_renewed_in_time() {
     let (cloud, url) = open(Environment::new());
     let (identity, known) = joined(&cloud, &url, HOST, 1).await;
-    let due = at(&authority(&cloud.place), &known, now_micros() - 70 * DAY, 90 * DAY);
+    let due = at(&authority(&cloud.place), &known, Timestamp::now() - DAY * 70, DAY * 90);
     let text = serde_json::to_vec(&due).expect("the file is written");
     std::fs::write(cloud.place.file(HOST).join("identity.json"), text)
         .expect("the file is written");
@@ -277,7 +285,7 @@ async fn a_certificate_is_renewed_in_time() {
     assert_eq!(identity.read().expect("the identity is readable"), Some(new.clone()));
     assert!(
         new.parsed_certificate().expect("the certificate is valid").not_after
-            > now_micros() + 25 * DAY
+            > Timestamp::now() + DAY * 25
     );
     assert!(new.key != due.key && new.certificate != due.certificate);
     remote.register(registration(HOST)).await.expect("the new certificate is accepted");

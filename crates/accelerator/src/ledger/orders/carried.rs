@@ -1,10 +1,11 @@
 //! Applies a node's report on an order.
 
+use jiff::Timestamp;
 use kilonova_ids::{DeviceId, HostName};
 use kilonova_node_api::{End, OrderResult};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::super::update_exclusions;
 use super::clean::unpark;
@@ -32,7 +33,7 @@ pub fn carried_out(
     if order.host != *host || order.state != OrderState::Open {
         return Ok(false);
     }
-    let now = now_micros();
+    let now = time::now();
     let (done, message, output) = match &carried.end {
         End::Done { output } => (true, None, output),
         End::Failed { message, output } => (false, Some(storable(message)), output),
@@ -59,7 +60,7 @@ fn programmed(
     world: &World,
     order: &OrderRow,
     done: bool,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let image = order.image.filter(|_| done);
     let function = order.function.as_deref().filter(|_| done);

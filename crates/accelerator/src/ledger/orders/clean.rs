@@ -1,10 +1,11 @@
 //! Parked handles: they are cleaned before their next assignment.
 
+use jiff::Timestamp;
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, OperationId};
 use kilonova_node_api::{CLEANED_BY_AGENT, Task};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use crate::Error;
 use crate::db::orders::{self, NewOrder};
@@ -20,7 +21,7 @@ pub(crate) fn park_of_consumer(
     world: &World,
     actor: &Actor,
     consumer: ConsumerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let handles = parked::park_of_consumer(tx, consumer, now)?;
     order_cleaning(tx, world, actor, &handles, now)
@@ -32,7 +33,7 @@ pub(crate) fn park_of_arq(
     world: &World,
     actor: &Actor,
     arq: ArqId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let handles = parked::park_of_arq(tx, arq, now)?;
     order_cleaning(tx, world, actor, &handles, now)
@@ -51,7 +52,11 @@ pub(crate) fn mark_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Er
 }
 
 /// Starts the cleaning of marked handles after the host has dropped them.
-pub(crate) fn clean_dropped(tx: &mut Tx<'_>, consumer: ConsumerId, now: i64) -> Result<(), Error> {
+pub(crate) fn clean_dropped(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    now: Timestamp,
+) -> Result<(), Error> {
     for handle in parked::park_dropped(tx, consumer, now)? {
         if let Some(parked) = parked::parked(tx, handle)? {
             order(tx, &Actor::default(), &parked, now)?;
@@ -65,7 +70,7 @@ fn order_cleaning(
     world: &World,
     actor: &Actor,
     handles: &[AttachHandleId],
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     for handle in handles {
         let Some(parked) = parked::parked(tx, *handle)? else { continue };
@@ -87,7 +92,7 @@ pub(super) fn order(
     tx: &mut Tx<'_>,
     actor: &Actor,
     parked: &Parked,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     if parked.cleaner.as_deref() != Some(CLEANED_BY_AGENT) {
         return Ok(());
@@ -117,7 +122,7 @@ pub(super) fn order(
 /// Frees a cleaned handle, or deletes it if it is absent.
 pub(super) fn unpark(tx: &mut Tx<'_>, world: &World, handle: AttachHandleId) -> Result<(), Error> {
     let Some(parked) = parked::parked(tx, handle)? else { return Ok(()) };
-    parked::unpark(tx, handle, now_micros())?;
+    parked::unpark(tx, handle, time::now())?;
     withhold(tx, world, &parked)
 }
 

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::ProviderId;
 use kilonova_node_api::CLEANED_BY_AGENT;
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::clean::{order, unpark};
 use super::{Nodes, announce};
@@ -16,8 +17,8 @@ use crate::db::orders;
 use crate::db::parked::{self, Idle};
 use crate::ledger::Actor;
 
-/// Delay before a failed cleaning is retried, in microseconds.
-const AGAIN: i64 = 600 * 1_000_000;
+/// Delay before a failed cleaning is retried.
+const AGAIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The work done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct Processed {
 /// # Errors
 /// Store errors only.
 pub fn has_pending(tx: &mut Tx<'_>) -> Result<bool, Error> {
-    Ok(!orders::unannounced(tx)?.is_empty() || !plan(tx, now_micros())?.is_empty())
+    Ok(!orders::unannounced(tx)?.is_empty() || !plan(tx, time::now())?.is_empty())
 }
 
 /// Processes all pending work.
@@ -45,7 +46,7 @@ pub fn process_pending(
     world: &World,
     nodes: Option<&dyn Nodes>,
 ) -> Result<Processed, Error> {
-    let now = now_micros();
+    let now = time::now();
     let mut done = Processed::default();
     for (idle, step) in plan(tx, now)? {
         match step {
@@ -74,7 +75,7 @@ enum Step {
     Again,
 }
 
-fn plan(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Idle, Step)>, Error> {
+fn plan(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<(Idle, Step)>, Error> {
     let mut by_provider: BTreeMap<ProviderId, Vec<Idle>> = BTreeMap::new();
     for idle in parked::idle(tx)? {
         by_provider.entry(idle.provider).or_default().push(idle);
@@ -90,7 +91,7 @@ fn plan(tx: &mut Tx<'_>, now: i64) -> Result<Vec<(Idle, Step)>, Error> {
                 steps.push((one, Step::Clean));
                 continue;
             }
-            let due = one.tried_at.is_none_or(|tried| tried + AGAIN <= now);
+            let due = one.tried_at.is_none_or(|tried| now.duration_since(tried) >= AGAIN);
             if due && one.cleaner.as_deref() == Some(CLEANED_BY_AGENT) {
                 steps.push((one, Step::Again));
             }

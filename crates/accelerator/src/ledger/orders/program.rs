@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, ConsumerId, DeployableId, DeviceId, HostName, ImageId, OperationId, ServerId,
     parse_uuid_like,
 };
 use kilonova_node_api::Task;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 
 use super::{Bitstream, Bitstreams};
 use crate::Error;
@@ -40,7 +41,7 @@ pub fn prepare(
     actor: &Actor,
     consumer: ConsumerId,
 ) -> Result<bool, Error> {
-    let now = now_micros();
+    let now = time::now();
     let mut ordered: BTreeMap<DeviceId, (OperationId, ImageId)> = BTreeMap::new();
     for one in orders::to_program(tx, consumer)? {
         let Some(group) = one.groups.get(one.group) else { continue };
@@ -136,7 +137,7 @@ pub(crate) fn program_deployable(
         bitstream: &bitstream,
         actor,
     };
-    insert(tx, &job, now_micros())
+    insert(tx, &job, time::now())
 }
 
 /// The trait of a loaded function in upstream's spelling.
@@ -151,7 +152,12 @@ pub(crate) fn function_trait(driver: &str, function: &str) -> Option<String> {
 const PREFIX: &str = "CUSTOM_FPGA_FUNCTION_ID_";
 
 /// Makes a request wait for an order, and defers its event for an external Nova.
-fn await_order(tx: &mut Tx<'_>, arq: ArqId, order: OperationId, now: i64) -> Result<(), Error> {
+fn await_order(
+    tx: &mut Tx<'_>,
+    arq: ArqId,
+    order: OperationId,
+    now: Timestamp,
+) -> Result<(), Error> {
     orders::await_order(tx, arq, order, now)?;
     Ok(events::defer(tx, arq)?)
 }
@@ -167,7 +173,7 @@ struct Job<'a> {
     actor: &'a Actor,
 }
 
-fn insert(tx: &mut Tx<'_>, job: &Job<'_>, now: i64) -> Result<OperationId, Error> {
+fn insert(tx: &mut Tx<'_>, job: &Job<'_>, now: Timestamp) -> Result<OperationId, Error> {
     let task = Task::Program { driver: job.driver.to_owned(), image: job.bitstream.image };
     let order = NewOrder {
         uuid: OperationId::new_v4(),

@@ -23,6 +23,7 @@ mod snapshot;
 mod soft_delete;
 mod unshelve;
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_flow::{self as flow, Outcome as End};
@@ -52,7 +53,7 @@ struct FlowContext<'a> {
     host: &'a HostName,
     open: &'a OpenOperation,
     server: Server,
-    now: i64,
+    now: Timestamp,
 }
 
 impl<'a> FlowContext<'a> {
@@ -62,7 +63,7 @@ impl<'a> FlowContext<'a> {
         compute: &'a Compute,
         host: &'a HostName,
         open: &'a OpenOperation,
-        now: i64,
+        now: Timestamp,
     ) -> Result<Option<Self>, Error> {
         let Some(server) = servers::find(tx, open.row.subject)? else {
             journal::finish(tx, open, End::Cancelled, None, now)?;
@@ -119,7 +120,7 @@ pub fn command(
     context: &Context,
     server: &Server,
     command: &ServerCommand,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, command.action())?;
     begin(tx, compute, context, server, command, now)
@@ -133,7 +134,7 @@ pub fn unrescue_expired(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(()) };
     let context = begin::service_context(&server);
@@ -150,7 +151,7 @@ fn begin(
     context: &Context,
     server: &Server,
     command: &ServerCommand,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (host, mut domain) = guest_of(tx, server)?;
     let before = Before {
@@ -230,7 +231,7 @@ pub(super) fn changed(
     open: &OpenOperation,
     change: &InPlace,
     outcome: &Outcome,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
     match &change.step {
@@ -249,7 +250,7 @@ pub(super) fn offloaded(
     open: &OpenOperation,
     offload: &Offload,
     outcome: &Outcome,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
     shelve::cleared(tx, &ctx, offload, outcome)
@@ -263,7 +264,7 @@ pub(super) fn unshelved(
     open: &OpenOperation,
     unshelve: &Unshelve,
     outcome: &Outcome,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
     match unshelve {

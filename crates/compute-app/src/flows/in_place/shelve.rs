@@ -1,5 +1,6 @@
 //! Shelving: the server's disk becomes an image, and its host is released.
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::resting::{self, Why};
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
@@ -24,7 +25,7 @@ pub fn shelve(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Shelve)?;
     let request = Snapshot { name: format!("{}-shelved", server.name), ..Snapshot::default() };
@@ -41,7 +42,7 @@ pub(super) fn shelved(
 ) -> Result<(), Error> {
     let (id, now) = (ctx.server.id, ctx.now);
     resting::put(tx, id, Why::Shelved, image, now)?;
-    let at_once = ctx.compute.options.shelved_offload_time == 0;
+    let at_once = ctx.compute.options.shelved_offload_time.is_zero();
     let task = at_once.then_some(TaskState::ShelvingOffloading);
     servers::set_state(tx, id, VmState::Shelved, task, PowerState::Shutdown, now)?;
     if !at_once {
@@ -62,7 +63,7 @@ pub fn offload(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::ShelveOffload)?;
     let (host, _) = super::guest_of(tx, server)?;
@@ -81,7 +82,7 @@ pub fn offload_expired(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(()) };
     let context = begin::service_context(&server);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Visibility};
@@ -39,7 +40,7 @@ pub fn snapshot(
     context: &Context,
     server: &Server,
     request: &Snapshot,
-    now: i64,
+    now: Timestamp,
 ) -> Result<ImageId, Error> {
     let action = match request.backup {
         Some(_) => ServerAction::CreateBackup,
@@ -63,7 +64,7 @@ pub(super) fn reserve(
     context: &Context,
     server: &Server,
     request: &Snapshot,
-    now: i64,
+    now: Timestamp,
 ) -> Result<ImageId, Error> {
     let Some(images) = &compute.images else {
         let why = "This control plane has no image service, so no image can be made.";

@@ -1,6 +1,7 @@
 //! Soft delete, where `reclaim_instance_interval` allows it: the guest is shut off and keeps its
 //! host, its disk and its devices until it is restored or reclaimed.
 
+use jiff::Timestamp;
 use kilonova_compute_db::resting::{self, Why};
 use kilonova_compute_db::servers::{self, Server, VmState};
 use kilonova_flow::Outcome as End;
@@ -24,13 +25,13 @@ pub fn soft_delete(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Delete)?;
     if server.vm_state == VmState::SoftDeleted {
         return Ok(());
     }
-    let enabled = compute.options.reclaim_instance_interval > 0;
+    let enabled = compute.options.reclaim_instance_interval.is_positive();
     let restorable = server.launched_at.is_some() && server.vm_state != VmState::Resized;
     if !(enabled && restorable) || super::guest_of(tx, server).is_err() {
         return flows::delete(tx, compute, context, server, now);
@@ -63,7 +64,7 @@ pub fn restore(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Restore)?;
     let flavor = &server.spec.flavor;
@@ -80,7 +81,7 @@ pub fn reclaim(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(()) };
     if server.vm_state != VmState::SoftDeleted || server.task_state.is_some() {

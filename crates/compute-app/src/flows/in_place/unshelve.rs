@@ -1,6 +1,7 @@
 //! Unshelve: the guest is started on its host, or recreated from its image on a host with room for the
 //! server and its devices.
 
+use jiff::Timestamp;
 use kilonova_compute_db::servers::{self, PowerState, Server, Spec, TaskState, VmState};
 use kilonova_compute_db::{documents, resting};
 use kilonova_compute_scheduler::NoHost;
@@ -38,7 +39,7 @@ pub fn unshelve(
     context: &Context,
     server: &Server,
     target: &UnshelveTarget,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Unshelve)?;
     if server.vm_state == VmState::Shelved {
@@ -62,7 +63,7 @@ fn begin_offloaded(
     context: &Context,
     server: &Server,
     target: &UnshelveTarget,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let mut server = server.clone();
     if let Some(zone) = &target.zone {
@@ -88,7 +89,7 @@ fn begin_offloaded(
     journal::finish(tx, &open, End::Failed, Some(&message), now)
 }
 
-fn scheduled(failure: Option<&str>, now: i64) -> flow::Event {
+fn scheduled(failure: Option<&str>, now: Timestamp) -> flow::Event {
     flow::Event {
         host: None,
         ..begin::event("schedule_instances", &begin::nowhere(), failure, now, now)
@@ -103,7 +104,7 @@ fn place(
     server: &Server,
     open: &OpenOperation,
     state: &UnshelveState,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Result<(), NoHost>, Error> {
     let search = Search {
         server,

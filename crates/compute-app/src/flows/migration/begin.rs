@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
 use kilonova_compute_db::servers::{self, FlavorOf, Server, TaskState, shape};
@@ -44,7 +45,7 @@ pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Do
 pub(super) fn check_source_is_up(
     compute: &Compute,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     if server.host.as_ref().is_some_and(|host| compute.host_is_lost(host, now)) {
         return Err(Refusal::conflict("Service is unavailable at this time.").into());
@@ -57,7 +58,7 @@ pub(super) fn begin(
     tx: &mut Tx<'_>,
     context: &Context,
     new: NewMigration<'_>,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(OpenOperation, Move), Error> {
     let server = new.server;
     let (source, mut domain) = guest_of(tx, server)?;
@@ -136,6 +137,6 @@ pub(super) fn no_host(
 }
 
 /// An event that happened on no host.
-pub(super) fn conductor_event(name: &str, failure: Option<&str>, now: i64) -> flow::Event {
+pub(super) fn conductor_event(name: &str, failure: Option<&str>, now: Timestamp) -> flow::Event {
     flow::Event { host: None, ..begin::event(name, &begin::nowhere(), failure, now, now) }
 }

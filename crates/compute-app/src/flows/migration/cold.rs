@@ -1,6 +1,7 @@
 //! Resize and cold migration: the guest is shut off at the source and recreated at the destination
 //! with its disk, or in place on one host.
 
+use jiff::Timestamp;
 use kilonova_compute_db::hosts;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, FlavorOf, PowerState, Server, TaskState, VmState};
@@ -42,7 +43,7 @@ pub fn migrate_cold(
     context: &Context,
     server: &Server,
     request: &ColdRequest,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (action, kind, operation, flavor): (_, _, ColdKind, _) = match request {
         ColdRequest::Resize(flavor) => {

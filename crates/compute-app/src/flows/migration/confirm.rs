@@ -1,5 +1,6 @@
 //! The end of a resize or a cold migration: confirm, or revert.
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Move, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
@@ -33,7 +34,7 @@ pub fn confirm(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::ConfirmResize)?;
     let migration = finished(tx, server)?;
@@ -48,8 +49,8 @@ pub fn confirm_expired(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    before: i64,
-    now: i64,
+    before: Timestamp,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let Some(server) = servers::find(tx, server)? else { return Ok(false) };
     let migration = moves::open_of(tx, server.id)?
@@ -68,7 +69,7 @@ fn confirmed(
     server: &Server,
     migration: &Move,
     by: &Requester,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let state = state_of_power(server.power_state);
     servers::set_state(tx, server.id, state, None, server.power_state, now)?;
@@ -85,7 +86,7 @@ fn release_source(
     compute: &Compute,
     server: ServerId,
     migration: &Move,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let source = &migration.source;
     moves::close(tx, migration.id, Status::Confirmed, now)?;
@@ -107,7 +108,7 @@ pub(in crate::flows) fn confirm_on_reset(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     match moves::open_of(tx, server)?.filter(|open| open.status == Status::Finished) {
         Some(migration) => release_source(tx, compute, server, &migration, now),
@@ -125,7 +126,7 @@ pub fn revert(
     compute: &Compute,
     context: &Context,
     server: &Server,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::RevertResize)?;
     let migration = finished(tx, server)?;

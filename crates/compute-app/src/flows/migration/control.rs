@@ -1,5 +1,6 @@
 //! Control of a live migration that is in progress: abort, force complete.
 
+use jiff::Timestamp;
 use kilonova_compute_db::moves::{self, Kind, Move};
 use kilonova_compute_db::servers::Server;
 use kilonova_flow as flow;
@@ -84,7 +85,7 @@ pub fn abort(
     server: &Server,
     number: i64,
     early: bool,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::AbortLiveMigration)?;
     let (open, migration) = under_way(tx, server, number, "abort")?;
@@ -125,7 +126,7 @@ pub fn force_complete(
     context: &Context,
     server: &Server,
     number: i64,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::ForceComplete)?;
     let (open, migration) = under_way(tx, server, number, "force_complete")?;

@@ -4,6 +4,7 @@
 //! guest shut off, and drops it once the server has arrived. Its devices there stay claimed until
 //! that host reports.
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, Server, TaskState, VmState};
@@ -46,7 +47,7 @@ pub fn evacuate(
     context: &Context,
     server: &Server,
     request: &EvacuateRequest,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Evacuate)?;
     let source = server.host.clone().ok_or_else(|| states::not_ready(server))?;
@@ -158,7 +159,7 @@ fn cancel_open(
     compute: &Compute,
     server: &Server,
     open: &OpenOperation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Option<HostName>, Error> {
     let mut must_drop = None;
     let interrupted = Interrupted::of(&open.state);

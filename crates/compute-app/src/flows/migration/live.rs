@@ -10,6 +10,7 @@
 //! One transaction switches the server to the destination once the guest has left. Devices that cannot
 //! be live-migrated (a whole PCI function, an FPGA) are refused before anything is claimed.
 
+use jiff::Timestamp;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, shape};
 use kilonova_compute_db::{documents, hosts, queue};
@@ -53,7 +54,7 @@ pub fn migrate_live(
     context: &Context,
     server: &Server,
     request: &LiveRequest,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let (source, domain) = begin::guest_of(tx, server)?;
     check_movable(server, &domain.config.devices)?;
@@ -118,7 +119,7 @@ pub fn start_queued(
     tx: &mut Tx<'_>,
     compute: &Compute,
     host: &HostName,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     for server in queue::waiting(tx, host)? {
         if is_at_limit(tx, compute, host)? {
@@ -133,7 +134,7 @@ fn leave_queue(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
     let Operation::LiveMigration(LiveMigration::Queued(attempts)) = &open.state else {

@@ -16,6 +16,7 @@
 //!                             └─ silence ───────────────► ERROR after a while; both sides are kept
 //! ```
 
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::moves;
 use kilonova_compute_db::servers::{self, TaskState};
 use kilonova_flow as flow;
@@ -29,8 +30,8 @@ use super::roll_back::{self, FailedMove};
 use super::{FlowContext, live, load};
 use crate::{Compute, Error};
 
-/// How long the destination may be silent before the server is in `ERROR`, microseconds.
-const SILENCE: i64 = 300_000_000;
+/// How long the destination may be silent before the server is in `ERROR`.
+const SILENCE: SignedDuration = SignedDuration::from_mins(5);
 
 impl GuestReport {
     /// The guest's state by a host's report; `None` when the report does not mention it.
@@ -213,7 +214,7 @@ pub fn locate_guest(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
     let Operation::LiveMigration(live) = &open.state else { return Ok(()) };
@@ -260,7 +261,7 @@ fn report_silence(
 ) -> Result<(), Error> {
     let (id, now, source) = (ctx.server.id, ctx.now, &ctx.migration.source);
     let since = transit.asked.unwrap_or(now);
-    if now - since < SILENCE {
+    if now.duration_since(since) < SILENCE {
         return Ok(());
     }
     let message = format!(
@@ -268,7 +269,7 @@ fn report_silence(
          run on {source}. {} Nothing is started or removed until that is known. Start the agent of \
          {dest}; if that host is off, run `openstack compute service set --down {dest} \
          nova-compute`: the operation then continues without it.",
-        SILENCE / 1_000_000,
+        SILENCE.as_secs(),
         transit.attempts.reason.as_deref().unwrap_or("The live migration was aborted."),
     );
     tracing::error!(server = %id, "{message}");

@@ -24,6 +24,7 @@ mod live;
 mod locate_guest;
 mod roll_back;
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
@@ -54,7 +55,7 @@ struct FlowContext<'a> {
     open: &'a OpenOperation,
     server: Server,
     migration: Move,
-    now: i64,
+    now: Timestamp,
 }
 
 impl FlowContext<'_> {
@@ -111,7 +112,7 @@ pub(super) fn observed(
     host: &HostName,
     open: &OpenOperation,
     observation: &Observation,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(server) = servers::find(tx, open.row.subject)? else {
         return journal::finish(tx, open, End::Cancelled, None, now);

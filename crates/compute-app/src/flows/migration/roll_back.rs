@@ -4,6 +4,7 @@
 //! From the first step of a rollback on, the server holds its old place again, and the migration holds
 //! the destination until that host reports that nothing is left there.
 
+use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
 use kilonova_compute_db::servers::{self, PowerState, Server, VmState};
@@ -438,7 +439,7 @@ pub fn abandon_dest(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
-    now: i64,
+    now: Timestamp,
 ) -> Result<bool, Error> {
     let Some(open) = journal::open_of(tx, server)? else { return Ok(false) };
     let Some((mut failed, step)) = FailedMove::awaiting_dest(&open.state) else {
@@ -514,7 +515,7 @@ pub(in crate::flows) fn cancel(
     server: &Server,
     open: Option<&OpenOperation>,
     status: Status,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let Some(migration) = moves::open_of(tx, server.id)? else { return Ok(()) };
     if open.is_some_and(|open| server_holds_dest(&open.state)) {

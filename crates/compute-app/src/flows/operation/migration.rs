@@ -1,5 +1,6 @@
 //! Moves of a server: resize, cold and live migration, revert, evacuation.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Attachment, Power};
 use serde::{Deserialize, Serialize};
@@ -127,8 +128,8 @@ pub struct Transit {
     pub sent: bool,
     /// The last report of the source, if it was asked and answered.
     pub source: Option<GuestReport>,
-    /// Since when the destination is asked for the guest, microseconds since 1970.
-    pub asked: Option<i64>,
+    /// Since when the destination is asked for the guest.
+    pub asked: Option<Timestamp>,
     /// True if the server is in `ERROR` because the destination was silent for too long.
     pub lost: bool,
     /// True if the guest does not run on the source, which starts it again.
@@ -169,8 +170,11 @@ struct Data {
     cancelled: bool,
     sent: bool,
     source: Option<GuestReport>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    asked: Option<i64>,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "jiff::fmt::serde::timestamp::microsecond::optional"
+    )]
+    asked: Option<Timestamp>,
     told: bool,
     stopped: bool,
 }

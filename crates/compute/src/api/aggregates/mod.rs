@@ -108,7 +108,7 @@ async fn create(
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Refusal> {
     let (name, zone) = request::create(&body)?;
-    let now = time::now_micros();
+    let now = time::now();
     let aggregate =
         compute.store.write(move |tx| app::create(tx, &name, zone.as_deref(), now)).await?;
     let mut shown = shown(&aggregate, version);
@@ -127,7 +127,7 @@ async fn update(
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Refusal> {
     let (id, change) = (number(&id)?, request::update(&body)?);
-    let (now, compute_) = (time::now_micros(), compute.clone());
+    let (now, compute_) = (time::now(), compute.clone());
     let aggregate =
         compute.store.write(move |tx| app::update(tx, &compute_, id, &change, now)).await?;
     Ok(Json(json!({"aggregate": shown(&aggregate, version)})))
@@ -140,7 +140,7 @@ async fn delete(
     Path(id): Path<String>,
 ) -> Result<(), Refusal> {
     no_query(version, &query)?;
-    let (id, now) = (number(&id)?, time::now_micros());
+    let (id, now) = (number(&id)?, time::now());
     Ok(compute.store.write(move |tx| app::delete(tx, id, now)).await?)
 }
 
@@ -157,7 +157,7 @@ async fn action(
     }
     let action = request::action(&body)?;
     let id = number(&id)?;
-    let (now, compute_) = (time::now_micros(), compute.clone());
+    let (now, compute_) = (time::now(), compute.clone());
     let aggregate = compute
         .store
         .write(move |tx| match &action {

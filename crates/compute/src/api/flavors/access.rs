@@ -71,7 +71,7 @@ pub(super) async fn action(
     if let Some(caller) = action.and_then(|action| caller.with_action(action)) {
         caller.may_route()?;
     }
-    let (name, now) = (id.clone(), time::now_micros());
+    let (name, now) = (id.clone(), time::now());
     let tenant = |action: &str| input::text_of(&body[action], "tenant").unwrap_or_default();
     let projects = match action {
         Some(action @ "addTenantAccess") => {

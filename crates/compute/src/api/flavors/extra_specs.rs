@@ -132,7 +132,7 @@ async fn merge(
     id: String,
     specs: BTreeMap<String, String>,
 ) -> Result<(), Refusal> {
-    let now = time::now_micros();
+    let now = time::now();
     compute
         .store
         .write(move |tx| {
@@ -149,7 +149,7 @@ pub(super) async fn delete(
     State(compute): State<Compute>,
     Path((id, key)): Path<(String, String)>,
 ) -> Result<StatusCode, Refusal> {
-    let now = time::now_micros();
+    let now = time::now();
     compute
         .store
         .write(move |tx| {

@@ -76,7 +76,7 @@ async fn create(
     base: Base,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, Refusal> {
-    let flavor = request::create(&body, version, time::now_micros())?;
+    let flavor = request::create(&body, version, time::now())?;
     let shown = json!({"flavor": detail(&caller, &flavor, version, &base)});
     compute.store.write(move |tx| app::create(tx, &flavor)).await?;
     Ok(Json(shown))
@@ -108,7 +108,7 @@ async fn update(
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::since(microversions::FLAVOR_DESCRIPTION))?;
     let description = request::update(&body)?;
-    let now = time::now_micros();
+    let now = time::now();
     let flavor = compute
         .store
         .write(move |tx| {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use jiff::Timestamp;
 use kilonova_compute_app::microversions;
 use kilonova_compute_app::schemas::{self, Schemas};
 use kilonova_compute_db::flavors::Flavor;
@@ -65,7 +66,11 @@ static UPDATE: LazyLock<Schema> = LazyLock::new(|| {
 ///
 /// # Errors
 /// 400 naming the field.
-pub(super) fn create(body: &Value, version: Microversion, now: i64) -> Result<Flavor, Refusal> {
+pub(super) fn create(
+    body: &Value,
+    version: Microversion,
+    now: Timestamp,
+) -> Result<Flavor, Refusal> {
     CREATE.check(version, body)?;
     let fields = &body["flavor"];
     let count = |key: &str, min: i64| match fields.get(key) {

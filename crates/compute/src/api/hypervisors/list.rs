@@ -68,7 +68,7 @@ fn shown(
     detail: bool,
     servers: bool,
 ) -> Vec<Value> {
-    let now = time::now_micros();
+    let now = time::now();
     hosts
         .iter()
         .map(|(host, usage)| {

@@ -93,7 +93,7 @@ async fn show(
         with_servers = input::query_boolean(&query, "with_servers")?;
     }
     let (host, usage) = find(&compute, &id, version).await?;
-    let mut shown = view::detail(&compute.fleet, &host, &usage, version, time::now_micros());
+    let mut shown = view::detail(&compute.fleet, &host, &usage, version, time::now());
     if with_servers {
         view::add_servers(&mut shown, &usage, version);
     }

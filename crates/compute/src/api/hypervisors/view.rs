@@ -1,5 +1,6 @@
 //! Views of a hypervisor, by microversion.
 
+use jiff::Timestamp;
 use kilonova_compute_app::{microversions, services};
 use kilonova_compute_db::hosts::Host;
 use kilonova_compute_db::usage::HostUsage;
@@ -17,7 +18,7 @@ pub(super) fn id(host: &Host, version: Microversion) -> String {
 }
 
 /// The brief form.
-pub(super) fn brief(fleet: &Fleet, host: &Host, version: Microversion, now: i64) -> Value {
+pub(super) fn brief(fleet: &Fleet, host: &Host, version: Microversion, now: Timestamp) -> Value {
     let id = match version >= microversions::SERVICE_UUIDS {
         true => json!(host.root_provider),
         false => json!(host.number),
@@ -36,7 +37,7 @@ pub(super) fn detail(
     host: &Host,
     usage: &HostUsage,
     version: Microversion,
-    now: i64,
+    now: Timestamp,
 ) -> Value {
     let mut shown = brief(fleet, host, version, now);
     let service = match version >= microversions::SERVICE_UUIDS {

@@ -74,7 +74,7 @@ async fn create(
         kind: new.kind.word().to_owned(),
         public_key,
         fingerprint,
-        created_at: time::now_micros(),
+        created_at: time::now(),
     };
     let mut shown = json!({"keypair": view::created(&keypair, version)});
     if let Some(private_key) = private_key {

@@ -1,5 +1,6 @@
 //! The filters of a list of migrations.
 
+use jiff::Timestamp;
 use kilonova_compute_app::microversions;
 use kilonova_compute_db::moves::Move;
 use kilonova_ids::HostName;
@@ -18,8 +19,8 @@ pub(super) struct MigrationFilter {
     kind: Option<String>,
     user: Option<String>,
     project: Option<String>,
-    since: Option<i64>,
-    until: Option<i64>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
 }
 
 impl MigrationFilter {

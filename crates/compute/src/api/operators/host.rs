@@ -9,7 +9,7 @@ use kilonova_compute_db::moves::Move;
 use kilonova_compute_db::servers::TaskState;
 use kilonova_ids::HostName;
 use kilonova_wire::Refusal;
-use kilonova_wire::time::{now_micros, zulu};
+use kilonova_wire::time::{self, zulu};
 use serde_json::{Value, json};
 
 use crate::api::servers::view::status;
@@ -20,7 +20,7 @@ pub(super) async fn show(
 ) -> Result<Json<Value>, Refusal> {
     let (host, fleet) = (name.clone(), compute.fleet.clone());
     let explained =
-        compute.store.read(move |tx| explain_host(tx, &fleet, &host, now_micros())).await?;
+        compute.store.read(move |tx| explain_host(tx, &fleet, &host, time::now())).await?;
     let explained = explained.ok_or_else(|| {
         Refusal::not_found(format!("Compute host {} could not be found.", name.escape_debug()))
     })?;

@@ -18,7 +18,7 @@ use kilonova_compute_db::servers::{Fault as ServerFault, Server, TaskState};
 use kilonova_flow::{Event, Operation, Outcome};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::Refusal;
-use kilonova_wire::time::{now_micros, zulu};
+use kilonova_wire::time::{self, zulu};
 use serde_json::{Value, json};
 
 use super::host::{host_view, migration_view, operation_view};
@@ -35,7 +35,7 @@ pub(super) async fn show(
     let compute_ = compute.clone();
     let explained = compute
         .store
-        .read(move |tx| explain_server(tx, &compute_, server, now_micros()))
+        .read(move |tx| explain_server(tx, &compute_, server, time::now()))
         .await?
         .filter(|explained| caller.may_see(&explained.server.project_id))
         .ok_or_else(missing)?;

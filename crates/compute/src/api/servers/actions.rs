@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_flow::{self as flow, Event, Operation, Outcome};
@@ -96,8 +97,8 @@ fn history(
 /// The page and the period of a request, from 2.58 on.
 struct ActionQuery {
     page: Page,
-    since: Option<i64>,
-    before: Option<i64>,
+    since: Option<Timestamp>,
+    before: Option<Timestamp>,
 }
 
 impl ActionQuery {
@@ -110,7 +111,7 @@ impl ActionQuery {
             known.push("changes-before");
         }
         input::check_query_keys(query, &known)?;
-        let at = |key: &str| -> Result<Option<i64>, Refusal> {
+        let at = |key: &str| -> Result<Option<Timestamp>, Refusal> {
             let Some(text) = query.get(key) else { return Ok(None) };
             let why = "It is not an ISO 8601 time.";
             time::parse(text).map(Some).ok_or_else(|| input::invalid_query(key, text, why))

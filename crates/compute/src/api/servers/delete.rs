@@ -4,8 +4,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::{Compute, flows};
-use kilonova_wire::Refusal;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::{Refusal, time};
 
 pub(super) async fn delete(
     State(compute): State<Compute>,
@@ -17,7 +16,7 @@ pub(super) async fn delete(
         .store
         .write(move |tx| {
             let server = super::find::find(tx, &context, &id)?;
-            flows::soft_delete(tx, &compute_, &context, &server, now_micros())
+            flows::soft_delete(tx, &compute_, &context, &server, time::now())
         })
         .await?;
     Ok(StatusCode::NO_CONTENT)

@@ -4,6 +4,7 @@
 //! database query. A filter on a field in a row's JSON is evaluated here; a coarse condition excludes
 //! most other rows in the database, because reading a row is expensive.
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_compute_app::microversions;
 use kilonova_compute_db::servers::Server;
@@ -168,7 +169,7 @@ impl ServerFilter {
     }
 
     fn by_change(&mut self, query: &Query, version: Microversion) -> Result<(), Refusal> {
-        let at = |key: &str| -> Result<Option<i64>, Refusal> {
+        let at = |key: &str| -> Result<Option<Timestamp>, Refusal> {
             let Some(text) = query.get(key).filter(|text| !text.is_empty()) else {
                 return Ok(None);
             };
@@ -319,8 +320,7 @@ fn power_state(value: &str) -> Result<i64, Refusal> {
 fn second(column: &'static str, field: &str, value: &str) -> Result<Condition, Refusal> {
     let at = time::parse(value)
         .ok_or_else(|| input::invalid_query(field, value, "It is not an ISO 8601 time."))?;
-    let start = at - at.rem_euclid(1_000_000);
-    Ok(Condition::Between(column, start, start + 999_999))
+    Ok(Condition::Between(column, time::start_of_second(at), time::end_of_second(at)))
 }
 
 fn matches(server: &Server, field: &str, value: &str) -> bool {

@@ -12,8 +12,7 @@ use kilonova_compute_db::servers::Server;
 use kilonova_ids::{PortId, parse_uuid_like};
 use kilonova_network::ledger::ServerPort;
 use kilonova_wire::query::Query;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{JsonBody, Microversion, Refusal};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::find::find;
@@ -211,7 +210,7 @@ pub(super) async fn attach(
         .store
         .write(move |tx| {
             let server = find(tx, &context, &server_id)?;
-            let now = now_micros();
+            let now = time::now();
             states::allow(&context, &server, ServerAction::AttachInterface)?;
             let port = ports::add(tx, &service, &context, &server, &line, now)?;
             flows::record_action(tx, &context, &server, Action::AttachInterface, now)?;
@@ -232,7 +231,7 @@ pub(super) async fn detach(
         .store
         .write(move |tx| {
             let server = find(tx, &caller, &id)?;
-            let now = now_micros();
+            let now = time::now();
             states::allow(&caller, &server, ServerAction::DetachInterface)?;
             let known = parse_uuid_like::<PortId>(&port);
             let known = known.ok_or_else(|| no_port(&port, &server))?;

@@ -9,8 +9,7 @@ use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::{Compute, Error, states};
 use kilonova_compute_db::servers;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{JsonBody, Refusal};
+use kilonova_wire::{JsonBody, Refusal, time};
 use serde_json::{Value, json};
 
 use crate::api::input;
@@ -84,7 +83,7 @@ async fn change(
             change(&mut metadata)?;
             states::allow_as(&context, &server, ServerAction::ChangeMetadata, action)?;
             check_count(&metadata)?;
-            servers::set_metadata(tx, server.id, &metadata, now_micros())?;
+            servers::set_metadata(tx, server.id, &metadata, time::now())?;
             Ok::<_, Error>(metadata)
         })
         .await?)

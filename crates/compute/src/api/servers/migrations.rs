@@ -8,8 +8,7 @@ use kilonova_compute_app::{Compute, Error, flows, microversions};
 use kilonova_compute_db::moves::{self, Kind, Move};
 use kilonova_compute_db::servers::Server;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{JsonBody, Microversion, Refusal};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use crate::api::input;
@@ -102,7 +101,7 @@ pub(super) async fn abort(
         .write(move |tx| {
             let server = super::find::find(tx, &caller, &id)?;
             let number = number(&which, &id)?;
-            flows::abort(tx, &compute_, &caller, &server, number, may_abort_queued, now_micros())
+            flows::abort(tx, &compute_, &caller, &server, number, may_abort_queued, time::now())
         })
         .await?;
     Ok(StatusCode::ACCEPTED)
@@ -128,7 +127,7 @@ pub(super) async fn force_complete(
         .write(move |tx| {
             let server = super::find::find(tx, &caller, &id)?;
             let number = number(&which, &id)?;
-            flows::force_complete(tx, &compute_, &caller, &server, number, now_micros())
+            flows::force_complete(tx, &compute_, &caller, &server, number, time::now())
         })
         .await?;
     Ok(StatusCode::ACCEPTED)

@@ -67,7 +67,7 @@ const KEYS: &[(&str, SortBy)] = &[
     ("launch_index", SortBy::JsonField(|s| s.spec.launch_index.into())),
     (
         "launched_at",
-        SortBy::Column("COALESCE(launched_at, 0)", |s| s.launched_at.unwrap_or(0).into()),
+        SortBy::Column("COALESCE(launched_at, 0)", |s| s.launched_at.unwrap_or_default().into()),
     ),
     ("launched_on", SortBy::Column("COALESCE(host, '')", |s| text(s.host.as_deref()))),
     (

@@ -8,8 +8,7 @@ use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::{Compute, Error, microversions, states};
 use kilonova_compute_db::servers;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, JsonBody, Microversion, Refusal};
+use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use crate::api::input;
@@ -89,7 +88,7 @@ async fn change(
             let changed = change(&mut server.tags)?;
             check_count(server.tags.len())?;
             if changed {
-                servers::set_tags(tx, server.id, &server.tags, now_micros())?;
+                servers::set_tags(tx, server.id, &server.tags, time::now())?;
             }
             Ok::<_, Error>(changed)
         })

@@ -13,8 +13,7 @@ use kilonova_compute_app::schemas::{self, Schemas, fields};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_compute_scheduler::fleet::Fleet;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, JsonBody, Microversion, Refusal};
+use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use crate::api::input;
@@ -65,7 +64,7 @@ pub(super) async fn update(
         .write(move |tx| {
             let mut server = super::find::find(tx, &caller, &id)?;
             apply(&mut server, &changes, &fleet)?;
-            server.updated_at = now_micros();
+            server.updated_at = time::now();
             servers::set_text(
                 tx,
                 server.id,

@@ -74,7 +74,7 @@ pub(super) async fn update(
     if binary != "nova-compute" {
         return Err(not_compute(&binary));
     }
-    let (now, fleet, name) = (time::now_micros(), compute.fleet.clone(), host.clone());
+    let (now, fleet, name) = (time::now(), compute.fleet.clone(), host.clone());
     compute
         .store
         .write(move |tx| services::change(tx, &fleet, &name, &change, now))

@@ -6,6 +6,7 @@ mod request;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use jiff::Timestamp;
 use kilonova_access::{Routes, get, put};
 use kilonova_compute_app::services::{self, Service};
 use kilonova_compute_app::{Compute, Error, microversions, retire};
@@ -59,7 +60,7 @@ async fn list(
     let matches = |key: &str, actual: &str| {
         query.get(key).is_none_or(|value| value.is_empty() || value == actual)
     };
-    let (now, fleet) = (time::now_micros(), compute.fleet.clone());
+    let (now, fleet) = (time::now(), compute.fleet.clone());
     let services = compute.store.read(move |tx| services::all(tx, &fleet, now)).await?;
     let shown: Vec<Value> = services
         .iter()
@@ -81,7 +82,7 @@ async fn update(
     let uuid = parse_uuid_like::<HostId>(&id)
         .ok_or_else(|| Refusal::bad_request(format!("Invalid uuid {id}")))?;
     let change = request::read(&body)?;
-    let (now, fleet) = (time::now_micros(), compute.fleet.clone());
+    let (now, fleet) = (time::now(), compute.fleet.clone());
     let service = compute
         .store
         .write(move |tx| {
@@ -115,7 +116,7 @@ async fn delete(
             if let Some(host) = hosts::all(tx)?.into_iter().find(is_named) {
                 return retire::retire(tx, &compute_, &host);
             }
-            let own = services::own(time::now_micros());
+            let own = services::own(time::now());
             match own.iter().find(|own| own.id == id || number == Some(own.number)) {
                 Some(own) => Err(Refusal::bad_request(format!(
                     "The {} service is part of this process and cannot be deleted.",
@@ -133,7 +134,7 @@ async fn delete(
 }
 
 /// The name of the host with this service id.
-fn host_of(tx: &mut Tx<'_>, id: HostId, now: i64) -> Result<HostName, Error> {
+fn host_of(tx: &mut Tx<'_>, id: HostId, now: Timestamp) -> Result<HostName, Error> {
     let hosts = hosts::all(tx)?;
     if let Some(host) = hosts.into_iter().find(|host| host.id == id) {
         return Ok(host.host);

@@ -1,6 +1,7 @@
 //! Upstream's `AcceleratorServerOpsTest`: actions on a server with an accelerator. Resize, suspend
 //! and cold migration, which upstream refuses, work here.
 
+use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 use serde_json::{Value, json};
 
@@ -161,7 +162,8 @@ async fn rebuild_ok() {
 
 #[tokio::test]
 async fn shelve_and_unshelve_ok() {
-    let options = Options { shelved_offload_time: 3600, ..Options::default() };
+    let options =
+        Options { shelved_offload_time: SignedDuration::from_secs(3600), ..Options::default() };
     with_server(options, async |cloud: &Cloud, up: &mut Up, id: &str| {
         let before = assert_bound(cloud, up, id, ONE).await;
         up.act(id, json!({"shelve": {}})).await;
@@ -176,7 +178,8 @@ async fn shelve_and_unshelve_ok() {
 
 #[tokio::test]
 async fn shelve_offload_and_unshelve_ok() {
-    let options = Options { shelved_offload_time: -1, ..Options::default() };
+    let options =
+        Options { shelved_offload_time: SignedDuration::from_secs(-1), ..Options::default() };
     with_server(options, async |cloud: &Cloud, up: &mut Up, id: &str| {
         up.act(id, json!({"shelve": {}})).await;
         up.wait_for_status(id, "SHELVED").await;

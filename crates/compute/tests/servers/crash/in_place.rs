@@ -1,5 +1,6 @@
 //! Changes in place with crashes.
 
+use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 
 use super::{Act, Before, Flow, flow, matrix};
@@ -115,7 +116,10 @@ async fn reclaim_soft_deleted() {
 
 /// Runs with soft delete, reclaimed after an hour.
 async fn run_with_soft_delete(flow: Flow) {
-    let options = Options { reclaim_instance_interval: 3600, ..Options::default() };
+    let options = Options {
+        reclaim_instance_interval: SignedDuration::from_secs(3600),
+        ..Options::default()
+    };
     matrix::run_with(flow, options).await;
 }
 

@@ -16,7 +16,7 @@ use kilonova_store::Store;
 use kilonova_store::testing::CrashPlan;
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use super::running::Up;
@@ -145,7 +145,7 @@ impl Cloud {
 
     /// An image, flavors and a device profile.
     async fn seed(&self) {
-        let mut image = ImageRecord::new(self.image, "admin".into(), now_micros());
+        let mut image = ImageRecord::new(self.image, "admin".into(), time::now());
         image.name = Some("cirros".into());
         image.status = Status::Active;
         image.visibility = Visibility::Public;
@@ -199,7 +199,7 @@ impl Cloud {
         bytes: Vec<u8>,
     ) -> ImageId {
         let id = ImageId::new_v4();
-        let mut image = ImageRecord::new(id, "admin".into(), now_micros());
+        let mut image = ImageRecord::new(id, "admin".into(), time::now());
         image.name = Some(name.into());
         image.visibility = Visibility::Public;
         image.disk_format = Some("raw".into());

@@ -140,7 +140,7 @@ impl Up {
     pub async fn delete_all_servers(&self) {
         for server in self.servers().await {
             let id = server["id"].as_str().expect("the answer has an id");
-            if self.compute.options.reclaim_instance_interval > 0 {
+            if self.compute.options.reclaim_instance_interval.is_positive() {
                 let body = serde_json::json!({"forceDelete": null});
                 self.admin("2.90", &format!("POST /servers/{id}/action"), body).await.expect(202);
                 continue;

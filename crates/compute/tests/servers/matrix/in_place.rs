@@ -1,6 +1,7 @@
 //! Changes in place, and shelving: the guest keeps its devices, or after an unshelve has as many of
 //! the same kind.
 
+use jiff::SignedDuration;
 use serde_json::json;
 
 use super::{ALL, act, flavors, print, row};
@@ -139,7 +140,7 @@ async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> Strin
 #[tokio::test]
 async fn every_in_place_operation_with_every_accelerator() {
     for mut cloud in Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
-        cloud.options.shelved_offload_time = -1;
+        cloud.options.shelved_offload_time = SignedDuration::from_secs(-1);
         let mut up = cloud.start().await;
         up.wait_for_hosts().await;
         flavors(&up).await;

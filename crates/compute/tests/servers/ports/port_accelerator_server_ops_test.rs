@@ -1,6 +1,7 @@
 //! Upstream's `PortAcceleratorServerOpsTest`: actions on a server whose port has an accelerator.
 //! Operations that upstream refuses work here, except attach and detach: devices are not hot-plugged.
 
+use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 use serde_json::{Value, json};
 
@@ -206,7 +207,8 @@ async fn live_migrate_fails() {
 /// Upstream refuses it.
 #[tokio::test]
 async fn shelve_fails() {
-    let options = Options { shelved_offload_time: -1, ..Options::default() };
+    let options =
+        Options { shelved_offload_time: SignedDuration::from_secs(-1), ..Options::default() };
     with_server(options, async |cloud: &Cloud, up: &mut Up, id: &str, port: &str| {
         let before = assert_bound(cloud, up, id, port).await;
         up.act(id, json!({"shelve": {}})).await;

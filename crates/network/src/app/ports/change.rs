@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{PortId, SubnetId};
 use kilonova_store::Tx;
@@ -24,7 +25,7 @@ pub(crate) fn update(
     caller: &Caller,
     id: PortId,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(Port, Network), Error> {
     let (mut port, network) = seen(tx, caller, id)?;
     let user = sent.get("device_owner").and_then(Value::as_str);

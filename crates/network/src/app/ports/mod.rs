@@ -6,6 +6,7 @@ mod view;
 
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{NetworkId, PortId, SubnetId, parse_uuid_like};
 use kilonova_store::Tx;
@@ -90,7 +91,7 @@ pub(crate) fn create(
     tx: &mut Tx<'_>,
     caller: &Caller,
     sent: &Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(Port, Network), Error> {
     let project = owner(caller, sent)?;
     let mut body = of_new(ATTRIBUTES, sent)?;

@@ -1,5 +1,6 @@
 //! The security groups of a port, and the constraints of `port_security_enabled`.
 
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{SecurityGroupId, parse_uuid_like};
 use kilonova_store::Tx;
@@ -18,7 +19,7 @@ pub(super) fn secure(
     project: &str,
     sent: &Body,
     body: &mut Body,
-    now: i64,
+    now: Timestamp,
 ) -> Result<(), Error> {
     let secure = body["port_security_enabled"] == true;
     let named = sent.get("security_groups").is_some_and(|value| !value.is_null());

@@ -2,13 +2,13 @@
 
 use kilonova_ids::ImageId;
 use kilonova_image::ImageRecord;
-use kilonova_wire::time::now_micros;
+use kilonova_wire::time;
 use serde_json::json;
 
 use crate::compute::api::Api;
 
 pub async fn row(api: Api<'_>) {
-    let image = ImageRecord::new(ImageId::new_v4(), "admin".into(), now_micros());
+    let image = ImageRecord::new(ImageId::new_v4(), "admin".into(), time::now());
     let id = image.id;
     let kept = api.cloud.compute.store.write(move |tx| kilonova_image::reserve(tx, &image)).await;
     kept.expect("the image is kept");

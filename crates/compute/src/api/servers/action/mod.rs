@@ -21,14 +21,14 @@ mod unavailable;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
+use jiff::Timestamp;
 use kilonova_access::{Caller, Guard};
 use kilonova_compute_app::actions::{RULE_OF_KEY, ServerAction, check_body};
 use kilonova_compute_app::flows::ServerCommand;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::Server;
 use kilonova_store::Tx;
-use kilonova_wire::time::now_micros;
-use kilonova_wire::{Base, Context, JsonBody, Microversion, Refusal};
+use kilonova_wire::{Base, Context, JsonBody, Microversion, Refusal, time};
 use serde_json::Value;
 
 use crate::api::input;
@@ -57,7 +57,7 @@ impl ActionRequest {
     /// Runs `act` on the server in one transaction and answers 202.
     async fn begin<F>(self, act: F) -> Result<Response, Refusal>
     where
-        F: Fn(&mut Tx<'_>, &Self, &Server, i64) -> Result<(), Error> + Send + 'static,
+        F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<(), Error> + Send + 'static,
     {
         self.write(act).await?;
         Ok(StatusCode::ACCEPTED.into_response())
@@ -67,14 +67,14 @@ impl ActionRequest {
     async fn write<T, F>(mut self, act: F) -> Result<T, Refusal>
     where
         T: Send + 'static,
-        F: Fn(&mut Tx<'_>, &Self, &Server, i64) -> Result<T, Error> + Send + 'static,
+        F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<T, Error> + Send + 'static,
     {
         let compute = self.compute.explaining();
         self.compute = compute.clone();
         let answer = compute
             .write(move |tx| {
                 let server = super::find::find(tx, &self.caller, &self.id)?;
-                act(tx, &self, &server, now_micros())
+                act(tx, &self, &server, time::now())
             })
             .await?;
         Ok(answer)

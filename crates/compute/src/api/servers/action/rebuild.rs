@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderValue, StatusCode, header};
+use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, Rebuild, ServerCommand};
@@ -146,7 +147,7 @@ fn apply(
     request: &ActionRequest,
     server: &Server,
     rebuild: &RebuildServer,
-    now: i64,
+    now: Timestamp,
 ) -> Result<Server, Error> {
     let RebuildServer {
         image,

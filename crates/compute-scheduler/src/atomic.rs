@@ -1,0 +1,50 @@
+//! Times and clock differences that many threads read and write without a lock.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::{SignedDuration, Timestamp};
+
+/// A time that only advances, to the microsecond.
+#[derive(Debug)]
+pub(crate) struct AtomicTime(AtomicI64);
+
+impl AtomicTime {
+    pub fn new(at: Timestamp) -> Self {
+        Self(AtomicI64::new(at.as_microsecond()))
+    }
+
+    pub fn get(&self) -> Timestamp {
+        // Only the last second fails: it is beyond jiff's limit for microseconds.
+        Timestamp::from_microsecond(self.0.load(Ordering::Relaxed)).unwrap_or(Timestamp::MAX)
+    }
+
+    /// Sets a later time; an earlier one changes nothing.
+    pub fn advance(&self, at: Timestamp) {
+        self.0.fetch_max(at.as_microsecond(), Ordering::Relaxed);
+    }
+}
+
+/// A clock difference, if one is known, to the microsecond.
+#[derive(Debug)]
+pub(crate) struct AtomicSkew(AtomicI64);
+
+/// An unknown clock difference.
+const UNKNOWN: i64 = i64::MIN;
+
+impl AtomicSkew {
+    pub fn unknown() -> Self {
+        Self(AtomicI64::new(UNKNOWN))
+    }
+
+    pub fn get(&self) -> Option<SignedDuration> {
+        Some(self.0.load(Ordering::Relaxed))
+            .filter(|micros| *micros != UNKNOWN)
+            .map(SignedDuration::from_micros)
+    }
+
+    pub fn set(&self, skew: SignedDuration) {
+        // Two times differ by fewer microseconds than an integer can hold.
+        let micros = i64::try_from(skew.as_micros()).unwrap_or(UNKNOWN);
+        self.0.store(micros, Ordering::Relaxed);
+    }
+}
