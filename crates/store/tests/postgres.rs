@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kilonova_store::{Error, Migration, Store, Tx, params};
+use kilonova_store::{DatabaseUrl, Error, Migration, Severity, Store, Tx, params};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const TABLE: Migration = Migration {
@@ -73,6 +73,15 @@ async fn a_failed_statement_cannot_be_committed() {
         .await;
     assert!(hidden.is_err(), "the server would roll back and report a success");
     assert_eq!(store.read(count).await.expect("the table is readable"), 0);
+    let misspelt = store
+        .write(|tx| {
+            insert(tx, 1)?;
+            assert!(tx.rows("SELECT n FROM nowhere", params![]).is_err());
+            Ok::<_, Error>(())
+        })
+        .await;
+    assert!(misspelt.is_err(), "a statement that cannot be prepared fails the transaction too");
+    assert_eq!(store.read(count).await.expect("the table is readable"), 0);
     let tried = store
         .write(|tx| {
             insert(tx, 1)?;
@@ -123,4 +132,80 @@ async fn a_server_that_does_not_answer_is_reported_in_time() {
     let refused = refused.expect("nothing answers").to_string();
     assert!(refused.contains("cannot connect to PostgreSQL"), "{refused}");
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+/// Forwards connections to the PostgreSQL of the tests, until it is told to end them all.
+struct Proxy {
+    port: u16,
+    open: tokio::sync::watch::Sender<bool>,
+}
+
+impl Proxy {
+    async fn start(server: &tokio_postgres::Config) -> Self {
+        let host = server.get_hosts().first().expect("the server has a host").clone();
+        let number = server.get_ports().first().copied().unwrap_or(5432);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let port = listener.local_addr().expect("the listener has an address").port();
+        let (open, is_open) = tokio::sync::watch::channel(true);
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let mut closed = is_open.clone();
+                if *closed.borrow() {
+                    let host = host.clone();
+                    tokio::spawn(async move {
+                        tokio::select! {
+                            () = forward(client, host, number) => {}
+                            _ = closed.wait_for(|open| !open) => {}
+                        }
+                    });
+                }
+            }
+        });
+        Self { port, open }
+    }
+}
+
+async fn forward(mut client: tokio::net::TcpStream, host: tokio_postgres::config::Host, port: u16) {
+    use tokio_postgres::config::Host;
+    match host {
+        Host::Unix(folder) => {
+            let socket = folder.join(format!(".s.PGSQL.{port}"));
+            let mut server = tokio::net::UnixStream::connect(socket).await.expect("it listens");
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        }
+        Host::Tcp(name) => {
+            let mut server =
+                tokio::net::TcpStream::connect((name, port)).await.expect("it listens");
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_gone_is_used_again() {
+    let Some(DatabaseUrl::Postgres(server)) = kilonova_testkit::fresh_postgres().await else {
+        return;
+    };
+    let proxy = Proxy::start(&server).await;
+    let (user, name) = (server.get_user(), server.get_dbname());
+    let mut through = tokio_postgres::Config::new();
+    through.host("127.0.0.1").port(proxy.port);
+    through.user(user.expect("a user")).dbname(name.expect("a database"));
+    if let Some(password) = server.get_password() {
+        through.password(password);
+    }
+    let store = Store::open(&DatabaseUrl::Postgres(Box::new(through))).await.expect("it opens");
+    store.migrate(&[TABLE]).await.expect("the migration succeeds");
+    proxy.open.send_replace(false);
+    let begun = std::time::Instant::now();
+    let refused = store.read(count).await.expect_err("the server is gone");
+    assert_eq!(refused.severity(), Severity::Temporary, "{refused}");
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    let waiting = store.clone();
+    let write = tokio::spawn(async move { waiting.write(|tx| insert(tx, 1)).await });
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert!(!write.is_finished(), "the request waits for the server");
+    proxy.open.send_replace(true);
+    write.await.expect("the write does not panic").expect("the write succeeds after the pause");
+    assert_eq!(store.read(count).await.expect("the table is readable"), 1);
 }

@@ -175,9 +175,16 @@ impl Connection {
     /// Runs statements without parameters and waits for their end.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), Error> {
         self.later(sql);
-        let sql = self.control();
+        self.flush()
+    }
+
+    /// Sends the control statements now and waits for their end.
+    fn flush(&mut self) -> Result<(), Error> {
+        let control = self.control();
         let Self { runtime, line, client, .. } = self;
-        runtime.run(line.answer(client.batch_execute(&sql)))
+        let ended = runtime.run(line.answer(client.batch_execute(&control)));
+        self.failed |= ended.is_err();
+        ended
     }
 
     /// Sends a statement that cannot fail and does not wait for its end: the next transaction on this
@@ -201,13 +208,13 @@ impl Connection {
         }
         // In a failed transaction, a savepoint must be restored first.
         if self.begun && !self.waiting.is_empty() {
-            let control = self.control();
-            let Self { runtime, line, client, .. } = self;
-            runtime.run(line.answer(client.batch_execute(&control)))?;
+            self.flush()?;
         }
         let own = rewrite(sql);
         let Self { runtime, line, client, .. } = self;
-        let statement = runtime.run(line.answer(client.prepare(&own)))?;
+        let statement = runtime.run(line.answer(client.prepare(&own)));
+        self.failed |= statement.is_err();
+        let statement = statement?;
         self.statements.insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }

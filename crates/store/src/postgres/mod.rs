@@ -144,7 +144,10 @@ fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Wor
                 Ended::Done(Ok(value))
             }
             Err(error @ Error::Retry(_)) => Ended::Conflict(error.into(), None),
-            Err(error) => Ended::Done(Err(error.into())),
+            Err(error) => {
+                connection.abandon();
+                Ended::Done(Err(error.into()))
+            }
         },
         Err(error) if lost || !connection.is_usable() => {
             connection.abandon();
