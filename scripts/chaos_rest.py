@@ -235,5 +235,5 @@ def nothing_left(api, stage, ledger, folders, state):
     wait_until(lambda: [f"{host} has {kind}/{name}" for kind in kinds
                        for host, name in named(folders, kind)])
     wait_until(lambda: [f"the image store has {name}" for name in os.listdir(f"{state}/images")
-                       if not name.startswith(stage.image)])
+                       if name != ".cloud" and not name.startswith(stage.image)])
     wait_until(lambda: [str(row) for row in ledger.query(OPEN) + ledger.query(DOCUMENTS)])

@@ -167,5 +167,6 @@ def configuration(dice, folder):
              f"allow_resize_to_same_host = {dice.choice(['true', 'false'])}"]
     path = os.path.join(folder, "kilonova.conf")
     with open(path, "w", encoding="utf-8") as file:
-        file.write("\n".join(["[DEFAULT]", *lines, ""]))
+        # The data that a killed deletion leaves is deleted by the next start.
+        file.write("\n".join(["[DEFAULT]", *lines, "[image]", "leftover_age = 0", ""]))
     return path, lines

@@ -11,16 +11,24 @@
 #   accelerator every accelerator command of both client packages, all methods of openstacksdk
 #   compute     every compute command of the stock client, its requests compared with recordings (skipped
 #               without them), all methods of openstacksdk; on both databases
-#   image       the image commands of openstackclient and glanceclient
+#   image       the image commands of openstackclient and glanceclient; images and snapshots between two
+#               controllers with one object store
 #   network     the network commands of the client, and servers on networks, on both databases
 #   tls         the client's network commands over TLS and behind haproxy; with KILONOVA_WHOLE=1 also the
 #               compute and accelerator commands and the demo, both ways
 #   quickstart  the commands of README.md and docs/quickstart.md, exactly as written
 #   demo        the main story with the stock clients, on both databases
 #   operators   server explain, host drain and doctor, on both databases
+#   anywhere    two controllers behind haproxy, with hosts as processes: every operation that waits for a host,
+#               requested at one controller and carried out at another
 #   chaos       random kill -9 of a real `kilonova serve` under the load of every server operation, on
 #               both databases; also while an external Nova binds devices and hosts report devices that
 #               come and go
+#   controllers two controllers behind haproxy on a PostgreSQL of their own: rolling restart, one that is stopped for
+#               longer than its lease, and strikes at controllers, hosts, database and connections; with
+#               KILONOVA_OLD they are upgraded from that program, one after the other; not run unless the step is named
+#   failover    PostgreSQL hangs, and its standby is promoted under a load of boots: with synchronous
+#               replication nothing acknowledged is lost; with asynchronous replication a loss is counted
 #   upgrade     this build takes over from the program that KILONOVA_OLD names, killed in the middle of every
 #               operation, on both databases; not run unless KILONOVA_OLD is set
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
@@ -28,7 +36,8 @@
 #
 # KILONOVA_KILLS (default 10) is the number of kills of the whole system on each database; one and a half
 # times as many hit the control plane or hosts separately, and half as many hit both while devices are
-# bound. `make test-long` raises it, and the repetitions of the unit step: KILONOVA_CLAIMS (concurrent
+# bound. KILONOVA_STRIKES (default: the same) is the number of strikes at two controllers, KILONOVA_LONGEST
+# (default 5) the seconds for which one of them is stopped at most. `make test-long` raises it, and the repetitions of the unit step: KILONOVA_CLAIMS (concurrent
 # claims on each database), KILONOVA_FUZZ and KILONOVA_FUZZ_BODIES (random requests). A failed step does not
 # stop the later ones. The last line is the summary; the exit code is 1 if anything failed.
 # KILONOVA names a program to use instead of building one. The script builds without optimization, like
@@ -36,6 +45,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/postgres.sh
+. scripts/objectstore.sh
 
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-10}
@@ -51,6 +61,7 @@ finish() {
     # The process group: the step's own children end with it.
     [ -z "$second" ] || { kill -INT -- "-$second" && wait "$second"; } 2>/dev/null || true
     pg_stop
+    s3_stop
     rm -rf "$SCRATCH" "/dev/shm/kilonova-test.$$"
 }
 trap finish EXIT
@@ -113,7 +124,8 @@ deny() {
 unit() {
     title "unit: the workspace's tests on SQLite and PostgreSQL"
     local log=$SCRATCH/unit.log ok=yes line
-    TMPDIR=$(memory) KILONOVA_TEST_POSTGRES=$PG_URL cargo nextest run --locked --workspace --profile ci \
+    object_store || true
+    TMPDIR=$(memory) KILONOVA_TEST_POSTGRES=$PG_URL ${S3_URL:+env KILONOVA_TEST_S3="$S3_URL"} cargo nextest run --locked --workspace --profile ci \
         --no-tests fail 2>&1 | tee "$log" || ok=no
     line=$(grep -E '^ *Summary \[' "$log" | tail -1 || true)
     # Tests that passed without checking anything, because this machine lacks what they need.
@@ -249,10 +261,19 @@ quickstart() {
     script quickstart
 }
 
+# object_store: starts the S3 server once. Without it, tests of it are skipped in part.
+object_store() { [ -n "$S3_URL" ] || s3_start; }
+
 image() {
     program || return 0
     title "image: images by openstackclient and glanceclient"
     script image_clients
+    title "image: two controllers with one object store, on PostgreSQL"
+    if object_store; then
+        script image_controllers --s3 "$S3_URL" --database "$(pg_database image_controllers)"
+    else
+        add 0 1 0
+    fi
 }
 
 demo() {
@@ -271,6 +292,12 @@ operators() {
     told "operators: explain, drain and doctor on PostgreSQL"
 }
 
+anywhere() {
+    program || return 0
+    title "anywhere: requests and hosts at different controllers behind haproxy"
+    script anywhere --database "$(pg_database anywhere)"
+}
+
 chaos() {
     program || return 0
     chaos_both chaos "$KILLS" "kills"
@@ -286,6 +313,23 @@ chaos_both() {
     title "chaos: $kills $what on SQLite"
     script chaos "$kills" "$@"
     told "chaos: $kills $what on PostgreSQL"
+}
+
+# Two controllers; with KILONOVA_OLD, both begin with that program.
+controllers() {
+    program || return 0
+    local strikes=${KILONOVA_STRIKES:-$KILLS}
+    title "controllers: two behind haproxy: rolling restart, a stopped one, and $strikes strikes"
+    script controllers --kills "$strikes" --longest "${KILONOVA_LONGEST:-5}" --minutes $((strikes + 5)) \
+        ${KILONOVA_OLD:+--old "$KILONOVA_OLD"}
+}
+
+failover() {
+    program || return 0
+    title "failover: PostgreSQL hangs, and its synchronous standby is promoted"
+    script failover
+    title "failover: the loss with asynchronous replication"
+    script failover --asynchronous
 }
 
 upgrade() {
@@ -317,14 +361,14 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos ${KILONOVA_OLD:+upgrade} lab
+    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere failover ${KILONOVA_OLD:+upgrade} lab
 fi
 for step in "$@"; do
     case $step in
-        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | lab) ;;
+        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | lab) ;;
         upgrade) [ -x "${KILONOVA_OLD:-}" ] || { echo "upgrade: KILONOVA_OLD must name a program of an earlier build" >&2; exit 2; } ;;
         *)
-            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, upgrade or lab" >&2
+            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, upgrade or lab" >&2
             exit 2
             ;;
     esac

@@ -108,7 +108,9 @@ def expired(lab, node, folder):
                 file.write(content)
         return whole
     known = json.loads(node.run(f"cat {IDENTITY}"))
-    authority = os.path.join(lab.cloud.serve.state, "ca")
+    serve, authority = lab.cloud.serve, path("authority")
+    config = ["--config", serve.config] if serve.config else []
+    call(serve.binary, "ca", "export", authority, "--state-dir", serve.state, *config)
     path("index.txt", "")
     config = path("past.cnf", textwrap.dedent(PAST).format(folder=folder, name=node.name))
     call("openssl", "req", "-new", "-key", path("key", known["key"]), "-subj", f"/CN={node.name}", "-out", path("csr"))

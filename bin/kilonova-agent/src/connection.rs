@@ -71,8 +71,9 @@ pub fn open(settings: &Settings) -> Result<Connection, String> {
             known.host
         ));
     }
-    let address = address(settings, &known.control);
-    let remote = known.remote().map_err(|e| e.to_string())?;
+    let controllers = settings.controllers.as_deref().unwrap_or(&known.control);
+    let address = address(settings, controllers);
+    let remote = known.remote_at(controllers).map_err(|e| e.to_string())?;
     let host = known.host.clone();
     let folder = settings.pki_dir.clone();
     let publish = move |known: &HostIdentity| {
@@ -118,7 +119,9 @@ fn revoked(folder: &Path, list: &Revocations, new: &[RevokedHost]) -> bool {
 }
 
 fn address(settings: &Settings, url: &str) -> IpAddr {
-    let found = settings.my_ip.or_else(|| facts::address_towards(url));
+    let found = settings
+        .my_ip
+        .or_else(|| url.split(',').find_map(|url| facts::address_towards(url.trim())));
     found.unwrap_or_else(|| {
         tracing::warn!("could not determine this host's address; set [DEFAULT] my_ip");
         Ipv4Addr::LOCALHOST.into()

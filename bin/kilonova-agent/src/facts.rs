@@ -50,6 +50,7 @@ pub fn registration(
         reserved_memory_mb: settings.reserved_memory_mb,
         traits: vec!["COMPUTE_NODE".into()],
         devices: Vec::new(),
+        attempt: None,
     })
 }
 
@@ -68,10 +69,10 @@ pub struct Space {
 /// If the file system cannot be queried.
 pub fn space(folder: &Path) -> Result<Space, Failure> {
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    let said = rustix::fs::statvfs(there).map_err(|e| {
+    let stats = rustix::fs::statvfs(there).map_err(|e| {
         Failure::failed(&format!("cannot query the file system of {}", there.display()), e)
     })?;
-    Ok(Space { total: said.f_blocks * said.f_frsize, free: said.f_bavail * said.f_frsize })
+    Ok(Space { total: stats.f_blocks * stats.f_frsize, free: stats.f_bavail * stats.f_frsize })
 }
 
 fn memory_mb(meminfo: &str) -> Option<i64> {

@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(read("CA/cacrl.pem"), "crl");
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("the file is written");
-        let said = write(&file, &known).expect_err("a directory below a file is refused");
-        assert!(said.contains("file/CA/cacert.pem"), "{said}");
+        let message = write(&file, &known).expect_err("a directory below a file is refused");
+        assert!(message.contains("file/CA/cacert.pem"), "{message}");
     }
 }

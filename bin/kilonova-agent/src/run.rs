@@ -228,18 +228,18 @@ mod tests {
 
     #[tokio::test]
     async fn an_unwritable_state_directory_is_refused() {
-        let said = run(settings(Path::new("/proc/nothing")))
+        let message = run(settings(Path::new("/proc/nothing")))
             .await
             .expect_err("the state directory is refused");
-        let said = said.to_string();
-        assert!(said.contains("/proc/nothing") && said.contains("--state-dir"), "{said}");
+        let message = message.to_string();
+        assert!(message.contains("/proc/nothing") && message.contains("--state-dir"), "{message}");
         let there = tempfile::tempdir().expect("a temporary directory is created");
         let _owned = StateDir::take(there.path()).expect("the state directory is free");
-        let said = run(settings(there.path()))
+        let message = run(settings(there.path()))
             .await
             .expect_err("the state directory is owned")
             .to_string();
-        assert!(said.contains("owned by a running instance"), "{said}");
+        assert!(message.contains("owned by a running instance"), "{message}");
     }
 
     #[tokio::test]

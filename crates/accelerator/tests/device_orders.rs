@@ -423,8 +423,10 @@ async fn a_released_handle_is_parked_until_its_node_has_cleaned_it() {
         assert_eq!(reserved(&store, provider).await, 1, "{name}");
         assert!(matches!(claim(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
         let order = open_orders(&store).await.remove(0);
-        let task =
-            Task::Clean { address: "0000:01:00.0".into(), resource_class: "CUSTOM_NVME".into() };
+        let task = Task::Clean {
+            address: "0000:01:00.0".into(),
+            resource_class: kilonova_ids::ResourceClass::verbatim("CUSTOM_NVME"),
+        };
         assert_eq!(order.task, task, "{name}");
         assert_consistent(&store, name).await;
 
@@ -526,8 +528,8 @@ async fn an_operator_declares_a_handle_clean() {
             );
             assert!(matches!(claim(&store, provider).await, Err(Error::NoHandle(_))), "{name}");
             // As `openstack resource provider inventory set --amend --resource CUSTOM_NVME:reserved=0`.
-            let said = "UPDATE inventories SET operator_reserved = 0 WHERE provider_id = ?1";
-            store.write(move |tx| tx.execute(said, params![provider])).await.unwrap();
+            let text = "UPDATE inventories SET operator_reserved = 0 WHERE provider_id = ?1";
+            store.write(move |tx| tx.execute(text, params![provider])).await.unwrap();
             assert_eq!(process_pending(&state).await.unwrap().cleaned, 1, "{name} {round}");
             assert_eq!(reserved(&store, provider).await, 0, "{name} {round}");
             assert_consistent(&store, name).await;

@@ -68,7 +68,11 @@ async fn allocate(store: &Store, provider: ProviderId, server: &str, class: &str
         consumer_type: Some("INSTANCE".into()),
         project_id: project.into(),
         user_id: "u9".into(),
-        allocations: vec![Allocation { provider, class: class.into(), amount: 1 }],
+        allocations: vec![Allocation {
+            provider,
+            class: kilonova_ids::ResourceClass::verbatim(class),
+            amount: 1,
+        }],
     };
     let claimed =
         store.write(move |tx| kilonova_placement::ledger::claim(tx, &World::new(), &claim)).await;

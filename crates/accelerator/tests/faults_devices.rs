@@ -34,7 +34,11 @@ async fn allocate(store: &Store, world: &World, provider: ProviderId, class: &st
         consumer_type: Some("INSTANCE".into()),
         project_id: "p1".into(),
         user_id: "u1".into(),
-        allocations: vec![Allocation { provider, class: class.into(), amount: 1 }],
+        allocations: vec![Allocation {
+            provider,
+            class: kilonova_ids::ResourceClass::verbatim(class),
+            amount: 1,
+        }],
     };
     store.write(move |tx| claim(tx, &world, &claimed)).await.expect("the claim succeeds");
     consumer

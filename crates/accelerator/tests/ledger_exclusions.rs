@@ -23,7 +23,7 @@ fn mdev(count: u32) -> HandleSlot {
 
 fn part(of: &Device, name: &str, class: &str, slots: Vec<HandleSlot>) -> Deployable {
     let traits = Vec::new();
-    let (name, resource_class) = (name.into(), class.into());
+    let (name, resource_class) = (name.into(), kilonova_ids::ResourceClass::verbatim(class));
     Deployable { name, resource_class, traits, slots, ..of.deployables[0].clone() }
 }
 
@@ -55,7 +55,7 @@ async fn claim(
     class: &str,
 ) -> Result<(ConsumerId, Attachment), Error> {
     let consumer = ConsumerId::new_v4();
-    let (world, class) = (world.clone(), class.to_owned());
+    let (world, class) = (world.clone(), kilonova_ids::ResourceClass::verbatim(class));
     let bound = store
         .write(move |tx| {
             let allocations =

@@ -21,7 +21,7 @@ fn gpu() -> Device {
     };
     gpu.deployables.push(Deployable {
         name: format!("{CARD}_VGPU"),
-        resource_class: "VGPU".into(),
+        resource_class: kilonova_ids::ResourceClass::verbatim("VGPU"),
         slots: PARTS.iter().map(slot).collect(),
         ..gpu.deployables[0].clone()
     });

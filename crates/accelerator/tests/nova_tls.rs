@@ -132,7 +132,7 @@ fn invalid_configurations_are_refused_at_start() {
         ("nova", None, "nova"),
     ] {
         let refused = HttpNova::new(Address::at(endpoint), Credentials::None, cafile.as_deref());
-        let said = refused.err().unwrap_or_else(|| panic!("{endpoint} was taken"));
-        assert!(said.contains(why), "{said}");
+        let message = refused.err().unwrap_or_else(|| panic!("{endpoint} was taken"));
+        assert!(message.contains(why), "{message}");
     }
 }

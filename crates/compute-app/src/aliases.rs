@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use kilonova_compute_db::servers::FlavorOf;
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Candidate, Group};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_wire::Refusal;
 
 use crate::Error;
@@ -21,10 +21,10 @@ const SUFFIX: &str = "_pci_alias.";
 const MOST: usize = 256;
 
 /// The requirements of one device of an alias.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alias {
     /// The resource class; one unit is allocated.
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     /// Traits that the provider must have.
     pub required: Vec<String>,
     /// Traits that the provider must not have.
@@ -108,7 +108,7 @@ mod tests {
 
     fn aliases() -> Aliases {
         let alias = |class: &str| Alias {
-            resource_class: class.to_owned(),
+            resource_class: ResourceClass::verbatim(class),
             required: vec!["CUSTOM_GOLD".to_owned()],
             forbidden: vec!["CUSTOM_OLD".to_owned()],
         };
@@ -165,8 +165,8 @@ mod tests {
             ("a1:256,a1:1", "asks for more than 256 devices"),
             ("a1:99999999999999999999999", "is not NAME:COUNT"),
         ] {
-            let said = asked(value).expect_err(value);
-            assert!(said.contains(why), "{value}: {said}");
+            let message = asked(value).expect_err(value);
+            assert!(message.contains(why), "{value}: {message}");
         }
     }
 }

@@ -39,16 +39,16 @@ pub async fn ask(compute: &Compute, server: &Server, topic: Topic) -> Result<Rep
         .store
         .write(move |tx| questions::ask(tx, &asked, &host, &question, time::now()))
         .await?;
-    let said = tokio::time::timeout(PATIENCE, answer(compute, id)).await;
+    let reply = tokio::time::timeout(PATIENCE, answer(compute, id)).await;
     compute.store.write(move |tx| questions::forget(tx, id)).await?;
-    said.unwrap_or(Err(silent))
+    reply.unwrap_or(Err(silent))
 }
 
 async fn answer(compute: &Compute, id: Uuid) -> Result<ReplyBody, Refusal> {
     let mut pause = FIRST_PAUSE;
     loop {
-        if let Some(said) = compute.store.read(move |tx| questions::answer(tx, id)).await? {
-            return Ok(said);
+        if let Some(reply) = compute.store.read(move |tx| questions::answer(tx, id)).await? {
+            return Ok(reply);
         }
         tokio::time::sleep(pause).await;
         pause = pause.saturating_mul(2).min(LONGEST_PAUSE);

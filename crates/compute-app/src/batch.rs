@@ -5,21 +5,69 @@ use kilonova_compute_db::{documents, questions};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Desired, Document, Filters};
 use kilonova_store::Tx;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
 
 use crate::Error;
 
-/// Everything that is new for a host since a generation; everything for 0.
+/// Everything that is new for a host since a generation, if the epoch is the one of its row in the
+/// same snapshot; everything for 0.
 ///
 /// # Errors
-/// Store errors only.
-pub fn since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Batch, Error> {
+/// [`Error::Fenced`] if another agent has registered, a refusal if the row does not know the session
+/// or the generation, so that the agent registers again; store errors.
+pub fn of_session(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    epoch: i64,
+    since: i64,
+) -> Result<Batch, Error> {
+    documents::expect_since(tx, host, since)?;
+    kilonova_accelerator::ledger::orders::expect_since(tx, host, since)?;
     let newest = documents::newest(tx, host, since)?;
+    check_session(host, newest.epoch, epoch)?;
+    check_generation(host, newest.generation, since)?;
     let documents = documents::since(tx, host, since)?;
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
     let orders = kilonova_accelerator::ledger::orders::since(tx, host, since)?;
     let filters = filters(tx, host, since, newest.filtered > since, &documents)?;
     let (generation, complete) = (newest.generation, since == 0);
     Ok(Batch { generation, complete, documents, orders, questions, filters })
+}
+
+/// Compares the epoch of a session with that of the host's row. A row that is older than the session
+/// comes from a database that was restored, or that lost commits when a standby took over.
+///
+/// # Errors
+/// [`Error::Fenced`] if another agent has registered; a refusal if the agent must register again.
+pub fn check_session(host: &HostName, row: Option<i64>, epoch: i64) -> Result<(), Error> {
+    match row {
+        Some(row) if row == epoch => Ok(()),
+        Some(row) if row > epoch => {
+            tracing::warn!(
+                %host, epoch, newest = row,
+                "fenced an earlier agent of this host; if this repeats, two agents run as this \
+                 host: stop one of them"
+            );
+            Err(Error::Fenced)
+        }
+        Some(_) | None => Err(refused(format!("host {host} has not registered"))),
+    }
+}
+
+/// Checks that the row has the generation that a host has.
+///
+/// # Errors
+/// A refusal if the agent must register again to get all documents.
+pub fn check_generation(host: &HostName, row: i64, since: i64) -> Result<(), Error> {
+    if since <= row {
+        return Ok(());
+    }
+    Err(refused(format!("host {host} has documents that the database lost")))
+}
+
+fn refused(message: String) -> Error {
+    Refusal::new(Kind::Unprocessable, message).into()
 }
 
 /// The security groups of a host's guests, if the host must receive them. Reads nothing for a host

@@ -16,6 +16,7 @@ pub mod explain;
 pub mod extra_specs;
 pub mod flavors;
 pub mod flows;
+pub mod follow;
 pub mod keypairs;
 pub mod managed_consumers;
 pub mod microversions;

@@ -2,7 +2,7 @@
 //! the previous one.
 
 use kilonova_compute_db::quotas::{self as rows, Limits};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::Refusal;
 
 use crate::{Error, usage};
@@ -55,7 +55,18 @@ pub fn both(
     project_id: &str,
     user_id: Option<&str>,
 ) -> Result<(Limits, Limits), Error> {
-    let levels = rows::all(tx, DEFAULT_CLASS, project_id, user_id)?;
+    let asked = ask_both(tx, project_id, user_id)?;
+    both_of(tx, asked)
+}
+
+/// Asks for [`both`].
+pub fn ask_both(tx: &mut Tx<'_>, project_id: &str, user_id: Option<&str>) -> Result<Asked, Error> {
+    Ok(rows::ask_all(tx, DEFAULT_CLASS, project_id, user_id)?)
+}
+
+/// The limits after [`ask_both`].
+pub fn both_of(tx: &mut Tx<'_>, asked: Asked) -> Result<(Limits, Limits), Error> {
+    let levels = rows::levels(tx, asked)?;
     let mut limits = built_in();
     limits.extend(levels.class);
     limits.extend(levels.project);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kilonova_compute_db::servers::FlavorOf;
 use kilonova_compute_db::{self};
 use kilonova_ids::ImageId;
-use kilonova_image::ImageRecord;
+use kilonova_image::{ImageRecord, Status};
 use kilonova_node_api::Key;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -26,6 +26,15 @@ pub(crate) fn empty_flavor() -> FlavorOf {
         swap: 0,
         extra_specs: BTreeMap::new(),
     }
+}
+
+/// Announces the reads of [`flavor`] and [`image`], so that they take one round trip.
+///
+/// # Errors
+/// The database's.
+pub fn expect(tx: &mut Tx<'_>, flavor: &str, image: ImageId) -> Result<(), Error> {
+    kilonova_compute_db::flavors::expect(tx, flavor)?;
+    Ok(kilonova_image::expect(tx, image)?)
 }
 
 /// Finds the flavor by its id.
@@ -69,7 +78,7 @@ pub fn image(
     let image = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
     let image =
         image.ok_or_else(|| Refusal::bad_request(format!("Image {id} could not be found.")))?;
-    if image.status != "active" {
+    if image.status != Status::Active {
         return Err(Refusal::bad_request(format!("Image {id} is not active.")).into());
     }
     if flavor.ram < image.min_ram {
@@ -93,7 +102,7 @@ pub fn image(
             || Refusal::bad_request(format!("Image {} could not be found.", named.escape_debug()));
         let id = machine::kernel(&image.properties, part).ok_or_else(missing)?;
         let found = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
-        if found.ok_or_else(missing)?.status != "active" {
+        if found.ok_or_else(missing)?.status != Status::Active {
             return Err(Refusal::bad_request(format!("Image {id} is not active.")).into());
         }
     }

@@ -55,7 +55,8 @@ pub fn is_up(fleet: &Fleet, host: &Host, now: Timestamp) -> bool {
     !host.forced_down && now.duration_since(last_seen(fleet, host)) < DOWN_AFTER
 }
 
-fn last_seen(fleet: &Fleet, host: &Host) -> Timestamp {
+/// When a host was last seen, by this process or by the one that wrote its row.
+pub fn last_seen(fleet: &Fleet, host: &Host) -> Timestamp {
     fleet.by_name(&host.host).map_or(host.last_seen, |known| known.last_seen().max(host.last_seen))
 }
 
@@ -157,7 +158,7 @@ pub fn change(
 }
 
 /// The row in the fleet's form.
-pub(crate) fn row_of(host: &Host) -> HostRow {
+pub fn row_of(host: &Host) -> HostRow {
     HostRow {
         host: host.host.clone(),
         id: host.id,

@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::Timestamp;
 use kilonova_accelerator::Nodes;
 use kilonova_access::Enforcer;
+use kilonova_changes::{Progress, Topic};
 use kilonova_compute_db::documents::{self, Wake};
-use kilonova_compute_scheduler::fleet::Fleet;
+use kilonova_compute_db::silence;
+use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
 use kilonova_compute_scheduler::{Reasons, Scope};
 use kilonova_ids::HostName;
 use kilonova_image::Images;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
+use tokio::sync::Notify;
 
 use crate::{Error, Options};
 
@@ -33,6 +36,10 @@ pub struct Compute {
     pub policy: Enforcer,
     /// The image service's policy, for boots: a server starts from images that its caller may read.
     pub image_policy: Enforcer,
+    /// Catches up with other controllers, where there can be others.
+    pub others: Option<Progress>,
+    /// Signalled when networks changed, so that the hosts learn of it at once.
+    pub network_news: Arc<Notify>,
     /// Why servers have no place, where a transaction is run again to note it.
     pub reasons: Reasons,
 }
@@ -45,9 +52,19 @@ impl Compute {
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
         let policy = Enforcer::of(crate::RULES, Dialect::Compute);
         let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);
-        let (fleet, options, reasons) = Default::default();
-        let images = None;
-        let compute = Self { store, world, fleet, options, images, policy, image_policy, reasons };
+        let (fleet, options, network_news, reasons) = Default::default();
+        let compute = Self {
+            store,
+            world,
+            fleet,
+            options,
+            images: None,
+            policy,
+            image_policy,
+            others: None,
+            network_news,
+            reasons,
+        };
         for row in compute.store.read(kilonova_compute_db::fleet::all).await? {
             compute.fleet.refresh(&row);
         }
@@ -90,20 +107,40 @@ impl Compute {
         Self { reasons: Reasons::asked_for(), ..self.clone() }
     }
 
+    /// With the progress of the process's follower of other controllers.
+    #[must_use]
+    pub fn following(mut self, others: Option<Progress>) -> Self {
+        self.others = others;
+        self
+    }
+
+    /// Applies what other controllers have committed before this call; costs nothing without others.
+    pub async fn catch_up(&self) {
+        if let Some(others) = &self.others {
+            others.catch_up().await;
+        }
+    }
+
     /// Runs `work`, which uses this very handle, as one transaction. Where a server in it finds no
-    /// place, all of it is undone, the reason is worked out, and `work` is run again to note it.
+    /// place, all of it is undone. Another controller may have made room just now: after catching up
+    /// `work` is run again. If there is no place still, the reason is worked out, and `work` is run
+    /// again to note it.
     pub async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
     {
         let work = Arc::new(Mutex::new(work));
+        let mut others = self.others.as_ref();
         loop {
             let work = Arc::clone(&work);
             let run =
                 move |tx: &mut Tx<'_>| (work.lock().unwrap_or_else(PoisonError::into_inner))(tx);
             match self.store.write(run).await {
-                Err(Error::Unexplained(unplaced)) => self.reasons.tell(&unplaced, self.scope()),
+                Err(Error::Unexplained(unplaced)) => match others.take() {
+                    Some(others) => others.catch_up().await,
+                    None => self.reasons.tell(&unplaced, self.scope()),
+                },
                 ended => return ended,
             }
         }
@@ -114,16 +151,54 @@ impl Compute {
         Scope { fleet: &self.fleet, rules: &self.options.scheduler }
     }
 
-    /// Notes how a build on a host ended, for the weighers, once that is durable.
-    pub(crate) fn note_build(&self, tx: &mut Tx<'_>, host: &HostName, well: bool) {
-        if let Some(host) = self.fleet.by_name(host) {
-            tx.on_commit(move || host.built(well));
+    /// Notes how a build on a host ended, for the weighers of every controller, once that is durable.
+    pub(crate) fn note_build(
+        &self,
+        tx: &mut Tx<'_>,
+        host: &HostName,
+        well: bool,
+    ) -> Result<(), Error> {
+        let Some(host) = self.fleet.by_name(host) else { return Ok(()) };
+        let before = host.build_failures();
+        let failures = if well { 0 } else { before.saturating_add(1) };
+        if failures != before {
+            kilonova_changes::append(tx, Topic::Builds, &host.name, failures)?;
+            tx.on_commit(move || host.record_build_failures(failures));
         }
+        Ok(())
+    }
+
+    /// Like [`Compute::host_is_lost`], for a request that may follow an operator's change at another
+    /// controller: the row also decides whether the host was forced down.
+    pub(crate) fn row_is_lost(
+        &self,
+        tx: &mut Tx<'_>,
+        host: &HostName,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        if silence::of(tx, host)?.is_some_and(|silence| silence.forced_down) {
+            return Ok(true);
+        }
+        self.host_is_lost(tx, host, now)
     }
 
     /// True if a host that is known has not been heard of for so long that nobody waits for it.
-    pub(crate) fn host_is_lost(&self, host: &HostName, now: Timestamp) -> bool {
-        self.fleet.by_name(host).is_some_and(|host| !host.is_up(now))
+    ///
+    /// The memory of a process that was stopped is old, and so is that of a controller whose hosts poll
+    /// another one. So memory alone shows only that a host lives; the row decides that it is lost.
+    pub(crate) fn host_is_lost(
+        &self,
+        tx: &mut Tx<'_>,
+        host: &HostName,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        if self.fleet.by_name(host).is_none_or(|host| host.is_up(now)) {
+            return Ok(false);
+        }
+        Ok(match silence::of(tx, host)? {
+            Some(silence) => silence.forced_down || silence.since >= DOWN_AFTER,
+            None => false,
+        })
     }
 
     /// True if an operator said that a host is dead: nothing runs there.

@@ -1,9 +1,9 @@
 //! The usage of projects compared with their limits.
 
 use kilonova_compute_db::quotas::Limits;
-use kilonova_compute_db::reserved::reserved;
+use kilonova_compute_db::reserved::{ask_reserved, reserved, sum};
 use kilonova_compute_db::{counted, usage};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::Refusal;
 
 use crate::{Error, quotas};
@@ -22,16 +22,52 @@ pub fn take(
     user_id: &str,
     wanted: ProjectUsage,
 ) -> Result<(), Error> {
-    let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
-    let used = counted::count(tx, project_id, wanted)?;
-    let reserved = reserved(tx, project_id, None)?;
-    let before = ProjectUsage {
-        instances: used.instances - wanted.instances,
-        cores: used.cores - wanted.cores + reserved.cores,
-        ram: used.ram - wanted.ram + reserved.ram,
-    };
-    compare(&project, before, wanted)?;
-    check_own(tx, project_id, user_id, &own, wanted)
+    ask_take(tx, project_id, user_id, wanted)?.check(tx, project_id, user_id)
+}
+
+/// A request that is counted, and whose limits nobody has compared yet.
+#[must_use = "a request may exceed a limit"]
+pub struct AskedUsage {
+    wanted: ProjectUsage,
+    limits: Asked,
+    counted: Asked,
+    reserved: Asked,
+}
+
+/// Asks for [`take`], so that other statements can travel with it.
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_take(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: &str,
+    wanted: ProjectUsage,
+) -> Result<AskedUsage, Error> {
+    let limits = quotas::ask_both(tx, project_id, Some(user_id))?;
+    let counted = counted::ask_count(tx, project_id, wanted)?;
+    let reserved = ask_reserved(tx, project_id, None)?;
+    Ok(AskedUsage { wanted, limits, counted, reserved })
+}
+
+impl AskedUsage {
+    /// Compares the usage with the limits.
+    ///
+    /// # Errors
+    /// Those of [`take`].
+    pub fn check(self, tx: &mut Tx<'_>, project_id: &str, user_id: &str) -> Result<(), Error> {
+        let Self { wanted, limits, counted, reserved } = self;
+        let (project, own) = quotas::both_of(tx, limits)?;
+        let used = counted::counted(tx, counted)?;
+        let reserved = sum(tx, reserved)?;
+        let before = ProjectUsage {
+            instances: used.instances - wanted.instances,
+            cores: used.cores - wanted.cores + reserved.cores,
+            ram: used.ram - wanted.ram + reserved.ram,
+        };
+        compare(&project, before, wanted)?;
+        check_own(tx, project_id, user_id, &own, wanted)
+    }
 }
 
 /// Like [`take`], for resources that are counted when they exist.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use kilonova_changes::Topic;
 use kilonova_ids::HostName;
 use kilonova_store::{Error as StoreError, Row, Tx, params};
 use uuid::Uuid;
@@ -136,13 +137,14 @@ pub fn name_is_taken(tx: &mut Tx<'_>, name: &str, id: i64) -> Result<bool, Error
 /// Writes name, metadata and update time.
 pub fn update(tx: &mut Tx<'_>, aggregate: &Aggregate) -> Result<(), Error> {
     let metadata = text(&aggregate.metadata)?;
-    tx.execute(UPDATE, params![aggregate.id, &aggregate.name, metadata, aggregate.updated_at])?;
+    tx.defer(UPDATE, params![aggregate.id, &aggregate.name, metadata, aggregate.updated_at])?;
+    kilonova_changes::append(tx, Topic::Aggregates, "", aggregate.id)?;
     Ok(())
 }
 
 /// Deletes an aggregate without hosts.
 pub fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
-    tx.execute(DELETE, params![id])?;
+    tx.defer(DELETE, params![id])?;
     Ok(())
 }
 
@@ -158,8 +160,8 @@ pub fn leave(tx: &mut Tx<'_>, id: i64, host: &HostName) -> Result<bool, Error> {
 
 /// Sets the zone of a host.
 pub fn set_zone(tx: &mut Tx<'_>, host: &HostName, zone: &str) -> Result<(), Error> {
-    tx.execute(SET_ZONE, params![host, zone])?;
-    Ok(())
+    tx.defer(SET_ZONE, params![host, zone])?;
+    Ok(super::hosts::changed(tx, host)?)
 }
 
 /// The requested zone of each server on a host.

@@ -9,7 +9,7 @@
 //! Every change is written in the transaction that writes the server's row, and before it.
 
 use kilonova_ids::ServerId;
-use kilonova_store::{Error as StoreError, Migration, Row, Tx, params};
+use kilonova_store::{Asked, Error as StoreError, Migration, Row, Tx, params};
 
 use super::usage::ProjectUsage;
 use crate::Error;
@@ -39,13 +39,17 @@ INSERT INTO project_usage (scope, instances, cores, ram)
 };
 
 kilonova_store::statements! {
-    /// Removes and returns the changes of a project.
-    FOLD = "DELETE FROM usage_changes WHERE scope = ?1 RETURNING instances, cores, ram";
-    /// Adds to the sum of a project and returns it.
-    ADD = "INSERT INTO project_usage (scope, instances, cores, ram) VALUES (?1, ?2, ?3, ?4)
+    /// Adds an amount and the changes of a project to its sum, and returns it.
+    ADD = "INSERT INTO project_usage (scope, instances, cores, ram)
+        SELECT CAST(?1 AS TEXT), CAST(?2 AS BIGINT) + CAST(COALESCE(SUM(instances), 0) AS BIGINT),
+        CAST(?3 AS BIGINT) + CAST(COALESCE(SUM(cores), 0) AS BIGINT),
+        CAST(?4 AS BIGINT) + CAST(COALESCE(SUM(ram), 0) AS BIGINT)
+        FROM usage_changes WHERE scope = ?1
         ON CONFLICT (scope) DO UPDATE SET instances = project_usage.instances + excluded.instances,
         cores = project_usage.cores + excluded.cores, ram = project_usage.ram + excluded.ram
         RETURNING instances, cores, ram";
+    /// Deletes the changes of a project that its sum contains now: those of the same snapshot.
+    FOLDED = "DELETE FROM usage_changes WHERE scope = ?1";
     /// The usage of a project.
     OF_PROJECT = "SELECT CAST(COALESCE(SUM(instances), 0) AS BIGINT) AS instances,
         CAST(COALESCE(SUM(cores), 0) AS BIGINT) AS cores,
@@ -89,15 +93,21 @@ pub fn scope(project_id: &str) -> String {
 /// # Errors
 /// Store errors only; also for all functions below.
 pub fn count(tx: &mut Tx<'_>, project_id: &str, more: ProjectUsage) -> Result<ProjectUsage, Error> {
+    let asked = ask_count(tx, project_id, more)?;
+    counted(tx, asked)
+}
+
+/// Asks for [`count`].
+pub fn ask_count(tx: &mut Tx<'_>, project_id: &str, more: ProjectUsage) -> Result<Asked, Error> {
     let scope = scope(project_id);
-    let mut sum = more;
-    for row in tx.rows(FOLD, params![&scope])? {
-        let change = usage(&row)?;
-        sum.instances += change.instances;
-        sum.cores += change.cores;
-        sum.ram += change.ram;
-    }
-    let row = tx.row(ADD, params![scope, sum.instances, sum.cores, sum.ram])?;
+    let asked = tx.ask(ADD, params![&scope, more.instances, more.cores, more.ram])?;
+    tx.defer(FOLDED, params![scope])?;
+    Ok(asked)
+}
+
+/// The usage after [`ask_count`].
+pub fn counted(tx: &mut Tx<'_>, asked: Asked) -> Result<ProjectUsage, Error> {
+    let row = tx.answer_row(asked)?;
     usage(&row.ok_or_else(|| StoreError::Shape("INSERT returned no row".into()))?)
 }
 
@@ -109,13 +119,13 @@ pub fn of_project(tx: &mut Tx<'_>, project_id: &str) -> Result<ProjectUsage, Err
 
 /// The server is about to be deleted, or soft-deleted.
 pub(super) fn leaves(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.execute(LEAVES, params![server])?;
+    tx.defer(LEAVES, params![server])?;
     Ok(())
 }
 
 /// The server is about to leave the soft-deleted state.
 pub(super) fn returns(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.execute(RETURNS, params![server])?;
+    tx.defer(RETURNS, params![server])?;
     Ok(())
 }
 
@@ -126,7 +136,7 @@ pub(super) fn resizes(
     vcpus: i64,
     memory_mb: i64,
 ) -> Result<(), Error> {
-    tx.execute(RESIZES, params![server, vcpus, memory_mb])?;
+    tx.defer(RESIZES, params![server, vcpus, memory_mb])?;
     Ok(())
 }
 

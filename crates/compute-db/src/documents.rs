@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use kilonova_changes::Topic;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Document};
-use kilonova_store::{Row, Tx, Value, listed, params};
+use kilonova_store::{Asked, Row, Tx, Value, listed, params};
 
 use super::servers::shape;
 use crate::Error;
@@ -22,9 +23,9 @@ kilonova_store::statements! {
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
     /// Increments the generation of a host.
     NEXT = "UPDATE hosts SET generation = generation + 1 WHERE host = ?1 RETURNING generation";
-    /// The newest generation of a host, and whether it has unanswered questions since another
-    /// generation.
-    NEWEST = "SELECT generation, filtered, EXISTS (SELECT 1 FROM questions q
+    /// The epoch and the newest generation of a host, and whether it has unanswered questions since
+    /// another generation.
+    NEWEST = "SELECT epoch, generation, filtered, EXISTS (SELECT 1 FROM questions q
         WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked FROM hosts WHERE host = ?1";
     /// Increments the generation of a host and requests its guests' security groups with it.
     FILTER = "UPDATE hosts SET generation = generation + 1, filtered = generation + 1
@@ -61,11 +62,46 @@ pub fn put(
     server: ServerId,
     desired: &Desired,
 ) -> Result<(), Error> {
-    let generation = next(tx, host)?;
+    let asked = ask_next(tx, host)?;
+    put_next(tx, wake, host, asked, server, desired)
+}
+
+/// Asks for the next generation of a host, for [`put_next`].
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_next(tx: &mut Tx<'_>, host: &HostName) -> Result<Asked, Error> {
+    Ok(tx.ask(NEXT, params![host])?)
+}
+
+/// Like [`put`], with the generation of [`ask_next`].
+///
+/// # Errors
+/// Like [`put`].
+pub fn put_next(
+    tx: &mut Tx<'_>,
+    wake: &impl Wake,
+    host: &HostName,
+    asked: Asked,
+    server: ServerId,
+    desired: &Desired,
+) -> Result<(), Error> {
+    let generation =
+        generation(tx, host, asked)?.ok_or_else(|| shape(format!("no host {host}")))?;
     let body = serde_json::to_string(desired).map_err(|e| shape(e.to_string()))?;
-    tx.execute(PUT, params![host, server, generation, body])?;
+    tx.defer(PUT, params![host, server, generation, body])?;
     wake.wake_on_commit(tx, host, generation);
     Ok(())
+}
+
+/// The generation after [`ask_next`]; the other controllers are told.
+fn generation(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    asked: Asked,
+) -> Result<Option<i64>, kilonova_store::Error> {
+    let Some(row) = tx.answer_row(asked)? else { return Ok(None) };
+    logged(tx, host, row.int("generation")?).map(Some)
 }
 
 /// Increments and returns the generation of a host; `None` if the host has no row.
@@ -73,7 +109,14 @@ pub fn put(
 /// # Errors
 /// Store errors only.
 pub fn next_of(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
-    tx.row(NEXT, params![host])?.map(|row| row.int("generation")).transpose()
+    let asked = tx.ask(NEXT, params![host])?;
+    generation(tx, host, asked)
+}
+
+/// Tells the other controllers, one of which may hold the host's poll.
+fn logged(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<i64, kilonova_store::Error> {
+    kilonova_changes::append(tx, Topic::Documents, host, generation)?;
+    Ok(generation)
 }
 
 /// Like [`next_of`], for a host that has a row.
@@ -82,6 +125,23 @@ pub fn next_of(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova
 /// [`Error::Store`]; a host without a row is a bug.
 pub fn next(tx: &mut Tx<'_>, host: &HostName) -> Result<i64, Error> {
     next_of(tx, host)?.ok_or_else(|| shape(format!("no host {host}")))
+}
+
+/// Announces [`get`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(GET, params![host, server])?)
+}
+
+/// Announces [`newest`] and [`since`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<(), Error> {
+    tx.expect(NEWEST, params![host, since])?;
+    Ok(tx.expect(SINCE, params![host, since])?)
 }
 
 /// The document of a server on a host.
@@ -113,6 +173,8 @@ pub fn servers_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Err
 /// The newest generation of a host.
 #[derive(Debug, Clone, Copy)]
 pub struct Newest {
+    /// The epoch of its session; `None` for a host without a row.
+    pub epoch: Option<i64>,
     /// The generation.
     pub generation: i64,
     /// The generation with which its guests' security groups were last requested.
@@ -128,11 +190,12 @@ pub struct Newest {
 pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Error> {
     Ok(match tx.row(NEWEST, params![host, since])? {
         Some(row) => Newest {
+            epoch: Some(row.int("epoch")?),
             generation: row.int("generation")?,
             filtered: row.int("filtered")?,
             asked: row.bool("asked")?,
         },
-        None => Newest { generation: 0, filtered: 0, asked: true },
+        None => Newest { epoch: None, generation: 0, filtered: 0, asked: true },
     })
 }
 
@@ -150,7 +213,8 @@ pub fn since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Vec<Documen
 /// Store errors only.
 pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), Error> {
     if let Some(row) = tx.row(FILTER, params![host])? {
-        wake.wake_on_commit(tx, host, row.int("generation")?);
+        let generation = logged(tx, host, row.int("generation")?)?;
+        wake.wake_on_commit(tx, host, generation);
     }
     Ok(())
 }
@@ -180,7 +244,7 @@ pub fn hosts_of(
 /// # Errors
 /// Store errors only.
 pub fn forget(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<(), Error> {
-    tx.execute(FORGET, params![host, server])?;
+    tx.defer(FORGET, params![host, server])?;
     Ok(())
 }
 

@@ -116,6 +116,11 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Flavor>, Error> {
     tx.rows(ALL, params![])?.iter().map(flavor).collect()
 }
 
+/// Announces [`by_id`].
+pub fn expect(tx: &mut Tx<'_>, id: &str) -> Result<(), Error> {
+    Ok(tx.expect(BY_ID, params![id])?)
+}
+
 /// One flavor, regardless of its access list.
 pub fn by_id(tx: &mut Tx<'_>, id: &str) -> Result<Option<Flavor>, Error> {
     tx.row(BY_ID, params![id])?.as_ref().map(flavor).transpose()

@@ -2,16 +2,24 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{HostId, HostName, ProviderId};
-use kilonova_store::{Tx, Value, params};
+use kilonova_store::{Row, Tx, Value, params};
 
 use super::hosts::is_enabled;
 use crate::Error;
 
+/// Selects [`HostRow`]s.
+macro_rules! select {
+    () => {
+        "SELECT host, id, root_provider, epoch, generation, status, forced_down, availability_zone,
+        last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb, reported_at FROM hosts"
+    };
+}
+
 kilonova_store::statements! {
     /// Every host.
-    ALL = "SELECT host, id, root_provider, epoch, generation, status, forced_down, availability_zone,
-        last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb,
-        reported_at FROM hosts";
+    ALL = select!();
+    /// One host.
+    ONE = concat!(select!(), " WHERE host = ?1");
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
     /// Updates `last_seen` of some hosts, unless another controller has stored a later time.
@@ -68,29 +76,55 @@ pub struct About {
 /// # Errors
 /// Store errors only.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
-    tx.rows(ALL, params![])?
-        .iter()
-        .map(|row| {
-            Ok(HostRow {
-                host: row.host("host")?,
-                id: row.id("id")?,
-                root: row.id("root_provider")?,
-                epoch: row.int("epoch")?,
-                generation: row.int("generation")?,
-                enabled: is_enabled(row)?,
-                forced_down: row.bool("forced_down")?,
-                availability_zone: row.string("availability_zone")?,
-                last_seen: row.time("last_seen")?,
-                reported_at: row.time("reported_at")?,
-                about: About {
-                    hypervisor_type: row.string("hypervisor_type")?,
-                    hypervisor_version: row.int("hypervisor_version")?,
-                    vcpus: row.int("vcpus")?,
-                    memory_mb: row.int("memory_mb")?,
-                },
-            })
-        })
-        .collect()
+    tx.rows(ALL, params![])?.iter().map(host).collect()
+}
+
+/// One host.
+///
+/// # Errors
+/// Store errors only.
+pub fn one(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<HostRow>, Error> {
+    tx.row(ONE, params![name])?.as_ref().map(host).transpose()
+}
+
+/// Some hosts, each with its row if it has one. The statements go to the database together.
+///
+/// # Errors
+/// Store errors only.
+pub fn some(
+    tx: &mut Tx<'_>,
+    names: &[HostName],
+) -> Result<Vec<(HostName, Option<HostRow>)>, Error> {
+    let mut asked = Vec::with_capacity(names.len());
+    for name in names {
+        asked.push(tx.ask(ONE, params![name])?);
+    }
+    let mut rows = Vec::with_capacity(names.len());
+    for (name, asked) in names.iter().zip(asked) {
+        rows.push((name.clone(), tx.answer(asked)?.first().map(host).transpose()?));
+    }
+    Ok(rows)
+}
+
+fn host(row: &Row) -> Result<HostRow, Error> {
+    Ok(HostRow {
+        host: row.host("host")?,
+        id: row.id("id")?,
+        root: row.id("root_provider")?,
+        epoch: row.int("epoch")?,
+        generation: row.int("generation")?,
+        enabled: is_enabled(row)?,
+        forced_down: row.bool("forced_down")?,
+        availability_zone: row.string("availability_zone")?,
+        last_seen: row.time("last_seen")?,
+        reported_at: row.time("reported_at")?,
+        about: About {
+            hypervisor_type: row.string("hypervisor_type")?,
+            hypervisor_version: row.int("hypervisor_version")?,
+            vcpus: row.int("vcpus")?,
+            memory_mb: row.int("memory_mb")?,
+        },
+    })
 }
 
 /// The epoch of a host, if it has ever registered.
@@ -99,6 +133,14 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<HostRow>, Error> {
 /// Store errors only.
 pub fn epoch(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, Error> {
     tx.row(EPOCH, params![host])?.map(|row| row.int("epoch")).transpose().map_err(Error::from)
+}
+
+/// Announces [`epoch`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_epoch(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    Ok(tx.expect(EPOCH, params![host])?)
 }
 
 /// Maximum number of hosts in one statement.
@@ -113,7 +155,7 @@ pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: Timestamp) -> Result<(), Er
     let mut params = vec![Value::from(at)];
     params.extend(hosts.iter().map(Value::from));
     params.resize(TOGETHER + 1, Value::from(last));
-    tx.execute(SEEN, &params)?;
+    tx.defer(SEEN, &params)?;
     Ok(())
 }
 
@@ -123,7 +165,7 @@ pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: Timestamp) -> Result<(), Er
 /// Store errors only.
 pub fn skewed(tx: &mut Tx<'_>, hosts: &[(HostName, SignedDuration)]) -> Result<(), Error> {
     for (host, skew) in hosts {
-        tx.execute(SKEW, params![host, *skew])?;
+        tx.defer(SKEW, params![host, *skew])?;
     }
     Ok(())
 }

@@ -4,7 +4,9 @@
 //! ever increase.
 
 use jiff::{SignedDuration, Timestamp};
+use kilonova_changes::Topic;
 use kilonova_ids::{HostId, HostName, ProviderId};
+use kilonova_node_api::Attempt;
 use kilonova_store::{Migration, Row, Tx, params};
 
 use super::servers::shape;
@@ -16,13 +18,21 @@ pub const NAMES: Migration = Migration {
     sql: "CREATE INDEX hosts_name ON hosts (LOWER(host));",
 };
 
+/// The attempt to register that gave a host its epoch.
+pub const ATTEMPTS: Migration = Migration {
+    name: "compute-0013-attempts",
+    sql: "
+ALTER TABLE hosts ADD COLUMN agent TEXT;
+ALTER TABLE hosts ADD COLUMN attempt BIGINT;",
+};
+
 /// Selects [`Host`]s.
 macro_rules! select {
     () => {
         "SELECT number, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
-        last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew
-        FROM hosts"
+        last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew,
+        agent, attempt FROM hosts"
     };
 }
 
@@ -36,14 +46,15 @@ kilonova_store::statements! {
     /// Registers a host: inserts a row, or increments the epoch of the existing one.
     REGISTER = "INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
-        reported_at, created_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10)
+        reported_at, created_at, agent, attempt)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10, ?11, ?12)
         ON CONFLICT (host) DO UPDATE SET epoch = hosts.epoch + 1,
             root_provider = excluded.root_provider,
             hypervisor_type = excluded.hypervisor_type,
             hypervisor_version = excluded.hypervisor_version, host_ip = excluded.host_ip,
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
-            last_seen = excluded.last_seen, reported_at = excluded.reported_at
+            last_seen = excluded.last_seen, reported_at = excluded.reported_at,
+            agent = excluded.agent, attempt = excluded.attempt
         RETURNING epoch";
     /// Deletes a host.
     DELETE = "DELETE FROM hosts WHERE host = ?1";
@@ -106,6 +117,16 @@ pub struct Host {
     pub reported_at: Timestamp,
     /// How far its clock is ahead of ours, if known.
     pub clock_skew: Option<SignedDuration>,
+    /// The attempt that gave it its epoch, if its agent numbers them.
+    pub attempt: Option<Attempt>,
+}
+
+impl Host {
+    /// True if its agent has already registered by a later attempt, or by this one.
+    pub fn has_passed(&self, attempt: Attempt) -> bool {
+        self.attempt
+            .is_some_and(|last| last.agent == attempt.agent && last.number >= attempt.number)
+    }
 }
 
 /// The data of a registration.
@@ -129,6 +150,8 @@ pub struct NewHost {
     pub memory_mb: i64,
     /// Disk space for guests in GiB.
     pub disk_gb: i64,
+    /// The attempt of its agent.
+    pub attempt: Option<Attempt>,
 }
 
 /// True if the compute service of a host is enabled: the column `status`.
@@ -138,6 +161,14 @@ pub(super) fn is_enabled(row: &Row) -> Result<bool, Error> {
         "disabled" => Ok(false),
         other => Err(shape(format!("there is no status {other:?} of a host"))),
     }
+}
+
+fn attempt(row: &Row) -> Result<Option<Attempt>, Error> {
+    let (Some(agent), Some(number)) = (row.text_opt("agent")?, row.int_opt("attempt")?) else {
+        return Ok(None);
+    };
+    let agent = agent.parse().map_err(|_| shape(format!("there is no agent {agent:?}")))?;
+    Ok(Some(Attempt { agent, number }))
 }
 
 fn host(row: &Row) -> Result<Host, Error> {
@@ -163,6 +194,7 @@ fn host(row: &Row) -> Result<Host, Error> {
         updated_at: row.time_opt("updated_at")?,
         reported_at: row.time("reported_at")?,
         clock_skew: row.duration_opt("clock_skew")?,
+        attempt: attempt(row)?,
     })
 }
 
@@ -194,23 +226,33 @@ pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: Timestamp) -> Result<i64, E
             new.memory_mb,
             new.disk_gb,
             now,
+            new.attempt.map(|attempt| attempt.agent.to_string()),
+            new.attempt.map(|attempt| attempt.number),
         ],
     )?;
+    changed(tx, &new.host)?;
     Ok(row.map_or(Ok(1), |row| row.int("epoch"))?)
 }
 
 /// Writes the operator's settings: status, reason and `forced_down`.
 pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: Timestamp) -> Result<(), Error> {
     let status = if host.enabled { "enabled" } else { "disabled" };
-    tx.execute(
+    tx.defer(
         SET_STATUS,
         params![&host.host, status, host.disabled_reason.clone(), host.forced_down, now],
     )?;
+    changed(tx, &host.host)?;
     Ok(())
 }
 
 /// Deletes a host's row.
 pub fn delete(tx: &mut Tx<'_>, name: &HostName) -> Result<(), Error> {
-    tx.execute(DELETE, params![name])?;
+    tx.defer(DELETE, params![name])?;
+    changed(tx, name)?;
     Ok(())
+}
+
+/// Tells the other controllers that a host's row changed.
+pub(super) fn changed(tx: &mut Tx<'_>, name: &HostName) -> Result<(), kilonova_store::Error> {
+    kilonova_changes::append(tx, Topic::Host, name, 0)
 }

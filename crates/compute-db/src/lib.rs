@@ -32,6 +32,7 @@ pub mod reserved;
 pub mod resting;
 pub mod server_groups;
 pub mod servers;
+pub mod silence;
 pub mod slow;
 pub mod stuck;
 pub mod tenant_usage;
@@ -73,6 +74,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         server_groups::STATEMENTS,
         servers::deleted::STATEMENTS,
         servers::statements::STATEMENTS,
+        silence::STATEMENTS,
         slow::STATEMENTS,
         stuck::STATEMENTS,
         tenant_usage::STATEMENTS,

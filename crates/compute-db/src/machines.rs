@@ -51,7 +51,7 @@ pub fn put(
     machine_id: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(PUT, params![host, machine_id, now])?;
+    tx.defer(PUT, params![host, machine_id, now])?;
     Ok(())
 }
 

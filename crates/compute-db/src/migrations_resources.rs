@@ -9,6 +9,7 @@ pub const RESOURCES: &[Migration] = &[
     super::migrations_groups::GROUPS,
     super::migrations_deleted::DELETED,
     super::hosts::NAMES,
+    super::hosts::ATTEMPTS,
 ];
 
 const BASE: Migration = Migration {

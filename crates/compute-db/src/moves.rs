@@ -278,7 +278,7 @@ pub fn insert(tx: &mut Tx<'_>, new: &NewMove, now: Timestamp) -> Result<(), Erro
         new.old_flavor.vcpus.max(new.new_flavor.vcpus),
         new.old_flavor.ram.max(new.new_flavor.ram)
     ];
-    tx.execute(INSERT, params)?;
+    tx.defer(INSERT, params)?;
     Ok(())
 }
 
@@ -327,13 +327,13 @@ pub fn set_status(
     status: Status,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_STATUS, params![id, status.as_str(), now, 0_i64])?;
+    tx.defer(SET_STATUS, params![id, status.as_str(), now, 0_i64])?;
     Ok(())
 }
 
 /// Sets the last status and closes the migration.
 pub fn close(tx: &mut Tx<'_>, id: ConsumerId, status: Status, now: Timestamp) -> Result<(), Error> {
-    tx.execute(SET_STATUS, params![id, status.as_str(), now, 1_i64])?;
+    tx.defer(SET_STATUS, params![id, status.as_str(), now, 1_i64])?;
     Ok(())
 }
 
@@ -344,13 +344,13 @@ pub fn set_dest(
     host: &HostName,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_DEST, params![id, host, now])?;
+    tx.defer(SET_DEST, params![id, host, now])?;
     Ok(())
 }
 
 /// Sets the host of its consumer's claim.
 pub fn set_held(tx: &mut Tx<'_>, id: ConsumerId, host: Option<&HostName>) -> Result<(), Error> {
-    tx.execute(SET_HELD, params![id, host])?;
+    tx.defer(SET_HELD, params![id, host])?;
     Ok(())
 }
 
@@ -361,7 +361,7 @@ pub fn set_progress(
     progress: &Progress,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_PROGRESS, params![id, to_text(progress)?, now])?;
+    tx.defer(SET_PROGRESS, params![id, to_text(progress)?, now])?;
     Ok(())
 }
 

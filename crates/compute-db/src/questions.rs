@@ -41,7 +41,7 @@ pub fn ask(
 ) -> Result<(), Error> {
     let generation = documents::next(tx, host)?;
     let body = serde_json::to_string(question).map_err(|e| shape(e.to_string()))?;
-    tx.execute(ASK, params![question.id.to_string(), host, generation, body, now])?;
+    tx.defer(ASK, params![question.id.to_string(), host, generation, body, now])?;
     wake.wake_on_commit(tx, host, generation);
     Ok(())
 }
@@ -59,7 +59,7 @@ pub fn open_since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Vec<Qu
 /// Stores an answer.
 pub fn reply(tx: &mut Tx<'_>, host: &HostName, reply: &Reply) -> Result<(), Error> {
     let answer = serde_json::to_string(&reply.body).map_err(|e| shape(e.to_string()))?;
-    tx.execute(REPLY, params![reply.id.to_string(), host, answer])?;
+    tx.defer(REPLY, params![reply.id.to_string(), host, answer])?;
     Ok(())
 }
 
@@ -73,7 +73,7 @@ pub fn answer(tx: &mut Tx<'_>, id: Uuid) -> Result<Option<ReplyBody>, Error> {
 
 /// Deletes a question.
 pub fn forget(tx: &mut Tx<'_>, id: Uuid) -> Result<(), Error> {
-    tx.execute(FORGET, params![id.to_string()])?;
+    tx.defer(FORGET, params![id.to_string()])?;
     Ok(())
 }
 

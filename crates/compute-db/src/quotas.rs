@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_store::{Tx, params};
+use kilonova_store::{Asked, Tx, params};
 
 use super::servers::shape;
 use crate::Error;
@@ -54,8 +54,24 @@ pub fn all(
     project_id: &str,
     user_id: Option<&str>,
 ) -> Result<Levels, Error> {
+    let asked = ask_all(tx, class, project_id, user_id)?;
+    levels(tx, asked)
+}
+
+/// Asks for [`all`].
+pub fn ask_all(
+    tx: &mut Tx<'_>,
+    class: &str,
+    project_id: &str,
+    user_id: Option<&str>,
+) -> Result<Asked, Error> {
+    Ok(tx.ask(ALL, params![class, project_id, user_id.unwrap_or_default()])?)
+}
+
+/// The limits after [`ask_all`].
+pub fn levels(tx: &mut Tx<'_>, asked: Asked) -> Result<Levels, Error> {
     let mut levels = Levels::default();
-    for row in tx.rows(ALL, params![class, project_id, user_id.unwrap_or_default()])? {
+    for row in tx.answer(asked)? {
         let level = match row.text("level")? {
             "class" => &mut levels.class,
             "project" => &mut levels.project,
@@ -75,7 +91,7 @@ pub fn put(
     resource: &str,
     limit: i64,
 ) -> Result<(), Error> {
-    tx.execute(PUT, params![project_id, user_id.unwrap_or_default(), resource, limit])?;
+    tx.defer(PUT, params![project_id, user_id.unwrap_or_default(), resource, limit])?;
     Ok(())
 }
 
@@ -96,13 +112,13 @@ pub fn of_class(tx: &mut Tx<'_>, class: &str) -> Result<Limits, Error> {
 
 /// Sets a limit of a class.
 pub fn put_class(tx: &mut Tx<'_>, class: &str, resource: &str, limit: i64) -> Result<(), Error> {
-    tx.execute(PUT_CLASS, params![class, resource, limit])?;
+    tx.defer(PUT_CLASS, params![class, resource, limit])?;
     Ok(())
 }
 
 /// Call this before counting usage against a limit: two transactions that count in the same scope
 /// are serialized.
 pub fn guard(tx: &mut Tx<'_>, scope: &str) -> Result<(), Error> {
-    tx.execute(GUARD, params![scope])?;
+    tx.defer(GUARD, params![scope])?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! has claimed the larger of both sizes: the new one from the start, the old one until the
 //! confirmation. Otherwise concurrent resizes, or a revert, could exceed the quota.
 
-use kilonova_store::{Error as StoreError, Migration, Tx, params};
+use kilonova_store::{Asked, Error as StoreError, Migration, Tx, params};
 
 use super::usage::ProjectUsage;
 use crate::Error;
@@ -47,10 +47,31 @@ pub fn reserved(
     project_id: &str,
     user_id: Option<&str>,
 ) -> Result<ProjectUsage, Error> {
-    let row = match user_id {
-        None => tx.row(OF_PROJECT, params![project_id])?,
-        Some(user_id) => tx.row(OF_USER, params![project_id, user_id])?,
-    };
+    let asked = ask_reserved(tx, project_id, user_id)?;
+    sum(tx, asked)
+}
+
+/// Asks for [`reserved`].
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_reserved(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    user_id: Option<&str>,
+) -> Result<Asked, Error> {
+    Ok(match user_id {
+        None => tx.ask(OF_PROJECT, params![project_id])?,
+        Some(user_id) => tx.ask(OF_USER, params![project_id, user_id])?,
+    })
+}
+
+/// The resources after [`ask_reserved`].
+///
+/// # Errors
+/// Store errors only.
+pub fn sum(tx: &mut Tx<'_>, asked: Asked) -> Result<ProjectUsage, Error> {
+    let row = tx.answer_row(asked)?;
     let row = row.ok_or_else(|| StoreError::Shape("a sum has no row".into()))?;
     Ok(ProjectUsage { instances: 0, cores: row.int("cores")?, ram: row.int("ram")? })
 }

@@ -63,7 +63,7 @@ pub fn put(
     image: Option<ImageId>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(PUT, params![server, why.as_str(), image, now])?;
+    tx.defer(PUT, params![server, why.as_str(), image, now])?;
     Ok(())
 }
 
@@ -75,7 +75,7 @@ pub fn image(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ImageId>, Error
 
 /// Deletes the record of a server that no longer rests.
 pub fn end(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.execute(END, params![server])?;
+    tx.defer(END, params![server])?;
     Ok(())
 }
 

@@ -133,7 +133,7 @@ fn read(row: &Row) -> Result<Group, Error> {
 /// # Errors
 /// Store errors only; also for all functions below.
 pub fn insert(tx: &mut Tx<'_>, group: &Group, now: Timestamp) -> Result<(), Error> {
-    tx.execute(
+    tx.defer(
         INSERT,
         params![
             group.id,
@@ -215,13 +215,13 @@ pub fn touch(tx: &mut Tx<'_>, id: ServerGroupId) -> Result<bool, Error> {
 
 /// Adds a server to a group, in the transaction that inserts the server.
 pub fn join(tx: &mut Tx<'_>, id: ServerGroupId, server: ServerId) -> Result<(), Error> {
-    tx.execute(JOIN, params![server, id])?;
+    tx.defer(JOIN, params![server, id])?;
     Ok(())
 }
 
 /// Removes a server from its group, if it has one.
 pub fn leave(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.execute(LEAVE, params![server])?;
+    tx.defer(LEAVE, params![server])?;
     Ok(())
 }
 

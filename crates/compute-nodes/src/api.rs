@@ -34,8 +34,8 @@ use kilonova_wire::speaker::only_itself;
 use kilonova_wire::{Dialect, Refusal, Service, Speaker, time};
 use serde::de::DeserializeOwned;
 
-use crate::Link;
 use crate::link::snapshot_data;
+use crate::{Drain, Link};
 
 /// Maximum size of a message in bytes; enough for a host with thousands of virtual functions.
 const MAX_MESSAGE: usize = 16 * 1024 * 1024;
@@ -49,7 +49,7 @@ const SHA512: HeaderName = HeaderName::from_static("x-image-sha512");
 /// The time on the caller's clock, in microseconds since 1970.
 const CLOCK: HeaderName = HeaderName::from_static("x-kilonova-clock");
 
-/// The routes of the API.
+/// The routes of the API. With the extension [`Drain`], polls end when the controller does.
 pub fn routes(link: Link) -> Router {
     Router::new()
         .route("/v1/clock", get(clock))
@@ -87,6 +87,7 @@ async fn register(
 async fn desired(
     State(link): State<Link>,
     Path(host): Path<HostName>,
+    drain: Option<Extension<Drain>>,
     query: Query,
     headers: HeaderMap,
 ) -> Result<Json<Batch>, Refusal> {
@@ -96,7 +97,29 @@ async fn desired(
     if let (Some(clock), Some(entry)) = (clock, link.0.fleet.by_name(&host)) {
         entry.record_clock(clock, time::now());
     }
-    link.desired(&host, epoch, since).await.map(Json).map_err(refused)
+    let polled = link.desired(&host, epoch, since);
+    let answer = match drain {
+        // Everything is never waited for.
+        Some(Extension(drain)) if since > 0 => tokio::select! {
+            biased;
+            answer = polled => answer,
+            () = drain.next() => Ok(nothing_newer(since)),
+        },
+        _ => polled.await,
+    };
+    answer.map(Json).map_err(refused)
+}
+
+/// The answer to a poll that ends without documents: the host polls again.
+fn nothing_newer(since: i64) -> Batch {
+    Batch {
+        generation: since,
+        complete: false,
+        documents: Vec::new(),
+        orders: Vec::new(),
+        questions: Vec::new(),
+        filters: None,
+    }
 }
 
 async fn observed(

@@ -4,6 +4,8 @@
 //! apart from Nova's API. The crate must never serve a tenant.
 
 pub mod api;
+mod drain;
 pub mod link;
 
+pub use drain::{Drain, Phase};
 pub use link::Link;

@@ -3,10 +3,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use kilonova_compute_db::{Error, server_groups, servers};
-use kilonova_ids::{HostName, ServerGroupId, ServerId, parse_uuid_like};
+use kilonova_compute_db::servers::{self, SchedulerHints};
+use kilonova_compute_db::{Error, server_groups};
+use kilonova_ids::{HostName, ServerGroupId, ServerId};
 use kilonova_store::Tx;
-use serde_json::Value;
 
 use super::constraints::{GroupFacts, Load};
 use super::filters::Filter;
@@ -16,13 +16,13 @@ use super::rules::Rules;
 #[derive(Debug, Clone, Copy)]
 pub enum Subject<'a> {
     /// New servers, by their hints.
-    New(&'a Value),
+    New(&'a SchedulerHints),
     /// An existing server.
-    Server(ServerId, &'a Value),
+    Server(ServerId, &'a SchedulerHints),
 }
 
 impl Subject<'_> {
-    fn hints(&self) -> &Value {
+    fn hints(&self) -> &SchedulerHints {
         match self {
             Self::New(hints) | Self::Server(_, hints) => hints,
         }
@@ -43,11 +43,11 @@ pub struct Facts {
 }
 
 /// True if a new server needs any facts.
-pub fn are_needed(rules: &Rules, hints: &Value) -> bool {
+pub fn are_needed(rules: &Rules, hints: &SchedulerHints) -> bool {
     rules.count_servers()
-        || hints.as_object().is_some_and(|hints| {
-            ["group", "same_host", "different_host"].iter().any(|key| hints.contains_key(*key))
-        })
+        || hints.group.is_some()
+        || hints.same_host.is_some()
+        || hints.different_host.is_some()
 }
 
 /// Reads the facts. A deleted group counts as none.
@@ -57,28 +57,23 @@ pub fn are_needed(rules: &Rules, hints: &Value) -> bool {
 pub fn facts(tx: &mut Tx<'_>, rules: &Rules, subject: Subject<'_>) -> Result<Facts, Error> {
     let hints = subject.hints();
     let group = match subject {
-        Subject::New(hints) => group_hint(hints),
+        Subject::New(hints) => hints.group,
         Subject::Server(server, _) => server_groups::of_server(tx, server)?,
     };
     let group = match group {
         None => None,
         Some(id) => group_facts(tx, id, subject)?.map(|facts| (id, facts)),
     };
-    let mut hosts_of = |filter: Filter, key: &str| match hints.get(key) {
+    let mut hosts_of = |filter: Filter, named: &Option<Vec<ServerId>>| match named {
         Some(named) if rules.filters.contains(&filter) => hosts(tx, named).map(Some),
         _ => Ok(None),
     };
-    let same_host = hosts_of(Filter::SameHost, "same_host")?;
-    let different_host = hosts_of(Filter::DifferentHost, "different_host")?;
+    let same_host = hosts_of(Filter::SameHost, &hints.same_host)?;
+    let different_host = hosts_of(Filter::DifferentHost, &hints.different_host)?;
     let loads = if rules.count_servers() { servers::loads(tx)? } else { Vec::new() };
     let loads =
         loads.into_iter().map(|(host, servers, busy)| (host, Load { servers, busy })).collect();
     Ok(Facts { group, loads, same_host, different_host })
-}
-
-/// The group in the hints.
-pub fn group_hint(hints: &Value) -> Option<ServerGroupId> {
-    hints.get("group").and_then(Value::as_str).and_then(parse_uuid_like)
 }
 
 /// The hosts of a group's servers, without the server to schedule.
@@ -105,13 +100,11 @@ pub fn group_facts(
     Ok(Some(facts))
 }
 
-/// The hosts of the servers in a hint, one or a list.
-fn hosts(tx: &mut Tx<'_>, named: &Value) -> Result<HashSet<HostName>, Error> {
-    let one = named.as_str().into_iter();
-    let several = named.as_array().into_iter().flatten().filter_map(Value::as_str);
+/// The hosts of the servers in a hint.
+fn hosts(tx: &mut Tx<'_>, named: &[ServerId]) -> Result<HashSet<HostName>, Error> {
     let mut hosts = HashSet::new();
-    for id in one.chain(several).filter_map(parse_uuid_like::<ServerId>) {
-        hosts.extend(servers::find(tx, id)?.and_then(|server| server.host));
+    for id in named {
+        hosts.extend(servers::find(tx, *id)?.and_then(|server| server.host));
     }
     Ok(hosts)
 }

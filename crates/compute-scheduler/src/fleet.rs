@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::aggregates::Aggregate;
 use kilonova_compute_db::fleet::{About, HostRow};
-use kilonova_ids::{HostName, ProviderId};
+use kilonova_ids::{HostId, HostName, ProviderId};
 use tokio::sync::watch;
 
 use crate::atomic::{AtomicSkew, AtomicTime};
@@ -47,11 +47,22 @@ impl Metadata {
     }
 }
 
+/// The newest state of a host for its agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Newest {
+    /// The epoch of the valid session.
+    pub epoch: i64,
+    /// The generation of its documents.
+    pub generation: i64,
+}
+
 /// One host.
 #[derive(Debug)]
 pub struct Host {
     /// Name.
     pub name: HostName,
+    /// Its id; a host that was deleted and registered again has another one.
+    pub id: HostId,
     /// Root of its provider tree.
     pub root: ProviderId,
     /// Its availability zone.
@@ -59,7 +70,6 @@ pub struct Host {
     about: RwLock<About>,
     aggregates: RwLock<Metadata>,
     build_failures: AtomicI64,
-    epoch: AtomicI64,
     enabled: AtomicBool,
     forced_down: AtomicBool,
     last_seen: AtomicTime,
@@ -67,7 +77,7 @@ pub struct Host {
     reported_at: AtomicTime,
     clock_skew: AtomicSkew,
     noted_skew: AtomicSkew,
-    newest: watch::Sender<i64>,
+    newest: watch::Sender<Newest>,
     answered: AtomicI64,
 }
 
@@ -122,23 +132,23 @@ impl Host {
         self.aggregates.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Builds that failed here since the last success, as far as this process knows.
+    /// Builds that failed here since the last success.
     pub fn build_failures(&self) -> i64 {
         self.build_failures.load(Ordering::Relaxed)
     }
 
-    /// Records the result of a build.
-    pub fn built(&self, well: bool) {
-        if well {
+    /// Records the number of failures since a success, at this or another controller.
+    pub fn record_build_failures(&self, failures: i64) {
+        if failures == 0 {
             self.build_failures.store(0, Ordering::Relaxed);
         } else {
-            self.build_failures.fetch_add(1, Ordering::Relaxed);
+            self.build_failures.fetch_max(failures, Ordering::Relaxed);
         }
     }
 
-    /// The epoch of the valid session.
+    /// The epoch of the valid session, as far as this process knows. The row decides.
     pub fn epoch(&self) -> i64 {
-        self.epoch.load(Ordering::Relaxed)
+        self.newest.borrow().epoch
     }
 
     /// Records a sign of life.
@@ -186,9 +196,24 @@ impl Host {
         self.clock_skew.set(clock.duration_since(now));
     }
 
-    /// A receiver for the newest generation of its documents.
-    pub fn newest(&self) -> watch::Receiver<i64> {
+    /// A receiver for its epoch and the newest generation of its documents.
+    pub fn newest(&self) -> watch::Receiver<Newest> {
         self.newest.subscribe()
+    }
+
+    /// Takes over a row that is older than what was known before it was read: the database was
+    /// restored, or lost commits when a standby took over.
+    pub fn correct(&self, known: Newest, row: Newest) {
+        self.newest.send_if_modified(|newest| {
+            let (epoch, generation) = (newest.epoch, newest.generation);
+            if row.epoch < known.epoch && epoch == known.epoch {
+                newest.epoch = row.epoch;
+            }
+            if row.generation < known.generation && generation == known.generation {
+                newest.generation = row.generation;
+            }
+            (epoch, generation) != (newest.epoch, newest.generation)
+        });
     }
 
     /// The generation that its agent has acknowledged to this process, and whose waiting handles
@@ -206,8 +231,17 @@ impl Host {
     /// Wakes the long polls that wait for documents older than `generation`.
     pub fn publish(&self, generation: i64) {
         self.newest.send_if_modified(|newest| {
-            let grew = generation > *newest;
-            *newest = generation.max(*newest);
+            let grew = generation > newest.generation;
+            newest.generation = generation.max(newest.generation);
+            grew
+        });
+    }
+
+    /// Records a registration, and wakes the long polls of earlier sessions.
+    fn registered(&self, epoch: i64) {
+        self.newest.send_if_modified(|newest| {
+            let grew = epoch > newest.epoch;
+            newest.epoch = epoch.max(newest.epoch);
             grew
         });
     }
@@ -225,7 +259,7 @@ struct Maps {
 
 impl Fleet {
     /// A host by name.
-    pub fn by_name(&self, name: &HostName) -> Option<Arc<Host>> {
+    pub fn by_name(&self, name: &str) -> Option<Arc<Host>> {
         self.read().by_name.get(name).cloned()
     }
 
@@ -247,10 +281,11 @@ impl Fleet {
 
     /// Applies a host's row; returns whether the host was unknown.
     pub fn refresh(&self, row: &HostRow) -> bool {
-        let known = self.by_name(&row.host).filter(|host| host.root == row.root);
+        let is_same = |host: &Arc<Host>| host.root == row.root && host.id == row.id;
+        let known = self.by_name(&row.host).filter(is_same);
         let new = known.is_none();
         let host = known.unwrap_or_else(|| self.add(row));
-        host.epoch.fetch_max(row.epoch, Ordering::Relaxed);
+        host.registered(row.epoch);
         host.enabled.store(row.enabled, Ordering::Relaxed);
         host.forced_down.store(row.forced_down, Ordering::Relaxed);
         host.seen(row.last_seen);
@@ -295,12 +330,12 @@ impl Fleet {
     fn add(&self, row: &HostRow) -> Arc<Host> {
         let host = Arc::new(Host {
             name: row.host.clone(),
+            id: row.id,
             root: row.root,
             availability_zone: RwLock::new(row.availability_zone.clone()),
             about: RwLock::new(row.about.clone()),
             aggregates: RwLock::default(),
             build_failures: AtomicI64::new(0),
-            epoch: AtomicI64::new(row.epoch),
             enabled: AtomicBool::new(row.enabled),
             forced_down: AtomicBool::new(row.forced_down),
             last_seen: AtomicTime::new(row.last_seen),
@@ -308,11 +343,13 @@ impl Fleet {
             reported_at: AtomicTime::new(row.reported_at),
             clock_skew: AtomicSkew::unknown(),
             noted_skew: AtomicSkew::unknown(),
-            newest: watch::Sender::new(row.generation),
+            newest: watch::Sender::new(Newest { epoch: row.epoch, generation: row.generation }),
             answered: AtomicI64::new(0),
         });
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        maps.by_name.insert(host.name.clone(), Arc::clone(&host));
+        if let Some(before) = maps.by_name.insert(host.name.clone(), Arc::clone(&host)) {
+            maps.by_root.remove(&before.root);
+        }
         maps.by_root.insert(host.root, Arc::clone(&host));
         host
     }
@@ -321,6 +358,15 @@ impl Fleet {
     pub fn remove(&self, name: &HostName) {
         let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = maps.by_name.remove(name) {
+            maps.by_root.remove(&host.root);
+        }
+    }
+
+    /// Removes a host that was deleted, unless another one has its name by now.
+    pub fn forget(&self, host: &Arc<Host>) {
+        let mut maps = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if maps.by_name.get(&host.name).is_some_and(|known| Arc::ptr_eq(known, host)) {
+            maps.by_name.remove(&host.name);
             maps.by_root.remove(&host.root);
         }
     }

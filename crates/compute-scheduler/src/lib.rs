@@ -26,7 +26,7 @@ mod weighers;
 
 pub use choose::{Requirements, choose};
 pub use constraints::{Constraints, GroupFacts, Load, Scope};
-pub use facts::{Facts, Subject, are_needed, facts, group_facts, group_hint};
+pub use facts::{Facts, Subject, are_needed, facts, group_facts};
 pub use filters::Filter;
 pub use place::{Choice, Plan, places};
 pub use reason::NoHost;

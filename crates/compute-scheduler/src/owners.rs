@@ -6,6 +6,7 @@
 //! profiles reach the devices, and they have `OWNER_CYBORG` only.
 
 use kilonova_engine::Group;
+use kilonova_ids::ResourceClass;
 
 /// The trait of providers that flavors reach.
 pub const NOVA: &str = "OWNER_NOVA";
@@ -26,14 +27,14 @@ pub fn of_profile(group: &mut Group) {
 
 /// True if the class always means devices. Such inventory on another provider, added manually, is
 /// never offered, because the server would get no device.
-pub fn only_devices_have(class: &str) -> bool {
-    CLASSES.contains(&class)
+pub fn only_devices_have(class: &ResourceClass) -> bool {
+    CLASSES.contains(&class.as_str())
 }
 
 /// Restricts a flavor's group for a device to providers for flavors. The unsuffixed group may span
 /// providers, and the root's own trait would satisfy it.
 pub fn of_flavor(group: &mut Group) {
-    let for_device = |(class, _): &(String, i64)| only_devices_have(class);
+    let for_device = |(class, _): &(ResourceClass, i64)| only_devices_have(class);
     if !group.suffix.is_empty() && group.resources.iter().any(for_device) {
         group.required.push(vec![NOVA.to_owned()]);
     }

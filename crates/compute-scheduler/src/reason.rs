@@ -3,11 +3,10 @@
 //! Hosts are named to administrators only: [`NoHost`] keeps the sentences apart.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 use kilonova_compute_db::servers::short;
 use kilonova_engine::{Candidate, Query, Snapshot};
-use kilonova_ids::{HostName, ProviderId};
+use kilonova_ids::{HostName, ProviderId, ResourceClass};
 
 use super::constraints::Constraints;
 use super::filters::{Filter, prefilter};
@@ -105,7 +104,7 @@ pub(super) fn obstacle(constraints: &Constraints<'_>, candidate: &Candidate) -> 
     if constraints.excluded.contains(&host.name) {
         return Some(Obstacle::Excluded);
     }
-    let by_hand = |(provider, class, _): &(ProviderId, Arc<str>, i64)| {
+    let by_hand = |(provider, class, _): &(ProviderId, ResourceClass, i64)| {
         *provider == candidate.root && owners::only_devices_have(class)
     };
     if candidate.allocations.iter().any(by_hand) {

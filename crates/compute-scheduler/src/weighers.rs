@@ -3,6 +3,7 @@
 
 use kilonova_compute_db::server_groups::Policy;
 use kilonova_engine::{Query, Snapshot};
+use kilonova_ids::ResourceClass;
 
 use super::constraints::Constraints;
 use super::rules::Weights;
@@ -22,7 +23,7 @@ fn values(
     for (place, node) in world.tree(host.root).iter().flat_map(|tree| tree.nodes()).enumerate() {
         for (class, inventory) in node.inventories() {
             let free = inventory.capacity() - inventory.used;
-            match (place, &**class) {
+            match (place, class.as_str()) {
                 (0, "MEMORY_MB") => ram = free,
                 (0, "VCPU") => cpu = free,
                 (0, "DISK_GB") => disk = free,
@@ -97,6 +98,6 @@ pub(super) fn weigh(
         .collect()
 }
 
-fn is_of_host(class: &str) -> bool {
-    matches!(class, "VCPU" | "PCPU" | "MEMORY_MB" | "DISK_GB")
+fn is_of_host(class: &ResourceClass) -> bool {
+    matches!(class.as_str(), "VCPU" | "PCPU" | "MEMORY_MB" | "DISK_GB")
 }

@@ -45,7 +45,7 @@ fn gpu() -> Device {
         health: Health::Healthy,
         deployables: vec![Deployable {
             name: "pci_0000_84_00_0".into(),
-            resource_class: "VGPU".into(),
+            resource_class: kilonova_ids::ResourceClass::verbatim("VGPU"),
             traits: Vec::new(),
             driver: "nvidia".into(),
             facts: Default::default(),
@@ -69,6 +69,7 @@ impl Cloud {
             reserved_memory_mb: 0,
             traits: Vec::new(),
             devices: vec![gpu()],
+            attempt: None,
         };
         self.link.register(registration).await.map(|session| session.epoch)
     }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kilonova_ids::ResourceClass;
 use kilonova_node_api::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Device, DeviceKind, HandleSlot, ON_RELEASE,
 };
@@ -20,7 +21,7 @@ const ONE_TIME_USE: &str = "HW_PCI_ONE_TIME_USE";
 /// The clean-up commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cleanup {
-    commands: BTreeMap<String, Vec<String>>,
+    commands: BTreeMap<ResourceClass, Vec<String>>,
     timeout: Duration,
 }
 
@@ -39,23 +40,22 @@ impl Cleanup {
         let mut commands = BTreeMap::new();
         for entry in entries {
             let (class, line) = entry.split_once(':').unwrap_or((entry, ""));
-            let class = class.trim();
-            let fits = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
-            if class.is_empty() || !class.bytes().all(fits) {
-                return Err(format!(
+            let class = ResourceClass::parse(class.trim()).map_err(|_| {
+                format!(
                     "'{entry}' must be a resource class, a colon and a command, such as \
                      CUSTOM_NVME:/usr/local/bin/wipe"
-                ));
-            }
+                )
+            })?;
             let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
             if !words.first().is_some_and(|program| program.starts_with('/')) {
                 return Err(format!(
                     "the command of {class} must start with the absolute path of a program"
                 ));
             }
-            if commands.insert(class.to_owned(), words).is_some() {
+            if commands.contains_key(&class) {
                 return Err(format!("duplicate command for {class}"));
             }
+            commands.insert(class, words);
         }
         let timeout = match seconds {
             None => TIMEOUT,
@@ -66,7 +66,7 @@ impl Cleanup {
     }
 
     /// The program and arguments for a resource class.
-    pub fn command(&self, resource_class: &str) -> Option<&[String]> {
+    pub fn command(&self, resource_class: &ResourceClass) -> Option<&[String]> {
         self.commands.get(resource_class).map(Vec::as_slice)
     }
 
@@ -109,9 +109,12 @@ mod tests {
         let cleanup = options(&["CUSTOM_NVME:/bin/wipe --fast", " FPGA : /bin/erase"])
             .expect("the options are valid");
         let words = ["/bin/wipe".to_owned(), "--fast".to_owned()];
-        assert_eq!(cleanup.command("CUSTOM_NVME"), Some(&words[..]));
-        assert_eq!(cleanup.command("FPGA"), Some(&["/bin/erase".to_owned()][..]));
-        assert_eq!(cleanup.command("VGPU"), None);
+        assert_eq!(cleanup.command(&ResourceClass::verbatim("CUSTOM_NVME")), Some(&words[..]));
+        assert_eq!(
+            cleanup.command(&ResourceClass::verbatim("FPGA")),
+            Some(&["/bin/erase".to_owned()][..])
+        );
+        assert_eq!(cleanup.command(&ResourceClass::verbatim("VGPU")), None);
         assert_eq!(cleanup.timeout(), Duration::from_secs(900));
     }
 

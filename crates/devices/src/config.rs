@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::ResourceClass;
 use serde::{Deserialize, Serialize};
 
 use crate::mdev::virtual_path;
@@ -19,7 +20,7 @@ pub struct MdevGroup {
     /// PCI addresses, or virtual parents such as `mtty_mtty`.
     pub device_addresses: Vec<String>,
     /// Resource class of the devices. Default: `VGPU`.
-    pub mdev_class: Option<String>,
+    pub mdev_class: Option<ResourceClass>,
     /// Maximum number of mediated devices of this type on the host.
     pub max_instances: Option<u32>,
 }
@@ -82,7 +83,7 @@ impl MdevOptions {
                     ));
                 }
             }
-            if let Some(class) = group.mdev_class.as_deref().filter(|class| !is_class(class)) {
+            if let Some(class) = group.mdev_class.as_ref().filter(|class| !is_class(class)) {
                 let why = format!(
                     "'{class}' must be VGPU or start with CUSTOM_ and go on with A-Z, 0-9 and _"
                 );
@@ -179,8 +180,9 @@ impl MdevConfig {
     }
 
     /// The resource class of a type.
-    pub fn class_of(&self, mdev_type: &str) -> &str {
-        self.groups.get(mdev_type).and_then(|group| group.mdev_class.as_deref()).unwrap_or("VGPU")
+    pub fn class_of(&self, mdev_type: &str) -> ResourceClass {
+        let class = self.groups.get(mdev_type).and_then(|group| group.mdev_class.clone());
+        class.unwrap_or_else(|| ResourceClass::verbatim("VGPU"))
     }
 
     /// The maximum number of devices of a type on this host, if limited.
@@ -202,10 +204,10 @@ fn is_type(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && name.bytes().all(named)
 }
 
-fn is_class(class: &str) -> bool {
-    let letter = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
-    let custom = |rest: &str| !rest.is_empty() && rest.bytes().all(letter);
-    class.len() <= 255 && (class == "VGPU" || class.strip_prefix("CUSTOM_").is_some_and(custom))
+fn is_class(class: &ResourceClass) -> bool {
+    let custom = |rest: &str| !rest.is_empty();
+    ResourceClass::parse(class).is_ok()
+        && (*class == "VGPU" || class.strip_prefix("CUSTOM_").is_some_and(custom))
 }
 
 #[cfg(test)]

@@ -43,7 +43,10 @@ fn a_single_type_needs_no_group_and_is_the_default() {
 
 #[test]
 fn only_the_first_type_without_addresses_is_the_default_and_it_keeps_its_class() {
-    let custom = MdevGroup { mdev_class: Some("CUSTOM_SMALL".into()), ..MdevGroup::default() };
+    let custom = MdevGroup {
+        mdev_class: Some(kilonova_ids::ResourceClass::verbatim("CUSTOM_SMALL")),
+        ..MdevGroup::default()
+    };
     let all = [("a", custom), ("b", group(&[])), ("c", group(&["0000:85:00.0"]))];
     let config = read(&["a", "b", "c"], &all, &Fixture::new()).expect("the options are valid");
     assert_eq!(config.type_of("0000:84:00.0"), Some("a"));
@@ -93,7 +96,10 @@ fn addresses_are_pci_or_existing_virtual_parents() {
 #[test]
 fn class_cap_and_names_are_checked() {
     for class in ["vgpu", "PGPU", "CUSTOM_", "CUSTOM_a", ""] {
-        let wrong = MdevGroup { mdev_class: Some(class.into()), ..MdevGroup::default() };
+        let wrong = MdevGroup {
+            mdev_class: Some(kilonova_ids::ResourceClass::verbatim(class)),
+            ..MdevGroup::default()
+        };
         assert!(refusal(&["t"], &[("t", wrong)]).contains("[mdev_t] mdev_class: "), "{class}");
     }
     let none = MdevGroup { max_instances: Some(0), ..MdevGroup::default() };

@@ -124,8 +124,8 @@ impl Discovery {
         for address in self.mdev.addresses() {
             if !offered.iter().any(|(one, _)| one == address) {
                 ineffective_options.push(format!(
-                    "The PCI address {address} was invalid for getting the related mdev type: it is \
-                     no mdev-capable device of this host"
+                    "The PCI address {address} was invalid for getting the related mdev type: \
+                     this host has no mdev-capable device there"
                 ));
             }
         }

@@ -119,7 +119,7 @@ fn virtual_parents_are_devices_too() {
     fixture.mtty(24);
     let group = MdevGroup {
         device_addresses: vec!["mtty_mtty".into()],
-        mdev_class: Some("CUSTOM_SERIAL".into()),
+        mdev_class: Some(kilonova_ids::ResourceClass::verbatim("CUSTOM_SERIAL")),
         max_instances: None,
     };
     let devices = found(&fixture, &discovery(&fixture, &[("mtty-1", group)]), &[]);
@@ -139,7 +139,7 @@ fn functions_with_virtual_functions_offer_those() {
     fixture.virtual_functions("0000:0d:00.0", "0000:0d:00.4", 2, ids, "vfio-pci");
     let function = |address: &str| Function {
         address: address.into(),
-        resource_class: "FPGA".into(),
+        resource_class: kilonova_ids::ResourceClass::verbatim("FPGA"),
         traits: vec!["CUSTOM_FPGA_INTEL".into()],
     };
     let functions = ["0000:0c:00.0", "0000:0d:00.0", "0000:0e:00.0"].map(function).to_vec();
@@ -147,7 +147,7 @@ fn functions_with_virtual_functions_offer_those() {
         address: "0000:0f:00.0".into(),
         name: "FakeDevice".into(),
         kind: DeviceKind::Fpga,
-        resource_class: "FPGA".into(),
+        resource_class: kilonova_ids::ResourceClass::verbatim("FPGA"),
         traits: vec!["CUSTOM_FAKE_DEVICE".into()],
         handles: vec!["0000:0f:00.0".into(), "0000:0f:00.1".into()],
     };

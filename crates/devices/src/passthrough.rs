@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::ResourceClass;
 use kilonova_node_api::{Deployable, Device, DeviceKind, HandleSlot, Health};
 
 use crate::PciAddress;
@@ -18,7 +19,7 @@ pub struct Function {
     /// Address of the physical function.
     pub address: String,
     /// `FPGA`, `PGPU` or a custom class.
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     /// Traits of the provider.
     pub traits: Vec<String>,
 }
@@ -68,7 +69,7 @@ pub struct Fake {
     /// Its nominal kind.
     pub kind: DeviceKind,
     /// Resource class.
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     /// Traits of the provider.
     pub traits: Vec<String>,
     /// Addresses of its handles.
@@ -82,7 +83,7 @@ impl Fake {
             address: "0000:0c:00.0".to_owned(),
             name: "FakeDevice".to_owned(),
             kind: DeviceKind::Fpga,
-            resource_class: "FPGA".to_owned(),
+            resource_class: ResourceClass::verbatim("FPGA"),
             traits: vec!["CUSTOM_FAKE_DEVICE".to_owned()],
             handles: (0..16).map(|n| format!("0000:0c:{:02x}.{}", n / 8, n % 8)).collect(),
         }

@@ -58,10 +58,10 @@ pub struct Survey {
 /// Surveys a host.
 pub fn survey(sysfs: &dyn Sysfs, discovery: &Discovery) -> Result<Survey, Error> {
     let watch = Watch::open(&discovery.health, None, "");
-    let heard = watch.listen();
+    let listened = watch.listen();
     let found = discovery.scan_with_watch(sysfs, &|_| false, Some(&watch))?;
     let mut problems = found.problems;
-    if let (Err(error), Some(log)) = (heard, &discovery.health.kernel_log) {
+    if let (Err(error), Some(log)) = (listened, &discovery.health.kernel_log) {
         problems.push(DeviceProblem::note(&log.display().to_string(), error.to_string()));
     }
     let bus = Bus::read(sysfs, &mut problems)?;
@@ -154,7 +154,7 @@ impl Survey {
             let health = device.health.as_str();
             rows.extend(device.deployables.iter().map(|part| {
                 let units: u32 = part.slots.iter().map(units).sum();
-                let class = part.resource_class.clone();
+                let class = part.resource_class.to_string();
                 let name = format!("<host>_{}", part.name);
                 [name, class, units.to_string(), health.to_owned(), part.traits.join(" ")]
             }));

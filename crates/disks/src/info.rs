@@ -39,8 +39,8 @@ struct Data {
 /// Inspects a file of a known format without opening any file that it refers to.
 pub(crate) async fn of(path: &Path, format: Format) -> Result<Info, Error> {
     let run = Run::untrusted("qemu-img").args(["info", "--output=json", "-f", format.as_str()]);
-    let said = run.arg("--").arg(path).wait().await?;
-    serde_json::from_slice(&said).map_err(|error| Error::Program {
+    let output = run.arg("--").arg(path).wait().await?;
+    serde_json::from_slice(&output).map_err(|error| Error::Program {
         program: "qemu-img".to_owned(),
         why: format!("unexpected output for {}: {error}", path.display()),
     })

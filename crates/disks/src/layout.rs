@@ -26,12 +26,30 @@ const RECORD: &str = "kilonova.json";
 const BASE: &str = "_base";
 const NEW: &str = ".new-";
 
+/// The id of a machine (systemd's `/etc/machine-id`). It tells the machines that share a directory
+/// apart, whatever names they have in the cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct MachineId(String);
+
+impl MachineId {
+    /// The configured id, or the one of this machine. Empty if there is none.
+    pub fn of(config: &DisksConfig) -> Self {
+        let read = || fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
+        Self(config.machine_id.clone().unwrap_or_else(read))
+    }
+
+    fn is_known(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
 /// The origin of a server's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The host that owns the files.
-    #[serde(default)]
-    pub host: String,
+    /// The machine that owns the files.
+    #[serde(default, rename = "host")]
+    pub machine: MachineId,
     /// The image of the root disk.
     pub image: Option<ImageId>,
     /// The rebuild that the files were created for.
@@ -51,16 +69,16 @@ pub(crate) struct Record {
 /// The directory of all guests.
 pub(crate) struct Layout {
     root: PathBuf,
-    host: String,
+    machine: MachineId,
 }
 
 impl Layout {
-    pub fn open(root: &Path, host: String) -> Result<Self, Error> {
+    pub fn open(root: &Path, machine: MachineId) -> Result<Self, Error> {
         let file_error = |error| Error::Folder { path: root.to_owned(), error };
         fs::create_dir_all(root.join(BASE)).map_err(file_error)?;
         // Libvirt and QEMU require absolute paths.
         let root = root.canonicalize().map_err(file_error)?;
-        let layout = Self { root, host };
+        let layout = Self { root, machine };
         layout.clear(&layout.root).map_err(file_error)?;
         layout.clear(&layout.base_folder()).map_err(file_error)?;
         Ok(layout)
@@ -121,15 +139,15 @@ impl Layout {
         Ok(folder)
     }
 
-    /// The name that identifies this host in records.
-    pub fn host(&self) -> String {
-        self.host.clone()
+    /// This machine.
+    pub fn machine(&self) -> MachineId {
+        self.machine.clone()
     }
 
     /// Fails if another host created the server's files in this directory.
     pub fn is_ours(&self, server: ServerId) -> Result<(), Error> {
         match self.record(server) {
-            Some(record) if !record.host.is_empty() && record.host != self.host => {
+            Some(record) if record.machine.is_known() && record.machine != self.machine => {
                 Err(Error::Shared { folder: self.folder(server) })
             }
             _ => Ok(()),
@@ -145,13 +163,6 @@ impl Layout {
         remove_folder(&self.incoming_folder(server))?;
         remove_folder(&self.folder(server))
     }
-}
-
-/// The name that identifies a host in records.
-pub(crate) fn host(config: &DisksConfig) -> String {
-    let declared = config.machine_id.clone();
-    let read = || fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned();
-    declared.unwrap_or_else(read)
 }
 
 pub(crate) fn record_in(folder: &Path) -> Option<Record> {

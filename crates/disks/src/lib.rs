@@ -42,7 +42,7 @@ pub use source::{Images, Reading};
 pub use volumes::{RescueVolumes, Volume, Volumes};
 
 use cache::Cache;
-use layout::Layout;
+use layout::{Layout, MachineId};
 
 /// The disks of a host; cheap to clone.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl Disks {
     /// [`Error::Folder`] if the directory is not writable.
     pub fn open(config: DisksConfig, images: Arc<dyn Images>) -> Result<Self, Error> {
         let config = Arc::new(config);
-        let layout = Arc::new(Layout::open(&config.instances_path, layout::host(&config))?);
+        let layout = Arc::new(Layout::open(&config.instances_path, MachineId::of(&config))?);
         let cache = Arc::new(Cache::new(Arc::clone(&config), Arc::clone(&layout), images));
         Ok(Self { config, layout, cache })
     }

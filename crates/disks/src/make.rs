@@ -125,7 +125,7 @@ impl Disks {
         }
         layout::write_record(
             folder,
-            &Record { host: self.layout.host(), swap_mb: boot.swap_mb, root_size, ..record },
+            &Record { machine: self.layout.machine(), swap_mb: boot.swap_mb, root_size, ..record },
         )
     }
 

@@ -46,7 +46,7 @@ impl Disks {
             None => None,
         };
         let bases = guard.iter().map(|(name, _)| name.clone()).collect();
-        let record = Record { host: self.layout.host(), bases, rescue: None, ..record };
+        let record = Record { machine: self.layout.machine(), bases, rescue: None, ..record };
         let folder = self.install(definition.server, &incoming_folder, &record)?;
         self.complete(definition, &folder, record).await
     }
@@ -80,7 +80,7 @@ impl Disks {
         let base = guard.as_ref().map(|(base, _)| base);
         self.root_over(base, record.root_size, &incoming_folder).await?;
         let bases = guard.iter().map(|(base, _)| base.name()).collect();
-        let record = Record { host: self.layout.host(), bases, rescue: None, ..record };
+        let record = Record { machine: self.layout.machine(), bases, rescue: None, ..record };
         let folder = self.install(definition.server, &incoming_folder, &record)?;
         self.complete(definition, &folder, record).await
     }

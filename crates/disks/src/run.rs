@@ -124,11 +124,11 @@ impl Run {
                 Ok(answer)
             }
             Ok((answer, complaint, Ok(status))) => {
-                let said = if complaint.is_empty() { answer } else { complaint };
-                let said = printable(&said);
-                let full = said.contains("No space left on device");
+                let message = if complaint.is_empty() { answer } else { complaint };
+                let message = printable(&message);
+                let full = message.contains("No space left on device");
                 let hint = if full { " (the file system is full; free up space)" } else { "" };
-                Err(program_error(format!("failed, {status}: {said}{hint}")))
+                Err(program_error(format!("failed, {status}: {message}{hint}")))
             }
             Ok((_, _, Err(error))) => {
                 Err(program_error(format!("could not be waited for: {error}")))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 
 use crate::query::{Group, Query, QueryError};
 use crate::search::{
@@ -75,8 +75,8 @@ impl Explanation {
         };
         let Self { hosts, looked_at, .. } = self;
         let some = (looked_at < hosts).then(|| format!("Looked at {looked_at} of {hosts} hosts."));
-        let said: Vec<String> = some.into_iter().chain(room).collect();
-        (!said.is_empty()).then(|| said.join(" "))
+        let sentences: Vec<String> = some.into_iter().chain(room).collect();
+        (!sentences.is_empty()).then(|| sentences.join(" "))
     }
 
     /// The nearest miss as a sentence, if no tree has a candidate. It names a host.
@@ -297,7 +297,7 @@ fn condition(query: &Query, plan: &Plan, rank: Rank) -> Condition {
 }
 
 /// The resources that a part requests.
-fn needs<'a>(query: &'a Query, plan: &Plan, index: usize) -> Vec<&'a (String, i64)> {
+fn needs<'a>(query: &'a Query, plan: &Plan, index: usize) -> Vec<&'a (ResourceClass, i64)> {
     let part = &plan.parts[index];
     let group = &query.groups[part.group];
     if part.suffixed {
@@ -335,11 +335,11 @@ fn spread(query: &Query) -> Condition {
     Condition::have(format!("required={constraint}"), &traits(&wanted))
 }
 
-fn alone(group: &Group, part: &Part, needs: &[&(String, i64)], test: Test) -> Condition {
+fn alone(group: &Group, part: &Part, needs: &[&(ResourceClass, i64)], test: Test) -> Condition {
     let suffix = &group.suffix;
     let asked: Vec<String> =
         needs.iter().map(|(class, amount)| format!("{class}:{amount}")).collect();
-    let classes: Vec<String> = needs.iter().map(|(class, _)| class.clone()).collect();
+    let classes: Vec<String> = needs.iter().map(|(class, _)| class.to_string()).collect();
     let what = if classes.is_empty() { "a provider".to_owned() } else { list(&classes, "and") };
     let uuids =
         |list: &[uuid::Uuid]| list.iter().map(ToString::to_string).collect::<Vec<_>>().join("|");

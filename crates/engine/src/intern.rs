@@ -2,8 +2,12 @@
 //!
 //! Numbers are never reused: the vocabulary of a cloud is small and grows slowly.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
+
+use kilonova_ids::ResourceClass;
 
 /// A resource class or a trait.
 pub(crate) type Name = u32;
@@ -14,34 +18,47 @@ pub(crate) const UNKNOWN: Name = Name::MAX;
 /// The trait of a sharing provider: trees in one of its aggregates may use its inventory.
 pub(crate) const SHARES: &str = "MISC_SHARES_VIA_AGGREGATE";
 
+/// All names of one snapshot.
 #[derive(Debug, Clone, Default)]
-struct Table {
-    numbers: HashMap<Arc<str>, Name>,
-    names: Vec<Arc<str>>,
+pub(crate) struct Names {
+    pub(crate) classes: Interned<ResourceClass>,
+    pub(crate) traits: Interned<Arc<str>>,
 }
 
-/// All names of one snapshot. Copied only when a new name appears.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Names(Arc<Table>);
+#[derive(Debug, Clone)]
+struct Table<T> {
+    numbers: HashMap<T, Name>,
+    names: Vec<T>,
+}
 
-impl Names {
+/// The names of one kind. Copied only when a new name appears.
+#[derive(Debug, Clone)]
+pub(crate) struct Interned<T>(Arc<Table<T>>);
+
+impl<T> Default for Interned<T> {
+    fn default() -> Self {
+        Self(Arc::new(Table { numbers: HashMap::new(), names: Vec::new() }))
+    }
+}
+
+impl<T: Clone + Eq + Hash + Borrow<str>> Interned<T> {
     pub(crate) fn find(&self, name: &str) -> Name {
         self.0.numbers.get(name).copied().unwrap_or(UNKNOWN)
     }
 
-    pub(crate) fn intern(&mut self, name: &Arc<str>) -> Name {
-        let known = self.find(name);
+    pub(crate) fn intern(&mut self, name: &T) -> Name {
+        let known = self.find(name.borrow());
         if known != UNKNOWN {
             return known;
         }
         let table = Arc::make_mut(&mut self.0);
         let number = Name::try_from(table.names.len()).unwrap_or(UNKNOWN);
-        table.names.push(Arc::clone(name));
-        table.numbers.insert(Arc::clone(name), number);
+        table.names.push(name.clone());
+        table.numbers.insert(name.clone(), number);
         number
     }
 
-    pub(crate) fn name(&self, number: Name) -> Option<&Arc<str>> {
+    pub(crate) fn name(&self, number: Name) -> Option<&T> {
         self.0.names.get(number as usize)
     }
 }

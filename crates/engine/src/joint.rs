@@ -9,9 +9,8 @@
 //! is returned.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 
 use crate::model::Candidate;
 use crate::query::{Query, QueryError};
@@ -99,7 +98,7 @@ impl Packing {
         per_tree: &impl Fn(ProviderId) -> usize,
         tries: u64,
     ) -> Self {
-        let mut cells: BTreeMap<(ProviderId, Arc<str>), Cell> = BTreeMap::new();
+        let mut cells: BTreeMap<(ProviderId, ResourceClass), Cell> = BTreeMap::new();
         let mut roots: HashMap<ProviderId, usize> = HashMap::new();
         let (mut room, mut takes, mut tree, mut quota) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -110,7 +109,7 @@ impl Packing {
             }));
             let mut taken = Vec::with_capacity(candidate.allocations.len());
             for (provider, class, amount) in &candidate.allocations {
-                let cell = *cells.entry((*provider, Arc::clone(class))).or_insert_with(|| {
+                let cell = *cells.entry((*provider, class.clone())).or_insert_with(|| {
                     room.push(snapshot.free(*provider, class));
                     room.len() - 1
                 });
@@ -118,7 +117,7 @@ impl Packing {
             }
             takes.push(taken);
         }
-        let mut classes: BTreeMap<&str, (Vec<Cell>, i64)> = BTreeMap::new();
+        let mut classes: BTreeMap<&ResourceClass, (Vec<Cell>, i64)> = BTreeMap::new();
         for ((_, class), cell) in &cells {
             classes.entry(class).or_default().0.push(*cell);
         }

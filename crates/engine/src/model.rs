@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use uuid::Uuid;
 
 /// A provider's inventory of one resource class, and its usage.
@@ -57,7 +57,7 @@ pub struct Provider {
     /// Its generation when it was read.
     pub generation: i64,
     /// Its inventories by resource class.
-    pub inventories: Vec<(Arc<str>, Inventory)>,
+    pub inventories: Vec<(ResourceClass, Inventory)>,
     /// Its traits.
     pub traits: Vec<Arc<str>>,
     /// Its aggregates.
@@ -77,7 +77,7 @@ pub struct Candidate {
     /// The root of the tree that the candidate belongs to.
     pub root: ProviderId,
     /// Amounts by provider and class; each pair appears once.
-    pub allocations: Vec<(ProviderId, Arc<str>, i64)>,
+    pub allocations: Vec<(ProviderId, ResourceClass, i64)>,
     /// For each group, by suffix, the providers that serve it.
     pub mappings: Vec<(String, Vec<ProviderId>)>,
 }

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use uuid::Uuid;
 
 /// A request group.
@@ -15,7 +15,7 @@ pub struct Group {
     /// sharing providers. Otherwise one provider supplies all of them.
     pub suffix: String,
     /// Amounts by class.
-    pub resources: Vec<(String, i64)>,
+    pub resources: Vec<(ResourceClass, i64)>,
     /// Required traits; each inner list is an "any of". The providers of the unsuffixed group must
     /// have them collectively, the provider of a suffixed group by itself.
     pub required: Vec<Vec<String>>,
@@ -60,9 +60,9 @@ pub enum QueryError {
     /// Two groups have the same suffix.
     DuplicateGroup(String),
     /// A group names a class twice.
-    DuplicateClass(String),
+    DuplicateClass(ResourceClass),
     /// An amount is below one.
-    Amount(String),
+    Amount(ResourceClass),
     /// The unsuffixed group has conditions but no resources.
     NothingToServe,
     /// A `same_subtree` names an unknown group.

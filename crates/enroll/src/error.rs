@@ -16,7 +16,10 @@ pub enum Error {
     /// A certificate is invalid or could not be created.
     #[error(transparent)]
     Pki(#[from] kilonova_pki::Error),
-    /// The authority in the state directory differs from the database's.
+    /// The key of an authority could not be sealed or opened; the text is for the operator.
+    #[error(transparent)]
+    Seal(kilonova_seal::Error),
+    /// The cloud's authority is not usable; the text is for the operator.
     #[error("{0}")]
     Authority(String),
 }
@@ -24,6 +27,17 @@ pub enum Error {
 impl Error {
     pub(crate) fn forbidden(why: impl Into<String>) -> Self {
         Self::Refused(Kind::Forbidden, why.into())
+    }
+}
+
+impl From<kilonova_seal::Error> for Error {
+    fn from(error: kilonova_seal::Error) -> Self {
+        match error {
+            kilonova_seal::Error::Store(error) => Self::Store(error),
+            other @ (kilonova_seal::Error::Key(_)
+            | kilonova_seal::Error::Unknown { .. }
+            | kilonova_seal::Error::Damaged(_)) => Self::Seal(other),
+        }
     }
 }
 
@@ -37,7 +51,7 @@ impl IntoRefusal for Error {
                 Severity::Temporary => Refusal::unavailable(error),
                 Severity::Permanent => Refusal::internal(error),
             },
-            Self::Authority(_) => Refusal::internal(self),
+            Self::Authority(_) | Self::Seal(_) => Refusal::internal(self),
         }
     }
 }

@@ -12,6 +12,7 @@
 
 mod api;
 mod app;
+mod authorities;
 mod db;
 mod error;
 mod revoked;
@@ -19,13 +20,14 @@ mod revoked;
 use std::sync::{Arc, Mutex};
 
 use jiff::SignedDuration;
+use kilonova_changes::{Applied, Entry, Subscriber, Topic};
 use kilonova_ids::HostName;
-use kilonova_pki::Authority;
 use kilonova_store::{Store, Tx};
 
 pub use api::{node_routes, operations, operator_routes};
-pub use app::authority::record_authority;
 use app::revocations::List;
+pub use authorities::{Authorities, AuthorityPem};
+pub use db::authorities::{AuthorityState, KnownAuthority};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use revoked::Revoked;
@@ -52,7 +54,7 @@ pub type Existing =
 #[derive(Clone)]
 pub struct Enrollment {
     store: Store,
-    authority: Arc<Authority>,
+    authorities: Authorities,
     revoked: Revoked,
     options: Arc<EnrollOptions>,
     existing: Arc<Existing>,
@@ -61,10 +63,10 @@ pub struct Enrollment {
 
 impl Enrollment {
     /// The service over a migrated database.
-    pub fn new(store: Store, authority: Arc<Authority>, options: EnrollOptions) -> Self {
+    pub fn new(store: Store, authorities: Authorities, options: EnrollOptions) -> Self {
         Self {
             store,
-            authority,
+            authorities,
             revoked: Revoked::default(),
             options: Arc::new(options),
             existing: Arc::new(|_, _| Ok(Vec::new())),
@@ -78,9 +80,9 @@ impl Enrollment {
         Self { existing, ..self }
     }
 
-    /// The authority.
-    pub fn authority(&self) -> &Authority {
-        &self.authority
+    /// The cloud's authorities.
+    pub fn authorities(&self) -> &Authorities {
+        &self.authorities
     }
 
     /// The URL that hosts connect to.
@@ -93,11 +95,28 @@ impl Enrollment {
         &self.revoked
     }
 
-    /// Reads the revoked certificates again, as other controllers add to them.
+    /// Reads the revoked certificates and the authorities again, as other controllers and operators
+    /// change them.
     ///
     /// # Errors
     /// A database error.
     pub async fn refresh(&self) -> Result<(), Error> {
+        self.authorities.reload().await?;
         app::revoke::refresh(self).await
+    }
+}
+
+impl Subscriber for Enrollment {
+    fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
+        Box::pin(async move {
+            if entries.iter().any(|entry| entry.topic == Topic::Revoked) {
+                self.refresh().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn reload(&self) -> Applied<'_> {
+        Box::pin(async move { Ok(self.refresh().await?) })
     }
 }

@@ -12,11 +12,17 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use jiff::SignedDuration;
 use kilonova_access::Enforcer;
-use kilonova_enroll::{EnrollOptions, Enrollment, MIGRATIONS, VALID, record_authority, statements};
+use kilonova_enroll::{
+    Authorities, AuthorityPem, AuthorityState, EnrollOptions, Enrollment, MIGRATIONS, VALID,
+    statements,
+};
 use kilonova_pki::{Authority, Fingerprint, Token};
 use kilonova_policy::Rule;
+use kilonova_seal::{KeySource, Vault};
 use kilonova_store::Store;
+use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::{Dialect, Service, Speaker, mount, time};
@@ -26,20 +32,28 @@ struct Cloud {
     enrollment: Enrollment,
     store: Store,
     router: Router,
-    _guard: Guard,
+    vault: Vault,
+    _guard: (Guard, tempfile::TempDir),
+}
+
+async fn stores() -> Vec<(&'static str, Store, Guard)> {
+    kilonova_testkit::stores(&[kilonova_seal::MIGRATIONS, MIGRATIONS]).await
+}
+
+async fn vault(store: &Store, folder: &std::path::Path) -> Vault {
+    let source = KeySource::Default(folder.join("seal.key"));
+    Vault::open(store.clone(), source).await.expect("the sealing key is created")
 }
 
 async fn clouds() -> Vec<Cloud> {
     let mut clouds = Vec::new();
-    for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
-        let (certificate, key) = Authority::make(time::now()).expect("the authority is created");
-        let authority =
-            Arc::new(Authority::load(&certificate, &key).expect("the authority is loaded"));
-        record_authority(&store, Some(authority.fingerprint()))
-            .await
-            .expect("the first authority is accepted");
+    for (_, store, guard) in stores().await {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let vault = vault(&store, folder.path()).await;
+        let authorities =
+            Authorities::open(vault.clone(), None).await.expect("the authority is created");
         let options = EnrollOptions { url: "https://cloud:8775".into(), valid: VALID };
-        let enrollment = Enrollment::new(store.clone(), authority, options);
+        let enrollment = Enrollment::new(store.clone(), authorities, options);
         let service =
             |public| Service { name: "t", dialect: Dialect::Compute, versions: None, public };
         let routes = kilonova_enroll::node_routes(enrollment.clone());
@@ -47,7 +61,7 @@ async fn clouds() -> Vec<Cloud> {
         let routes = kilonova_enroll::operator_routes(Some(enrollment.clone()), &policy());
         let compute = mount(routes, service(|_| false), "", Arc::new(NoAuth));
         let router = Router::new().nest("/node", node).fallback_service(compute);
-        clouds.push(Cloud { enrollment, store, router, _guard: guard });
+        clouds.push(Cloud { enrollment, store, router, vault, _guard: (guard, folder) });
     }
     clouds
 }
@@ -81,7 +95,7 @@ impl Cloud {
         let request = Request::builder().method(method).uri(path).header("x-auth-token", who);
         let mut request = request.body(Body::from(body.to_string())).expect("the request is valid");
         if let Some(host) = speaker {
-            request.extensions_mut().insert(Speaker(host.into()));
+            request.extensions_mut().insert(Speaker(kilonova_ids::HostName::verbatim(host)));
         }
         let answer = kilonova_testkit::http::send(&self.router, request).await;
         (answer.status.as_u16(), answer.body)
@@ -99,12 +113,14 @@ impl Cloud {
             .expect("the answer has a token")
             .parse()
             .expect("the token is well formed");
-        assert_eq!(token.authority, self.enrollment.authority().fingerprint());
+        assert_eq!(token.authority, self.enrollment.authorities().shown().fingerprint());
         token.secret.to_string()
     }
 
     async fn join(&self, secret: &str, host: &str, address: &str) -> (u16, Value) {
-        let csr = kilonova_pki::Request::new("any-name").expect("the request is valid").csr;
+        let csr = kilonova_pki::Request::new(&kilonova_ids::HostName::verbatim("any-name"))
+            .expect("the request is valid")
+            .csr;
         let request = json!({"csr": csr, "addresses": [address]});
         let body = json!({"secret": secret, "host": host, "request": request});
         self.send("POST /node/v1/join", None, &body).await
@@ -112,8 +128,8 @@ impl Cloud {
 
     async fn refused(&self, secret: &str, host: &str, address: &str, words: &str) {
         let (status, body) = self.join(secret, host, address).await;
-        let said = body["forbidden"]["message"].as_str().unwrap_or_default();
-        assert!(status == 403 && said.contains(words), "{status} {body}");
+        let refusal = body["forbidden"]["message"].as_str().unwrap_or_default();
+        assert!(status == 403 && refusal.contains(words), "{status} {body}");
     }
 }
 
@@ -129,11 +145,11 @@ async fn a_token_works_once_and_for_one_host() {
         cloud.refused(&secret, "b", "192.0.2.1", "for host a, but this is host b").await;
         let (status, given) = cloud.join(&secret, "a", "192.0.2.1").await;
         assert_eq!(status, 200, "{given}");
-        let said =
+        let shown =
             kilonova_pki::read(given["certificate"].as_str().expect("the certificate is text"))
                 .expect("the certificate is valid");
-        assert_eq!(said.name, "a", "the name in the CSR is ignored");
-        assert_eq!(given["authority"], cloud.enrollment.authority().pem());
+        assert_eq!(shown.name, "a", "the name in the CSR is ignored");
+        assert_eq!(given["authority"], cloud.enrollment.authorities().shown().pem());
         cloud.refused(&secret, "a", "192.0.2.1", "Host a used this token at 20").await;
         cloud.refused("x", "a", "192.0.2.1", "token is unknown").await;
         let other = kilonova_pki::Secret::new().to_string();
@@ -183,23 +199,25 @@ async fn a_token_for_any_host_does_not_allow_an_existing_name() {
 #[tokio::test]
 async fn only_its_host_renews_a_certificate() {
     for cloud in clouds().await {
-        let csr = kilonova_pki::Request::new("a").expect("the request is valid").csr;
+        let csr = kilonova_pki::Request::new(&kilonova_ids::HostName::verbatim("a"))
+            .expect("the request is valid")
+            .csr;
         let body = json!({"csr": csr, "addresses": ["192.0.2.1"]});
         let what = "POST /node/v1/hosts/a/certificate";
         assert_eq!(cloud.send(what, None, &body).await.0, 401);
-        let (status, said) = cloud.send(what, Some("b"), &body).await;
-        assert_eq!(status, 403, "{said}");
+        let (status, shown) = cloud.send(what, Some("b"), &body).await;
+        assert_eq!(status, 403, "{shown}");
         assert!(
-            said.to_string().contains("belongs to host b, which cannot act for host a"),
-            "{said}"
+            shown.to_string().contains("belongs to host b, which cannot act for host a"),
+            "{shown}"
         );
         let (status, given) = cloud.send(what, Some("a"), &body).await;
         assert_eq!(status, 200, "{given}");
-        let said =
+        let shown =
             kilonova_pki::read(given["certificate"].as_str().expect("the certificate is text"))
                 .expect("the certificate is valid");
-        let days = said.not_after.duration_since(time::now()).as_hours() / 24;
-        assert!(said.name == "a" && (29..=30).contains(&days), "{said:?}");
+        let days = shown.not_after.duration_since(time::now()).as_hours() / 24;
+        assert!(shown.name == "a" && (29..=30).contains(&days), "{shown:?}");
         assert_eq!(cloud.send(what, Some("a"), &json!({"csr": "x"})).await.0, 422);
     }
 }
@@ -214,16 +232,16 @@ async fn every_controller_knows_revoked_certificates() {
         assert_eq!(listed["certificates"][0]["state"], "valid", "{listed}");
         assert_eq!(listed["tokens"][0]["host"], "a", "{listed}");
         let what = "DELETE /v2.1/kilonova/enrollments/a";
-        let (status, said) = cloud.send(what, None, &Value::Null).await;
-        assert_eq!((status, &said["revoked"]["certificates"]), (200, &json!(1)), "{said}");
+        let (status, text) = cloud.send(what, None, &Value::Null).await;
+        assert_eq!((status, &text["revoked"]["certificates"]), (200, &json!(1)), "{text}");
         assert_eq!(cloud.send(what, None, &Value::Null).await.0, 404);
         cloud.refused(&open, "a", "192.0.2.1", "token is unknown").await;
         let (_, listed) = cloud.send("GET /v2.1/kilonova/enrollments", None, &Value::Null).await;
         assert_eq!(listed["certificates"][0]["state"], "revoked", "{listed}");
-        let authority = Authority::make(time::now()).expect("the authority is created");
-        let authority = Authority::load(&authority.0, &authority.1).expect("the authority loads");
+        let authorities = Authorities::open(cloud.vault.clone(), None).await;
+        let authorities = authorities.expect("the authority is loaded");
         let options = EnrollOptions { url: String::new(), valid: VALID };
-        let other = Enrollment::new(cloud.store.clone(), Arc::new(authority), options);
+        let other = Enrollment::new(cloud.store.clone(), authorities, options);
         assert!(!other.revoked().has(&serial(&given)));
         other.refresh().await.expect("the revocations are read");
         assert!(other.revoked().has(&serial(&given)));
@@ -247,34 +265,233 @@ async fn operators_routes_require_an_administrator_and_a_listener() {
                 enrollment: cloud.enrollment.clone(),
                 store: cloud.store.clone(),
                 router,
-                _guard: kilonova_testkit::stores(&[]).await.remove(0).2,
+                vault: cloud.vault.clone(),
+                _guard: (
+                    kilonova_testkit::stores(&[]).await.remove(0).2,
+                    tempfile::tempdir().expect("a temporary directory is created"),
+                ),
             };
-            let (status, said) = cloud.send(what, None, &body).await;
-            assert!(status == 409 && said.to_string().contains("--node-listen"), "{said}");
+            let (status, text) = cloud.send(what, None, &body).await;
+            assert!(status == 409 && text.to_string().contains("--node-listen"), "{text}");
+        }
+    }
+}
+
+fn made() -> AuthorityPem {
+    let (certificate, key) = Authority::make(time::now()).expect("the authority is created");
+    AuthorityPem { certificate, key }
+}
+
+fn again(pem: &AuthorityPem) -> AuthorityPem {
+    AuthorityPem { certificate: pem.certificate.clone(), key: pem.key.clone() }
+}
+
+#[tokio::test]
+async fn statements_prepare_on_each_database() {
+    for cloud in clouds().await {
+        for list in statements().into_iter().chain(kilonova_seal::statements()) {
+            assert_eq!(cloud.store.refused(list).await, Vec::<String>::new());
         }
     }
 }
 
 #[tokio::test]
-async fn a_cloud_has_one_authority_and_valid_statements() {
-    for cloud in clouds().await {
-        let ours = cloud.enrollment.authority().fingerprint();
-        record_authority(&cloud.store, Some(ours))
-            .await
-            .expect("the cloud's authority is accepted");
-        let said = record_authority(&cloud.store, None)
-            .await
-            .expect_err("the cloud has an authority")
-            .to_string();
-        assert!(said.contains("copy the folder ca") && said.contains(&ours.to_string()), "{said}");
-        let other = Fingerprint::of(b"another");
-        let said = record_authority(&cloud.store, Some(other))
-            .await
-            .expect_err("another authority is refused")
-            .to_string();
-        assert!(said.contains(&other.to_string()), "{said}");
-        for list in statements() {
-            assert_eq!(cloud.store.refused(list).await, Vec::<String>::new());
+async fn controllers_that_start_at_once_agree_on_one_authority() {
+    for (_, store, _guard) in stores().await {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let vault = vault(&store, folder.path()).await;
+        let open = || tokio::spawn(Authorities::open(vault.clone(), None));
+        let starts = [open(), open(), open()];
+        let mut seen = Vec::new();
+        for start in starts {
+            let opened = start.await.expect("the task does not panic").expect("it starts");
+            seen.push(opened.shown().fingerprint());
         }
+        assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
+        let all = Authorities::list(&vault).await.expect("they are read");
+        assert_eq!(all.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_authority_in_files_is_imported_whole_or_not_at_all() {
+    for at in 0..2 {
+        for death in [Death::BeforeCommit, Death::AfterCommit] {
+            for (_, store, _guard) in stores().await {
+                let folder = tempfile::tempdir().expect("a temporary directory is created");
+                let files = made();
+                let ours = kilonova_pki::fingerprint(&files.certificate).expect("it is read");
+                let plan = CrashPlan::at(at, death);
+                let dying = store.with_crash_plan(plan.clone());
+                let source = || KeySource::Default(folder.path().join("seal.key"));
+                if let Ok(vault) = Vault::open(dying, source()).await {
+                    let outcome = Authorities::open(vault, Some(again(&files))).await;
+                    assert_eq!(outcome.is_err(), plan.is_dead(), "write {at}");
+                }
+                let vault = vault(&store, folder.path()).await;
+                let opened = Authorities::open(vault.clone(), Some(again(&files))).await;
+                assert_eq!(opened.expect("it starts again").shown().fingerprint(), ours);
+                assert_eq!(Authorities::list(&vault).await.expect("they are read").len(), 1);
+                let copy = Authorities::export(&vault).await.expect("it is exported");
+                assert!(copy.key == files.key && copy.certificate == files.certificate);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_authority_than_the_clouds_is_not_imported() {
+    const KNOWN: kilonova_store::Migration = kilonova_store::Migration {
+        name: "test-known",
+        sql: "INSERT INTO enroll_authority (one, fingerprint) VALUES (1, 'abcd');",
+    };
+    let migrations: [&[_]; 3] = [kilonova_seal::MIGRATIONS, MIGRATIONS, &[KNOWN]];
+    for (_, store, _guard) in kilonova_testkit::stores(&migrations).await {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let vault = vault(&store, folder.path()).await;
+        for (earlier, words) in [
+            (Some(made()), "but the cloud's is abcd"),
+            (None, "(abcd) is in the folder ca of the controller that created it"),
+        ] {
+            let said = Authorities::open(vault.clone(), earlier).await.expect_err(words);
+            assert!(said.to_string().contains(words), "{said}");
+        }
+    }
+}
+
+impl Cloud {
+    /// The authorities for a host, after it has reported those that it trusts.
+    async fn authorities(&self, host: &str, has: &str) -> Value {
+        let digest = Fingerprint::of(has.as_bytes());
+        let what = format!("GET /node/v1/hosts/{host}/authorities?has={digest}");
+        let (status, said) = self.send(&what, Some(host), &Value::Null).await;
+        assert_eq!(status, 200, "{said}");
+        said
+    }
+
+    async fn renew(&self, host: &str) -> Value {
+        let request = kilonova_pki::Request::new(&kilonova_ids::HostName::verbatim(host))
+            .expect("the request is made");
+        let what = format!("POST /node/v1/hosts/{host}/certificate");
+        let body = json!({"csr": request.csr, "addresses": []});
+        let (status, said) = self.send(&what, Some(host), &body).await;
+        assert_eq!(status, 200, "{said}");
+        said
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("the value is a text")
+}
+
+#[tokio::test]
+async fn a_rotation_of_the_authority_waits_for_the_hosts() {
+    for cloud in clouds().await {
+        let join = cloud.token(None, 60).await;
+        let (_, joined) = cloud.join(&join, "a", "192.0.2.1").await;
+        let old = text(&joined["authority"]).to_owned();
+        let vault = &cloud.vault;
+        let day = SignedDuration::from_hours(24);
+        let refused = |error: kilonova_enroll::Error, words: &str| {
+            assert!(error.to_string().contains(words), "{error}");
+        };
+        refused(
+            Authorities::activate(vault, day, false).await.unwrap_err(),
+            "no authority is staged",
+        );
+        refused(Authorities::retire(vault, false).await.unwrap_err(), "no authority is outgoing");
+        refused(Authorities::cancel(vault).await.unwrap_err(), "no authority is staged");
+        // A rotation that is given up leaves no trace for hosts.
+        Authorities::rotate(vault).await.expect("it begins");
+        refused(Authorities::rotate(vault).await.unwrap_err(), "is staged");
+        Authorities::cancel(vault).await.expect("it ends");
+        cloud.enrollment.refresh().await.expect("they are read");
+        assert_eq!(cloud.authorities("a", &old).await["authorities"], old);
+
+        let new = Authorities::rotate(vault).await.expect("it begins");
+        cloud.enrollment.refresh().await.expect("they are read");
+        let told = cloud.authorities("a", &old).await;
+        let both = text(&told["authorities"]).to_owned();
+        assert!(both.starts_with(&old) && both.len() > old.len());
+        assert_ne!(text(&told["signing"]), new.to_string(), "it signs nothing yet");
+        assert_eq!(cloud.renew("a").await["authority"], both);
+        refused(
+            Authorities::activate(vault, day, false).await.unwrap_err(),
+            "1 host(s) do not trust",
+        );
+        cloud.authorities("a", &both).await;
+        let (until, late) = Authorities::activate(vault, day, false).await.expect("it signs");
+        assert!(late.is_empty() && until > time::now());
+
+        // A controller that has not noticed signs by the new authority nevertheless.
+        let renewed = cloud.renew("a").await;
+        let by = |fingerprint: &str| {
+            kilonova_pki::is_issued_by(text(&renewed["certificate"]), &both, fingerprint)
+        };
+        assert!(by(&new.to_string()).expect("it is read"));
+        let told = cloud.authorities("a", &both).await;
+        assert_eq!(
+            (text(&told["authorities"]), text(&told["signing"])),
+            (&*both, &*new.to_string())
+        );
+        let join = cloud.token(None, 60).await;
+        let (status, _) = cloud.join(&join, "b", "192.0.2.2").await;
+        assert_eq!(status, 200);
+        refused(
+            Authorities::retire(vault, false).await.unwrap_err(),
+            "still use the old authority",
+        );
+        refused(Authorities::rotate(vault).await.unwrap_err(), "is still trusted");
+        cloud.authorities("b", &both).await;
+        assert!(Authorities::retire(vault, false).await.expect("it ends").is_empty());
+        cloud.enrollment.refresh().await.expect("they are read");
+        let told = cloud.authorities("a", &both).await;
+        assert!(both.ends_with(text(&told["authorities"])) && told["authorities"] != both);
+        assert_eq!(cloud.enrollment.authorities().shown().fingerprint(), new);
+        let states: Vec<AuthorityState> = Authorities::list(vault)
+            .await
+            .expect("they are read")
+            .iter()
+            .map(|one| one.state)
+            .collect();
+        let retired = AuthorityState::Retired;
+        assert_eq!(states, [retired, retired, AuthorityState::Signing]);
+        let sealed = vault.list().await.expect("they are listed").1;
+        assert_eq!(sealed.len(), 1, "the keys of retired authorities are deleted");
+    }
+}
+
+#[tokio::test]
+async fn the_trust_in_the_old_authority_ends_with_its_time() {
+    for cloud in clouds().await {
+        let join = cloud.token(None, 60).await;
+        cloud.join(&join, "a", "192.0.2.1").await;
+        let new = Authorities::rotate(&cloud.vault).await.expect("it begins");
+        let (_, late) = Authorities::activate(&cloud.vault, SignedDuration::ZERO, true)
+            .await
+            .expect("it is forced");
+        assert_eq!(late.iter().map(|host| host.as_str()).collect::<Vec<_>>(), ["a"]);
+        cloud.enrollment.refresh().await.expect("they are read");
+        assert_eq!(cloud.enrollment.authorities().shown().fingerprint(), new);
+        // Another rotation may begin, and nothing holds up the end of this one.
+        let late = Authorities::retire(&cloud.vault, false).await.expect("nobody accepts it");
+        assert_eq!(late.len(), 1);
+        Authorities::rotate(&cloud.vault).await.expect("it begins");
+    }
+}
+
+#[tokio::test]
+async fn only_a_host_says_what_it_trusts() {
+    for cloud in clouds().await {
+        let digest = "a".repeat(64);
+        let what = format!("GET /node/v1/hosts/a/authorities?has={digest}");
+        assert_eq!(cloud.send(&what, Some("b"), &Value::Null).await.0, 403);
+        assert_eq!(cloud.send(&what, None, &Value::Null).await.0, 401);
+        for wrong in ["x", "", &"g".repeat(64), &"a".repeat(65)] {
+            let what = format!("GET /node/v1/hosts/a/authorities?has={wrong}");
+            assert_eq!(cloud.send(&what, Some("a"), &Value::Null).await.0, 400, "{wrong}");
+        }
+        let what = "GET /node/v1/hosts/a/authorities";
+        assert_eq!(cloud.send(what, Some("a"), &Value::Null).await.0, 200);
     }
 }

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{OperationId, ServerId};
-use kilonova_store::{Row, Tx, params};
-use serde_json::Value;
+use kilonova_store::{Row, Tx, Value, params};
+use serde_json::Value as Json;
 
 use crate::statements as sql;
 use crate::{Error, Event, NewOperation, Operation, Outcome};
@@ -13,22 +13,33 @@ use crate::{Error, Event, NewOperation, Operation, Outcome};
 /// # Errors
 /// [`Error::Busy`] when the server has an open operation. The transaction must then end.
 pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: Timestamp) -> Result<(), Error> {
-    let params = params![
-        new.id,
-        new.kind,
-        new.subject,
-        &new.request_id,
-        &new.project_id,
-        &new.user_id,
-        new.step,
-        new.data.to_string(),
-        now
-    ];
-    match tx.execute(sql::BEGIN, params) {
+    match tx.execute(sql::BEGIN, &columns(new, now)) {
         Ok(_) => Ok(()),
         Err(kilonova_store::Error::Unique(_)) => Err(Error::Busy(new.subject.to_string())),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Begins the first operation of a server that this transaction inserts, so that none can be open.
+///
+/// # Errors
+/// Store errors only.
+pub fn begin_first(tx: &mut Tx<'_>, new: &NewOperation, now: Timestamp) -> Result<(), Error> {
+    Ok(tx.defer(sql::BEGIN, &columns(new, now))?)
+}
+
+fn columns(new: &NewOperation, now: Timestamp) -> [Value; 9] {
+    [
+        new.id.into(),
+        new.kind.into(),
+        new.subject.into(),
+        (&new.request_id).into(),
+        (&new.project_id).into(),
+        (&new.user_id).into(),
+        new.step.into(),
+        new.data.to_string().into(),
+        now.into(),
+    ]
 }
 
 /// Records an operation that is over already. Another one may be open meanwhile.
@@ -53,8 +64,16 @@ pub fn record(
         outcome.as_str(),
         now
     ];
-    tx.execute(sql::RECORD, params)?;
+    tx.defer(sql::RECORD, params)?;
     Ok(())
+}
+
+/// Announces [`open_of`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_open_of(tx: &mut Tx<'_>, subject: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(sql::OPEN_OF, params![subject])?)
 }
 
 /// The open operation of a server.
@@ -73,7 +92,7 @@ pub fn advance(
     tx: &mut Tx<'_>,
     operation: &Operation,
     step: &str,
-    data: &Value,
+    data: &Json,
     now: Timestamp,
 ) -> Result<(), Error> {
     let params = params![operation.id, operation.version, step, data.to_string(), now];
@@ -95,7 +114,7 @@ pub fn finish(
     message: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(sql::FINISH, params![operation.id, outcome.as_str(), message, now])?;
+    tx.defer(sql::FINISH, params![operation.id, outcome.as_str(), message, now])?;
     Ok(())
 }
 
@@ -121,7 +140,7 @@ pub fn event(tx: &mut Tx<'_>, operation: OperationId, event: &Event) -> Result<(
         event.started_at,
         event.finished_at
     ];
-    tx.execute(sql::EVENT, params)?;
+    tx.defer(sql::EVENT, params)?;
     Ok(())
 }
 

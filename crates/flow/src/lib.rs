@@ -7,20 +7,24 @@
 //!
 //! The compute API shows operations and their events as instance actions.
 //!
+//! [`lease`] gives one controller of the cloud work that only one may do at a time.
+//!
 //! This crate stores kinds, steps and data, and must never know what they mean: they belong to the
 //! service.
 
 mod error;
 mod journal;
+pub mod lease;
 mod migrations;
 mod operation;
 mod statements;
 
 pub use error::Error;
 pub use journal::{
-    advance, begin, event, events, finish, history, one, open_by_kind, open_of, open_since, purge,
-    record, redate,
+    advance, begin, begin_first, event, events, expect_open_of, finish, history, one, open_by_kind,
+    open_of, open_since, purge, record, redate,
 };
+pub use lease::Lease;
 pub use migrations::MIGRATIONS;
 pub use operation::{Event, NewOperation, Operation, Outcome};
 pub use statements::STATEMENTS;

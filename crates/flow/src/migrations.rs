@@ -4,7 +4,19 @@ use kilonova_store::Migration;
 
 /// Schema of the journal.
 pub const MIGRATIONS: &[Migration] =
-    &[OPERATIONS, Migration { name: "flow-0002-plans", sql: PLANS }];
+    &[OPERATIONS, Migration { name: "flow-0002-plans", sql: PLANS }, LEASES];
+
+/// Work that one controller does at a time.
+const LEASES: Migration = Migration {
+    name: "flow-0003-leases",
+    sql: "
+CREATE TABLE leases (
+    name TEXT PRIMARY KEY,
+    holder TEXT NOT NULL,
+    epoch BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL
+);",
+};
 
 /// Indexes for open operations of a kind, and for old ones.
 const PLANS: &str = "

@@ -91,7 +91,7 @@ pub(crate) async fn serve(folder: &Path, net: &Net, dhcp: &Dhcp) -> Result<(), S
     let its = folder_of(folder, net.id);
     let wanted = arguments(&its, dhcp);
     let files = [("hosts", hosts(dhcp)), ("options", options(net, dhcp))];
-    let mut told = false;
+    let mut changed = false;
     open_folder(&its)?;
     for (name, text) in &files {
         let file = its.join(name);
@@ -100,13 +100,13 @@ pub(crate) async fn serve(folder: &Path, net: &Net, dhcp: &Dhcp) -> Result<(), S
         }
         write_atomically(&file, text.as_bytes())
             .map_err(|error| format!("{}: {error}", file.display()))?;
-        told = true;
+        changed = true;
     }
     let mut processes = running(folder)?.remove(&its).unwrap_or_default();
     let right = processes.iter().position(|(_, line)| line.get(1..) == Some(&wanted[..]));
     let pid = match right.map(|at| processes.swap_remove(at).0) {
         Some(pid) => {
-            if told && let Some(id) = Pid::from_raw(pid) {
+            if changed && let Some(id) = Pid::from_raw(pid) {
                 kill_process(id, Signal::HUP)
                     .map_err(|error| format!("could not reload dnsmasq {pid}: {error}"))?;
             }

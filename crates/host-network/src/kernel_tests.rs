@@ -68,6 +68,12 @@ fn ip(line: &str) {
     assert!(done.status.success(), "ip {line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
+fn nft(line: &[&str]) -> String {
+    let done = Command::new("nft").args(line).output().expect("the program runs");
+    assert!(done.status.success(), "nft {line:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
 /// A namespace that lasts as long as the value.
 struct Space(Child);
 
@@ -166,9 +172,9 @@ async fn host() {
     assert_eq!(lacking.networks, BTreeMap::new());
     for (space, last) in [(&a, "2"), (&b, "3")] {
         let got = space.run("dhcp").output().expect("the program runs");
-        let said = String::from_utf8_lossy(&got.stdout).into_owned();
+        let output = String::from_utf8_lossy(&got.stdout).into_owned();
         let expected = format!("got 10.0.0.{last} router 10.0.0.1 mtu 1450 server 10.0.0.254");
-        assert!(said.contains(&expected), "{said} {}", String::from_utf8_lossy(&got.stderr));
+        assert!(output.contains(&expected), "{output} {}", String::from_utf8_lossy(&got.stderr));
         space.ip(&format!("address add 10.0.0.{last}/24 dev eth0"));
     }
     let mut echoes: Vec<Child> = [&far, &a, &b]
@@ -232,9 +238,13 @@ async fn host() {
         );
         assert!(!far.reaches("10.0.0.1", "10.0.0.2"), "lost rules are loaded again");
 
-        // A new process leaves everything as it is and recreates what is missing.
+        // A new process recreates what is missing, removes the chains of an earlier build and keeps the
+        // rest.
+        nft(&["add", "chain", "bridge", "kilonova", "got_tap2"]);
         let next = HostNetwork::new(config.clone());
         assert_eq!(next.make(&wanted(both(), filters(&[2, 3]))).await, NetworkFailures::default());
+        let listed = nft(&["list", "table", "bridge", "kilonova"]);
+        assert!(listed.contains("chain port_ingress") && !listed.contains("got_tap2"), "{listed}");
         assert_eq!(pid(), dnsmasq, "the dnsmasq keeps running");
         end_process(dnsmasq);
         ip(&format!("link delete dev {}", "brq01111111-22"));
@@ -396,7 +406,11 @@ fn lease() -> String {
 
 /// The MAC address as `ip` shows it; `/sys` may belong to another namespace.
 fn own_mac() -> String {
-    let said = Command::new("ip").args(["-brief", "link", "show", "dev", "eth0"]).output();
-    let said = String::from_utf8_lossy(&said.expect("the program runs").stdout).into_owned();
-    said.split_whitespace().find(|word| word.len() == 17).expect("the address is valid").to_owned()
+    let output = Command::new("ip").args(["-brief", "link", "show", "dev", "eth0"]).output();
+    let output = String::from_utf8_lossy(&output.expect("the program runs").stdout).into_owned();
+    output
+        .split_whitespace()
+        .find(|word| word.len() == 17)
+        .expect("the address is valid")
+        .to_owned()
 }

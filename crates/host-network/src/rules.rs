@@ -1,16 +1,17 @@
 //! The packet filter as one nftables table of family `bridge`, and its loading.
 //!
 //! ```text
-//!   zone    separates connection tracking per network
-//!   own     anti-spoofing, before the bridge learns the port
-//!   local   restricts DHCP servers to this host's guests
-//!   sent    egress rules of guests' security groups        got    ingress rules
-//!   host    blocks guests from the host itself
+//!   zone            separates connection tracking per network
+//!   anti_spoofing   checks a guest's addresses, before the bridge learns the port
+//!   local           restricts DHCP servers to this host's guests
+//!   port_egress     egress rules of guests' security groups
+//!   port_ingress    ingress rules of guests' security groups
+//!   host            blocks guests from the host itself
 //! ```
 //!
 //! The table is text in the form that `nft` prints, and replaces the previous one atomically: there
-//! is never a moment without rules, and tracked connections survive. It contains only numbers,
-//! addresses, and names that this host made.
+//! is never a moment without rules, chains of an earlier build are gone, and tracked connections
+//! survive. It contains only numbers, addresses, and names that this host made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Result as Written, Write};
@@ -108,9 +109,9 @@ pub(crate) fn table(nets: &Nets, filters: &Filters) -> Result<String, std::fmt::
         }
         writeln!(out, "\t}}")
     };
-    jump(out, "own", "prerouting priority -300", "iifname", "own")?;
-    jump(out, "sent", "forward priority 0", "iifname", "sent")?;
-    jump(out, "got", "forward priority 10", "oifname", "got")?;
+    jump(out, "anti_spoofing", "prerouting priority -300", "iifname", "anti_spoofing")?;
+    jump(out, "port_egress", "forward priority 0", "iifname", "egress")?;
+    jump(out, "port_ingress", "forward priority 10", "oifname", "ingress")?;
     writeln!(out, "\tchain host {{")?;
     writeln!(out, "\t\ttype filter hook input priority 0; policy accept;")?;
     let taps: BTreeSet<String> = nets.interfaces.iter().map(Interface::tap).collect();
@@ -127,8 +128,8 @@ fn quoted(names: impl IntoIterator<Item = String>) -> String {
 }
 
 fn chain(direction: Direction, group: impl std::fmt::Display) -> String {
-    let way = if direction == Direction::Ingress { "in" } else { "out" };
-    format!("{way}_{group}").replace('-', "_")
+    let way = if direction == Direction::Ingress { "ingress" } else { "egress" };
+    format!("group_{way}_{group}").replace('-', "_")
 }
 
 fn set_of(group: impl std::fmt::Display, six: bool) -> String {
@@ -203,9 +204,9 @@ fn port(
     let tap = interface.tap();
     let up = filter.is_none_or(|filter| filter.up);
     let answers = net.filter(|net| net.dhcp.is_some()).map(Net::dhcp_link);
-    writeln!(out, "\tchain own_{tap} {{")?;
+    writeln!(out, "\tchain anti_spoofing_{tap} {{")?;
     if up {
-        own(out, interface, filter)?;
+        anti_spoofing(out, interface, filter)?;
     }
     writeln!(out, "\t\tdrop")?;
     writeln!(out, "\t}}")?;
@@ -217,7 +218,7 @@ fn port(
         }
         Ok(())
     };
-    writeln!(out, "\tchain sent_{tap} {{")?;
+    writeln!(out, "\tchain egress_{tap} {{")?;
     if up {
         writeln!(out, "\t\tether type arp accept")?;
         writeln!(out, "\t\ticmpv6 type {{ {NEIGHBOURS} }} accept")?;
@@ -231,7 +232,7 @@ fn port(
     }
     writeln!(out, "\t\tdrop")?;
     writeln!(out, "\t}}")?;
-    writeln!(out, "\tchain got_{tap} {{")?;
+    writeln!(out, "\tchain ingress_{tap} {{")?;
     if up {
         writeln!(out, "\t\tether type arp accept")?;
         writeln!(out, "\t\ticmpv6 type {{ nd-router-advert, {NEIGHBOURS} }} accept")?;
@@ -263,7 +264,7 @@ fn link_local(mac: &str) -> Option<Prefix> {
 }
 
 /// The anti-spoofing rules of a guest.
-fn own(out: &mut String, interface: &Interface, filter: Option<&PortFilter>) -> Written {
+fn anti_spoofing(out: &mut String, interface: &Interface, filter: Option<&PortFilter>) -> Written {
     let mut whose: Vec<(&str, Prefix)> = interface
         .addresses
         .iter()

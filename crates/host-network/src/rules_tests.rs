@@ -62,7 +62,7 @@ fn a_port_without_settings_lets_nothing_through() {
     let wanted = wanted(vec![interface(2)], Filters::default());
     let text = table(&Nets::of(&wanted, &config()), &wanted.filters).expect("the text is UTF-8");
     let tap = interface(2).tap();
-    let chain = text.split(&format!("chain got_{tap} {{")).nth(1).expect("the element exists");
+    let chain = text.split(&format!("chain ingress_{tap} {{")).nth(1).expect("the element exists");
     let chain = chain.split("\n\t}").next().expect("an end");
     assert!(!chain.contains("jump") && chain.trim_end().ends_with("drop"), "{text}");
 }

@@ -54,7 +54,7 @@ fn here(
             let _ = stdin.write_all(&input);
         }
     });
-    let said = listen(stdout);
+    let printed = listen(stdout);
     let complained = listen(stderr);
     let begun = Instant::now();
     let status = loop {
@@ -70,11 +70,11 @@ fn here(
     };
     let _ = writer.join();
     let left = limit.saturating_sub(begun.elapsed());
-    let said = said
+    let printed = printed
         .recv_timeout(left.max(LOOK))
         .map_err(|_| format!("{program} exited, but a child process keeps its output open"))?;
     if status.success() {
-        return Ok(said);
+        return Ok(printed);
     }
     let words = complained.recv_timeout(left.max(LOOK)).unwrap_or_default();
     let words = String::from_utf8_lossy(&words);
@@ -85,14 +85,14 @@ fn here(
 }
 
 fn listen(from: Option<impl Read + Send + 'static>) -> std::sync::mpsc::Receiver<Vec<u8>> {
-    let (heard, listener) = std::sync::mpsc::channel();
+    let (output, listener) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let mut said = Vec::new();
+        let mut text = Vec::new();
         if let Some(from) = from {
-            let _ = from.take(MOST).read_to_end(&mut said);
+            let _ = from.take(MOST).read_to_end(&mut text);
         }
         // The caller has given up after a timeout.
-        let _ = heard.send(said);
+        let _ = output.send(text);
     });
     listener
 }
@@ -113,7 +113,7 @@ mod tests {
         let failed = failed.expect_err("the program fails");
         assert!(failed.contains("no such link") && failed.contains('2'), "{failed}");
         let large = vec![b'x'; 300_000];
-        assert_eq!(shell("cat", &large, long).map(|said| said.len()), Ok(300_000));
+        assert_eq!(shell("cat", &large, long).map(|text| text.len()), Ok(300_000));
         let absent =
             here("/nowhere/nft", &[], Vec::new(), long).expect_err("the program is missing");
         assert_eq!(absent, "/nowhere/nft is not installed on this host");

@@ -1,6 +1,6 @@
 //! A driver's error: the failed step and the reason.
 
-use kilonova_node_api::GuestVerb;
+use kilonova_node_api::{GuestVerb, SNAPSHOT_STEP};
 use serde::{Deserialize, Serialize};
 
 /// The steps of a driver. Observations carry their names.
@@ -58,7 +58,7 @@ impl Step {
             Self::Unpause => "unpause",
             Self::Suspend => "suspend",
             Self::Resume => "resume",
-            Self::Snapshot => "snapshot",
+            Self::Snapshot => SNAPSHOT_STEP,
             Self::Inspect => "look",
             Self::Receive => "receive",
             Self::Migrate => "migrate",

@@ -1,8 +1,9 @@
 //! A short-lived cache of validated tokens, which saves the database read of most requests.
 //!
 //! Keys are hashes of tokens, so that a memory dump reveals none. Entries expire after
-//! [`Cache::ttl`], and a change made by this process empties the cache at once. The era prevents a
-//! validation that began before a change from entering its stale result afterwards.
+//! [`Cache::ttl`]. A change made by this process empties the cache at once, and one made by another
+//! controller when the change log says so. The era prevents a validation that began before a change
+//! from entering its stale result afterwards.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -64,6 +64,9 @@ pub enum Error {
     /// The password hash could not be computed.
     #[error("password hashing failed: {0}")]
     Hash(String),
+    /// A token key could not be sealed or opened; the text is for the operator.
+    #[error(transparent)]
+    Seal(kilonova_seal::Error),
     /// The database failed.
     #[error(transparent)]
     Store(#[from] kilonova_store::Error),
@@ -92,6 +95,17 @@ impl Error {
     }
 }
 
+impl From<kilonova_seal::Error> for Error {
+    fn from(error: kilonova_seal::Error) -> Self {
+        match error {
+            kilonova_seal::Error::Store(error) => Self::Store(error),
+            other @ (kilonova_seal::Error::Key(_)
+            | kilonova_seal::Error::Unknown { .. }
+            | kilonova_seal::Error::Damaged(_)) => Self::Seal(other),
+        }
+    }
+}
+
 impl IntoRefusal for Error {
     fn into_refusal(self) -> Refusal {
         let text = self.to_string();
@@ -115,7 +129,7 @@ impl IntoRefusal for Error {
                 Severity::Temporary => Refusal::unavailable(error),
                 Severity::Permanent => Refusal::internal(error),
             },
-            Self::Keys(_) | Self::Hash(_) => Refusal::internal(text),
+            Self::Keys(_) | Self::Hash(_) | Self::Seal(_) => Refusal::internal(text),
         }
     }
 }

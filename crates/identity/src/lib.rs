@@ -10,7 +10,8 @@
 //!
 //! Two invariants carry the rest. A token states *who* and *until when*, never *with which rights*:
 //! roles and states are read from the database at validation, so a revocation takes effect at once.
-//! And every change goes through [`Identity::change`], which empties the token cache on commit.
+//! And every change goes through [`Identity::change`], which empties the token cache of every controller
+//! on commit.
 //!
 //! It must never log a password, a secret or a token, and never reveal to a client why a login
 //! failed.
@@ -25,13 +26,12 @@ mod hashing;
 mod keys;
 mod token;
 
-use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use fernet::MultiFernet;
 use jiff::SignedDuration;
 use kilonova_access::Enforcer;
+use kilonova_changes::{Applied, Entry, Subscriber, Topic};
 use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
 
@@ -41,6 +41,7 @@ pub use catalog::CatalogEntry;
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use hashing::HashStatistics;
+pub use keys::{KeyRole, Rotated, TokenKey, TokenKeys};
 
 use cache::Cache;
 use hashing::Hasher;
@@ -94,7 +95,7 @@ pub struct Identity {
 }
 
 struct Inner {
-    keys: MultiFernet,
+    keys: TokenKeys,
     hasher: Hasher,
     cache: Arc<Cache>,
     catalog: RwLock<Arc<Vec<CatalogEntry>>>,
@@ -105,19 +106,15 @@ struct Inner {
 }
 
 impl Identity {
-    /// Opens the service; creates the token keys on the first start.
+    /// Opens the service with the keys of tokens.
     ///
     /// # Errors
-    /// [`Error::Keys`], with a message for the operator.
+    /// [`Error::Hash`] if the system refuses threads.
     pub async fn open(
         store: Store,
-        keys_dir: &Path,
+        keys: TokenKeys,
         options: IdentityOptions,
     ) -> Result<Self, Error> {
-        let directory = keys_dir.to_owned();
-        let keys = tokio::task::spawn_blocking(move || keys::open(&directory))
-            .await
-            .map_err(|e| Error::Keys(e.to_string()))??;
         Ok(Self {
             store,
             inner: Arc::new(Inner {
@@ -163,7 +160,8 @@ impl Identity {
         self.inner.hasher.hash_statistics()
     }
 
-    /// Runs a write transaction that empties the token cache on commit.
+    /// Runs a write transaction that empties the token cache on commit, here and at the other
+    /// controllers.
     pub(crate) async fn change<T, F>(&self, mut work: F) -> Result<T, Error>
     where
         F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
@@ -174,7 +172,9 @@ impl Identity {
             .write(move |tx| {
                 let cache = Arc::clone(&cache);
                 tx.on_commit(move || cache.clear());
-                work(tx)
+                let answer = work(tx)?;
+                kilonova_changes::append(tx, Topic::Identity, "", 0)?;
+                Ok(answer)
             })
             .await
     }
@@ -185,6 +185,31 @@ impl Identity {
         T: Send + 'static,
     {
         self.store.read(work).await
+    }
+}
+
+impl Subscriber for Identity {
+    fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
+        if entries.iter().any(|entry| entry.topic == Topic::Identity) {
+            self.inner.cache.clear();
+        }
+        let is_rotation =
+            |entry: &Entry| entry.topic == Topic::Identity && entry.subject == keys::SUBJECT;
+        let rotated = entries.iter().any(is_rotation);
+        Box::pin(async move {
+            if rotated {
+                self.inner.keys.reload().await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn reload(&self) -> Applied<'_> {
+        self.inner.cache.clear();
+        Box::pin(async move {
+            self.inner.keys.reload().await?;
+            Ok(())
+        })
     }
 }
 

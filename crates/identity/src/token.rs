@@ -114,6 +114,13 @@ impl Token {
         Self::decode(&keys.decrypt(text).ok()?)
     }
 
+    /// True if a text has the form of a Fernet token: its version byte, and bytes in URL-safe
+    /// base64.
+    pub(crate) fn is_plausible(text: &str) -> bool {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'=');
+        text.len() <= LONGEST && text.starts_with("gAAAAA") && text.bytes().all(fits)
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.methods.iter().fold(0, |bits, m| bits | m.bit())];
         let mut flags = match self.scope {
@@ -233,6 +240,7 @@ mod tests {
             let keys = keys();
             let sealed = token.seal(&keys);
             prop_assert!(sealed.len() < 300);
+            prop_assert!(Token::is_plausible(&sealed));
             prop_assert_eq!(Token::unseal(&keys, &sealed), Some(token));
         }
 

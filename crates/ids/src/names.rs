@@ -4,14 +4,16 @@
 //! name, or a class as a trait. A name is compared byte by byte and never changed.
 //!
 //! There are two ways in. `parse` enforces the rules of a new name. `verbatim` takes a text as it
-//! is: rows of an earlier build, the host of a foreign Nova and a host that a request names must be
-//! readable, also where no host of ours could have that name. Deserialization is verbatim too, so
-//! that the receiver of a report can name everything that is wrong with it.
+//! is: rows of an earlier build, the host of a foreign Nova, and a host or a class that a request
+//! looks up must be readable, also where no host or class of ours could have that name.
+//! Deserialization is verbatim too, so that the receiver of a report can name everything that is
+//! wrong with it.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::net::IpAddr;
 use std::ops::Deref;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -104,6 +106,14 @@ macro_rules! names {
         impl PartialEq<$name> for &str {
             fn eq(&self, other: &$name) -> bool {
                 **self == *other.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                Self::parse(text)
             }
         }
 
@@ -213,8 +223,8 @@ mod tests {
             ("localhost.localdomain", "every machine has"),
             ("a b", "letters, digits"),
         ] {
-            let said = HostName::parse_new(wrong).expect_err(wrong).to_string();
-            assert!(said.contains(why), "{said}");
+            let message = HostName::parse_new(wrong).expect_err(wrong).to_string();
+            assert!(message.contains(why), "{message}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! Errors of this service and their faults.
 
+use kilonova_image_store::Error as DataError;
 use kilonova_store::Severity;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{IntoRefusal, Refusal};
@@ -43,9 +44,17 @@ pub enum Error {
     /// The thread pool for image files is full.
     #[error("image files: {0}")]
     Threads(#[from] kilonova_threads::Error),
-    /// The image directory is unusable; the text is for the operator.
-    #[error("{0}")]
-    Directory(String),
+    /// The store of the data failed; the text is for the operator.
+    #[error(transparent)]
+    Data(#[from] kilonova_image_store::Error),
+    /// The store's object is not what the image's row says.
+    #[error("the object {object} of image {image} has another size than the image")]
+    Damaged {
+        /// The image.
+        image: kilonova_ids::ImageId,
+        /// Its object.
+        object: String,
+    },
     /// Reading or writing an image failed.
     #[error("image data: {0}")]
     Io(#[from] std::io::Error),
@@ -70,21 +79,44 @@ impl IntoRefusal for Error {
             }
             Self::TooSlow(_) => Refusal::new(Kind::Timeout, text),
             Self::Busy(_) => busy(text),
-            Self::Threads(kilonova_threads::Error::Full(_)) => {
-                busy("The image service is overloaded. Try again later.".into()).with_internal(text)
+            Self::Threads(error @ kilonova_threads::Error::Full(_)) => {
+                data(DataError::Threads(error), text)
             }
-            Self::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                Refusal::new(Kind::NoSpace, "The storage for image data is full.")
-                    .with_internal(text)
-            }
+            Self::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => full(text),
             Self::Store(error) => match error.severity() {
                 Severity::DiskFull => Refusal::no_space(error),
                 Severity::Temporary => Refusal::unavailable(error),
                 Severity::Permanent => Refusal::internal(error),
             },
-            Self::Directory(_) | Self::Io(_) | Self::Threads(_) => Refusal::internal(text),
+            Self::Data(error) => data(error, text),
+            Self::Damaged { .. } | Self::Io(_) | Self::Threads(_) => Refusal::internal(text),
         }
     }
+}
+
+/// The refusal for a failure of a store. Users learn nothing about the store itself.
+fn data(error: DataError, text: String) -> Refusal {
+    match error {
+        DataError::Missing(_) => {
+            busy("The data of the image is not available here. Try again later.".into())
+                .with_internal(text)
+        }
+        DataError::Unavailable(_) | DataError::Refused(_) => {
+            busy("The image store is unavailable. Try again later.".into()).with_internal(text)
+        }
+        DataError::Threads(kilonova_threads::Error::Full(_)) => {
+            busy("The image service is overloaded. Try again later.".into()).with_internal(text)
+        }
+        DataError::Full(_) => full(text),
+        DataError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => full(text),
+        DataError::Settings(_) | DataError::Threads(_) | DataError::Io(_) => {
+            Refusal::internal(text)
+        }
+    }
+}
+
+fn full(text: String) -> Refusal {
+    Refusal::new(Kind::NoSpace, "The storage for image data is full.").with_internal(text)
 }
 
 /// Seconds after which a client may retry.

@@ -1,24 +1,26 @@
-//! Glance v2, the part that clients need: images with properties; their data in files.
+//! Glance v2, the part that clients need: images with properties; their data in a store.
 //!
 //! ```text
-//!   api/     one file per resource: routes, request, view
-//!   app/     visibility, updates, uploads
-//!   db/      its SQL
-//!   files/   image data: locks, formats, clean-up
+//!   api/        one file per resource: routes, request, view
+//!   app/        visibility, updates, uploads, sweeps
+//!   db/         its SQL
+//!   transfer/   image data on its way: limits, hashes, formats
 //! ```
 //!
-//! The row is authoritative and names the data file. A file is complete and durable before a row
-//! names it, and every upload has its own file, so no crash and no concurrent upload can expose half
-//! an image. The service must never serve the image of another project, nor accept an image that
+//! The row is authoritative and names the object with the data. The object is complete and durable
+//! before the row makes it readable, and every upload has its own object, so no crash and no concurrent
+//! upload can expose half an image. Any controller continues what another began, if they share a store.
+//! The service must never serve the image of another project, nor accept an image that
 //! refers to files of the host (a backing file).
 
 mod api;
 mod app;
 mod db;
 mod error;
-mod files;
 mod options;
 mod record;
+mod stores;
+mod transfer;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,25 +30,37 @@ use kilonova_ids::ImageId;
 use kilonova_store::{Store, Tx};
 use kilonova_threads::Pool;
 use kilonova_wire::{Context, Dialect};
+use tokio::runtime::Handle;
 
 pub use api::{RULES, operations, routes, service};
-pub use app::{DataRange, ImageFilters};
+pub use app::{DataRange, ImageFilters, Swept};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
-pub use files::{ImageData, Rate, TransferLimit};
+pub use kilonova_image_store::{LEAST_PART, S3Options, Secret};
 pub use options::ImageOptions;
-pub use record::{Acceptance, DISK_FORMATS, ImageRecord, Member, Status, Visibility};
+pub use record::{
+    Acceptance, DISK_FORMATS, ImageRecord, Location, Member, Status, StoreName, Visibility,
+};
+pub use stores::StoreOptions;
+pub use transfer::{ImageData, Rate, TransferLimit};
 
-use files::{Directory, Gate};
+use app::Watch;
+use stores::Stores;
+use transfer::Gate;
 
 /// The image service; cheap to clone.
 #[derive(Clone)]
 pub struct Images {
     store: Store,
-    directory: Arc<Directory>,
+    stores: Arc<Stores>,
     policy: Enforcer,
-    /// Threads for all file access.
+    /// Threads for files and hashes.
     threads: Pool,
+    /// Runs what no caller waits for.
+    runtime: Handle,
+    /// This start of this machine, in the rows of uploads that it receives.
+    machine: Arc<str>,
+    watch: Arc<Watch>,
     options: Arc<ImageOptions>,
     uploads: Arc<Gate>,
     /// Snapshots from hosts. Users cannot use up their slots.
@@ -60,10 +74,11 @@ const THREADS: usize = 8;
 const WAITING: usize = 4096;
 
 impl Images {
-    /// Opens the service over a directory and removes what a crash left of uploads.
+    /// Opens the service. `directory` is the default directory of the file store. Uploads that a crash of
+    /// this machine's earlier process interrupted are queued again.
     ///
     /// # Errors
-    /// [`Error::Directory`], with a message for the operator.
+    /// [`Error::Data`], with a message for the operator.
     pub async fn open(store: Store, directory: &Path) -> Result<Self, Error> {
         Self::open_with(store, directory, ImageOptions::default()).await
     }
@@ -77,20 +92,22 @@ impl Images {
         directory: &Path,
         options: ImageOptions,
     ) -> Result<Self, Error> {
-        let path = directory.to_owned();
         let threads = Pool::with_waiting("image-files", THREADS, WAITING)?;
-        let directory = threads.run(move || Directory::open(&path)).await??;
+        let stores = Stores::open(&store, directory, &options.stores, &threads).await?;
         let images = Self {
             store,
-            directory: Arc::new(directory),
+            stores: Arc::new(stores),
             policy: Enforcer::of(RULES, Dialect::Image),
             threads,
+            runtime: Handle::current(),
+            machine: machine().into(),
+            watch: Arc::default(),
             uploads: Gate::new("uploads", options.uploads),
             snapshots: Gate::new("snapshots", options.snapshots),
             downloads: Gate::new("downloads", options.downloads),
             options: Arc::new(options),
         };
-        images.recover().await?;
+        images.end_dead_uploads().await?;
         Ok(images)
     }
 
@@ -107,6 +124,12 @@ impl Images {
     }
 }
 
+/// The id of this machine's start. Locks on files reach as far as this id.
+fn machine() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    read.map_or_else(|_| uuid::Uuid::new_v4().to_string(), |id| id.trim().to_owned())
+}
+
 /// One image, if its visibility and the rule `get_image` of the image service's `policy` let the
 /// caller read it.
 ///
@@ -119,6 +142,14 @@ pub fn visible(
     id: ImageId,
 ) -> Result<Option<ImageRecord>, Error> {
     Ok(app::find_readable(tx, policy, context, id)?.map(|seen| seen.image))
+}
+
+/// Announces the read of one image, so that it travels with another statement.
+///
+/// # Errors
+/// Database errors.
+pub fn expect(tx: &mut Tx<'_>, id: ImageId) -> Result<(), Error> {
+    Ok(db::images::expect(tx, id)?)
 }
 
 /// One image of any project, for actions of the service itself.
@@ -146,19 +177,16 @@ pub fn of_owner(tx: &mut Tx<'_>, owner: &str, limit: i64) -> Result<Vec<ImageRec
 }
 
 /// Deletes an image in the caller's transaction and its data after commit: a failed or obsolete
-/// snapshot. Without `images`, the next start of the image service deletes the data.
+/// snapshot. Without `images`, the image service's next sweep deletes the data.
 ///
 /// # Errors
 /// Database errors.
 pub fn discard(tx: &mut Tx<'_>, images: Option<&Images>, id: ImageId) -> Result<(), Error> {
     let Some(image) = db::images::by_id(tx, id)? else { return Ok(()) };
     db::images::delete(tx, id)?;
-    if let (Some(data), Some(images)) = (image.data, images) {
+    if let (Some(location), Some(images)) = (image.location, images) {
         let images = images.clone();
-        tx.on_commit(move || {
-            let directory = Arc::clone(&images.directory);
-            images.threads.start(move || directory.remove(&data));
-        });
+        tx.on_commit(move || images.start_remove(location));
     }
     Ok(())
 }

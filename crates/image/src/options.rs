@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Rate, TransferLimit};
+use crate::{Rate, StoreOptions, TransferLimit};
 
 /// Configuration of the image service. Options that Glance has keep their names and defaults.
 #[derive(Debug, Clone)]
@@ -31,6 +31,10 @@ pub struct ImageOptions {
     pub downloads: TransferLimit,
     /// The least transfer rate of a client.
     pub rate: Rate,
+    /// The age from which data that no image names is deleted.
+    pub leftover_age: Duration,
+    /// Where image data is.
+    pub stores: StoreOptions,
 }
 
 impl Default for ImageOptions {
@@ -48,6 +52,8 @@ impl Default for ImageOptions {
             snapshots: TransferLimit { total: 64, each: 16 },
             downloads: TransferLimit { total: 256, each: 64 },
             rate: Rate { least: 4096, window: Duration::from_secs(60) },
+            leftover_age: Duration::from_secs(3600),
+            stores: StoreOptions::default(),
         }
     }
 }

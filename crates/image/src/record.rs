@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kilonova_ids::ImageId;
+use kilonova_image_store::ObjectName;
 use kilonova_wire::Context;
 
 /// The disk formats that the hypervisors support.
@@ -26,12 +27,6 @@ macro_rules! words {
             /// Parses the name.
             pub fn parse(word: &str) -> Option<Self> {
                 match word { $($word => Some(Self::$variant),)* _ => None }
-            }
-        }
-
-        impl PartialEq<&str> for $name {
-            fn eq(&self, word: &&str) -> bool {
-                self.as_str() == *word
             }
         }
     };
@@ -75,6 +70,25 @@ words! {
         /// The project's lists hide the image.
         Rejected = "rejected",
     }
+}
+
+words! {
+    /// A kind of store, by Glance's name.
+    StoreName {
+        /// Files of a directory.
+        File = "file",
+        /// An S3-compatible object store.
+        S3 = "s3",
+    }
+}
+
+/// Where the data of an image is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// The store.
+    pub store: StoreName,
+    /// The object in it.
+    pub name: ObjectName,
 }
 
 /// A project that an image is shared with.
@@ -123,8 +137,8 @@ pub struct ImageRecord {
     pub checksum: Option<String>,
     /// SHA-512 of the data.
     pub hash: Option<String>,
-    /// The name of the data file; set when an upload begins.
-    pub data: Option<String>,
+    /// Where its data is; set when an upload begins.
+    pub location: Option<Location>,
     /// Its tags, sorted.
     pub tags: Vec<String>,
     /// Other properties (`hw_…`, `trait:…`, `os_…`).
@@ -154,11 +168,19 @@ impl ImageRecord {
             virtual_size: None,
             checksum: None,
             hash: None,
-            data: None,
+            location: None,
             tags: Vec::new(),
             properties: BTreeMap::new(),
             created_at: now,
             updated_at: now,
+        }
+    }
+
+    /// Where its data is, if it is complete.
+    pub(crate) fn complete(&self) -> Option<&Location> {
+        match self.status {
+            Status::Active | Status::Deactivated => self.location.as_ref(),
+            Status::Queued | Status::Saving => None,
         }
     }
 

@@ -210,8 +210,8 @@ mod tests {
                 "live_migration_downtime_steps",
             ),
         ] {
-            let said = wrong.check().expect_err("the options are refused");
-            assert!(said.contains(name), "{said}");
+            let message = wrong.check().expect_err("the options are refused");
+            assert!(message.contains(name), "{message}");
         }
     }
 }

@@ -75,12 +75,15 @@ mod tests {
         let uri = Some("qemu+tls://%s/system".to_owned());
         let by_uri = LibvirtConfig { live_migration_uri: uri, ..plain.clone() };
         for config in [&scheme, &by_uri] {
-            let said = missing_certificates(config, etc);
-            assert!(said.len() == 1 && said[0].contains("pki/libvirt/private/clientkey.pem"));
+            let missing = missing_certificates(config, etc);
+            assert!(missing.len() == 1 && missing[0].contains("pki/libvirt/private/clientkey.pem"));
         }
         let native = LibvirtConfig { live_migration_with_native_tls: true, ..scheme };
-        let said = missing_certificates(&native, etc);
-        assert!(said.len() == 2 && said[1].contains("pki/qemu/server-key.pem"), "{said:?}");
+        let missing = missing_certificates(&native, etc);
+        assert!(
+            missing.len() == 2 && missing[1].contains("pki/qemu/server-key.pem"),
+            "{missing:?}"
+        );
 
         put(
             etc.join("libvirt/libvirtd.conf"),
@@ -92,16 +95,16 @@ mod tests {
         for file in ["own/ca", "own/cert", "pki/libvirt/private/serverkey.pem"] {
             put(etc.join(file), "");
         }
-        let said = missing_certificates(&native, etc);
-        assert!(!said[0].contains("cacert") && !said[0].contains("server"), "{said:?}");
+        let missing = missing_certificates(&native, etc);
+        assert!(!missing[0].contains("cacert") && !missing[0].contains("server"), "{missing:?}");
         for file in ["pki/libvirt/clientcert.pem", "pki/libvirt/private/clientkey.pem"] {
             put(etc.join(file), "");
         }
         assert_eq!(missing_certificates(&native, etc).len(), 1);
         put(etc.join("pki/libvirt-migrate/ca-cert.pem"), "");
-        let said = missing_certificates(&native, etc);
-        assert!(said[0].contains("libvirt-migrate/client-key.pem"), "{said:?}");
-        assert!(!said[0].contains("ca-cert"), "{said:?}");
+        let missing = missing_certificates(&native, etc);
+        assert!(missing[0].contains("libvirt-migrate/client-key.pem"), "{missing:?}");
+        assert!(!missing[0].contains("ca-cert"), "{missing:?}");
         let conf = format!("migrate_tls_x509_cert_dir = \"{}/own\"\n", etc.display());
         put(etc.join("libvirt/qemu.conf"), &conf);
         for name in ["ca-cert", "server-cert", "server-key", "client-cert", "client-key"] {

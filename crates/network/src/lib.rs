@@ -22,6 +22,7 @@ pub mod ledger;
 mod options;
 mod record;
 mod values;
+mod vnic;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub use api::{RULES, operations, routes, service};
 pub use db::{MIGRATIONS, statements};
 pub use error::Error;
 pub use options::NetworkOptions;
+pub use vnic::VnicType;
 
 /// The network service; cheap to clone.
 #[derive(Clone)]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use kilonova_ids::{NetworkId, parse_uuid_like};
 use serde_json::{Value, json};
 
+use crate::VnicType;
 use crate::address::Cidr;
 
 type Checked = Result<Value, String>;
@@ -276,7 +277,7 @@ pub(crate) fn network_type(value: &Value) -> Checked {
 
 /// Upstream's VNIC types that a Linux bridge or a passed-through function can provide.
 pub(crate) fn vnic_type(value: &Value) -> Checked {
-    one_of(value, &["normal", "direct", "macvtap", "direct-physical", "accelerator-direct"])
+    one_of(value, &VnicType::ALL.map(VnicType::as_str))
 }
 
 pub(crate) fn direction(value: &Value) -> Checked {

@@ -26,8 +26,8 @@ const WHO: [(&str, &str); 8] = [
 /// Sends a request on resources of project `red` as each of [`WHO`] and checks the statuses.
 async fn expect(api: &Api, what: &str, body: Option<&Value>, expected: [u16; 8]) {
     for (who, expected) in WHO.into_iter().zip(expected) {
-        let (status, said) = api.call_as(who, what, body.cloned()).await;
-        assert_eq!(status, expected, "{what} by {who:?}: {said}");
+        let (status, text) = api.call_as(who, what, body.cloned()).await;
+        assert_eq!(status, expected, "{what} by {who:?}: {text}");
     }
 }
 
@@ -35,8 +35,8 @@ async fn expect(api: &Api, what: &str, body: Option<&Value>, expected: [u16; 8])
 async fn refused(api: &Api, what: &str, expected: [Option<u16>; 8]) {
     for (who, expected) in WHO.into_iter().zip(expected) {
         let Some(expected) = expected else { continue };
-        let (status, said) = api.call_as(who, what, None).await;
-        assert_eq!(status, expected, "{what} by {who:?}: {said}");
+        let (status, text) = api.call_as(who, what, None).await;
+        assert_eq!(status, expected, "{what} by {who:?}: {text}");
     }
 }
 
@@ -188,9 +188,9 @@ async fn the_operators_rules_apply() {
     for api in apis_with(|networks| networks.with_policy(enforcer.clone())).await {
         let body = json!({"network": {"shared": true}});
         for who in [WHO[1], WHO[2], WHO[4]] {
-            let (status, said) = api.call_as(who, "POST /networks", Some(body.clone())).await;
-            assert_eq!(status, 403, "{said}");
-            assert_eq!(said["NeutronError"]["type"], "PolicyNotAuthorized", "{said}");
+            let (status, message) = api.call_as(who, "POST /networks", Some(body.clone())).await;
+            assert_eq!(status, 403, "{message}");
+            assert_eq!(message["NeutronError"]["type"], "PolicyNotAuthorized", "{message}");
         }
         let planner = ("pat:red", "planner,member,reader");
         let (status, made) = api.call_as(planner, "POST /networks", Some(body)).await;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use kilonova_ids::HostName;
+use kilonova_ids::{HostName, ResourceClass};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// Trait of a host whose hypervisor live-migrates guests with mediated devices, out and in (libvirt
 /// 8.6.0 and QEMU 8.1.0, or newer).
@@ -42,6 +43,20 @@ pub struct Registration {
     pub traits: Vec<String>,
     /// All devices: a device that is missing here is gone.
     pub devices: Vec<Device>,
+    /// Which attempt to register this is; `None` from agents of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
+}
+
+/// An attempt to register. A controller that answers late may still carry out an attempt that its
+/// agent has repeated elsewhere: the number shows that the attempt is outdated, so that it does not
+/// fence its own agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Identifies the running agent.
+    pub agent: Uuid,
+    /// Increases with each attempt of this agent.
+    pub number: i64,
 }
 
 /// The control plane's answer to a registration.
@@ -168,7 +183,7 @@ pub struct Deployable {
     /// devices, `0000:84:00.0` for PCI functions, or `FakeDevice`.
     pub name: String,
     /// `VGPU`, `FPGA`, `PGPU` or a custom class.
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     /// Traits of the provider that the agent can verify.
     pub traits: Vec<String>,
     /// Driver name as Cyborg shows it: `nvidia`, `fake`, …

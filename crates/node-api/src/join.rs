@@ -38,8 +38,19 @@ pub struct Renewal {
 pub struct Credential {
     /// The certificate, PEM.
     pub certificate: String,
-    /// The certificate of the authority, PEM.
+    /// The certificates of the authorities to trust, PEM. The first one has signed the controllers'
+    /// certificates.
     pub authority: String,
+}
+
+/// The authorities that hosts must trust. While an operator rotates the authority, there are two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authorities {
+    /// Their certificates, PEM. The first one has signed the controllers' certificates.
+    pub authorities: String,
+    /// The SHA-256 of the authority that signs hosts' certificates. A host with a certificate of
+    /// another one renews it.
+    pub signing: String,
 }
 
 /// The revoked certificates of hosts.

@@ -25,7 +25,7 @@ mod question;
 
 pub use control::{ControlFuture, ControlPlane, Refusal};
 pub use device::{
-    Attachment, Deployable, Device, DeviceKind, HandleSlot, Health, Registration, Session,
+    Attachment, Attempt, Deployable, Device, DeviceKind, HandleSlot, Health, Registration, Session,
     VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION,
 };
 pub use disk::DiskFormat;
@@ -39,9 +39,9 @@ pub use filter::{
 };
 pub use guest::{GuestMetadata, Key};
 pub use interface::{Address, Interface};
-pub use join::{Clock, Credential, Join, Renewal, Revocations, RevokedHost};
+pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
-pub use observation::{Observation, Outcome, Phase, Progress};
+pub use observation::{Observation, Outcome, Phase, Progress, SNAPSHOT_STEP};
 pub use order::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Chunk, End, ON_RELEASE, Order, OrderResult, Task,
 };

@@ -3,6 +3,8 @@
 use kilonova_ids::ServerId;
 use serde::{Deserialize, Serialize};
 
+use crate::GuestVerb;
+
 /// The state of one server, as the agent left it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
@@ -75,6 +77,19 @@ pub enum Outcome {
         /// The reason.
         message: String,
     },
+}
+
+/// The step of a snapshot in observations.
+pub const SNAPSHOT_STEP: &str = "snapshot";
+
+impl Outcome {
+    /// True for a failure that leaves the guest as it is: of a snapshot, or of a verb.
+    pub fn leaves_guest(&self) -> bool {
+        let harmless = |step: &str| {
+            step == SNAPSHOT_STEP || GuestVerb::ALL.iter().any(|verb| verb.as_str() == step)
+        };
+        matches!(self, Self::Failed { step, .. } if harmless(step))
+    }
 }
 
 /// The progress of a live migration, in bytes.

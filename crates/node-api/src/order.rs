@@ -5,7 +5,7 @@
 //! reported the result. An agent carries out each order once and remembers that; an interrupted
 //! order starts again.
 
-use kilonova_ids::{ImageId, OperationId, ServerId};
+use kilonova_ids::{ImageId, OperationId, ResourceClass, ServerId};
 use serde::{Deserialize, Serialize};
 
 /// The fact of a deployable that tells who cleans a released handle before it is given to anybody
@@ -48,7 +48,7 @@ pub enum Task {
         /// Address of the function.
         address: String,
         /// Resource class of its deployable: it says which command.
-        resource_class: String,
+        resource_class: ResourceClass,
     },
 }
 

@@ -11,8 +11,8 @@
 )]
 
 use kilonova_node_api::{
-    Batch, Credential, Desired, Join, Observation, OrderResult, Registration, Reply, Revocations,
-    Session,
+    Authorities, Batch, Credential, Desired, Join, Observation, OrderResult, Registration, Reply,
+    Revocations, Session,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -228,8 +228,8 @@ fn a_reply_keeps_its_names() {
     });
     let console = json!({"said": "console", "text": "login:"});
     let unknown = json!({"said": "unknown", "why": "the guest is shut off"});
-    for said in [usage, console, unknown] {
-        assert_round_trip::<Reply>(json!({"id": OTHER, "said": said}));
+    for message in [usage, console, unknown] {
+        assert_round_trip::<Reply>(json!({"id": OTHER, "said": message}));
     }
 }
 
@@ -238,6 +238,7 @@ fn the_documents_of_enrolment_keep_their_names() {
     assert_round_trip::<Join>(json!({
         "secret": "s", "host": "a", "request": {"csr": "PEM", "addresses": ["192.0.2.1"]},
     }));
+    assert_round_trip::<Authorities>(json!({"authorities": "PEM", "signing": "ab"}));
     assert_round_trip::<Credential>(json!({"certificate": "PEM", "authority": "PEM"}));
     assert_round_trip::<Revocations>(json!({
         "crl": "PEM", "mark": "m", "renew_at": 1, "revoked": [{"serial": "0a", "host": "a"}],

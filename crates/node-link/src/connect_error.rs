@@ -64,8 +64,8 @@ mod tests {
             ("x: invalid peer certificate: UnknownIssuer", "check the URL"),
             ("x: invalid peer certificate: certificate not valid yet: …", "compare the clocks"),
         ] {
-            let said = explain(&std::io::Error::other(text));
-            assert!(said.starts_with(text) && said.contains(words), "{said}");
+            let message = explain(&std::io::Error::other(text));
+            assert!(message.starts_with(text) && message.contains(words), "{message}");
         }
         assert_eq!(explain(&std::io::Error::other("connection refused")), "connection refused");
         for (text, unsent) in

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Refusal, Renewal};
-use kilonova_pki::{Certificate, Request, Token};
+use kilonova_pki::{Certificate, Fingerprint, Request, Token};
 use rustls::ClientConfig;
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub struct HostIdentity {
     pub control: String,
     /// The host's name, as in its certificate.
     pub host: HostName,
-    /// The certificate of the authority, PEM.
+    /// The certificates of the trusted authorities, PEM.
     pub authority: String,
     /// The host's certificate, PEM.
     pub certificate: String,
@@ -66,7 +66,21 @@ impl HostIdentity {
     /// # Errors
     /// If the identity is invalid.
     pub fn remote(&self) -> Result<Remote, Error> {
-        Remote::certified(&self.control, self.settings()?)
+        self.remote_at(&self.control)
+    }
+
+    /// Like [`HostIdentity::remote`], to other controllers than the one that it joined.
+    ///
+    /// # Errors
+    /// If the identity or a URL is invalid.
+    pub fn remote_at(&self, controllers: &str) -> Result<Remote, Error> {
+        Remote::certified(controllers, self.settings()?)
+    }
+
+    /// The digest of the authorities that the host trusts, by which it names them to the control
+    /// plane.
+    pub fn trust(&self) -> String {
+        Fingerprint::of(self.authority.as_bytes()).to_string()
     }
 
     fn with(&self, credential: Credential, key: String) -> Self {
@@ -145,6 +159,17 @@ impl Identity {
         let renewal = Renewal { csr: request.csr, addresses };
         let given = remote.renew(&known.host, &renewal).await.map_err(Error::Refused)?;
         let known = known.with(given, request.key);
+        self.keep(&known)?;
+        Ok(known)
+    }
+
+    /// Trusts these authorities (PEM), and no other.
+    ///
+    /// # Errors
+    /// If one is invalid, or the identity cannot be written.
+    pub fn trust(&self, known: &HostIdentity, authorities: String) -> Result<HostIdentity, Error> {
+        let known = HostIdentity { authority: authorities, ..known.clone() };
+        known.settings()?;
         self.keep(&known)?;
         Ok(known)
     }

@@ -1,8 +1,11 @@
 //! The control plane for an agent on another machine: [`ControlPlane`] over HTTP.
 //!
 //! Owns the connection and the mapping of refusals. It must never retry a request or wait by
-//! itself: the agent decides that, in the same way for every control plane.
+//! itself: the agent decides that, in the same way for every control plane. After a request that
+//! brought no answer, or one of a controller that cannot work now, the next request goes to the next
+//! address.
 
+mod addresses;
 mod connect_error;
 mod file;
 mod identity;
@@ -19,8 +22,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, Clock, ControlFuture, ControlPlane, Credential, DiskFormat, Observation,
-    OrderResult, Refusal, Registration, Renewal, Reply, Revocations, Session,
+    Authorities, Batch, Chunk, Clock, ControlFuture, ControlPlane, Credential, DiskFormat,
+    Observation, OrderResult, Refusal, Registration, Renewal, Reply, Revocations, Session,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -28,14 +31,18 @@ use rustls::ClientConfig;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use addresses::Addresses;
 pub use identity::{HostIdentity, Identity};
 pub use join::join;
 pub use renewal::keep_certified;
 pub use revocations::follow_revocations;
 pub use url::Error;
 
-/// Longer than a long poll.
+/// Time limit for most requests.
 const PATIENCE: Duration = Duration::from_secs(45);
+/// Time limit for a long poll, which is answered within 20 seconds: a host whose controller stopped
+/// answering must reach another one before it counts as down.
+const POLL: Duration = Duration::from_secs(30);
 /// Time limit for uploading a disk image.
 const UPLOAD: Duration = Duration::from_secs(6 * 3600);
 const CONNECT: Duration = Duration::from_secs(5);
@@ -50,32 +57,33 @@ const SHA512: &str = "x-image-sha512";
 /// Header: the sender's time in microseconds since 1970.
 const CLOCK: &str = "x-kilonova-clock";
 
-/// A control plane at a URL.
+/// A control plane at one or several URLs.
 #[derive(Clone)]
 pub struct Remote {
     client: Arc<RwLock<Client>>,
-    base: String,
+    addresses: Arc<Addresses>,
     /// The shared token, if there is no certificate.
     token: Option<String>,
 }
 
 impl std::fmt::Debug for Remote {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Remote").field("base", &self.base).finish_non_exhaustive()
+        f.debug_struct("Remote").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 
 impl Remote {
     /// A control plane at `url` (`http://ADDRESS:PORT`) with a shared `token`. The token is sent in
-    /// clear text: this is for one machine and for tests.
+    /// clear text: this is for one machine and for tests. Here and below, `url` may be a list of
+    /// controllers, separated by commas.
     ///
     /// # Errors
     /// An invalid URL or token, or a system without sockets.
     pub fn new(url: &str, token: &str) -> Result<Self, Error> {
-        let base = url::base(url, "http")?;
+        let addresses = Addresses::read(url, "http")?;
         let token = Some(url::token(token)?);
         let config = kilonova_pki::anonymous().map_err(|error| Error::Client(error.to_string()))?;
-        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token })
+        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), addresses, token })
     }
 
     /// A control plane whose API port has TLS (`https://NAME:PORT`). It authenticates this host by
@@ -84,10 +92,10 @@ impl Remote {
     /// # Errors
     /// An invalid URL, token or certificate, or a system without sockets.
     pub fn over_tls(url: &str, token: &str, authorities: &str) -> Result<Self, Error> {
-        let base = url::base(url, "https")?;
+        let addresses = Addresses::read(url, "https")?;
         let token = Some(url::token(token)?);
         let config = kilonova_pki::of_users(authorities)?;
-        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token })
+        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), addresses, token })
     }
 
     /// A control plane at `url` (`https://ADDRESS:PORT`) that authenticates this host by
@@ -96,8 +104,8 @@ impl Remote {
     /// # Errors
     /// An invalid URL, or a system without sockets.
     pub fn certified(url: &str, config: ClientConfig) -> Result<Self, Error> {
-        let base = url::base(url, "https")?;
-        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), base, token: None })
+        let addresses = Addresses::read(url, "https")?;
+        Ok(Self { client: Arc::new(RwLock::new(client(config)?)), addresses, token: None })
     }
 
     /// Uses another certificate for new requests. Requests in progress end unchanged.
@@ -126,6 +134,15 @@ impl Remote {
         self.ask(with_body(self.request(Method::POST, &path), renewal)?).await
     }
 
+    /// The authorities that a host must trust. `has` is the digest of those that it trusts.
+    ///
+    /// # Errors
+    /// If the control plane refuses or is unavailable. One of an earlier version has no answer.
+    pub async fn authorities(&self, host: &HostName, has: &str) -> Result<Authorities, Refusal> {
+        let path = format!("/v1/hosts/{}/authorities?has={has}", url::segment(host));
+        self.ask(self.request(Method::GET, &path).timeout(CONNECT * 2)).await
+    }
+
     /// The revoked certificates.
     ///
     /// # Errors
@@ -136,7 +153,7 @@ impl Remote {
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let request = client.request(method, format!("{}{path}", self.base));
+        let request = client.request(method, format!("{}{path}", self.addresses.current().1));
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -144,6 +161,15 @@ impl Remote {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), Refusal> {
+        let (at, _) = self.addresses.current();
+        let answer = self.try_send(request).await;
+        if let Err(Refusal::Unavailable(_)) = &answer {
+            self.addresses.leave(at);
+        }
+        answer
+    }
+
+    async fn try_send(&self, request: RequestBuilder) -> Result<(HeaderMap, Vec<u8>), Refusal> {
         let unavailable =
             |error: reqwest::Error| Refusal::Unavailable(connect_error::explain(&error));
         let answer = sent(request).await.map_err(unavailable)?;
@@ -156,7 +182,7 @@ impl Remote {
     async fn ask<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Refusal> {
         let (_, body) = self.send(request).await?;
         serde_json::from_slice(&body).map_err(|error| {
-            Refusal::Unavailable(format!("unexpected answer from {}: {error}", self.base))
+            Refusal::Unavailable(format!("unexpected answer from the control plane: {error}"))
         })
     }
 }
@@ -191,7 +217,7 @@ impl ControlPlane for Remote {
             let path =
                 format!("/v1/hosts/{}/desired?epoch={epoch}&since={since}", url::segment(host));
             let clock = Timestamp::now().as_microsecond().to_string();
-            let request = self.request(Method::GET, &path).header(CLOCK, clock);
+            let request = self.request(Method::GET, &path).header(CLOCK, clock).timeout(POLL);
             self.ask(request).await
         })
     }
@@ -235,10 +261,10 @@ impl ControlPlane for Remote {
             let (headers, bytes) = self.send(self.request(Method::GET, &path)).await?;
             let size = headers.get(SIZE).and_then(|value| value.to_str().ok()?.parse().ok());
             let size = size.ok_or_else(|| {
-                Refusal::Unavailable(format!("{} sent a chunk without {SIZE}", self.base))
+                Refusal::Unavailable(format!("the control plane sent a chunk without {SIZE}"))
             })?;
-            let said = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
-            Ok(Chunk { size, bytes, format: said(FORMAT), sha512: said(SHA512) })
+            let header = |name| Some(headers.get(name)?.to_str().ok()?.to_owned());
+            Ok(Chunk { size, bytes, format: header(FORMAT), sha512: header(SHA512) })
         })
     }
 
@@ -252,8 +278,8 @@ impl ControlPlane for Remote {
     ) -> ControlFuture<'a, ()> {
         Box::pin(async move {
             let host = url::segment(host);
-            let said = format.as_str();
-            let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}&format={said}");
+            let text = format.as_str();
+            let path = format!("/v1/hosts/{host}/images/{image}?epoch={epoch}&format={text}");
             let body = file::body(&file).map_err(|error| {
                 Refusal::Rejected(format!("could not read {}: {error}", file.display()))
             })?;

@@ -1,5 +1,6 @@
-//! Keeps a host's certificate valid: renews it in time, and uses one that an operator installed by
-//! joining again.
+//! Keeps a host's certificate valid: renews it in time, uses one that an operator installed by
+//! joining again, and follows a rotation of the cloud's authority: it trusts the authorities that the
+//! control plane names, and renews a certificate of one that does not sign any more.
 //!
 //! It never gives up: a host with an expired certificate keeps its guests and logs what to do.
 
@@ -10,7 +11,11 @@ use jiff::Timestamp;
 
 use super::{HostIdentity, Identity, Remote};
 
-/// Checks at this interval. `changed` gets every new certificate.
+/// How many checks pass between two questions for the authorities.
+const ROUNDS: u32 = 5;
+
+/// Checks at this interval. `changed` gets every new certificate and every change of the trusted
+/// authorities.
 pub async fn keep_certified(
     remote: Remote,
     identity: Identity,
@@ -19,6 +24,7 @@ pub async fn keep_certified(
     every: Duration,
     changed: impl Fn(&HostIdentity) + Send,
 ) -> std::convert::Infallible {
+    let mut round = 0_u32;
     loop {
         match look(&remote, &identity, &known, &addresses).await {
             Ok(None) => {}
@@ -28,8 +34,58 @@ pub async fn keep_certified(
             }
             Err(error) => tracing::error!(host = %known.host, "{error}"),
         }
+        if round.is_multiple_of(ROUNDS) {
+            match follow(&remote, &identity, &known, &addresses, &changed).await {
+                Ok(None) => {}
+                Ok(Some(new)) => known = new,
+                Err(error) => tracing::error!(host = %known.host, "{error}"),
+            }
+        }
+        round = round.wrapping_add(1);
         tokio::time::sleep(every).await;
     }
+}
+
+/// Follows the authorities of the cloud. Returns the identity if it changed.
+async fn follow(
+    remote: &Remote,
+    identity: &Identity,
+    known: &HostIdentity,
+    addresses: &[IpAddr],
+    changed: &(impl Fn(&HostIdentity) + Send),
+) -> Result<Option<HostIdentity>, String> {
+    let text = |error: super::Error| error.to_string();
+    let host = &known.host;
+    let named = match remote.authorities(host, &known.trust()).await {
+        Ok(named) => named,
+        // A control plane of an earlier version does not know the question. Other failures are
+        // logged by the agent's other requests.
+        Err(error) => {
+            tracing::debug!(%error, "could not ask for the authorities");
+            return Ok(None);
+        }
+    };
+    let mut new = known.clone();
+    if named.authorities != known.authority {
+        new = identity.trust(known, named.authorities).map_err(text)?;
+        remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
+        tracing::info!(%host, "the authorities of the cloud have changed");
+        changed(&new);
+        // The control plane learns at once that this host trusts them.
+        if let Err(error) = remote.authorities(host, &new.trust()).await {
+            tracing::debug!(%error, "could not confirm the authorities");
+        }
+    }
+    let is_current = kilonova_pki::is_issued_by(&new.certificate, &new.authority, &named.signing);
+    if !is_current.map_err(|error| error.to_string())? {
+        new = identity.renew(remote, &new, addresses.to_vec()).await.map_err(|error| {
+            format!("could not get a certificate of the cloud's new authority: {error}")
+        })?;
+        remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
+        tracing::info!(%host, "renewed the certificate of this host by the cloud's new authority");
+        changed(&new);
+    }
+    Ok((new != *known).then_some(new))
 }
 
 async fn look(

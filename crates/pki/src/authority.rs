@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use jiff::{SignedDuration, Timestamp};
+use kilonova_ids::HostName;
 use rand::Rng as _;
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateSigningRequestParams, ExtendedKeyUsagePurpose,
@@ -23,7 +24,7 @@ const SERVER_VALID: SignedDuration = SignedDuration::from_hours(397 * 24);
 #[derive(Debug, Clone)]
 pub struct HostCertificateParams<'a> {
     /// Its name.
-    pub host: &'a str,
+    pub host: &'a HostName,
     /// Its addresses.
     pub addresses: &'a [IpAddr],
     /// Validity.
@@ -35,6 +36,12 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Authority({})", self.fingerprint())
+    }
 }
 
 impl Authority {
@@ -90,6 +97,14 @@ impl Authority {
         &self.certificate
     }
 
+    /// Its distinguished name, which no other authority has.
+    ///
+    /// # Errors
+    /// None for an authority that was loaded.
+    pub fn name(&self) -> Result<String, Error> {
+        certificate::subject(&self.certificate)
+    }
+
     /// The fingerprint of its certificate.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
@@ -117,8 +132,8 @@ impl Authority {
         let made = params
             .signed_by(&request.public_key, &self.issuer)
             .map_err(|error| Error::unmade("a certificate", error))?;
-        let said = certificate::read_der(made.der())?;
-        Ok((made.pem(), said))
+        let issued = certificate::read_der(made.der())?;
+        Ok((made.pem(), issued))
     }
 
     /// Issues a certificate for the control plane with a new key, both PEM. `names` are host names

@@ -15,6 +15,8 @@ pub struct Certificate {
     pub name: String,
     /// Serial number, hexadecimal.
     pub serial: String,
+    /// The distinguished name of its authority.
+    pub issuer: String,
     /// Start of validity.
     pub not_before: Timestamp,
     /// End of validity. One after the year 9999 is the last time that a [`Timestamp`] can hold.
@@ -57,6 +59,7 @@ pub fn read_der(der: &[u8]) -> Result<Certificate, Error> {
     };
     Ok(Certificate {
         name: name.ok_or_else(|| wrong(&"it has no common name"))?.to_owned(),
+        issuer: parsed.issuer().to_string(),
         serial: parsed.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect(),
         not_before: at(parsed.validity().not_before.timestamp()),
         not_after: at(parsed.validity().not_after.timestamp()),
@@ -69,6 +72,43 @@ pub fn read_der(der: &[u8]) -> Result<Certificate, Error> {
 /// If there is none.
 pub fn fingerprint(pem: &str) -> Result<Fingerprint, Error> {
     Ok(Fingerprint::of(&der(pem)?))
+}
+
+/// The certificates of a PEM text, one at least.
+///
+/// # Errors
+/// If one is invalid, or there is none.
+pub fn all_der(pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let wrong = |why: &dyn std::fmt::Display| Error::unreadable("the certificates", why);
+    let all: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| wrong(&error))?;
+    if all.is_empty() { Err(wrong(&"there is none")) } else { Ok(all) }
+}
+
+/// True if the authority with a fingerprint, one of `authorities` (PEM), issued the certificate.
+///
+/// # Errors
+/// An invalid certificate.
+pub fn is_issued_by(
+    certificate: &str,
+    authorities: &str,
+    fingerprint: &str,
+) -> Result<bool, Error> {
+    let issuer = read(certificate)?.issuer;
+    for authority in all_der(authorities)? {
+        if Fingerprint::of(&authority).to_string() == fingerprint {
+            return Ok(subject(&authority)? == issuer);
+        }
+    }
+    Ok(false)
+}
+
+/// The distinguished name of a certificate's owner.
+pub(crate) fn subject(der: &[u8]) -> Result<String, Error> {
+    let (_, parsed) = X509Certificate::from_der(der)
+        .map_err(|error| Error::unreadable("the certificate", error))?;
+    Ok(parsed.subject().to_string())
 }
 
 pub(crate) fn der(pem: &str) -> Result<CertificateDer<'static>, Error> {

@@ -14,15 +14,18 @@ mod request;
 mod revocation;
 mod tls;
 mod token;
+mod trust;
 
 pub use authority::{Authority, HostCertificateParams};
-pub use certificate::{Certificate, fingerprint, read, read_der};
+pub use certificate::{Certificate, all_der, fingerprint, is_issued_by, read, read_der};
 pub use error::Error;
 pub use fingerprint::Fingerprint;
 pub use request::{Request, check_host, check_new_host};
 pub use revocation::Revocation;
+pub use rustls::pki_types::CertificateDer;
 pub use tls::{Own, anonymous, certified, joining, of_users, own, server, trusting};
 pub use token::{Secret, Token};
+pub use trust::Trust;
 
 /// The name in the control plane's certificates and in no host's. A host expects it whatever
 /// address it connects to.

@@ -21,7 +21,7 @@ impl Request {
     ///
     /// # Errors
     /// An invalid host name.
-    pub fn new(host: &str) -> Result<Self, Error> {
+    pub fn new(host: &HostName) -> Result<Self, Error> {
         check_host(host)?;
         let failed = |why: rcgen::Error| Error::unmade("a request", why);
         let key = KeyPair::generate().map_err(failed)?;
@@ -36,7 +36,7 @@ impl Request {
 ///
 /// # Errors
 /// If it cannot.
-pub fn check_host(host: &str) -> Result<(), Error> {
+pub fn check_host(host: &HostName) -> Result<(), Error> {
     let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'.' | b'-' | b'_');
     let edges = host.starts_with(['.', '-']) || host.ends_with(['.', '-']);
     let reserved = host.eq_ignore_ascii_case(CONTROL_PLANE);
@@ -52,9 +52,10 @@ pub fn check_host(host: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// If it may not.
-pub fn check_new_host(host: &str) -> Result<HostName, Error> {
+pub fn check_new_host(host: &HostName) -> Result<(), Error> {
     check_host(host)?;
-    HostName::parse_new(host).map_err(|why| Error::NewHost { name: host.to_owned(), why })
+    let parsed = HostName::parse_new(host);
+    parsed.map(drop).map_err(|why| Error::NewHost { name: host.to_string(), why })
 }
 
 pub(crate) fn named(name: &str) -> DistinguishedName {
@@ -70,7 +71,7 @@ mod tests {
     #[test]
     fn names_of_new_hosts_are_lower_case_and_not_addresses() {
         for fine in ["gpu-1", "gpu_1.rack.example", "l1n1", "4u-node", "10.rack", "0xcafe-1"] {
-            assert_eq!(check_new_host(fine).as_deref(), Ok(fine));
+            assert_eq!(check_new_host(&HostName::verbatim(fine)), Ok(()), "{fine}");
         }
         for (wrong, why) in [
             ("EVIL", "lower case"),
@@ -85,19 +86,20 @@ mod tests {
             ("::1", "is not a valid host name"),
             ("a b", "is not a valid host name"),
         ] {
-            let said = check_new_host(wrong).expect_err(wrong).to_string();
-            assert!(said.contains(why), "{said}");
+            let refusal = check_new_host(&HostName::verbatim(wrong)).expect_err(wrong).to_string();
+            assert!(refusal.contains(why), "{refusal}");
         }
     }
 
     #[test]
     fn host_names_are_names() {
         for fine in ["gpu-1", "gpu_1.rack.example", "l1n1", "A"] {
-            assert_eq!(check_host(fine), Ok(()), "{fine}");
+            assert_eq!(check_host(&HostName::verbatim(fine)), Ok(()), "{fine}");
         }
         let long = "h".repeat(65);
         for wrong in ["", ".a", "a-", "a..b", "a b", "a/b", "ü", CONTROL_PLANE, &long] {
-            assert_eq!(check_host(wrong), Err(Error::Host(wrong.into())), "{wrong}");
+            let refusal = check_host(&HostName::verbatim(wrong));
+            assert_eq!(refusal, Err(Error::Host(wrong.into())), "{wrong}");
         }
     }
 }

@@ -86,8 +86,9 @@ mod tests {
     fn the_list_has_the_revoked_certificates_and_its_validity() {
         let (pem, key) = Authority::make(NOW).expect("the disks are created");
         let authority = Authority::load(&pem, &key).expect("the file is read");
-        let request = Request::new("gpu-1").expect("the request is valid");
-        let content = HostCertificateParams { host: "gpu-1", addresses: &[], valid: DAY };
+        let host = kilonova_ids::HostName::verbatim("gpu-1");
+        let request = Request::new(&host).expect("the request is valid");
+        let content = HostCertificateParams { host: &host, addresses: &[], valid: DAY };
         let (_, given) =
             authority.sign(&request.csr, &content, NOW).expect("the certificate is signed");
         let revoked = [Revocation { serial: given.serial.clone(), at: NOW }];
@@ -107,10 +108,10 @@ mod tests {
         }
         for wrong in ["", "0", "xy", "é"] {
             let one = [Revocation { serial: wrong.into(), at: NOW }];
-            let said = authority
+            let message = authority
                 .revocations(&one, NOW, NOW + DAY)
                 .expect_err("an invalid serial number is refused");
-            assert!(said.to_string().contains("is not hexadecimal"), "{said}");
+            assert!(message.to_string().contains("is not hexadecimal"), "{message}");
         }
     }
 }

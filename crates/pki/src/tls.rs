@@ -8,27 +8,29 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::ResolvesServerCert;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-use crate::{CONTROL_PLANE, Error, Fingerprint, certificate};
+use crate::{CONTROL_PLANE, Error, Fingerprint, Trust, certificate};
 
 /// A certificate with its key.
 pub type Own = Arc<CertifiedKey>;
 
-fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-fn broken(error: impl std::fmt::Display) -> Error {
+pub(crate) fn broken(error: impl std::fmt::Display) -> Error {
     Error::unmade("the TLS settings", error)
 }
 
-fn roots(authority: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, Error> {
+pub(crate) fn roots(authorities: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
-    let added = roots.add(authority.clone());
-    added.map_err(|error| Error::unreadable("the authority's certificate", error))?;
+    for authority in authorities {
+        let added = roots.add(authority.clone());
+        added.map_err(|error| Error::unreadable("the authority's certificate", error))?;
+    }
     Ok(Arc::new(roots))
 }
 
@@ -44,38 +46,35 @@ pub fn own(pem: &str, key: &str, authority: &CertificateDer<'static>) -> Result<
     Ok(Arc::new(made.map_err(|error| Error::unreadable("certificate and key", error))?))
 }
 
-/// The control plane's settings. A client certificate must be from the authority. A client without
-/// one may connect in order to join; the request handler must allow it nothing else.
+/// The control plane's settings. A client certificate must be from an authority that is trusted at
+/// that time. A client without one may connect in order to join; the request handler must allow it
+/// nothing else.
 ///
 /// # Errors
-/// If the authority's certificate is invalid.
+/// None on a sane system.
 pub fn server(
-    authority: &CertificateDer<'static>,
+    trusted: Arc<Trust>,
     shown: Arc<dyn ResolvesServerCert>,
 ) -> Result<ServerConfig, Error> {
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots(authority)?, provider())
-        .allow_unauthenticated()
-        .build()
-        .map_err(broken)?;
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(broken)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(trusted)
         .with_cert_resolver(shown);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
 
-/// The settings of a host with a certificate.
+/// The settings of a host with a certificate. It trusts each of the authorities (PEM).
 ///
 /// # Errors
 /// If a text is invalid.
-pub fn certified(authority: &str, pem: &str, key: &str) -> Result<ClientConfig, Error> {
-    let authority = certificate::der(authority)?;
+pub fn certified(authorities: &str, pem: &str, key: &str) -> Result<ClientConfig, Error> {
+    let authorities = certificate::all_der(authorities)?;
     let chain = vec![certificate::der(pem)?];
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|error| Error::unreadable("the key", error))?;
-    let by = By::Authority(verifier(&authority)?);
+    let by = By::Authority(verifier(&authorities)?);
     builder(OfControlPlane::new(by))?.with_client_auth_cert(chain, key).map_err(broken)
 }
 
@@ -87,12 +86,12 @@ pub fn joining(authority: Fingerprint) -> Result<ClientConfig, Error> {
     Ok(builder(OfControlPlane::new(By::Fingerprint(authority)))?.with_no_client_auth())
 }
 
-/// The settings of a host without a certificate that trusts the authority.
+/// The settings of a host without a certificate that trusts the authorities (PEM).
 ///
 /// # Errors
-/// If the authority's certificate is invalid.
-pub fn trusting(authority: &str) -> Result<ClientConfig, Error> {
-    let by = By::Authority(verifier(&certificate::der(authority)?)?);
+/// If a certificate is invalid.
+pub fn trusting(authorities: &str) -> Result<ClientConfig, Error> {
+    let by = By::Authority(verifier(&certificate::all_der(authorities)?)?);
     Ok(builder(OfControlPlane::new(by))?.with_no_client_auth())
 }
 
@@ -140,8 +139,8 @@ fn builder(verifier: Arc<dyn ServerCertVerifier>) -> Result<Builder, Error> {
         .with_custom_certificate_verifier(verifier))
 }
 
-fn verifier(authority: &CertificateDer<'static>) -> Result<Arc<WebPkiServerVerifier>, Error> {
-    WebPkiServerVerifier::builder_with_provider(roots(authority)?, provider())
+fn verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<WebPkiServerVerifier>, Error> {
+    WebPkiServerVerifier::builder_with_provider(roots(authorities)?, provider())
         .build()
         .map_err(broken)
 }
@@ -154,7 +153,7 @@ fn control_plane() -> Result<ServerName<'static>, rustls::Error> {
 /// The authority that the control plane is verified against.
 #[derive(Debug)]
 enum By {
-    /// A known authority.
+    /// Known authorities.
     Authority(Arc<WebPkiServerVerifier>),
     /// The authority with this fingerprint, whose certificate the control plane sends.
     Fingerprint(Fingerprint),
@@ -190,7 +189,7 @@ impl By {
                  the URL, or create a new token"
             )));
         };
-        verifier(&authority.clone().into_owned())
+        verifier(&[authority.clone().into_owned()])
             .map_err(|error| rustls::Error::General(error.to_string()))
     }
 }

@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: placement_alone ADDRESS DATABASE_URL".into());
     };
     let store = Store::open(&url.parse()?).await?;
-    store.migrate(MIGRATIONS).await?;
+    store.migrate(&[kilonova_changes::MIGRATIONS, MIGRATIONS].concat()).await?;
     let world = World::new();
     world.load(&store).await?;
     let policy = Arc::new(kilonova_placement::policy(&[], Default::default())?);

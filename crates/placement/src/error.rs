@@ -1,6 +1,6 @@
 //! The errors of the resource ledger, and their form in the Placement API.
 
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Severity;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{IntoRefusal, Refusal};
@@ -20,7 +20,7 @@ pub enum Error {
         /// The provider.
         provider: ProviderId,
         /// The class.
-        class: String,
+        class: ResourceClass,
     },
     /// The amount does not fit any more.
     #[error(
@@ -31,7 +31,7 @@ pub enum Error {
         /// The provider.
         provider: ProviderId,
         /// The class.
-        class: String,
+        class: ResourceClass,
     },
     /// The amount violates `min_unit`, `max_unit` or `step_size`.
     #[error(
@@ -42,7 +42,7 @@ pub enum Error {
         /// The provider.
         provider: ProviderId,
         /// The class.
-        class: String,
+        class: ResourceClass,
     },
     /// Another provider has the id or the name.
     #[error("Conflicting resource provider uuid: {id} or name: {name} already exists.")]

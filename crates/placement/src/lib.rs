@@ -20,4 +20,4 @@ pub use db::schema::MIGRATIONS;
 pub use db::statements;
 pub use error::Error;
 pub use kilonova_engine::Inventory;
-pub use world::{Followed, World};
+pub use world::{Providers, World};

@@ -12,12 +12,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
+use kilonova_changes::append_tree;
 use kilonova_engine::{Snapshot, Tree};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
-pub use follow::Followed;
+pub use follow::Providers;
 
 use crate::{Error, db};
 
@@ -38,14 +39,18 @@ struct Writer {
     entries: HashMap<ProviderId, i64>,
     /// The last entry at the time of the full load. Hooks for it or earlier entries are outdated.
     floor: i64,
-    /// The horizon up to which the entries of all controllers have been applied.
-    horizon: i64,
-    /// The position up to which entries were deleted at the time of the full load.
-    start: i64,
-    /// Entries above the horizon that have been applied, most of them our own.
-    seen: HashSet<i64>,
-    /// True if [`World::follow`] runs, which prunes `seen`.
+    /// Our own entries that the copy includes, until the follower comes to them.
+    own: HashSet<i64>,
+    /// True if the copy follows the change log, which prunes `own`.
     followed: bool,
+}
+
+impl Writer {
+    fn shows(&mut self, entry: i64) {
+        if self.followed {
+            self.own.insert(entry);
+        }
+    }
 }
 
 impl World {
@@ -63,28 +68,29 @@ impl World {
     /// and applies it to the copy after the commit.
     pub(crate) fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
         db::providers::changed(tx, root)?;
-        let entry = db::changes::append(tx, root, time::now())?;
+        let entry = append_tree(tx, &root.to_string(), time::now())?;
         let mut tree = db::trees::one(tx, root)?;
         let world = self.clone();
         tx.on_commit(move || world.put(root, entry, tree.take()));
         Ok(())
     }
 
-    pub(crate) fn set_usage(&self, provider: ProviderId, version: i64, used: &[(String, i64)]) {
-        let used: Vec<(&str, i64)> = used.iter().map(|(class, n)| (class.as_str(), *n)).collect();
+    pub(crate) fn set_usage(
+        &self,
+        provider: ProviderId,
+        version: i64,
+        used: &[(ResourceClass, i64)],
+    ) {
         let writer = self.lock();
         let mut snapshot = Snapshot::clone(&self.0.snapshot.load());
-        snapshot.set_usage(provider, version, &used);
+        snapshot.set_usage(provider, version, used);
         self.0.snapshot.store(Arc::new(snapshot));
         drop(writer);
     }
 
     /// Records that the copy includes our own entry.
     pub(crate) fn shows(&self, entry: i64) {
-        let mut writer = self.lock();
-        if writer.followed {
-            writer.seen.insert(entry);
-        }
+        self.lock().shows(entry);
     }
 
     fn put(&self, root: ProviderId, entry: i64, tree: Option<Tree>) {
@@ -92,9 +98,7 @@ impl World {
         if entry <= writer.floor || writer.entries.get(&root).is_some_and(|shown| *shown > entry) {
             return;
         }
-        if writer.followed {
-            writer.seen.insert(entry);
-        }
+        writer.shows(entry);
         writer.entries.insert(root, entry);
         let mut snapshot = Snapshot::clone(&self.0.snapshot.load());
         match tree {

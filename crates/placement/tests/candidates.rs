@@ -133,10 +133,10 @@ async fn an_explanation_counts_the_excluded_hosts() {
         api.put(&path, disabled).await.is(200);
         let query = "resources=VCPU:1&resources1=PGPU:1&resources2=PGPU:1&resources3=PGPU:1\
                      &group_policy=none&root_required=!COMPUTE_STATUS_DISABLED";
-        let said = api.get(&format!("{PATH}/explain?{query}")).await.is(200).body;
-        assert_eq!((&said["hosts"], &said["left"]), (&json!(3), &json!(0)));
+        let answer = api.get(&format!("{PATH}/explain?{query}")).await.is(200).body;
+        assert_eq!((&answer["hosts"], &answer["left"]), (&json!(3), &json!(0)));
         assert_eq!(
-            said["steps"],
+            answer["steps"],
             json!([
                 {"constraint": "root_required=!COMPUTE_STATUS_DISABLED", "removed": 1, "left": 2,
                     "text": "1 of 3 hosts is disabled."},
@@ -148,14 +148,14 @@ async fn an_explanation_counts_the_excluded_hosts() {
             ])
         );
         assert_eq!(
-            said["nearest"],
+            answer["nearest"],
             json!({
                 "root_provider_uuid": roots[1], "name": "host-1",
                 "constraint": "room for all groups at once",
                 "lacks": "does not have room for all requested resources at once",
             })
         );
-        let text = said["text"].as_str().expect("the explanation has a text");
+        let text = answer["text"].as_str().expect("the explanation has a text");
         assert!(text.starts_with("1 of 3 hosts is disabled. 1 of the remaining 2"), "{text}");
         assert!(
             text.ends_with(

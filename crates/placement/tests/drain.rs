@@ -39,7 +39,10 @@ impl Host {
 
     async fn operator_reserves(&self, provider: ProviderId, total: i64, reserved: i64) {
         let world = self.world.clone();
-        let wanted = vec![("VGPU".to_owned(), Inventory { reserved, ..inventory(total) })];
+        let wanted = vec![(
+            kilonova_ids::ResourceClass::verbatim("VGPU"),
+            Inventory { reserved, ..inventory(total) },
+        )];
         self.store
             .write(move |tx| {
                 let version = Microversion(1, 39);
@@ -108,7 +111,7 @@ async fn a_drain_survives_reports_growth_absence_and_operators() {
             "{name}: an unchanged report writes nothing"
         );
         let mut grown = gpu.clone();
-        grown.inventories = vec![("VGPU".into(), inventory(6))];
+        grown.inventories = vec![(kilonova_ids::ResourceClass::verbatim("VGPU"), inventory(6))];
         host.report(std::slice::from_ref(&grown)).await;
         assert_eq!(host.reserved(gpu.id).await.0, 6, "{name}");
         host.report(&[]).await;

@@ -436,9 +436,10 @@ async fn send(api: &Api, input: &Input, known: &Generations) -> u16 {
         assert!(detail.len() > 20, "{status} names the error: {answer}\n{input:?}\n{sent}");
         assert!(detail.len() < 20_000, "{status} has a short message\n{input:?}\n{sent}");
     }
-    let told = answer["resource_provider_generation"].as_i64().or(answer["generation"].as_i64());
-    if let (Some(told), Some(uuid)) = (told, input.write.path.split('/').nth(2)) {
-        known.lock().expect("no input panicked").insert(uuid.to_owned(), told);
+    let notified =
+        answer["resource_provider_generation"].as_i64().or(answer["generation"].as_i64());
+    if let (Some(notified), Some(uuid)) = (notified, input.write.path.split('/').nth(2)) {
+        known.lock().expect("no input panicked").insert(uuid.to_owned(), notified);
     }
     status
 }

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_placement::{Error, Followed, World, ledger};
+use kilonova_placement::{Error, World, ledger};
 use kilonova_store::testing::Meter;
 use kilonova_store::{Store, Tx, params};
 
-use crate::common::{audited, claim_of, inventory, room, spec, stores};
+use crate::common::{News, Replica, audited, claim_of, inventory, room, spec, stores};
 
 async fn report(
     store: &Store,
@@ -34,10 +34,6 @@ async fn release(store: &Store, world: &World, consumer: ConsumerId) {
         .expect("the release succeeds");
 }
 
-async fn follow(replica: &World, store: &Store) {
-    replica.follow(store).await.expect("the poll succeeds");
-}
-
 async fn number(store: &Store, sql: &'static str) -> i64 {
     store
         .read(move |tx| -> Result<_, Error> {
@@ -53,10 +49,15 @@ async fn every_statement_is_accepted_by_both_databases() {
         for list in kilonova_placement::statements() {
             assert_eq!(store.refused(list).await, Vec::<String>::new(), "{name}");
         }
+        assert_eq!(
+            store.refused(kilonova_changes::STATEMENTS).await,
+            Vec::<String>::new(),
+            "{name}"
+        );
         assert_eq!(store.refused(kilonova_placement::AUDIT).await, Vec::<String>::new(), "{name}");
         if name == "postgresql" {
             for only_there in [
-                kilonova_placement::db::changes::POSTGRES_STATEMENTS,
+                kilonova_changes::POSTGRES_STATEMENTS,
                 kilonova_placement::db::providers::POSTGRES_STATEMENTS,
             ] {
                 assert_eq!(store.refused(only_there).await, Vec::<String>::new());
@@ -121,21 +122,20 @@ async fn a_loaded_world_equals_the_one_that_hooks_updated() {
 #[tokio::test]
 async fn a_replica_that_follows_sees_reports_claims_and_removals() {
     for (_, store, _guard) in stores().await {
-        let (world, replica) = (World::new(), World::new());
-        replica.load(&store).await.expect("the copy is loaded");
+        let (world, mut copy) = (World::new(), Replica::of(&store).await);
+        let replica = copy.world.clone();
         let host = spec("h1", &[("VCPU", 8)], &[]);
         let gpu = spec("h1_gpu0", &[("VGPU", 2)], &[]);
         report(&store, &world, &host, std::slice::from_ref(&gpu)).await;
-        follow(&replica, &store).await;
+        copy.follow().await;
         assert_eq!(room(&replica, "VGPU", 2), vec![gpu.id]);
         claim(&store, &world, claim_of(ConsumerId::new_v4(), &[(host.id, "VCPU", 8)]))
             .await
             .expect("the claim succeeds");
         report(&store, &world, &host, &[]).await;
-        follow(&replica, &store).await;
+        copy.follow().await;
         assert!(room(&replica, "VGPU", 1).is_empty() && room(&replica, "VCPU", 1).is_empty());
-        let again = replica.follow(&store).await.expect("the poll succeeds");
-        assert_eq!(again, Followed::Trees(Vec::new()));
+        assert_eq!(copy.follow().await, News::Trees(Vec::new()));
     }
 }
 
@@ -151,7 +151,7 @@ async fn an_unchanged_report_writes_nothing() {
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, notes);
         let sum = "SELECT CAST(SUM(generation) AS BIGINT) FROM resource_providers";
         assert_eq!(number(&store, sum).await, 2);
-        World::prune(&store, Timestamp::MAX).await.expect("old entries are deleted");
+        kilonova_changes::prune(&store, Timestamp::MAX).await.expect("old entries are deleted");
         assert_eq!(number(&store, "SELECT COUNT(*) FROM change_log").await, 0);
     }
 }
@@ -276,7 +276,8 @@ async fn concurrent_claims_take_exactly_the_capacity() {
     for (name, store, _guard) in stores().await {
         let world = World::new();
         let mut host = spec("h1", &[("VCPU", 10)], &[]);
-        host.inventories.push(("MEMORY_MB".into(), inventory(1000)));
+        host.inventories
+            .push((kilonova_ids::ResourceClass::verbatim("MEMORY_MB"), inventory(1000)));
         let gpus = [spec("gpu0", &[("VGPU", 7)], &[]), spec("gpu1", &[("VGPU", 7)], &[])];
         report(&store, &world, &host, &gpus).await;
         let mut tries = Vec::new();

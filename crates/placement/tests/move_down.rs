@@ -107,7 +107,7 @@ async fn a_consumer_stays_on_the_root_until_the_children_have_room() {
         assert_eq!(host.vgpus(small).await, [(gpu.id, 1)].into());
         assert_eq!(host.left().await, Some(8), "the rest of the old inventory is reserved");
         assert_eq!(room(&host.world, "VGPU", 1), [gpu.id]);
-        gpu.inventories = vec![("VGPU".to_owned(), inventory(5))];
+        gpu.inventories = vec![(kilonova_ids::ResourceClass::verbatim("VGPU"), inventory(5))];
         host.reports(std::slice::from_ref(&gpu)).await;
         assert_eq!(host.vgpus(large).await, [(gpu.id, 4)].into());
         assert_eq!(host.left().await, None);

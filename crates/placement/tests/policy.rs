@@ -116,10 +116,10 @@ async fn each_route_checks_its_own_operation_only() {
                 format!("'placement:{name}': '{text}'\n")
             })
             .collect();
-        let (status, said) = ask(&router(store, &but_this), method, path, "admin,service").await;
-        assert_eq!(status, StatusCode::FORBIDDEN, "{method} {path}: {said}");
+        let (status, message) = ask(&router(store, &but_this), method, path, "admin,service").await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{method} {path}: {message}");
         let wanted = format!("Policy does not allow placement:{operation} to be performed.");
-        assert!(said.contains(&wanted), "{method} {path}: {said}");
+        assert!(message.contains(&wanted), "{method} {path}: {message}");
         let only_this: String = operations()
             .iter()
             .map(|name| {
@@ -127,7 +127,7 @@ async fn each_route_checks_its_own_operation_only() {
                 format!("'placement:{name}': '{text}'\n")
             })
             .collect();
-        let (status, said) = ask(&router(store, &only_this), method, path, "clerk").await;
-        assert_ne!(status, StatusCode::FORBIDDEN, "{method} {path}: {said}");
+        let (status, message) = ask(&router(store, &only_this), method, path, "clerk").await;
+        assert_ne!(status, StatusCode::FORBIDDEN, "{method} {path}: {message}");
     }
 }

@@ -84,7 +84,7 @@ async fn a_ratio_too_large_for_the_arithmetic_is_refused_on_both_sides_of_zero()
 async fn the_error_nearest_to_the_root_is_reported() {
     for (_, store, _guard) in stores().await {
         let api = Api::new(&store);
-        for (path, body, told) in [
+        for (path, body, reason) in [
             ("/resource_providers", json!({"nme": 1}), "'name' is a required property"),
             ("/resource_providers", json!({"name": 1, "x": 1}), "('x' was unexpected)"),
             (
@@ -99,11 +99,11 @@ async fn the_error_nearest_to_the_root_is_reported() {
             ),
         ] {
             let refused = api.post(path, body).await.is(400);
-            let wanted = format!("JSON does not validate: {told}");
-            let said = refused.detail();
-            let fits =
-                said.contains(&wanted) || said.contains("validate: Additional properties are");
-            assert!(fits && said.contains(told), "{said}");
+            let wanted = format!("JSON does not validate: {reason}");
+            let message = refused.detail();
+            let fits = message.contains(&wanted)
+                || message.contains("validate: Additional properties are");
+            assert!(fits && message.contains(reason), "{message}");
         }
         let refused = api.at(10, "GET", "/allocation_candidates?limit=1", None).await.is(400);
         assert!(refused.detail().contains("'resources' is a required property"));

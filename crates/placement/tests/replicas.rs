@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use kilonova_engine::Provider;
 use kilonova_ids::{ConsumerId, ProviderId};
 use kilonova_placement::ledger::{self, ProviderSpec};
-use kilonova_placement::{Error, Followed, World};
+use kilonova_placement::{Error, World};
 use kilonova_store::{Store, params};
 
-use crate::common::{audited, claim_of, room, spec, stores};
+use crate::common::{News, Replica, audited, claim_of, room, spec, stores};
 
 type Content = BTreeMap<ProviderId, BTreeMap<ProviderId, String>>;
 
@@ -81,24 +81,23 @@ fn forest(hosts: usize) -> Vec<(ProviderSpec, ProviderSpec)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_worlds_converge() {
     for (name, store, _guard) in stores().await {
-        let worlds = [World::new(), World::new()];
-        for world in &worlds {
-            world.load(&store).await.expect("the copy is loaded");
-        }
+        let replicas = [Replica::of(&store).await, Replica::of(&store).await];
+        let worlds = [replicas[0].world.clone(), replicas[1].world.clone()];
         let hosts = Arc::new(forest(6));
         for (n, (root, card)) in hosts.iter().enumerate() {
             report(&store, &worlds[n % 2], root, std::slice::from_ref(card)).await;
         }
         let busy = Arc::new(AtomicBool::new(true));
-        let followers: Vec<_> = worlds
-            .iter()
-            .map(|world| {
-                let (world, store, busy) = (world.clone(), store.clone(), Arc::clone(&busy));
+        let followers: Vec<_> = replicas
+            .into_iter()
+            .map(|mut replica| {
+                let busy = Arc::clone(&busy);
                 tokio::spawn(async move {
                     while busy.load(Ordering::Relaxed) {
-                        world.follow(&store).await.expect("the poll succeeds");
+                        replica.follow().await;
                         tokio::time::sleep(Duration::from_millis(3)).await;
                     }
+                    replica
                 })
             })
             .collect();
@@ -113,18 +112,13 @@ async fn two_worlds_converge() {
             writer.await.expect("the writer succeeds");
         }
         busy.store(false, Ordering::Relaxed);
-        for follower in followers {
-            follower.await.expect("the follower succeeds");
-        }
         let wanted = fresh(&store).await;
-        for world in &worlds {
-            world.follow(&store).await.expect("the poll succeeds");
-            assert_eq!(content(world), wanted, "{name}");
-            assert_eq!(
-                world.follow(&store).await.expect("the poll succeeds"),
-                Followed::Trees(Vec::new()),
-                "{name}: no entry is unseen"
-            );
+        for follower in followers {
+            let mut replica = follower.await.expect("the follower succeeds");
+            replica.follow().await;
+            assert_eq!(content(&replica.world), wanted, "{name}");
+            let nothing = News::Trees(Vec::new());
+            assert_eq!(replica.follow().await, nothing, "{name}: no entry is unseen");
         }
         audited(&store).await;
     }
@@ -162,20 +156,22 @@ async fn write_a_while(
 #[tokio::test]
 async fn own_commits_are_not_read_again() {
     for (name, store, _guard) in stores().await {
-        let (mine, other) = (World::new(), World::new());
-        mine.load(&store).await.expect("the copy is loaded");
-        other.load(&store).await.expect("the copy is loaded");
-        mine.follow(&store).await.expect("the poll succeeds");
+        let (mut replica, mut other) = (Replica::of(&store).await, Replica::of(&store).await);
+        let mine = replica.world.clone();
+        let (first, _) = forest(1).remove(0);
+        let first = ProviderSpec { name: "first".into(), ..first };
+        report(&store, &other.world, &first, &[]).await;
+        assert_eq!(replica.follow().await, News::Trees(vec![first.id]), "{name}");
+        other.follow().await;
         let (root, card) = forest(1).remove(0);
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 1)]))
             .await
             .expect("the claim succeeds");
-        let nothing = Followed::Trees(Vec::new());
-        assert_eq!(mine.follow(&store).await.expect("the poll succeeds"), nothing, "{name}");
-        let news = Followed::Trees(vec![root.id]);
-        assert_eq!(other.follow(&store).await.expect("the poll succeeds"), news, "{name}");
-        assert_eq!(other.follow(&store).await.expect("the poll succeeds"), nothing, "{name}");
+        let nothing = News::Trees(Vec::new());
+        assert_eq!(replica.follow().await, nothing, "{name}");
+        assert_eq!(other.follow().await, News::Trees(vec![root.id]), "{name}");
+        assert_eq!(other.follow().await, nothing, "{name}");
     }
 }
 
@@ -183,32 +179,33 @@ async fn own_commits_are_not_read_again() {
 #[tokio::test]
 async fn a_provider_recreated_with_its_id_replaces_the_old_one() {
     for (name, store, _guard) in stores().await {
-        let (mine, other) = (World::new(), World::new());
+        let (mine, mut other) = (World::new(), Replica::of(&store).await);
         let (root, card) = forest(1).remove(0);
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
         let consumer = ConsumerId::new_v4();
         for _ in 0..3 {
             let parts = [(card.id, "VGPU", 5)];
             claim(&store, &mine, claim_of(consumer, &parts)).await.expect("the claim succeeds");
-            other.load(&store).await.expect("the copy is loaded");
+            other.world.load(&store).await.expect("the copy is loaded");
             release(&store, &mine, consumer).await;
         }
-        assert!(room(&other, "VGPU", 4).is_empty());
+        assert!(room(&other.world, "VGPU", 4).is_empty());
         report(&store, &mine, &root, &[]).await;
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
-        other.follow(&store).await.expect("the poll succeeds");
-        assert_eq!(room(&other, "VGPU", 8), vec![card.id], "{name}");
-        assert_eq!(content(&other), fresh(&store).await, "{name}");
+        other.follow().await;
+        assert_eq!(room(&other.world, "VGPU", 8), vec![card.id], "{name}");
+        assert_eq!(content(&other.world), fresh(&store).await, "{name}");
     }
 }
 
 #[tokio::test]
 async fn a_claim_on_a_stale_snapshot_is_refused_and_leaves_nothing() {
     for (_, store, _guard) in stores().await {
-        let (mine, stale) = (World::new(), World::new());
+        let mine = World::new();
         let (root, card) = forest(1).remove(0);
         report(&store, &mine, &root, std::slice::from_ref(&card)).await;
-        stale.load(&store).await.expect("the copy is loaded");
+        let mut replica = Replica::of(&store).await;
+        let stale = replica.world.clone();
         let all = [(card.id, "VGPU", 8)];
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &all))
             .await
@@ -218,7 +215,7 @@ async fn a_claim_on_a_stale_snapshot_is_refused_and_leaves_nothing() {
         let error = claim(&store, &stale, late).await.expect_err("the provider is full");
         assert!(matches!(error, Error::Capacity { .. }) && error.no_longer_fits(), "{error}");
         audited(&store).await;
-        stale.follow(&store).await.expect("the poll succeeds");
+        replica.follow().await;
         assert!(room(&stale, "VGPU", 1).is_empty());
         assert_eq!(content(&stale), fresh(&store).await);
     }
@@ -228,30 +225,28 @@ async fn a_claim_on_a_stale_snapshot_is_refused_and_leaves_nothing() {
 #[tokio::test]
 async fn a_replica_that_missed_deleted_entries_loads_everything() {
     for (name, store, _guard) in stores().await {
-        let (mine, away) = (World::new(), World::new());
-        away.load(&store).await.expect("the copy is loaded");
-        away.follow(&store).await.expect("the poll succeeds");
+        let (mine, mut away) = (World::new(), Replica::of(&store).await);
+        away.follow().await;
         let hosts = forest(3);
         for (root, card) in &hosts {
             report(&store, &mine, root, std::slice::from_ref(card)).await;
         }
-        while World::prune(&store, Timestamp::MAX).await.expect("old entries are deleted") {}
+        while kilonova_changes::prune(&store, Timestamp::MAX)
+            .await
+            .expect("old entries are deleted")
+        {}
         let (root, card) = &hosts[0];
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(root.id, "VCPU", 3)]))
             .await
             .expect("the claim succeeds");
-        assert_eq!(
-            away.follow(&store).await.expect("the poll succeeds"),
-            Followed::Everything,
-            "{name}"
-        );
-        assert_eq!(content(&away), fresh(&store).await);
+        assert_eq!(away.follow().await, News::Everything, "{name}");
+        assert_eq!(content(&away.world), fresh(&store).await);
         claim(&store, &mine, claim_of(ConsumerId::new_v4(), &[(card.id, "VGPU", 3)]))
             .await
             .expect("the claim succeeds");
-        let news = away.follow(&store).await.expect("the poll succeeds");
-        assert!(matches!(&news, Followed::Trees(t) if t.contains(&root.id)), "{name}: {news:?}");
-        assert_eq!(content(&away), fresh(&store).await);
+        let news = away.follow().await;
+        assert!(matches!(&news, News::Trees(t) if t.contains(&root.id)), "{name}: {news:?}");
+        assert_eq!(content(&away.world), fresh(&store).await);
     }
 }
 
@@ -262,8 +257,7 @@ async fn an_open_transaction_delays_no_entry() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[migrations]).await else {
         return;
     };
-    let (mine, other) = (World::new(), World::new());
-    other.load(&store).await.expect("the copy is loaded");
+    let (mine, mut other) = (World::new(), Replica::of(&store).await);
     let (root, card) = forest(1).remove(0);
     let (open, close) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let slow = {
@@ -291,14 +285,11 @@ async fn an_open_transaction_delays_no_entry() {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     report(&store, &mine, &root, std::slice::from_ref(&card)).await;
-    let news = Followed::Trees(vec![root.id]);
-    assert_eq!(other.follow(&store).await.expect("the poll succeeds"), news);
-    assert_eq!(room(&other, "VGPU", 8), vec![card.id]);
-    let nothing = Followed::Trees(Vec::new());
-    assert_eq!(other.follow(&store).await.expect("the poll succeeds"), nothing);
+    assert_eq!(other.follow().await, News::Trees(vec![root.id]));
+    assert_eq!(room(&other.world, "VGPU", 8), vec![card.id]);
+    assert_eq!(other.follow().await, News::Trees(Vec::new()));
     close.store(true, Ordering::SeqCst);
     slow.1.await.expect("the task does not panic").expect("the slow transaction commits");
-    let news = Followed::Trees(vec![slow.0]);
-    assert_eq!(other.follow(&store).await.expect("the poll succeeds"), news);
-    assert_eq!(content(&other), fresh(&store).await);
+    assert_eq!(other.follow().await, News::Trees(vec![slow.0]));
+    assert_eq!(content(&other.world), fresh(&store).await);
 }

@@ -246,9 +246,9 @@ mod tests {
             ("a: [['x', ['y']]]\n", 1, "expected a text"),
         ] {
             match read(text) {
-                Err(Error::File { line: at, why: said }) => {
-                    assert!(said.contains(why), "{text:?}: {said}");
-                    assert_eq!(at, line, "{text:?}: {said}");
+                Err(Error::File { line: at, why: message }) => {
+                    assert!(message.contains(why), "{text:?}: {message}");
+                    assert_eq!(at, line, "{text:?}: {message}");
                 }
                 other => panic!("{text:?}: {other:?}"),
             }

@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn rules_that_cannot_work_are_refused_by_name() {
-        for (text, said) in [
+        for (text, message) in [
             ("shop:lsit: '@'", "shop:lsit (line 1) is neither an operation"),
             ("shop:list: rule:raeder", "rule shop:list needs rule:raeder"),
             (
@@ -275,7 +275,7 @@ mod tests {
             ("x: role", "rule x (line 1): `role` is not a check"),
         ] {
             let found = build(text, true).err().map_or_else(String::new, |error| error.to_string());
-            assert!(found.starts_with(said), "{found}");
+            assert!(found.starts_with(message), "{found}");
         }
     }
 

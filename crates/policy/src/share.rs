@@ -77,14 +77,14 @@ mod tests {
 
     #[test]
     fn an_unused_rule_is_refused_with_its_file_and_line() {
-        for (text, said) in [
+        for (text, message) in [
             ("get_thnig: '@'", "p.yaml: get_thnig (line 1) is not a rule of any service"),
             ("admin: '@'\nshop:lsit: '@'", "p.yaml: shop:lsit (line 2) is neither an operation"),
             ("a: rule:a", "p.yaml: a (line 1) is not a rule of any service"),
             ("a: role", "p.yaml: rule a (line 1): `role` is not a check"),
         ] {
             let error = shared(text).expect_err(text);
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(message), "{error}");
         }
     }
 }

@@ -50,16 +50,16 @@ mod tests {
         let path = folder.path().join("notify");
         let there = UnixDatagram::bind(&path).expect("the socket is bound");
         send(path.as_os_str(), "READY=1").expect("the datagram is sent");
-        let mut heard = [0; 64];
-        let length = there.recv(&mut heard).expect("the datagram arrives");
-        assert_eq!(&heard[..length], b"READY=1");
+        let mut received = [0; 64];
+        let length = there.recv(&mut received).expect("the datagram arrives");
+        assert_eq!(&received[..length], b"READY=1");
 
         let name = format!("kilonova-test-{}", uuid::Uuid::new_v4());
         let address = SocketAddr::from_abstract_name(&name).expect("a name");
         let there = UnixDatagram::bind_addr(&address).expect("the socket is bound");
         send(OsStr::new(&format!("@{name}")), "STATUS=x").expect("the datagram is sent");
-        let length = there.recv(&mut heard).expect("the datagram arrives");
-        assert_eq!(&heard[..length], b"STATUS=x");
+        let length = there.recv(&mut received).expect("the datagram arrives");
+        assert_eq!(&received[..length], b"STATUS=x");
         assert_eq!(line("a\nb"), "a b");
     }
 }

@@ -16,7 +16,7 @@ mod aliases;
 mod postgres;
 mod sqlite;
 
-use kilonova_store::{Error, Store};
+use kilonova_store::{Error, Store, System};
 
 /// A table that a plan scans completely.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,9 +32,9 @@ pub struct Walk {
 /// # Errors
 /// Store errors only.
 pub async fn grow(store: &Store) -> Result<(), Error> {
-    match store.dialect() {
-        "postgresql" => postgres::grow(store).await,
-        _ => Ok(()),
+    match store.system() {
+        System::Postgres => postgres::grow(store).await,
+        System::Sqlite => Ok(()),
     }
 }
 
@@ -43,9 +43,9 @@ pub async fn grow(store: &Store) -> Result<(), Error> {
 /// # Errors
 /// Store errors, if the database refuses the statement.
 pub async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
-    let mut walks = match store.dialect() {
-        "postgresql" => postgres::walks(store, sql).await?,
-        _ => sqlite::walks(store, sql).await?,
+    let mut walks = match store.system() {
+        System::Postgres => postgres::walks(store, sql).await?,
+        System::Sqlite => sqlite::walks(store, sql).await?,
     };
     walks.sort();
     walks.dedup();
@@ -57,11 +57,11 @@ pub async fn walks(store: &Store, sql: &str) -> Result<Vec<Walk>, Error> {
 /// # Errors
 /// Store errors only.
 pub async fn tables(store: &Store) -> Result<Vec<String>, Error> {
-    let sql = match store.dialect() {
-        "postgresql" => {
+    let sql = match store.system() {
+        System::Postgres => {
             "SELECT tablename AS name FROM pg_tables WHERE schemaname = 'public' ORDER BY 1"
         }
-        _ => {
+        System::Sqlite => {
             "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
              ORDER BY 1"
         }

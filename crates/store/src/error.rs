@@ -30,6 +30,10 @@ pub enum Error {
     /// The transaction is rolled back, and the same request may succeed later.
     #[error("the database is not available: {0}")]
     Unavailable(String),
+    /// A statement took longer than the server may run it, or waited too long for a lock. The
+    /// transaction is rolled back, and the same request may succeed later.
+    #[error("the database is too slow: {0}")]
+    TooSlow(String),
     /// A row has an unexpected shape: a bug, not an input error.
     #[error("unexpected row: {0}")]
     Shape(String),
@@ -57,7 +61,7 @@ impl Error {
     pub fn severity(&self) -> Severity {
         match self {
             Self::Full(_) => Severity::DiskFull,
-            Self::Unavailable(_) | Self::Retry(_) => Severity::Temporary,
+            Self::Unavailable(_) | Self::TooSlow(_) | Self::Retry(_) => Severity::Temporary,
             Self::Open(_)
             | Self::Migration { .. }
             | Self::Unique(_)
@@ -73,6 +77,7 @@ impl Error {
         match self {
             Self::Full(text) => Self::Full(text.clone()),
             Self::Unavailable(text) => Self::Unavailable(text.clone()),
+            Self::TooSlow(text) => Self::TooSlow(text.clone()),
             Self::Retry(text) => Self::Retry(text.clone()),
             other => Self::Other(other.to_string()),
         }
@@ -119,20 +124,22 @@ impl From<tokio_postgres::Error> for Error {
                 Self::Retry(text)
             }
             Some(&SqlState::DISK_FULL) => Self::Full(text),
+            Some(&SqlState::QUERY_CANCELED | &SqlState::LOCK_NOT_AVAILABLE) => Self::TooSlow(text),
             Some(
-                &SqlState::TOO_MANY_CONNECTIONS
-                | &SqlState::OUT_OF_MEMORY
-                | &SqlState::ADMIN_SHUTDOWN
-                | &SqlState::CRASH_SHUTDOWN
-                | &SqlState::CANNOT_CONNECT_NOW
-                | &SqlState::READ_ONLY_SQL_TRANSACTION
+                &SqlState::READ_ONLY_SQL_TRANSACTION
                 | &SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
             ) => Self::Unavailable(text),
+            Some(code) if is_outage(code) => Self::Unavailable(text),
             // The server did not answer: the connection is lost.
             None if error.is_closed() || is_io(&error) => Self::Unavailable(text),
             _ => Self::Other(text),
         }
     }
+}
+
+/// Connection, resources, and the operator's intervention (start, shutdown, recovery).
+pub(crate) fn is_outage(code: &tokio_postgres::error::SqlState) -> bool {
+    matches!(code.code().get(..2), Some("08" | "53" | "57"))
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {

@@ -13,6 +13,7 @@
 
 mod error;
 mod migrate;
+mod options;
 mod postgres;
 mod sqlite;
 mod tx;
@@ -30,7 +31,9 @@ use work::{Outcome, Work, erase};
 
 pub use error::{Error, Severity};
 pub use migrate::Migration;
-pub use tx::Tx;
+pub use options::Options;
+pub use postgres::PostgresUrl;
+pub use tx::{Asked, Tx};
 pub use url::DatabaseUrl;
 pub use value::{Column, Row, Value};
 pub use work::Pending;
@@ -74,7 +77,20 @@ pub struct Store {
     backend: Arc<Backend>,
     crash: testing::CrashPlan,
     meter: testing::Meter,
+    guard: Option<Guard>,
 }
+
+/// A database system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// SQLite, for one controller.
+    Sqlite,
+    /// PostgreSQL, for any number of controllers.
+    Postgres,
+}
+
+/// A condition of every write transaction of a handle.
+type Guard = Arc<dyn Fn(&mut Tx<'_>) -> Result<(), Error> + Send + Sync>;
 
 enum Backend {
     Sqlite(sqlite::Sqlite),
@@ -82,19 +98,37 @@ enum Backend {
 }
 
 impl Store {
+    /// Opens the database with the default limits. Creates the file of SQLite if necessary.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with a message for the operator, [`Error::Unavailable`] if the server may
+    /// be reachable later.
+    pub async fn open(url: &DatabaseUrl) -> Result<Self, Error> {
+        Self::open_with(url, &Options::default()).await
+    }
+
     /// Opens the database. Creates the file of SQLite if necessary.
     ///
     /// # Errors
-    /// [`Error::Open`] with a message for the operator.
-    pub async fn open(url: &DatabaseUrl) -> Result<Self, Error> {
+    /// Like [`Store::open`].
+    pub async fn open_with(url: &DatabaseUrl, options: &Options) -> Result<Self, Error> {
         let backend = match url {
             DatabaseUrl::Sqlite(path) => Backend::Sqlite(sqlite::Sqlite::open(path)?),
-            DatabaseUrl::Postgres(config) => {
-                Backend::Postgres(postgres::Postgres::open(config).await?)
+            DatabaseUrl::Postgres(url) => {
+                Backend::Postgres(postgres::Postgres::open(url, options).await?)
             }
         };
         let (crash, meter) = Default::default();
-        Ok(Self { backend: Arc::new(backend), crash, meter })
+        Ok(Self { backend: Arc::new(backend), crash, meter, guard: None })
+    }
+
+    /// A second handle whose write transactions begin with `guard`. Its error rolls them back, so that
+    /// a process that has lost a lease changes nothing with this handle.
+    pub fn guarded(
+        &self,
+        guard: impl Fn(&mut Tx<'_>) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self { guard: Some(Arc::new(guard)), ..self.clone() }
     }
 
     /// A second handle with a crash plan; see [`testing`].
@@ -107,18 +141,20 @@ impl Store {
         Self { meter, ..self.clone() }
     }
 
-    /// `sqlite` or `postgresql`.
-    pub fn dialect(&self) -> &'static str {
+    /// The database system.
+    pub fn system(&self) -> System {
         match *self.backend {
-            Backend::Sqlite(_) => "sqlite",
-            Backend::Postgres(_) => "postgresql",
+            Backend::Sqlite(_) => System::Sqlite,
+            Backend::Postgres(_) => System::Postgres,
         }
     }
 
-    /// Updates the schema. Each migration is one transaction and is recorded.
+    /// Updates the schema. Each migration is one transaction and is recorded. Several programs may do
+    /// so at the same time.
     ///
     /// # Errors
-    /// [`Error::Migration`] if one fails, or if the database is newer than this program.
+    /// [`Error::Migration`] if one fails, or if the database has a contracting migration of a newer
+    /// program.
     pub async fn migrate(&self, migrations: &[Migration]) -> Result<(), Error> {
         migrate::run(self, migrations).await
     }
@@ -169,10 +205,15 @@ impl Store {
         let step = self.crash.next();
         let step_after = step.clone();
         let meter = self.meter.clone();
+        let guard = self.guard.clone();
         let guarded: Work = Box::new(move |tx| {
             step.before()?;
+            meter.begin(tx);
+            if let Some(guard) = &guard {
+                guard(tx)?;
+            }
             let outcome = work(tx);
-            meter.add(tx, true);
+            meter.add(tx, true, outcome.is_ok());
             let answer = outcome?;
             step.commit()?;
             Ok(answer)
@@ -202,8 +243,9 @@ impl Store {
         self.crash.alive()?;
         let meter = self.meter.clone();
         let metered: Work = Box::new(move |tx| {
+            meter.begin(tx);
             let outcome = work(tx);
-            meter.add(tx, false);
+            meter.add(tx, false, false);
             outcome
         });
         match &*self.backend {

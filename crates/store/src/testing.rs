@@ -5,10 +5,10 @@
 //! then on every use of the store fails, as for a dead process. The plan counts across all clones
 //! of a store, so a scenario can name its n-th write.
 //!
-//! A [`Meter`] counts statements and their work, for tests and metrics of an operation's cost.
+//! A [`Meter`] counts statements, round trips and work, for tests and metrics of an operation's cost.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Error, Tx};
 
@@ -20,14 +20,62 @@ pub struct Meter(Option<Arc<Counts>>);
 #[derive(Debug, Default)]
 struct Counts {
     statements: AtomicU64,
+    round_trips: AtomicU64,
     read_work: AtomicU64,
     write_work: AtomicU64,
+    /// The transactions, if they are listed.
+    list: Option<Mutex<Vec<Transaction>>>,
+}
+
+/// A statement of a listed transaction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The round trip it was sent with, counted from 1; on SQLite always 1.
+    pub round_trip: u64,
+    /// Its text, as the service writes it.
+    pub sql: String,
+}
+
+/// A transaction that a meter lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transaction {
+    /// True unless it was a read.
+    pub is_write: bool,
+    /// How often it waited for PostgreSQL.
+    pub round_trips: u64,
+    /// Its statements, in order.
+    pub statements: Vec<Listed>,
 }
 
 impl Meter {
     /// A meter that counts from 0.
     pub fn counting() -> Self {
         Self(Some(Arc::default()))
+    }
+
+    /// A meter that also keeps every transaction, for tests.
+    pub fn listing() -> Self {
+        Self(Some(Arc::new(Counts { list: Some(Mutex::default()), ..Counts::default() })))
+    }
+
+    /// The transactions since the last call, if the meter lists them.
+    pub fn take_transactions(&self) -> Vec<Transaction> {
+        let list = self.0.as_ref().and_then(|counts| counts.list.as_ref());
+        let taken = |list: &Mutex<Vec<Transaction>>| {
+            std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner))
+        };
+        list.map(taken).unwrap_or_default()
+    }
+
+    /// How often transactions waited for an answer of PostgreSQL since the last call; 0 on SQLite.
+    /// A statement that is new to its connection is prepared first, which does not count.
+    pub fn take_round_trips(&self) -> u64 {
+        self.0.as_ref().map_or(0, |counts| counts.round_trips.swap(0, Ordering::SeqCst))
+    }
+
+    /// Round trips since the last [`Meter::take_round_trips`], without a reset.
+    pub fn round_trips(&self) -> u64 {
+        self.0.as_ref().map_or(0, |counts| counts.round_trips.load(Ordering::SeqCst))
     }
 
     /// Statements since the last call.
@@ -49,11 +97,23 @@ impl Meter {
         })
     }
 
-    pub(crate) fn add(&self, tx: &Tx<'_>, is_write: bool) {
-        if let Some(counts) = &self.0 {
-            counts.statements.fetch_add(tx.statements, Ordering::SeqCst);
-            let work = if is_write { &counts.write_work } else { &counts.read_work };
-            work.fetch_add(tx.work, Ordering::SeqCst);
+    /// Lets a transaction list its statements if this meter wants them.
+    pub(crate) fn begin(&self, tx: &mut Tx<'_>) {
+        let lists = self.0.as_ref().is_some_and(|counts| counts.list.is_some());
+        tx.listed = lists.then(Vec::new);
+    }
+
+    /// Adds a transaction whose work has ended and whose commit, if it `commits`, follows.
+    pub(crate) fn add(&self, tx: &mut Tx<'_>, is_write: bool, commits: bool) {
+        let Some(counts) = &self.0 else { return };
+        let round_trips = tx.round_trips(commits);
+        counts.statements.fetch_add(tx.statements, Ordering::SeqCst);
+        counts.round_trips.fetch_add(round_trips, Ordering::SeqCst);
+        let work = if is_write { &counts.write_work } else { &counts.read_work };
+        work.fetch_add(tx.work, Ordering::SeqCst);
+        if let (Some(list), Some(statements)) = (&counts.list, tx.listed.take()) {
+            let transaction = Transaction { is_write, round_trips, statements };
+            list.lock().unwrap_or_else(PoisonError::into_inner).push(transaction);
         }
     }
 }

@@ -1,10 +1,39 @@
 //! A transaction as the services see it.
+//!
+//! On PostgreSQL each wait for an answer is a round trip. [`Tx::execute`] and [`Tx::rows`] wait.
+//! [`Tx::defer`] and [`Tx::ask`] do not: their statements are sent, in order, with the next one whose
+//! answer is needed, or with the commit. SQLite runs every statement at once.
 
-use crate::postgres::Lane;
+use jiff::Timestamp;
+
+use crate::postgres::{Failed, Lane, Wants};
+use crate::testing::Listed;
 use crate::{Error, Row, Value, postgres, sqlite};
 
-/// Runs after a successful commit.
-pub(crate) type Hook = Box<dyn FnOnce() + Send>;
+/// The present time, not the transaction's begin.
+const PG_CLOCK: &str =
+    "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS now";
+
+/// Runs after a successful commit, with the rows that it waited for.
+pub(crate) struct Hook {
+    /// The number of the answer, on PostgreSQL.
+    asked: Option<u64>,
+    run: Box<dyn FnOnce(Vec<Row>) + Send>,
+}
+
+impl Hook {
+    /// Runs it. `answer` returns the rows with a number.
+    pub(crate) fn run(self, answer: impl FnOnce(u64) -> Vec<Row>) {
+        (self.run)(self.asked.map(answer).unwrap_or_default());
+    }
+}
+
+/// A read that was sent ahead.
+struct Expected {
+    sql: String,
+    params: Vec<Value>,
+    number: u64,
+}
 
 /// An open transaction. It ends with its closure.
 pub struct Tx<'a> {
@@ -19,10 +48,31 @@ pub struct Tx<'a> {
     /// Set if the database has rolled back the whole transaction itself: later statements would not
     /// be part of it.
     pub(crate) lost: Option<Error>,
+    /// Set if a statement from before an open savepoint failed: no savepoint can be restored.
+    doomed: Option<Error>,
+    /// Reads that were sent ahead, with no write after them.
+    expected: Vec<Expected>,
+    /// The answers to questions on SQLite.
+    answers: Vec<Vec<Row>>,
+    /// The statements with their round trips, if a meter lists them.
+    pub(crate) listed: Option<Vec<Listed>>,
     /// Number of statements run.
     pub(crate) statements: u64,
     /// Number of their instructions, on SQLite.
     pub(crate) work: u64,
+}
+
+/// A statement whose answer [`Tx::answer`] returns. Its transaction may run it later.
+#[derive(Debug)]
+#[must_use = "a statement without a needed answer is deferred"]
+pub struct Asked(u64);
+
+/// An open savepoint.
+struct Attempt {
+    /// Number of hooks that a rollback keeps.
+    hooks: usize,
+    /// Its number, on PostgreSQL.
+    savepoint: u64,
 }
 
 enum Inner<'a> {
@@ -40,13 +90,48 @@ impl<'a> Tx<'a> {
     }
 
     fn over(inner: Inner<'a>) -> Self {
-        let (retry, doubt, met, lost, hooks, statements, work) = Default::default();
-        Self { inner, retry, doubt, met, lost, hooks, statements, work }
+        Self {
+            inner,
+            retry: false,
+            doubt: false,
+            met: None,
+            hooks: Vec::new(),
+            lost: None,
+            doomed: None,
+            expected: Vec::new(),
+            answers: Vec::new(),
+            listed: None,
+            statements: 0,
+            work: 0,
+        }
     }
 
     /// Refuses to continue in a lost transaction.
     fn alive(&self) -> Result<(), Error> {
-        self.lost.as_ref().map_or(Ok(()), |lost| Err(lost.again()))
+        let ended = self.lost.as_ref().or(self.doomed.as_ref());
+        ended.map_or(Ok(()), |ended| Err(ended.again()))
+    }
+
+    /// Counts a statement before it runs. A write invalidates the reads that were sent ahead.
+    fn count(&mut self, sql: &str) -> Result<(), Error> {
+        self.alive()?;
+        self.statements += 1;
+        if !is_read(sql) {
+            self.expected.clear();
+        }
+        let round_trip = self.round_trips(false) + 1;
+        if let Some(listed) = &mut self.listed {
+            listed.push(Listed { round_trip, sql: sql.to_owned() });
+        }
+        Ok(())
+    }
+
+    /// Round trips so far, on PostgreSQL; with that of the commit if it `commits`.
+    pub(crate) fn round_trips(&self, commits: bool) -> u64 {
+        match &self.inner {
+            Inner::Sqlite(_) => 0,
+            Inner::Postgres(session) => session.round_trips(commits),
+        }
     }
 
     /// Records whether a failure lost the transaction. This concerns reads too.
@@ -61,33 +146,134 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Statements that write a row have its key as their first parameter.
-    fn note<T>(&mut self, params: &[Value], answer: Result<T, Error>) -> Result<T, Error> {
-        self.statements += 1;
-        self.lose(&answer);
-        self.doubt |= matches!(answer, Err(Error::Unique(_) | Error::Reference(_)));
-        if matches!(answer, Err(Error::Retry(_))) {
-            self.retry = true;
-            self.met = match params.first() {
-                Some(Value::Text(key)) => Some(Lane::of(key)),
-                _ => None,
-            };
+    /// Records what a failure means for the transaction.
+    fn note<T>(&mut self, answer: Result<T, Failed>) -> Result<T, Error> {
+        let failed = match answer {
+            Ok(answer) => return Ok(answer),
+            Err(failed) => failed,
+        };
+        let Failed { error, key, is_outside, .. } = failed;
+        if is_outside {
+            self.doomed = Some(error.again());
         }
+        self.doubt |= matches!(error, Error::Unique(_) | Error::Reference(_));
+        if matches!(error, Error::Retry(_)) {
+            self.retry = true;
+            self.met = key.as_ref().and_then(Lane::of_key);
+        }
+        let answer = Err(error);
+        self.lose(&answer);
         answer
     }
 
     /// Runs a statement and returns the number of changed rows.
     ///
     /// # Errors
-    /// [`Error::Unique`] and [`Error::Reference`] for keys, otherwise [`Error::Other`]. On
-    /// PostgreSQL the transaction has then failed: return the error.
+    /// [`Error::Unique`] and [`Error::Reference`] for keys, otherwise [`Error::Other`]; also those of
+    /// statements that were deferred before. On PostgreSQL the transaction has then failed: return the
+    /// error.
     pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
+        self.count(sql)?;
+        let answer = match &mut self.inner {
+            Inner::Sqlite(connection) => {
+                sqlite::execute(connection, sql, params, &mut self.work).map_err(Failed::from)
+            }
+            Inner::Postgres(session) => {
+                let number = session.ask(sql, params, Wants::Changed);
+                session.changed(number)
+            }
+        };
+        self.note(answer)
+    }
+
+    /// Runs a statement whose number of changed rows does not matter. On PostgreSQL it is sent with
+    /// the next statement whose answer is needed, or with the commit, and its error is the error of
+    /// that one: an error that the caller handles, such as a violated key, needs [`Tx::execute`].
+    ///
+    /// # Errors
+    /// On SQLite those of [`Tx::execute`]. On PostgreSQL those of earlier statements.
+    pub fn defer(&mut self, sql: &str, params: &[Value]) -> Result<(), Error> {
+        self.count(sql)?;
+        let answer = match &mut self.inner {
+            Inner::Sqlite(connection) => {
+                let changed = sqlite::execute(connection, sql, params, &mut self.work);
+                changed.map(drop).map_err(Failed::from)
+            }
+            Inner::Postgres(session) => {
+                session.ask(sql, params, Wants::Nothing);
+                Ok(())
+            }
+        };
+        self.note(answer)
+    }
+
+    /// Runs a statement whose rows [`Tx::answer`] returns. On PostgreSQL it is sent with the next
+    /// statement whose answer is needed, so several questions take one round trip.
+    ///
+    /// # Errors
+    /// Like [`Tx::defer`].
+    pub fn ask(&mut self, sql: &str, params: &[Value]) -> Result<Asked, Error> {
+        self.count(sql)?;
+        let number = match &mut self.inner {
+            Inner::Sqlite(connection) => sqlite::rows(connection, sql, params, &mut self.work)
+                .map_err(Failed::from)
+                .map(|rows| {
+                    self.answers.push(rows);
+                    self.answers.len() as u64
+                }),
+            Inner::Postgres(session) => Ok(session.ask(sql, params, Wants::Rows)),
+        };
+        self.note(number).map(Asked)
+    }
+
+    /// The rows of a statement that was asked before in this transaction.
+    ///
+    /// # Errors
+    /// Those of the statement, and of those that were deferred or asked before it.
+    pub fn answer(&mut self, asked: Asked) -> Result<Vec<Row>, Error> {
         self.alive()?;
         let answer = match &mut self.inner {
-            Inner::Sqlite(connection) => sqlite::execute(connection, sql, params, &mut self.work),
-            Inner::Postgres(session) => session.execute(sql, params),
+            Inner::Sqlite(_) => Ok(self.answered(&asked)),
+            Inner::Postgres(session) => session.rows(asked.0),
         };
-        self.note(params, answer)
+        self.note(answer)
+    }
+
+    /// The rows of a statement that SQLite has run.
+    fn answered(&mut self, asked: &Asked) -> Vec<Row> {
+        let position = usize::try_from(asked.0).ok().and_then(|number| number.checked_sub(1));
+        let answer = position.and_then(|position| self.answers.get_mut(position));
+        answer.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The first row of a statement that was asked before in this transaction, if any.
+    ///
+    /// # Errors
+    /// Like [`Tx::answer`].
+    pub fn answer_row(&mut self, asked: Asked) -> Result<Option<Row>, Error> {
+        Ok(self.answer(asked)?.into_iter().next())
+    }
+
+    /// Announces a `SELECT`. On PostgreSQL it is sent with the next statement whose answer is needed,
+    /// and [`Tx::rows`] and [`Tx::row`] with the same text and parameters return its answer without
+    /// another round trip. A write that comes before them makes the announcement void.
+    ///
+    /// # Errors
+    /// Those of earlier statements.
+    pub fn expect(&mut self, sql: &str, params: &[Value]) -> Result<(), Error> {
+        if matches!(self.inner, Inner::Sqlite(_)) || !is_read(sql) {
+            return Ok(());
+        }
+        let Asked(number) = self.ask(sql, params)?;
+        self.expected.push(Expected { sql: sql.to_owned(), params: params.to_vec(), number });
+        Ok(())
+    }
+
+    /// The announced read with this text and these parameters.
+    fn announced(&mut self, sql: &str, params: &[Value]) -> Option<Asked> {
+        let is_it = |expected: &Expected| expected.sql == sql && expected.params == params;
+        let position = self.expected.iter().position(is_it)?;
+        Some(Asked(self.expected.swap_remove(position).number))
     }
 
     /// Runs a statement and returns its rows.
@@ -95,12 +281,20 @@ impl<'a> Tx<'a> {
     /// # Errors
     /// Like [`Tx::execute`].
     pub fn rows(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
-        self.alive()?;
+        if let Some(expected) = self.announced(sql, params) {
+            return self.answer(expected);
+        }
+        self.count(sql)?;
         let answer = match &mut self.inner {
-            Inner::Sqlite(connection) => sqlite::rows(connection, sql, params, &mut self.work),
-            Inner::Postgres(session) => session.rows(sql, params),
+            Inner::Sqlite(connection) => {
+                sqlite::rows(connection, sql, params, &mut self.work).map_err(Failed::from)
+            }
+            Inner::Postgres(session) => {
+                let number = session.ask(sql, params, Wants::Rows);
+                session.rows(number)
+            }
         };
-        self.note(params, answer)
+        self.note(answer)
     }
 
     /// Runs a statement and returns its first row, if any.
@@ -112,7 +306,8 @@ impl<'a> Tx<'a> {
     }
 
     /// Runs `work` in a savepoint: an error rolls back its effects only, and the transaction
-    /// continues, on PostgreSQL too. For attempts such as one candidate after the other.
+    /// continues, on PostgreSQL too. For attempts such as one candidate after the other. A statement
+    /// that `work` deferred and that fails after its end fails the whole transaction.
     ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.
@@ -120,34 +315,37 @@ impl<'a> Tx<'a> {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
-        let hooks = self.begin_attempt()?;
+        let attempt = self.begin_attempt()?;
         let answer = work(self);
-        self.end_attempt(hooks, answer.is_ok())?;
+        self.end_attempt(&attempt, answer.is_ok())?;
         answer
     }
 
-    /// Returns the number of hooks that a rollback keeps.
-    fn begin_attempt(&mut self) -> Result<usize, Error> {
-        match &mut self.inner {
-            Inner::Sqlite(_) => self.batch("SAVEPOINT attempt")?,
-            Inner::Postgres(session) => session.savepoint("attempt"),
-        }
-        Ok(self.hooks.len())
+    fn begin_attempt(&mut self) -> Result<Attempt, Error> {
+        let savepoint = match &mut self.inner {
+            Inner::Sqlite(_) => {
+                self.batch("SAVEPOINT attempt")?;
+                0
+            }
+            Inner::Postgres(session) => session.savepoint(),
+        };
+        Ok(Attempt { hooks: self.hooks.len(), savepoint })
     }
 
-    fn end_attempt(&mut self, hooks: usize, is_ok: bool) -> Result<(), Error> {
+    fn end_attempt(&mut self, attempt: &Attempt, is_ok: bool) -> Result<(), Error> {
         if is_ok {
             match &mut self.inner {
                 Inner::Sqlite(_) => self.batch("RELEASE SAVEPOINT attempt")?,
-                Inner::Postgres(session) => session.release("attempt"),
+                Inner::Postgres(session) => session.release(attempt.savepoint),
             }
-        } else if !self.retry && self.lost.is_none() {
-            self.hooks.truncate(hooks);
+        } else if !self.retry && self.alive().is_ok() {
+            self.hooks.truncate(attempt.hooks);
+            self.expected.clear();
             match &mut self.inner {
                 Inner::Sqlite(_) => {
                     self.batch("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")?;
                 }
-                Inner::Postgres(session) => session.restore("attempt"),
+                Inner::Postgres(session) => session.restore(attempt.savepoint),
             }
         }
         Ok(())
@@ -157,12 +355,48 @@ impl<'a> Tx<'a> {
     /// PostgreSQL the hooks of two transactions may run in either order, so their effects must be
     /// absolute and versioned.
     pub fn on_commit(&mut self, hook: impl FnOnce() + Send + 'static) {
-        self.hooks.push(Box::new(hook));
+        self.hooks.push(Hook { asked: None, run: Box::new(|_| hook()) });
     }
 
-    /// True if this is PostgreSQL. Only for the change log's horizon.
+    /// Like [`Tx::on_commit`], with the rows of a statement that was asked before. On PostgreSQL they
+    /// may come with the commit, so the transaction does not wait for them.
+    /// If the connection was lost during the commit, and a look-up showed that it succeeded, there are
+    /// no rows.
+    pub fn on_commit_with(&mut self, asked: Asked, hook: impl FnOnce(Vec<Row>) + Send + 'static) {
+        let hook = match &self.inner {
+            Inner::Sqlite(_) => {
+                let rows = self.answered(&asked);
+                Hook { asked: None, run: Box::new(move |_| hook(rows)) }
+            }
+            Inner::Postgres(_) => Hook { asked: Some(asked.0), run: Box::new(hook) },
+        };
+        self.hooks.push(hook);
+    }
+
+    /// The time by the database's clock, which all controllers share; with SQLite, this machine's.
+    ///
+    /// # Errors
+    /// Like [`Tx::execute`].
+    pub fn database_time(&mut self) -> Result<Timestamp, Error> {
+        if !self.is_postgres() {
+            return Ok(Timestamp::now());
+        }
+        let row = self.row(PG_CLOCK, &[])?;
+        row.ok_or_else(|| Error::Shape("the database's clock gave no time".into()))?.time("now")
+    }
+
+    /// True if this is PostgreSQL. Only for what one process on SQLite does not need: the change log's
+    /// horizon, clocks and leases.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner, Inner::Postgres(_))
+    }
+
+    /// Lifts the limits on this transaction's statements, for changes of the schema.
+    pub(crate) fn be_patient(&mut self) {
+        match &mut self.inner {
+            Inner::Sqlite(_) => {}
+            Inner::Postgres(session) => session.be_patient(),
+        }
     }
 
     pub(crate) fn prepare(&mut self, sql: &str) -> Result<(), Error> {
@@ -175,10 +409,16 @@ impl<'a> Tx<'a> {
     pub(crate) fn batch(&mut self, sql: &str) -> Result<(), Error> {
         self.alive()?;
         let answer = match &mut self.inner {
-            Inner::Sqlite(connection) => connection.execute_batch(sql).map_err(Error::from),
+            Inner::Sqlite(connection) => {
+                connection.execute_batch(sql).map_err(|error| Error::from(error).into())
+            }
             Inner::Postgres(session) => session.batch(sql),
         };
-        self.lose(&answer);
-        answer
+        self.note(answer)
     }
+}
+
+/// True for a statement that changes nothing. Others may: those with `RETURNING` have rows too.
+fn is_read(sql: &str) -> bool {
+    sql.trim_start().get(..6).is_some_and(|verb| verb.eq_ignore_ascii_case("SELECT"))
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::Error;
+use crate::{Error, PostgresUrl};
 
 /// The location of the data.
 #[derive(Debug, Clone)]
@@ -12,28 +12,27 @@ pub enum DatabaseUrl {
     /// A file.
     Sqlite(PathBuf),
     /// A server.
-    Postgres(Box<tokio_postgres::Config>),
+    Postgres(Box<PostgresUrl>),
 }
 
 impl FromStr for DatabaseUrl {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |why: String| Error::Open(format!("bad database URL: {why}"));
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| {
-            wrong("expected sqlite:///FILE or postgresql://USER@HOST/DATABASE".into())
-        })?;
+        let wrong = |why: &str| Error::Open(format!("bad database URL: {why}"));
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| wrong("expected sqlite:///FILE or postgresql://USER@HOST/DATABASE"))?;
         match scheme.split('+').next().unwrap_or_default() {
             "sqlite" => match rest.strip_prefix('/') {
                 Some(path) if !path.is_empty() => Ok(Self::Sqlite(PathBuf::from(path))),
-                _ => Err(wrong("sqlite:/// needs a file name after the third slash".into())),
+                _ => Err(wrong("sqlite:/// needs a file name after the third slash")),
             },
-            "postgresql" | "postgres" => format!("postgresql://{rest}")
-                .parse()
-                .map(|config| Self::Postgres(Box::new(config)))
-                .map_err(|e| wrong(e.to_string())),
+            "postgresql" | "postgres" => PostgresUrl::parse(rest)
+                .map(|url| Self::Postgres(Box::new(url)))
+                .map_err(|why| wrong(&why)),
             other => {
-                Err(wrong(format!("scheme {other} is not supported; use sqlite or postgresql")))
+                Err(wrong(&format!("scheme {other} is not supported; use sqlite or postgresql")))
             }
         }
     }

@@ -41,13 +41,13 @@ async fn the_second_run_sees_a_concurrent_row() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_constraint_violation_is_reported() {
     for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {
-        let told: Result<(), Error> = store
+        let notified: Result<(), Error> = store
             .write(|tx| {
                 tx.execute(ADD, params!["a"])?;
                 tx.execute(ADD, params!["a"])?;
                 Ok(())
             })
             .await;
-        assert!(matches!(told, Err(Error::Unique(_))), "{name}: {told:?}");
+        assert!(matches!(notified, Err(Error::Unique(_))), "{name}: {notified:?}");
     }
 }

@@ -7,9 +7,13 @@
     reason = "a test fails by a panic"
 )]
 
+mod commit;
+mod deferred;
 mod full;
 mod invisible_conflicts;
 mod postgres;
 mod readers;
 mod statistics;
 mod times;
+mod tls;
+mod url;

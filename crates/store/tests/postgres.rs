@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kilonova_store::{DatabaseUrl, Error, Migration, Severity, Store, Tx, params};
+use kilonova_store::{DatabaseUrl, Error, Migration, Options, Severity, Store, Tx, params};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const TABLE: Migration = Migration {
@@ -114,8 +114,8 @@ async fn silent() -> u16 {
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
-                let mut heard = [0; 512];
-                while matches!(stream.read(&mut heard).await, Ok(1..)) {}
+                let mut received = [0; 512];
+                while matches!(stream.read(&mut received).await, Ok(1..)) {}
                 let _ = stream.shutdown().await;
             });
         }
@@ -128,10 +128,17 @@ async fn a_server_that_does_not_answer_is_reported_in_time() {
     let port = silent().await;
     let url = format!("postgresql://kilonova@127.0.0.1:{port}/kilonova");
     let begun = std::time::Instant::now();
-    let refused = Store::open(&url.parse().expect("the URL is valid")).await.err();
+    let options = Options { max_retries: Some(0), ..Options::default() };
+    let refused = Store::open_with(&url.parse().expect("the URL is valid"), &options).await.err();
     let refused = refused.expect("nothing answers").to_string();
     assert!(refused.contains("cannot connect to PostgreSQL"), "{refused}");
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+/// The server of the tests.
+pub(crate) fn server() -> tokio_postgres::Config {
+    let url = std::env::var("KILONOVA_TEST_POSTGRES").expect("the server has an address");
+    url.parse().expect("it is a libpq URL")
 }
 
 /// Forwards connections to the PostgreSQL of the tests, until it is told to end them all.
@@ -183,18 +190,20 @@ async fn forward(mut client: tokio::net::TcpStream, host: tokio_postgres::config
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_was_gone_is_used_again() {
-    let Some(DatabaseUrl::Postgres(server)) = kilonova_testkit::fresh_postgres().await else {
+    let Some(DatabaseUrl::Postgres(made)) = kilonova_testkit::fresh_postgres().await else {
         return;
     };
+    let server = server();
     let proxy = Proxy::start(&server).await;
-    let (user, name) = (server.get_user(), server.get_dbname());
+    let (user, name) = (server.get_user(), made.database());
     let mut through = tokio_postgres::Config::new();
     through.host("127.0.0.1").port(proxy.port);
     through.user(user.expect("a user")).dbname(name.expect("a database"));
     if let Some(password) = server.get_password() {
         through.password(password);
     }
-    let store = Store::open(&DatabaseUrl::Postgres(Box::new(through))).await.expect("it opens");
+    let through = DatabaseUrl::Postgres(Box::new(through.into()));
+    let store = Store::open(&through).await.expect("it opens");
     store.migrate(&[TABLE]).await.expect("the migration succeeds");
     proxy.open.send_replace(false);
     let begun = std::time::Instant::now();

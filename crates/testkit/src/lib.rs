@@ -12,6 +12,7 @@
 )]
 
 pub mod audit;
+pub mod cluster;
 pub mod http;
 mod skip;
 
@@ -35,12 +36,15 @@ pub fn log() {
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
 }
 
-/// A migrated, empty store on each available database, with its name for messages.
+/// A migrated, empty store on each available database, with its name for messages. The change log,
+/// to which every service appends, is part of it.
 ///
 /// # Panics
 /// Panics if a store cannot be created.
 pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Guard)> {
-    let all: Vec<Migration> = migrations.iter().flat_map(|m| m.iter().copied()).collect();
+    let log = std::iter::once(&kilonova_changes::MIGRATIONS);
+    let lists = log.chain(migrations).flat_map(|list| list.iter());
+    let all: Vec<Migration> = lists.copied().collect();
     let mut stores = Vec::new();
     let directory = tempfile::tempdir().expect("a temporary directory is created");
     let url = DatabaseUrl::Sqlite(directory.path().join("kilonova.db"));
@@ -110,7 +114,7 @@ impl Server {
     fn database(&self, name: &str) -> DatabaseUrl {
         let mut config = self.config.clone();
         config.dbname(name);
-        DatabaseUrl::Postgres(Box::new(config))
+        DatabaseUrl::Postgres(Box::new(config.into()))
     }
 
     async fn run(&self, statement: &str) {

@@ -79,22 +79,22 @@ impl Dialect {
     pub fn written(self, fault: &Fault, as_page: bool) -> String {
         let code = fault.status().as_u16();
         let status = format!("{code} {}", title(fault.status()));
-        let said = match self {
+        let text = match self {
             Self::Image => None,
             _ => Some(explanation(code)),
         };
         if !as_page {
-            let said = said.map(|said| format!("{said}\n\n")).unwrap_or_default();
-            return format!("{status}\n\n{said}{}\n", one_line(&fault.refusal.message));
+            let text = text.map(|text| format!("{text}\n\n")).unwrap_or_default();
+            return format!("{status}\n\n{text}{}\n", one_line(&fault.refusal.message));
         }
         let message = escaped(&fault.refusal.message);
-        match said {
+        match text {
             None => format!(
                 "<html>\n <head>\n  <title>{status}</title>\n </head>\n <body>\n  \
                  <h1>{status}</h1>\n  {message}<br /><br />\n\n\n </body>\n</html>"
             ),
-            Some(said) => format!(
-                "<html><head><title>{status}</title></head>\n<body><h1>{status}</h1>\n<p>{said}</p>\n\
+            Some(text) => format!(
+                "<html><head><title>{status}</title></head>\n<body><h1>{status}</h1>\n<p>{text}</p>\n\
                  <p>{message}</p></body></html>\n"
             ),
         }

@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    fn said(schema: Value, body: Value) -> String {
+    fn message_of(schema: Value, body: Value) -> String {
         Schema::new(&schema).check(&body).expect_err("the body is refused").message
     }
 
@@ -191,9 +191,9 @@ mod tests {
             (json!(true), "Value: True. True is not of type 'null', 'string'".to_owned()),
             (json!({"a": [null, "it's", "\n"]}), "{'a': [None, \"it's\", '\\n']}".to_owned()),
         ] {
-            let said = said(name.clone(), json!({"name": value}));
-            assert!(said.contains("Invalid input for field/attribute name. "), "{said}");
-            assert!(said.contains(&wanted), "{said}");
+            let message = message_of(name.clone(), json!({"name": value}));
+            assert!(message.contains("Invalid input for field/attribute name. "), "{message}");
+            assert!(message.contains(&wanted), "{message}");
         }
     }
 
@@ -214,8 +214,8 @@ mod tests {
             (json!({"format": "uuid"}), json!("b"), "'b' is not a 'uuid'"),
             (json!({"anyOf": [{"type": "null"}]}), json!(1), "1 is not valid under any"),
         ] {
-            let said = said(json!({"properties": {"x": schema}}), json!({"x": value}));
-            assert!(said.contains(wanted), "{said}");
+            let message = message_of(json!({"properties": {"x": schema}}), json!({"x": value}));
+            assert!(message.contains(wanted), "{message}");
         }
     }
 }

@@ -3,26 +3,25 @@
 //! Such a host may act only for itself. A connection without a certificate passes here: the listener
 //! that accepted it applies other checks.
 
-use std::sync::Arc;
-
 use axum::Extension;
 use axum::extract::{RawPathParams, Request};
 use axum::middleware::Next;
 use axum::response::Response;
+use kilonova_ids::HostName;
 
 use crate::Refusal;
 
 /// The host that a connection's certificate names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Speaker(pub Arc<str>);
+pub struct Speaker(pub HostName);
 
 impl Speaker {
     /// Refuses to act for another host.
     ///
     /// # Errors
     /// 403 that names both hosts.
-    pub fn check(&self, host: &str) -> Result<(), Refusal> {
-        if *self.0 == *host {
+    pub fn check(&self, host: &HostName) -> Result<(), Refusal> {
+        if self.0 == *host {
             return Ok(());
         }
         Err(Refusal::forbidden(format!(
@@ -47,7 +46,7 @@ pub async fn only_itself(
     if let Some(Extension(speaker)) = speaker {
         for (name, value) in &params {
             if name == "host" {
-                speaker.check(value)?;
+                speaker.check(&HostName::verbatim(value))?;
             }
         }
     }
@@ -69,7 +68,7 @@ mod tests {
             .route("/hosts/{host}/x", get(|| async { "fine" }))
             .route("/clock", get(|| async { "late" }))
             .route_layer(axum::middleware::from_fn(only_itself));
-        let a = Speaker("a.b".into());
+        let a = Speaker(HostName::verbatim("a.b"));
         for (speaker, path, status) in [
             (Some(&a), "/hosts/a.b/x", 200),
             (Some(&a), "/hosts/a%2Eb/x", 200),

@@ -15,6 +15,7 @@ const SERVICES: &[&str] = &[
     "image",
     "network",
     "placement",
+    "seal",
 ];
 
 /// Words of HTTP in code. `Fault` of `wire` is the form of a refusal in HTTP.

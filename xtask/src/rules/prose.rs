@@ -1,5 +1,6 @@
-//! The prose list: sentences and words that the project does not use in comments, documents, log
-//! lines and help texts. The list catches what a program can; a reader judges the rest.
+//! The prose list: sentences and words that the project does not use in comments, documents and the
+//! texts of programs: log lines, help and errors. The list catches what a program can; a reader judges
+//! the rest.
 
 use regex::Regex;
 
@@ -23,11 +24,14 @@ const PATTERNS: &[(&str, &str)] = &[
     (r"\bhas gone wrong\b|\bwent wrong\b", "say what failed"),
 ];
 
+/// A text of a program is prose if it has more words than this.
+const LABEL: usize = 3;
+
 /// Files whose text is upstream's or quotes it.
 const EXEMPT: &[&str] =
     &["docs/glossary.md", "xtask/src/rules/prose.rs", "LICENSE", "CHANGELOG.md"];
 
-/// Findings in comments of code, in help texts and in documents.
+/// Findings in comments and texts of code, and in documents.
 pub fn check(sources: &Sources) -> Result<Vec<String>, Error> {
     let patterns = PATTERNS
         .iter()
@@ -35,9 +39,10 @@ pub fn check(sources: &Sources) -> Result<Vec<String>, Error> {
         .collect::<Result<Vec<_>, Error>>()?;
     let mut found = Vec::new();
     for file in sources.files.iter().filter(|file| !EXEMPT.contains(&file.path.as_str())) {
-        for (number, sentence) in prose(file) {
+        let comments = prose(file).into_iter().map(|(number, text)| (number, text.to_owned()));
+        for (number, sentence) in comments.chain(program_texts(file)) {
             for (pattern, advice) in &patterns {
-                if pattern.is_match(sentence) {
+                if pattern.is_match(&sentence) {
                     found.push(format!("{}:{number}: {advice}: {sentence}", file.path));
                 }
             }
@@ -71,6 +76,82 @@ fn prose(file: &File) -> Vec<(usize, &str)> {
     lines
 }
 
+/// The string literals of a Rust file that are sentences, each on one line, with their numbers.
+fn program_texts(file: &File) -> Vec<(usize, String)> {
+    if !file.path.ends_with(".rs") {
+        return Vec::new();
+    }
+    let texts = literals(&file.text).into_iter().map(|(start, literal)| {
+        let number = file.text[..start].matches('\n').count() + 1;
+        // A backslash at the end of a line joins it with the next one.
+        let lines = literal.split("\\\n").map(str::trim_start);
+        (number, lines.collect::<String>().replace('\n', " "))
+    });
+    texts.filter(|(_, text)| text.split_whitespace().count() > LABEL).collect()
+}
+
+/// The string literals of Rust code with their positions, without quotes and as written.
+fn literals(code: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = code.get(at..) {
+        let Some(offset) = rest.find(['"', '\'', '/', 'r']) else { break };
+        at += offset;
+        let rest = &rest[offset..];
+        at += if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if let Some((open, close)) = raw(rest, &code[..at]) {
+            let Some(length) = rest[open..].find(&close) else { break };
+            found.push((at + open, &rest[open..open + length]));
+            open + length + close.len()
+        } else if let Some(text) = rest.strip_prefix('"') {
+            let Some(length) = end_of_literal(text) else { break };
+            found.push((at + 1, &text[..length]));
+            length + 2
+        } else if rest.starts_with('\'') {
+            length_of_char(rest)
+        } else {
+            1
+        };
+    }
+    found
+}
+
+/// For a raw literal, where its text begins and what ends it. `before` is the code in front of it.
+fn raw(rest: &str, before: &str) -> Option<(usize, String)> {
+    let name = |c: char| c.is_alphanumeric() || c == '_';
+    let hashes = rest.strip_prefix('r')?;
+    let text = hashes.trim_start_matches('#').strip_prefix('"')?;
+    let inside_a_name = before.ends_with(name) && !before.ends_with('b');
+    let count = hashes.len() - text.len() - 1;
+    (!inside_a_name).then(|| (count + 2, format!("\"{}", "#".repeat(count))))
+}
+
+/// The length of a literal's text after the opening quote.
+fn end_of_literal(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    text.bytes().position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
+    })
+}
+
+/// The length of a character literal; 1 for the quote of a lifetime.
+fn length_of_char(rest: &str) -> usize {
+    let mut chars = rest.char_indices().skip(1);
+    match (chars.next(), chars.next()) {
+        (Some((_, '\\')), Some((escape, _))) => {
+            let after = rest.get(escape + 1..).and_then(|rest| rest.find('\''));
+            after.map_or(1, |end| escape + 1 + end + 1)
+        }
+        (Some(_), Some((end, '\''))) => end + 1,
+        _ => 1,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,7 +170,19 @@ mod tests {
 
     #[test]
     fn code_and_examples_are_not_prose() {
-        assert_eq!(findings("crates/a/src/lib.rs", "let text = \"What is it\";\n"), 0);
+        assert_eq!(findings("crates/a/src/lib.rs", "let Whoever = asks for it\n"), 0);
         assert_eq!(findings("docs/a.md", "```text\nWhat is it\n```\n"), 0);
+    }
+
+    #[test]
+    fn texts_of_programs_are_prose_if_they_are_sentences() {
+        let text = |text: &str| findings("crates/a/src/lib.rs", &format!("let a = {text};\n"));
+        assert_eq!(text("\"What is it\""), 0);
+        assert_eq!(text("\"What is it that fails\""), 1);
+        assert_eq!(text("r#\"the host \"a\" is to be drained\"#"), 1);
+        assert_eq!(text("(' ', \"the host is to be drained\")"), 1);
+        assert_eq!(text("('\"', '\\'', x) // \"it is well, it is well\""), 0);
+        assert_eq!(text("f::<'a>(\"the disk \\\n    is to be removed\")"), 1);
+        assert_eq!(text("\"a \\\" b\" + \"what is it\""), 0);
     }
 }

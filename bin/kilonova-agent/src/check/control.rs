@@ -32,7 +32,9 @@ pub(super) async fn look(settings: &Settings, report: &mut Report) {
         None => match Identity::at(&settings.state_dir).read() {
             Ok(Some(known)) => {
                 certificate(settings, &known, report);
-                known.remote().map_err(|error| error.to_string())
+                known
+                    .remote_at(settings.controllers.as_deref().unwrap_or(&known.control))
+                    .map_err(|error| error.to_string())
             }
             Ok(None) => {
                 return report.wrong(

@@ -42,6 +42,9 @@ pub struct Settings {
     pub concurrency: usize,
     /// `[node] control`, with `token_file`: for tests and for one machine.
     pub by_token: Option<(String, PathBuf)>,
+    /// `[node] control` of a host that joined: the URLs of the controllers, instead of the one that
+    /// it joined.
+    pub controllers: Option<String>,
     /// Where to install certificates for libvirt; nowhere if `None`.
     pub pki_dir: Option<PathBuf>,
     /// Mount point of sysfs.
@@ -104,6 +107,7 @@ impl Settings {
             power_sync: power_sync(&file)?,
             concurrency: concurrency(&file)?,
             by_token: by_token(&file, command_line.control, command_line.token_file)?,
+            controllers: file.get("node", "control").map(str::to_owned),
             pki_dir: file.path("node", "pki_dir"),
             sysfs: sysfs(&file),
             mdev: devices::options(&file)?,
@@ -176,15 +180,18 @@ fn by_token(
     control: Option<String>,
     token: Option<PathBuf>,
 ) -> Result<Option<(String, PathBuf)>, Failure> {
-    let control = control.or_else(|| file.get("node", "control").map(str::to_owned));
-    match (control, token.or_else(|| file.path("node", "token_file"))) {
-        (Some(control), Some(token)) => Ok(Some((control, token))),
-        (None, None) => Ok(None),
-        (Some(_), None) => Err(Failure::Refused(
+    let token = token.or_else(|| file.path("node", "token_file"));
+    if control.is_some() && token.is_none() {
+        return Err(Failure::Refused(
             "--control needs --token-file ([node] token_file), for tests and for one \
              machine; a host of a cloud joins it: kilonova-agent join"
                 .into(),
-        )),
+        ));
+    }
+    match (control.or_else(|| file.get("node", "control").map(str::to_owned)), token) {
+        (Some(control), Some(token)) => Ok(Some((control, token))),
+        // Without a token these are the controllers of a host that joined.
+        (_, None) => Ok(None),
         (None, Some(_)) => Err(Failure::Refused(
             "--token-file ([node] token_file) needs --control ([node] control)".into(),
         )),

@@ -50,10 +50,9 @@ fn refusals_name_the_line() {
             "agent.conf:2: [linux_bridge] physical_interface_mappings: 'eth1' does not have",
         ),
         ("[pci]\nalias = {\"name\": \"gpu\"}\n", "agent.conf:2: [pci] alias: Invalid PCI alias"),
-        ("[node]\ncontrol = http://127.0.0.1:1\n", "kilonova-agent join"),
         ("[node]\ntoken_file = /x\n", "needs --control"),
     ] {
-        let said = settings(text).expect_err(text);
-        assert!(said.contains(part), "{said}");
+        let message = settings(text).expect_err(text);
+        assert!(message.contains(part), "{message}");
     }
 }

@@ -130,8 +130,8 @@ impl Client {
     pub async fn post(&mut self, path: &str, body: &Value) -> Result<Reply, Failure> {
         let reply = self.send(Method::POST, path, "application/json", body.to_string()).await?;
         if reply.status >= 300 {
-            let said = String::from_utf8_lossy(&reply.body);
-            return Err(Failure::Failed(format!("POST {path}: {} {said}", reply.status)));
+            let text = String::from_utf8_lossy(&reply.body);
+            return Err(Failure::Failed(format!("POST {path}: {} {text}", reply.status)));
         }
         Ok(reply)
     }

@@ -78,6 +78,68 @@ Examples:
   kilonova placement import --cloud old --state-dir state
   kilonova placement import --from https://old.example/placement --token TOKEN";
 
+/// Of `keys`.
+pub const KEYS: &str = "\
+Examples:
+  kilonova keys list --state-dir state
+  kilonova keys fernet-rotate --config /etc/kilonova/kilonova.conf";
+
+/// Of `keys list`.
+pub const KEYS_LIST: &str = "\
+Examples:
+  kilonova keys list --state-dir state --format json";
+
+/// Of `keys fernet-rotate`.
+pub const KEYS_FERNET_ROTATE: &str = "\
+Examples:
+  kilonova keys fernet-rotate --config /etc/kilonova/kilonova.conf";
+
+/// Of `keys seal-add`.
+pub const KEYS_SEAL_ADD: &str = "\
+Examples:
+  kilonova keys seal-add --config /etc/kilonova/kilonova.conf";
+
+/// Of `keys seal-rotate`.
+pub const KEYS_SEAL_ROTATE: &str = "\
+Examples:
+  kilonova keys seal-rotate --config /etc/kilonova/kilonova.conf";
+
+/// Of `ca`.
+pub const CA: &str = "\
+Examples:
+  kilonova ca list --state-dir state
+  kilonova ca rotate --config /etc/kilonova/kilonova.conf";
+
+/// Of `ca list`.
+pub const CA_LIST: &str = "\
+Examples:
+  kilonova ca list --state-dir state --format json";
+
+/// Of `ca rotate`.
+pub const CA_ROTATE: &str = "\
+Examples:
+  kilonova ca rotate --config /etc/kilonova/kilonova.conf";
+
+/// Of `ca activate`.
+pub const CA_ACTIVATE: &str = "\
+Examples:
+  kilonova ca activate --config /etc/kilonova/kilonova.conf --overlap 14d";
+
+/// Of `ca retire`.
+pub const CA_RETIRE: &str = "\
+Examples:
+  kilonova ca retire --config /etc/kilonova/kilonova.conf";
+
+/// Of `ca cancel`.
+pub const CA_CANCEL: &str = "\
+Examples:
+  kilonova ca cancel --config /etc/kilonova/kilonova.conf";
+
+/// Of `ca export`.
+pub const CA_EXPORT: &str = "\
+Examples:
+  kilonova ca export /root/authority --config /etc/kilonova/kilonova.conf";
+
 /// Of `completion`.
 pub const COMPLETION: &str = "\
 Examples:

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use kilonova_ids::HostName;
 
 use super::Format;
 use super::examples;
@@ -75,7 +76,7 @@ pub(super) fn run(options: HostArgs) -> Result<ExitCode, Failure> {
         Command::Drain(options) => drain(options),
         Command::Undrain(options) => super::runtime()?.block_on(async {
             let compute = Compute::open(&options.cloud).await?;
-            let result = drain::undrain(&compute, &options.host).await?;
+            let result = drain::undrain(&compute, &HostName::verbatim(options.host)).await?;
             super::say(&format!("{result}\n"));
             Ok(ExitCode::SUCCESS)
         }),
@@ -84,7 +85,7 @@ pub(super) fn run(options: HostArgs) -> Result<ExitCode, Failure> {
 
 fn drain(options: Drain) -> Result<ExitCode, Failure> {
     let request = DrainRequest {
-        host: options.host,
+        host: HostName::verbatim(options.host),
         allowed: Allowed { cold: options.cold },
         parallel: usize::from(options.parallel),
         timeout: Duration::from_secs(options.timeout.into()),
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn a_command_line_is_quoted_for_reuse() {
         let words = ["kilonova", "host", "drain", "a b", "--reason", "it's"].map(str::to_owned);
-        let said = super::again(words.into_iter());
-        assert_eq!(said, "kilonova host drain 'a b' --reason 'it'\\''s'");
+        let text = super::again(words.into_iter());
+        assert_eq!(text, "kilonova host drain 'a b' --reason 'it'\\''s'");
     }
 }

@@ -1,10 +1,12 @@
 //! The command line: one file per command.
 
+mod ca;
 mod completion;
 mod discover;
 mod doctor;
 mod examples;
 mod host;
+mod keys;
 mod malloc;
 mod node;
 mod node_join;
@@ -48,6 +50,12 @@ enum Command {
     /// Enroll, list and revoke hosts; or run simulated hosts in this process.
     #[command(after_help = examples::NODE)]
     Node(node::NodeArgs),
+    /// List and rotate the keys of tokens and the keys that seal the secrets in the database.
+    #[command(after_help = examples::KEYS)]
+    Keys(keys::KeysArgs),
+    /// List and rotate the cloud's certificate authority.
+    #[command(after_help = examples::CA)]
+    Ca(ca::CaArgs),
     /// Import an existing Placement.
     Placement(placement::PlacementArgs),
     /// Print a shell completion script.
@@ -138,6 +146,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Host(options) => host::run(options),
         Command::Discover(options) => discover::run(options),
         Command::Node(options) => node::run(options),
+        Command::Keys(options) => keys::run(options),
+        Command::Ca(options) => ca::run(options),
         Command::Placement(options) => placement::run(options),
         Command::Completion(options) => completion::run(options),
     }

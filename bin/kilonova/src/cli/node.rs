@@ -34,7 +34,7 @@ pub struct NodeArgs {
 /// Simulated hosts in this process.
 #[derive(Debug, Args)]
 struct Simulated {
-    /// URL of the controller.
+    /// URL of the controller, or of several, separated by commas.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8774")]
     control: String,
     /// PEM file with the authorities to trust for a controller with TLS [default: none].

@@ -69,7 +69,7 @@ pub(super) struct Revoke {
     format: Format,
 }
 
-fn seconds(text: &str) -> Result<i64, String> {
+pub(super) fn seconds(text: &str) -> Result<i64, String> {
     let wrong = || "expected a number with s, m, h or d, such as 1h".to_owned();
     let (number, unit) =
         text.split_at(text.len() - text.chars().next_back().map_or(0, char::len_utf8));
@@ -128,18 +128,18 @@ async fn list(options: List) -> Result<String, Failure> {
 
 fn table(all: &Value) -> String {
     let text = |value: &Value| plain(value.as_str().unwrap_or_default());
-    let mut said = format!(
+    let mut page = format!(
         "Hosts join at {}; the certificate authority is {}.\n",
         text(&all["url"]),
         text(&all["authority"])
     );
     let certificates = all["certificates"].as_array().map(Vec::as_slice).unwrap_or_default();
     if certificates.is_empty() {
-        said.push_str("No host has a certificate.\n");
+        page.push_str("No host has a certificate.\n");
     } else {
         let longest = certificates.iter().map(|one| text(&one["host"]).len()).max().unwrap_or(0);
         let width = longest.max(4);
-        said.push_str(&format!("\n{:width$}  {:7}  {:20}  addresses\n", "host", "state", "until"));
+        page.push_str(&format!("\n{:width$}  {:7}  {:20}  addresses\n", "host", "state", "until"));
         for one in certificates {
             let addresses = one["addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
             let addresses: Vec<String> = addresses.iter().map(text).collect();
@@ -150,18 +150,18 @@ fn table(all: &Value) -> String {
                 text(&one["expires_at"]),
                 addresses.join(" ")
             );
-            said.push_str(line.trim_end());
-            said.push('\n');
+            page.push_str(line.trim_end());
+            page.push('\n');
         }
     }
     for token in all["tokens"].as_array().map(Vec::as_slice).unwrap_or_default() {
         let host = token["host"].as_str().map_or_else(|| "any host".to_owned(), plain);
-        said.push_str(&format!(
+        page.push_str(&format!(
             "\nAn unused join token for {host} is valid until {}.\n",
             text(&token["expires_at"])
         ));
     }
-    said
+    page
 }
 
 async fn revoke(options: Revoke) -> Result<String, Failure> {
@@ -198,9 +198,9 @@ mod tests {
         let all = json!({"url": "https://c:1", "authority": "ab", "tokens": [
             {"host": null, "expires_at": "T"}], "certificates": [
             {"host": "gpu-1", "state": "valid", "expires_at": "2027", "addresses": ["192.0.2.1"]}]});
-        let said = table(&all);
-        assert!(said.contains("gpu-1  valid    2027                  192.0.2.1\n"), "{said}");
-        assert!(said.contains("An unused join token for any host is valid until T."), "{said}");
+        let text = table(&all);
+        assert!(text.contains("gpu-1  valid    2027                  192.0.2.1\n"), "{text}");
+        assert!(text.contains("An unused join token for any host is valid until T."), "{text}");
         assert!(table(&json!({})).contains("No host has a certificate."));
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use kilonova_store::{DatabaseUrl, Store};
+use kilonova_store::{DatabaseUrl, Options, Store};
 
 use super::examples;
 use crate::cloud::default_clouds;
@@ -87,7 +87,8 @@ pub(super) fn run(options: PlacementArgs) -> Result<ExitCode, Failure> {
         DatabaseUrl::Postgres(_) => None,
     };
     let exact = super::runtime()?.block_on(async {
-        let store = Store::open(&url).await.map_err(|e| Failure::Refused(e.to_string()))?;
+        let opened = Store::open_with(&url, &Options::of_tool()).await;
+        let store = opened.map_err(|e| Failure::Refused(e.to_string()))?;
         store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
         import::run(from, &store).await
     })?;

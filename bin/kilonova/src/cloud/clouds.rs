@@ -133,11 +133,11 @@ clouds:
         assert_eq!(cloud.login.password, "s: ecret");
         assert_eq!(cloud.login.project_domain_name, "Default");
         assert_eq!(cloud.region.as_deref(), Some("R1"));
-        let said = |name| read(&file, name).err().expect("the file is refused").to_string();
-        assert!(said("half").contains("has no auth: username"), "{}", said("half"));
-        assert!(said("there").contains("it has no cloud there"));
+        let message = |name| read(&file, name).err().expect("the file is refused").to_string();
+        assert!(message("half").contains("has no auth: username"), "{}", message("half"));
+        assert!(message("there").contains("it has no cloud there"));
         std::fs::write(&file, "clouds: [").expect("the file is written");
-        assert!(said("here").contains("clouds-"), "{}", said("here"));
+        assert!(message("here").contains("clouds-"), "{}", message("here"));
         std::fs::remove_file(&file).expect("the file is removed");
     }
 }

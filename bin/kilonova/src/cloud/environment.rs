@@ -103,16 +103,16 @@ mod tests {
         assert_eq!((found.interface.as_str(), found.cafile), ("internal", Some("/ca.pem".into())));
         for missing in ["OS_AUTH_URL", "OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME"] {
             let less: Vec<_> = rc.into_iter().filter(|(name, _)| *name != missing).collect();
-            let said =
+            let message =
                 find_with(&arguments(), &less).err().map(|e| e.to_string()).unwrap_or_default();
-            assert!(said.contains(missing) && said.contains("--os-cloud"), "{said}");
+            assert!(message.contains(missing) && message.contains("--os-cloud"), "{message}");
         }
     }
 
     #[test]
     fn a_token_requires_a_compute_url() {
-        let said = find_with(&arguments(), &[("OS_TOKEN", "t")]).err().map(|e| e.to_string());
-        assert!(said.unwrap_or_default().contains("--compute-url"));
+        let message = find_with(&arguments(), &[("OS_TOKEN", "t")]).err().map(|e| e.to_string());
+        assert!(message.unwrap_or_default().contains("--compute-url"));
         let arguments = CloudArgs { compute_url: Some("http://c/v2.1".into()), ..arguments() };
         let found = find_with(&arguments, &[("OS_TOKEN", "t")]).unwrap_or_else(|e| panic!("{e}"));
         assert!(matches!(found.credentials, Credentials::Token(token) if token == "t"));

@@ -112,9 +112,9 @@ mod tests {
             "allow_headers = a b",
             "max_age = soon",
         ] {
-            let said = read_with(wrong).expect_err(wrong);
+            let message = read_with(wrong).expect_err(wrong);
             let option = wrong.split(' ').next().unwrap_or_default();
-            assert!(said.contains(&format!("kilonova.conf:2: [cors] {option}: ")), "{said}");
+            assert!(message.contains(&format!("kilonova.conf:2: [cors] {option}: ")), "{message}");
         }
     }
 }

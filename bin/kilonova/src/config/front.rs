@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 
@@ -14,6 +15,8 @@ use crate::failure::Failure;
 
 const API: &str = "api";
 const MIDDLEWARE: &str = "oslo_middleware";
+/// The longest `shutdown_delay`, in seconds; the systemd unit waits longer than this.
+const MAX_DELAY: u64 = 60;
 
 /// How users reach the API.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct Front {
     pub connections: Option<usize>,
     /// The most connections from one address.
     pub connections_per_address: Option<usize>,
+    /// How long the process still accepts connections after SIGTERM.
+    pub shutdown_delay: Duration,
 }
 
 /// PEM files.
@@ -83,6 +88,7 @@ pub(super) fn read(file: &File) -> Result<Front, Failure> {
         proxies: proxies(file)?,
         connections: count(file, "max_connections")?,
         connections_per_address: count(file, "max_connections_per_address")?,
+        shutdown_delay: shutdown_delay(file)?,
     })
 }
 
@@ -155,6 +161,15 @@ fn count(file: &File, option: &str) -> Result<Option<usize>, Failure> {
     }
 }
 
+fn shutdown_delay(file: &File) -> Result<Duration, Failure> {
+    const OPTION: &str = "shutdown_delay";
+    const EXPECTED: &str = "a number of seconds from 0 to 60";
+    match file.parse::<u64>(API, OPTION, EXPECTED)?.unwrap_or(0) {
+        seconds if seconds <= MAX_DELAY => Ok(Duration::from_secs(seconds)),
+        _ => Err(file.wrong(API, OPTION, &format!("expected {EXPECTED}"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,9 +189,10 @@ mod tests {
         let read = front(
             "[api]\ncert = /c\nkey = k\npublic_endpoint = https://cloud.example/os/\n\
              trusted_proxies = 10.0.0.0/8, ::1\n[oslo_middleware]\n\
-             enable_proxy_headers_parsing = True\n",
+             enable_proxy_headers_parsing = True\n[api]\nshutdown_delay = 3\n",
         )
         .expect("the configuration is valid");
+        assert_eq!(read.shutdown_delay, Duration::from_secs(3));
         let tls = read.tls.expect("the files are read");
         assert_eq!(tls.cert, PathBuf::from("/c"));
         assert!(tls.key.is_absolute() && tls.key.ends_with("k"), "{:?}", tls.key);
@@ -213,9 +229,11 @@ mod tests {
                 "list the proxies in [api] trusted_proxies",
             ),
             ("[api]\nmax_connections = 0\n", "it must be at least 1"),
+            ("[api]\nshutdown_delay = 61\n", "expected a number of seconds from 0 to 60"),
+            ("[api]\nshutdown_delay = soon\n", "k.conf:2: [api] shutdown_delay: soon"),
         ] {
-            let said = front(text).expect_err(text);
-            assert!(said.contains(part), "{text}: {said}");
+            let message = front(text).expect_err(text);
+            assert!(message.contains(part), "{text}: {message}");
         }
     }
 

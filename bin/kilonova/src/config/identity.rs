@@ -69,11 +69,11 @@ mod tests {
         let text = "[security_compliance]\nlockout_failure_attempts = 5\n[trust]\n\
             max_redelegation_count = 1\n[application_credential]\nuser_limit = -1\n[token]\n\
             expiration = 600\n";
-        let said = options(text).expect("the configuration is valid");
-        let lockout = said.lockout.expect("lockout is set");
+        let given = options(text).expect("the configuration is valid");
+        let lockout = given.lockout.expect("lockout is set");
         assert_eq!((lockout.attempts, lockout.duration), (5, Duration::from_secs(1800)));
-        assert_eq!((said.credential_limit, said.max_redelegation), (None, 1));
-        assert_eq!(said.token_expiration, Duration::from_secs(600));
+        assert_eq!((given.credential_limit, given.max_redelegation), (None, 1));
+        assert_eq!(given.token_expiration, Duration::from_secs(600));
         for wrong in [
             "[security_compliance]\nlockout_failure_attempts = 0\n",
             "[application_credential]\nuser_limit = -2\n",

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use kilonova_image::{ImageOptions, Rate, TransferLimit};
 
-use super::{File, compute::number};
+use super::{File, compute::number, image_store};
 use crate::failure::Failure;
 
 const GROUP: &str = "image";
 
 /// The known options.
-pub(super) const KNOWN: [(&str, &str); 17] = [
+pub(super) const KNOWN: [(&str, &str); 18] = [
     ("DEFAULT", "api_limit_max"),
     ("DEFAULT", "image_location_quota"),
     ("DEFAULT", "image_member_quota"),
@@ -20,6 +20,7 @@ pub(super) const KNOWN: [(&str, &str); 17] = [
     ("DEFAULT", "image_tag_quota"),
     ("DEFAULT", "limit_param_default"),
     ("DEFAULT", "user_storage_quota"),
+    (GROUP, "leftover_age"),
     (GROUP, "max_images_per_project"),
     (GROUP, "max_concurrent_uploads"),
     (GROUP, "max_concurrent_uploads_per_project"),
@@ -75,6 +76,14 @@ pub(super) fn read(file: &File) -> Result<ImageOptions, Failure> {
                 usual.rate.window.as_secs(),
             )?),
         },
+        leftover_age: Duration::from_secs(number(
+            file,
+            GROUP,
+            "leftover_age",
+            0,
+            usual.leftover_age.as_secs(),
+        )?),
+        stores: image_store::read(file, |name| std::env::var(name).ok())?,
     })
 }
 

@@ -138,14 +138,14 @@ mod tests {
 
     #[test]
     fn unsupported_options_are_refused() {
-        for (wrong, said) in [
+        for (wrong, text) in [
             ("enforce_token_bind = required", "enforce_token_bind"),
             ("http_connect_timeout = 0", "http_connect_timeout"),
             ("http_request_max_retries = many", "http_request_max_retries"),
             ("memcach_servers = x", "memcach_servers"),
         ] {
             let why = section(wrong).expect_err("the value is refused");
-            assert!(why.contains(said), "{why}");
+            assert!(why.contains(text), "{why}");
         }
     }
 }

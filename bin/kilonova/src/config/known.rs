@@ -3,10 +3,17 @@
 
 use kilonova_program::config::Options;
 
-use super::{image, network, scheduler};
+use super::{database, image, image_store, network, scheduler};
 
 /// All known options.
-pub(super) const KNOWN: &[&Options] = &[OPTIONS, &scheduler::KNOWN, &network::KNOWN, &image::KNOWN];
+pub(super) const KNOWN: &[&Options] = &[
+    OPTIONS,
+    &database::KNOWN,
+    &scheduler::KNOWN,
+    &network::KNOWN,
+    &image::KNOWN,
+    &image_store::KNOWN,
+];
 
 /// Pairs of group and option.
 const OPTIONS: &Options = &[
@@ -36,6 +43,7 @@ const OPTIONS: &Options = &[
     ("api", "max_connections"),
     ("api", "max_connections_per_address"),
     ("api", "public_endpoint"),
+    ("api", "shutdown_delay"),
     ("api", "trusted_proxies"),
     ("application_credential", "user_limit"),
     ("cors", "allowed_origin"),
@@ -44,7 +52,7 @@ const OPTIONS: &Options = &[
     ("cors", "max_age"),
     ("cors", "allow_methods"),
     ("cors", "allow_headers"),
-    ("database", "connection"),
+    ("fernet_tokens", "max_active_keys"),
     ("node", "certificate_days"),
     ("node", "listen"),
     ("node", "names"),
@@ -117,6 +125,8 @@ const OPTIONS: &Options = &[
     ("oslo_policy", "placement_policy_file"),
     ("oslo_policy", "policy_file"),
     ("scheduler", "max_attempts"),
+    ("seal", "key_command"),
+    ("seal", "key_file"),
     ("security_compliance", "lockout_duration"),
     ("security_compliance", "lockout_failure_attempts"),
     ("simulated", "nodes"),

@@ -2,9 +2,11 @@
 
 mod compute;
 mod cors;
+mod database;
 mod front;
 mod identity;
 mod image;
+mod image_store;
 mod keystone;
 mod known;
 mod network;
@@ -13,6 +15,7 @@ mod nova;
 mod policy;
 mod problems;
 mod scheduler;
+mod seal;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -33,6 +36,7 @@ use known::KNOWN;
 pub use node::NodeListener;
 pub use policy::Policies;
 pub use problems::{holds_secrets, places, problems};
+pub use seal::SealOptions;
 
 /// A service that this process can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +97,8 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// Database URL; `None` for SQLite in the state directory.
     pub database: Option<String>,
+    /// Limits of connections to PostgreSQL.
+    pub database_options: kilonova_store::Options,
     /// Topology of simulated hosts.
     pub nodes: Option<PathBuf>,
     /// The listener for enrolled hosts.
@@ -127,6 +133,8 @@ pub struct Settings {
     pub network: kilonova_network::NetworkOptions,
     /// Image options.
     pub image: kilonova_image::ImageOptions,
+    /// Where the sealing keys come from, and how many token keys there are.
+    pub seal: SealOptions,
     /// Create what a first server needs at the start.
     pub dev: bool,
     /// Verbose logs.
@@ -187,7 +195,8 @@ impl Settings {
                 .or(file.path("DEFAULT", "state_path"))
                 .unwrap_or_else(|| PathBuf::from("kilonova-state")),
             listen,
-            database: database_of(&file, database)?,
+            database: database::url(&file, database)?,
+            database_options: database::read(&file)?,
             nodes: nodes.or(file.path("simulated", "nodes")),
             node_token: node::token(&file, listen, node_listener.as_ref())?,
             node_listener,
@@ -205,6 +214,7 @@ impl Settings {
             compute: compute::read(&file)?,
             network: network::read(&file)?,
             image: image::read(&file)?,
+            seal: seal::read(&file)?,
             dev,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
             log_format: match log_format {
@@ -253,21 +263,6 @@ impl Settings {
     /// True if `serve` starts the service.
     pub fn runs(&self, service: ServiceName) -> bool {
         self.services.contains(&service)
-    }
-}
-
-fn database_of(file: &File, argument: Option<String>) -> Result<Option<String>, Failure> {
-    let (text, from_file) = match argument {
-        Some(text) => (text, false),
-        None => match file.get("database", "connection") {
-            Some(text) => (text.to_owned(), true),
-            None => return Ok(None),
-        },
-    };
-    match text.parse::<DatabaseUrl>() {
-        Ok(_) => Ok(Some(text)),
-        Err(e) if from_file => Err(file.wrong("database", "connection", &e.to_string())),
-        Err(e) => Err(Failure::Refused(format!("--database: {e}"))),
     }
 }
 

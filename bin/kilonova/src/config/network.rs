@@ -109,9 +109,9 @@ mod tests {
             ("a:20:10", "ends before it begins"),
         ] {
             let text = format!("[ml2_type_vlan]\nnetwork_vlan_ranges = {value}\n");
-            let said = options(&text).expect_err(value);
+            let message = options(&text).expect_err(value);
             let place = "k.conf:2: [ml2_type_vlan] network_vlan_ranges";
-            assert!(said.contains(place) && said.contains(why), "{said}");
+            assert!(message.contains(place) && message.contains(why), "{message}");
         }
     }
 }

@@ -108,8 +108,8 @@ mod tests {
             ("[node]\ncertificate_days = 0\n", "k.conf:2: [node] certificate_days"),
             ("[node]\nname = x\n", "this option is not known"),
         ] {
-            let said = listener(text).expect_err(text);
-            assert!(said.contains(part), "{said}");
+            let message = listener(text).expect_err(text);
+            assert!(message.contains(part), "{message}");
         }
     }
 }

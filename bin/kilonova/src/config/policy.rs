@@ -217,8 +217,8 @@ mod tests {
             ),
         ] {
             let beside: &[(&str, &str)] = &[("policy.yaml", rules)];
-            let said = read_with(config, beside).expect_err(why);
-            assert!(said.starts_with(why), "{said}");
+            let message = read_with(config, beside).expect_err(why);
+            assert!(message.starts_with(why), "{message}");
         }
     }
 }

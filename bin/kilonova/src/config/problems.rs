@@ -4,16 +4,17 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{CommandLine, Settings, identity, node, sources};
+use super::{CommandLine, Settings, identity, image, node, sources};
 use super::{
-    File, KNOWN, auth, compute, cors, database_of, devices, front, keystone, network, nova, policy,
-    services,
+    File, KNOWN, auth, compute, cors, database, devices, front, keystone, network, nova, policy,
+    seal, services,
 };
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;
 
 /// Options that are or contain secrets.
-const SECRETS: [(&str, &str); 5] = [
+const SECRETS: [(&str, &str); 6] = [
+    ("glance_store", "s3_store_secret_key"),
     ("keystone_authtoken", "password"),
     ("keystone_authtoken", "memcache_password"),
     ("keystone_authtoken", "memcache_secret_key"),
@@ -51,7 +52,8 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(identity::read(&file).map(drop));
     note(auth.map(drop));
     note(file.parse::<SocketAddr>("api", "listen", "ADDRESS:PORT").map(drop));
-    note(database_of(&file, None).map(drop));
+    note(database::url(&file, None).map(drop));
+    note(database::read(&file).map(drop));
     note(policy::read(&file).map(drop));
     note(cors::read(&file).map(drop));
     note(front::read(&file).map(drop));
@@ -62,6 +64,8 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(node::read(&file, None, Vec::new()).map(drop));
     note(compute::read(&file).map(drop));
     note(network::read(&file).map(drop));
+    note(image::read(&file).map(drop));
+    note(seal::read(&file).map(drop));
     note(file.parse::<bool>("DEFAULT", "debug", "true or false").map(drop));
     note(file.parse::<LogFormat>("DEFAULT", "log_format", LogFormat::EXPECTED).map(drop));
     if all.is_empty() {
@@ -84,25 +88,28 @@ pub fn places(path: &Path) -> ConfiguredLocations {
     let Ok((file, _)) = File::look(path, KNOWN) else { return ConfiguredLocations::default() };
     ConfiguredLocations {
         state_dir: file.path("DEFAULT", "state_path"),
-        database: file.get("database", "connection").map(str::to_owned),
+        database: file
+            .get("database", "connection")
+            .map(|url| database::whole(&file, url.to_owned())),
     }
 }
 
 /// True if a file contains a password.
 pub fn holds_secrets(path: &Path) -> bool {
     let Ok((file, _)) = File::look(path, KNOWN) else { return false };
-    SECRETS.iter().any(|(group, option)| {
-        let text = file.get(group, option).unwrap_or_default();
-        match *option {
-            // postgresql://user:password@host/…
-            "connection" => text.split_once("://").is_some_and(|(_, rest)| {
-                let user = rest.split('/').next().unwrap_or_default();
-                user.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
-                    || rest.contains("password=")
-            }),
-            _ => !text.is_empty(),
-        }
-    })
+    database::parameters_hold_a_password(&file)
+        || SECRETS.iter().any(|(group, option)| {
+            let text = file.get(group, option).unwrap_or_default();
+            match *option {
+                // postgresql://user:password@host/…
+                "connection" => text.split_once("://").is_some_and(|(_, rest)| {
+                    let user = rest.split('/').next().unwrap_or_default();
+                    user.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+                        || rest.contains("password=")
+                }),
+                _ => !text.is_empty(),
+            }
+        })
 }
 
 #[cfg(test)]
@@ -133,14 +140,17 @@ mod tests {
             "k.conf:12: [gpus] many: this group is not known",
         ];
         assert_eq!(found.len(), parts.len(), "{found:#?}");
-        for (said, part) in found.iter().zip(parts) {
-            assert!(said.contains(part), "{part}: {found:#?}");
+        for (message, part) in found.iter().zip(parts) {
+            assert!(message.contains(part), "{part}: {found:#?}");
         }
         assert_eq!(places(&path).state_dir, Some("/s".into()));
         let (_folder, path) = file("[DEFAULT]\ndebug = true\n");
         assert_eq!(problems(&path), Vec::<String>::new());
-        let said = problems(Path::new("/nowhere/k.conf"));
-        assert!(said.len() == 1 && said[0].contains("cannot read /nowhere/k.conf"), "{said:?}");
+        let message = problems(Path::new("/nowhere/k.conf"));
+        assert!(
+            message.len() == 1 && message[0].contains("cannot read /nowhere/k.conf"),
+            "{message:?}"
+        );
     }
 
     #[test]
@@ -159,6 +169,8 @@ mod tests {
             ("[database]\nconnection = postgresql://kn@h/d\n", false),
             ("[database]\nconnection = postgresql://h/d?user=kn&password=x\n", true),
             ("[database]\nconnection = sqlite:////var/k.db\n", false),
+            ("[database]\nconnection_parameters = a=b&password=x\n", true),
+            ("[database]\nconnection_parameters = sslmode=require\n", false),
         ] {
             let (_folder, path) = file(text);
             assert_eq!(holds_secrets(&path), secret, "{text}");

@@ -105,10 +105,10 @@ mod tests {
         set(folder.path(), 0o700);
         assert_eq!(found(folder.path(), None), []);
         set(folder.path(), 0o755);
-        let said = found(folder.path(), None);
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].1.contains("can read kilonova.db in"), "{said:?}");
-        assert!(said[0].1.contains("chmod 700"), "{said:?}");
+        let findings = found(folder.path(), None);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].1.contains("can read kilonova.db in"), "{findings:?}");
+        assert!(findings[0].1.contains("chmod 700"), "{findings:?}");
         set(folder.path(), 0o777);
         assert_eq!(found(folder.path(), None)[0].0, Level::Error);
         set(folder.path(), 0o700);

@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use configuration::Locations;
 use jiff::SignedDuration;
-use kilonova_compute_app::attention::{self, Bounds, Heard, Level, clocks};
+use kilonova_compute_app::attention::{self, Bounds, HostContact, Level, clocks};
 use kilonova_compute_db::audit;
-use kilonova_store::{DatabaseUrl, Store};
+use kilonova_store::{DatabaseUrl, Options, Store};
 use kilonova_wire::time;
 
 use crate::failure::Failure;
@@ -82,7 +82,7 @@ async fn examine_database(
         )));
     }
     let on_disk = store::on_disk(url, report);
-    let store = match Store::open(url).await {
+    let store = match Store::open_with(url, &Options::of_tool()).await {
         Ok(store) => store,
         Err(error) => return Err(store::closed(url, &error, report)),
     };
@@ -100,7 +100,7 @@ async fn examine_database(
         |e: &dyn std::fmt::Display| Failure::Refused(format!("cannot read the ledger: {e}"));
     let bounds = Bounds { stuck: options.stuck, listening };
     let notices = attention::collect(&store, &bounds).await.map_err(|e| unread(&e))?;
-    report.hosts = attention::heard(&store).await.map_err(|e| unread(&e))?;
+    report.hosts = attention::contacts(&store).await.map_err(|e| unread(&e))?;
     report.rules = audit::run(&store).await.map_err(|e| unread(&e))?;
     let counted = nodes(&report.hosts);
     for (area, about) in [
@@ -132,14 +132,14 @@ async fn examine_database(
     Ok(())
 }
 
-fn nodes(hosts: &[Heard]) -> String {
+fn nodes(hosts: &[HostContact]) -> String {
     let up = hosts.iter().filter(|host| host.up).count();
     let disabled = hosts.iter().filter(|host| !host.enabled).count();
     let disabled = if disabled == 0 { String::new() } else { format!(", {disabled} disabled") };
     format!("{} hosts, {up} of them up{disabled}", hosts.len())
 }
 
-fn skews(hosts: &[Heard]) -> String {
+fn skews(hosts: &[HostContact]) -> String {
     let skews = hosts.iter().filter_map(|host| host.clock_skew);
     let skews: Vec<Duration> = skews.map(SignedDuration::unsigned_abs).collect();
     match skews.iter().max() {

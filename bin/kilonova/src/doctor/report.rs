@@ -1,7 +1,7 @@
 //! The report, for people and for programs.
 
 use kilonova_compute_app::attention::clocks::Redated;
-use kilonova_compute_app::attention::{Heard, Level};
+use kilonova_compute_app::attention::{HostContact, Level};
 use kilonova_compute_db::audit;
 use kilonova_wire::time::zulu;
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub struct Report {
     /// The results of the ledger's rules.
     pub rules: Vec<audit::Finding>,
     /// The hosts.
-    pub hosts: Vec<Heard>,
+    pub hosts: Vec<HostContact>,
     /// The number of corrected rows, if requested.
     pub redated: Option<Redated>,
     /// Why the checks ended early.
@@ -104,7 +104,7 @@ impl Report {
             let state = self.state(area.name).map_or("ok", Level::as_str);
             json!({"name": area.name, "state": state, "about": area.about})
         };
-        let host = |host: &Heard| {
+        let host = |host: &HostContact| {
             json!({
                 "host": host.host,
                 "up": host.up,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kilonova_compute_app::attention::Level;
-use kilonova_store::{DatabaseUrl, Store, params};
+use kilonova_store::{DatabaseUrl, Migration, Store, System, params};
 
 use super::{Report, disk};
 use crate::failure::Failure;
@@ -87,7 +87,7 @@ pub(super) async fn examine(
 ) -> Result<(), Failure> {
     let unread =
         |e: kilonova_store::Error| Failure::Refused(format!("cannot read the ledger: {e}"));
-    if store.dialect() == "sqlite" {
+    if store.system() == System::Sqlite {
         integrity(store, report).await?;
     }
     let applied = store.applied().await.map_err(unread)?;
@@ -97,11 +97,18 @@ pub(super) async fn examine(
         .map(|one| one.name)
         .filter(|name| !applied.iter().any(|have| have == name))
         .collect();
-    let strange = applied.iter().find(|have| !known.iter().any(|one| one.name == **have));
-    if let Some(strange) = strange {
+    let strange = applied.iter().filter(|have| !known.iter().any(|one| one.name == **have));
+    let contracts = |name: &&String| Migration::contracts(name);
+    if let Some(strange) = strange.clone().find(contracts) {
         let what = format!("the schema belongs to a newer kilonova: {strange} is unknown here");
         let remedy = "use that version; an older one does not start with it";
         report.find(AREA, Level::Error, what, remedy);
+    } else if let Some(strange) = strange.clone().next_back() {
+        let what = format!(
+            "the schema belongs to a newer kilonova, and this one works with it: {strange}"
+        );
+        let remedy = "upgrade this program too; the next version may not work with it any more";
+        report.find(AREA, Level::Warning, what, remedy);
     }
     if !missing.is_empty() {
         let what = format!(

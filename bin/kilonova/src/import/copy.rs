@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_placement::Error;
 use kilonova_placement::app::import::{self, ConsumerCopy, ProviderCopy};
 use kilonova_store::Store;
@@ -22,7 +22,7 @@ const CHUNK: usize = 200;
 #[derive(Default)]
 pub struct PlacementCopy {
     /// All class names.
-    pub classes: Vec<String>,
+    pub classes: Vec<ResourceClass>,
     /// Names of custom traits.
     pub traits: Vec<String>,
     /// Trees, parents before children.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_keystone::{Error, Http, Session};
 use kilonova_placement::app::import::{ConsumerCopy, Inventory, ProviderCopy};
 use serde_json::Value;
@@ -99,9 +99,12 @@ impl Source {
     }
 
     /// The names of its resource classes and custom traits.
-    pub async fn names(&self) -> Result<(Vec<String>, Vec<String>), Failure> {
+    pub async fn names(&self) -> Result<(Vec<ResourceClass>, Vec<String>), Failure> {
         let classes = self.ask("/resource_classes").await?;
-        let classes = each(&classes["resource_classes"]).filter_map(|c| text(&c["name"])).collect();
+        let classes = each(&classes["resource_classes"])
+            .filter_map(|one| one["name"].as_str())
+            .map(self::class)
+            .collect::<Result<_, _>>()?;
         let traits = self.ask("/traits?name=startswith:CUSTOM_").await?;
         Ok((classes, each(&traits["traits"]).filter_map(text).collect()))
     }
@@ -137,7 +140,7 @@ impl Source {
         let have = self.ask(&format!("{below}/inventories")).await?;
         for (class, one) in have["inventories"].as_object().into_iter().flatten() {
             let inventory = inventory(one).ok_or_else(|| unexpected("inventory", one))?;
-            copy.inventories.insert(class.clone(), inventory);
+            copy.inventories.insert(self::class(class)?, inventory);
         }
         let have = self.ask(&format!("{below}/traits")).await?;
         copy.traits = each(&have["traits"]).filter_map(text).collect();
@@ -160,7 +163,7 @@ impl Source {
                 provider.parse().map_err(|_| unexpected("allocation", one))?;
             for (class, amount) in one["resources"].as_object().into_iter().flatten() {
                 let amount = amount.as_i64().ok_or_else(|| unexpected("allocation", one))?;
-                allocations.insert((provider, class.clone()), amount);
+                allocations.insert((provider, self::class(class)?), amount);
             }
         }
         if allocations.is_empty() {
@@ -202,6 +205,10 @@ fn text(value: &Value) -> Option<String> {
 
 fn id(value: &Value) -> Option<ProviderId> {
     value.as_str()?.parse().ok()
+}
+
+fn class(name: &str) -> Result<ResourceClass, Failure> {
+    ResourceClass::parse(name).map_err(|_| unexpected("resource class", &name.into()))
 }
 
 fn unexpected(what: &str, body: &Value) -> Failure {

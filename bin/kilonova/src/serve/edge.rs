@@ -20,6 +20,20 @@ use tokio::sync::oneshot;
 const LEFTOVER_BYTES: u64 = 1024 * 1024 * 1024;
 const LEFTOVER_TIME: Duration = Duration::from_secs(5);
 
+/// Copies the URI and the headers out of the connection's read buffer. A request that waits, like a
+/// host's poll, would otherwise hold that buffer, and the connection would allocate another.
+pub(super) fn detach<B>(request: &mut Request<B>) {
+    if let Ok(uri) = request.uri().to_string().parse() {
+        *request.uri_mut() = uri;
+    }
+    for value in request.headers_mut().values_mut() {
+        if let Ok(mut copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            copy.set_sensitive(value.is_sensitive());
+            *value = copy;
+        }
+    }
+}
+
 /// Answers with `app`, then discards the rest of the body.
 pub(super) async fn answer<F>(
     request: Request<Incoming>,
@@ -103,6 +117,26 @@ impl Drop for ReturnedBody {
         {
             // The receiver is gone if the answer was dropped.
             drop(back.send(body));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detached_request_holds_no_part_of_the_buffer() {
+        for uri in ["/compute/v2.1/servers?name=%C3%A4&x", "http://cloud:1/a?b", "*", "cloud:1"] {
+            let buffer = Bytes::from(b"0123456789".to_vec());
+            let value = HeaderValue::from_maybe_shared(buffer.clone()).expect("the value is valid");
+            let request = Request::builder().uri(uri).header("x-auth-token", value).body(());
+            let mut request = request.expect("the request is valid");
+            assert!(!buffer.is_unique(), "the header is a part of the buffer");
+            detach(&mut request);
+            assert!(buffer.is_unique(), "{uri}");
+            assert_eq!(request.uri(), uri);
+            assert_eq!(request.headers()["x-auth-token"], "0123456789");
         }
     }
 }

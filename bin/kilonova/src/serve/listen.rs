@@ -1,4 +1,12 @@
-//! The sockets: serves until SIGTERM or Ctrl-C, then gives open requests a few seconds.
+//! The sockets: serves until SIGTERM or Ctrl-C, then drains and gives open requests a few seconds. A
+//! second signal ends the process at once.
+//!
+//! ```text
+//! Serving ──signal──► Draining ──[api] shutdown_delay──► Stopping ──open requests or GRACE──► end
+//! ```
+//!
+//! While it drains, connections are still accepted, so that none fails before the balancers notice, but
+//! each is closed after its answer.
 //!
 //! No client can block the server: a head must arrive within [`HEAD`], an answer must be received within
 //! [`STALL_MILLIS`], and connections are limited, separately for users and hosts. A connection beyond the
@@ -13,10 +21,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use http::{HeaderValue, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kilonova_compute_nodes::{Drain, Phase};
 use kilonova_program::signals::StopSignals;
 use kilonova_wire::PeerAddress;
 use rustix::net::sockopt::set_tcp_user_timeout;
@@ -112,42 +122,53 @@ fn app(router: Router) -> App {
     NormalizePathLayer::trim_trailing_slash().layer(router)
 }
 
-/// Serves all listeners until a signal.
-pub(super) async fn serve(listeners: Vec<(TcpListener, Endpoint)>, mut signals: StopSignals) {
-    let (stop, stopping) = watch::channel(false);
+/// Serves all listeners until a signal. `phase` starts the phases of the end, which `drain` follows.
+pub(super) async fn serve(
+    listeners: Vec<(TcpListener, Endpoint)>,
+    (phase, drain): (watch::Sender<Phase>, Drain),
+    delay: Duration,
+    mut signals: StopSignals,
+) {
     let mut open = JoinSet::new();
     for (listener, endpoint) in listeners {
-        open.spawn(listen(listener, endpoint, stopping.clone()));
+        open.spawn(listen(listener, endpoint, drain.clone()));
     }
     signals.recv().await;
     kilonova_program::systemd::stopping();
-    tracing::info!("stopping; open requests have {} s to finish", GRACE.as_secs_f32());
-    stop.send_replace(true);
-    let broken: usize = open.join_all().await.into_iter().sum();
-    if broken > 0 {
-        tracing::warn!(open = broken, "aborting requests that did not finish in time");
+    let ending = async {
+        phase.send_replace(Phase::Draining);
+        if !delay.is_zero() {
+            tracing::info!("draining; connections are accepted for {} s more", delay.as_secs());
+            tokio::time::sleep(delay).await;
+        }
+        tracing::info!("stopping; open requests have {} s to finish", GRACE.as_secs_f32());
+        phase.send_replace(Phase::Stopping);
+        let broken: usize = open.join_all().await.into_iter().sum();
+        if broken > 0 {
+            tracing::warn!(open = broken, "aborting requests that did not finish in time");
+        }
+    };
+    tokio::select! {
+        () = ending => {}
+        () = signals.recv() => tracing::warn!("a second signal: aborting open requests"),
     }
 }
 
 /// Serves one listener until the stop; returns the number of aborted connections.
-async fn listen(
-    listener: TcpListener,
-    endpoint: Endpoint,
-    mut stopping: watch::Receiver<bool>,
-) -> usize {
+async fn listen(listener: TcpListener, endpoint: Endpoint, mut drain: Drain) -> usize {
     let refusals = Arc::new(Semaphore::new(MAX_REFUSALS));
     let mut connections = JoinSet::new();
-    let stop = stopping.clone();
+    let followed = drain.clone();
     loop {
         tokio::select! {
-            _ = stopping.wait_for(|stop| *stop) => break,
+            () = drain.reached(Phase::Stopping) => break,
             stream = accept(&listener) => {
                 let peer = prepare(&stream);
                 match endpoint.pool.take(peer.ip()) {
                     Ok(slot) => {
-                        let (endpoint, stop) = (endpoint.clone(), stop.clone());
+                        let (endpoint, drain) = (endpoint.clone(), followed.clone());
                         connections.spawn(async move {
-                            handle_connection(peer, stream, endpoint, stop).await;
+                            handle_connection(peer, stream, endpoint, drain).await;
                             drop(slot);
                         });
                     }
@@ -210,22 +231,30 @@ fn is_client_error(error: &std::io::Error) -> bool {
 }
 
 /// Handles one connection, from the handshake to the last request.
-async fn handle_connection(
+///
+/// Its future is small, as every host keeps a connection: the handshake and TLS are boxed.
+async fn handle_connection(peer: SocketAddr, stream: TcpStream, endpoint: Endpoint, drain: Drain) {
+    match endpoint.acceptor.clone() {
+        None => serve_requests(peer, stream, endpoint, None, drain).await,
+        Some(acceptor) => Box::pin(handle_tls(peer, stream, acceptor, endpoint, drain)).await,
+    }
+}
+
+/// Handles one connection with TLS.
+async fn handle_tls(
     peer: SocketAddr,
     stream: TcpStream,
+    acceptor: TlsAcceptor,
     endpoint: Endpoint,
-    stopping: watch::Receiver<bool>,
+    drain: Drain,
 ) {
-    let Some(acceptor) = &endpoint.acceptor else {
-        return serve_requests(peer, stream, endpoint, None, stopping).await;
-    };
-    let shaken = tokio::time::timeout(HANDSHAKE, async {
+    let shaken = Box::pin(tokio::time::timeout(HANDSHAKE, async {
         if is_tls(&stream).await? {
             return acceptor.accept(stream).await.map(Some);
         }
         refuse(stream, PLAIN).await;
         Ok(None)
-    });
+    }));
     let stream = match shaken.await {
         Ok(Ok(Some(stream))) => stream,
         Ok(Ok(None)) => return,
@@ -254,7 +283,7 @@ async fn handle_connection(
             }
         }
     };
-    serve_requests(peer, stream, endpoint, host, stopping).await;
+    serve_requests(peer, stream, endpoint, host, drain).await;
 }
 
 /// True if the client begins a TLS handshake, by its first byte.
@@ -337,16 +366,19 @@ async fn serve_requests<S>(
     stream: S,
     endpoint: Endpoint,
     host: Option<Peer>,
-    mut stopping: watch::Receiver<bool>,
+    mut drain: Drain,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let busy = Busy::default();
     let Endpoint { app, clients, .. } = endpoint;
     let answering = busy.clone();
+    let followed = drain.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let app = app.clone();
+        let drain = followed.clone();
         let answering = answering.begin();
+        edge::detach(&mut request);
         match &clients {
             Clients::Users(origin) => origin.note(&mut request, peer.ip()),
             Clients::Hosts => {
@@ -358,7 +390,11 @@ async fn serve_requests<S>(
             request.extensions_mut().insert(host.clone());
         }
         async move {
-            let answer = edge::answer(request, |r: Request<Body>| app.oneshot(r)).await;
+            let mut answer = edge::answer(request, |r: Request<Body>| app.oneshot(r)).await;
+            if drain.phase() > Phase::Serving {
+                let close = HeaderValue::from_static("close");
+                answer.headers_mut().insert(header::CONNECTION, close);
+            }
             Ok::<_, Infallible>(answering.until_sent(answer))
         }
     });
@@ -366,10 +402,9 @@ async fn serve_requests<S>(
     builder.timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(HEAD_BYTES);
     let stream = Paced::new(ExplainedRefusals::new(stream), busy, HEAD);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let stop = async { drop(stopping.wait_for(|stop| *stop).await) };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        _ = stop => {
+        () = drain.reached(Phase::Stopping) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

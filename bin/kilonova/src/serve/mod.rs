@@ -7,6 +7,10 @@ mod connection;
 mod cors;
 mod dev;
 mod edge;
+#[cfg(test)]
+mod expansion;
+mod health;
+mod leader;
 mod listen;
 mod metrics;
 mod node_listener;
@@ -14,6 +18,7 @@ mod node_tls;
 mod nodes;
 mod replica;
 mod router;
+pub mod secrets;
 mod services;
 mod unreadable;
 
@@ -21,9 +26,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use kilonova_changes::Follower;
 use kilonova_compute_app::Compute;
+use kilonova_compute_nodes::Drain;
+use kilonova_placement::Providers;
 use kilonova_program::signals::StopSignals;
-use kilonova_store::Store;
+use kilonova_store::{Severity, Store};
 use tokio::net::TcpListener;
 
 use crate::config::{AuthStrategy, Front, ServiceName, Settings};
@@ -65,10 +73,18 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         );
     }
     let url = own_url(&settings.front, shown.as_deref(), address);
-    let store = Store::open(&settings.database_url()?)
-        .await
-        .map_err(|e| Failure::Refused(e.to_string()))?;
+    let opened = Store::open_with(&settings.database_url()?, &settings.database_options).await;
+    // The service manager starts a process again that has failed, but not one that was refused.
+    let store = opened.map_err(|error| match error.severity() {
+        Severity::Temporary => Failure::Failed(error.to_string()),
+        Severity::DiskFull | Severity::Permanent => Failure::Refused(error.to_string()),
+    })?;
     store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
+    let vault = secrets::open(&settings, store.clone()).await?;
+    // Before anything is loaded, so that no other controller's commit falls between.
+    let mut follower = Follower::open(&store)
+        .await
+        .map_err(|e| Failure::failed("cannot read the change log", e))?;
     let credentials = match (settings.auth, settings.runs(ServiceName::Identity)) {
         (AuthStrategy::Keystone, true) => {
             let has_admin = kilonova_identity::has_admin(&store).await;
@@ -81,30 +97,50 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     };
     let node_endpoint = match (&settings.node_listener, node_socket) {
         (Some(options), Some(socket)) => {
-            Some(node_tls::open(options, socket, &directory, &store).await?)
+            Some(node_tls::open(options, socket, &directory, &vault).await?)
         }
         _ => None,
     };
     let statements = metrics::Statements::counting();
     let seeds = store.clone();
     let (store, own) = (statements.of_requests(&store), statements.of_loops(&store));
-    let services = services::open(&settings, &directory, store, credentials.as_ref()).await?;
-    replica::start(&own, &services.world);
+    let mut services =
+        services::open(&settings, &directory, &vault, store, credentials.as_ref()).await?;
+    follower.subscribe(Arc::new(Providers::new(&services.world, &own)));
+    if let Some(identity) = &services.identity {
+        follower.subscribe(Arc::new(identity.clone()));
+    }
+    if let Some(open) = &node_endpoint {
+        follower.subscribe(Arc::new(open.enrollment.clone()));
+    }
+    if let Some(compute) = &services.compute {
+        follower.subscribe(Arc::new(Compute { store: own.clone(), ..compute.clone() }));
+    }
+    let (phase, drain) = Drain::serving();
+    let (lease, leading) = leader::start(&own, drain.clone()).await;
+    let progress = replica::start(&own, follower, &lease);
+    services.compute = services.compute.map(|compute| compute.following(progress.clone()));
+    let health = health::Health::new(own.clone(), drain.clone(), progress);
+    if let Some(images) = &services.images {
+        images.start_sweeps(own.clone());
+    }
     let compute = services.compute.clone();
     let metrics = metrics::Metrics::new(
         own.clone(),
         compute.clone(),
         services.identity.clone(),
         Arc::clone(&services.auth),
-        directory.secret("metrics.token")?,
+        secrets::token(&vault, &directory, "metrics.token").await?,
         statements,
     );
     if settings.runs(ServiceName::Accelerator) {
         let loops = services.accelerator.clone().with_store(own.clone());
-        kilonova_accelerator::reconcile::start(&loops);
+        let (fence, held) = (lease.clone(), lease.clone());
+        let fenced = own.guarded(move |tx| fence.fence(tx));
+        kilonova_accelerator::reconcile::start(&loops, &fenced, move || held.is_held());
     }
     let enrollment = node_endpoint.as_ref().map(|open| open.enrollment.clone());
-    let mut router = router::build(&settings, services, metrics, enrollment);
+    let mut router = router::build(&settings, services, metrics, &health, enrollment);
     if let Some(compute) = &compute {
         if settings.node_token {
             if !settings.listen.ip().is_loopback() {
@@ -113,17 +149,18 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
                                          crosses the network unencrypted; let hosts enroll with [node] listen instead"
                 );
             }
-            let token = directory.secret("node.token")?;
-            router = router.merge(node_listener::routes(compute, token));
+            let token = secrets::token(&vault, &directory, "node.token").await?;
+            router = router.merge(node_listener::routes(compute, token, &drain));
         }
-        kilonova_compute_app::reconcile::start(&Compute { store: own, ..compute.clone() });
+        let loops = Compute { store: own.clone(), ..compute.clone() };
+        kilonova_compute_app::reconcile::start(&loops, &lease);
     }
     let (users, hosts) = listen::pools(&settings.front, node_endpoint.is_some());
     let endpoint = listen::Endpoint::users(&settings.front, acceptor, users, router.clone());
     let mut listeners = vec![(listener, endpoint)];
     if let (Some(open), Some(compute)) = (node_endpoint, &compute) {
         println!("kilonova: hosts join at {}", open.enrollment.url());
-        let routes = node_tls::routes(compute, &open.enrollment);
+        let routes = node_tls::routes(compute, &open.enrollment, &drain).merge(health.routes());
         listeners.push((open.listener, listen::Endpoint::hosts(open.acceptor, hosts, routes)));
     }
     if let Some(shown) = &shown {
@@ -140,8 +177,9 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     let signals = StopSignals::handle()?;
     announce(&url, begun, &directory, credentials.as_ref(), settings.dev);
     kilonova_program::systemd::ready(&format!("answering on {address}"));
-    listen::serve(listeners, signals).await;
+    listen::serve(listeners, (phase, drain), settings.front.shutdown_delay, signals).await;
     drop(nodes);
+    leading.ended().await;
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::{Extension, Router};
 use http::{HeaderMap, HeaderValue, header};
 use kilonova_compute_app::Compute;
-use kilonova_compute_nodes::{Link, api as nodes};
+use kilonova_compute_nodes::{Drain, Link, api as nodes};
 use kilonova_wire::auth::Authentication;
 use kilonova_wire::{Authenticator, Context, Fault, Refusal, mount};
 
@@ -38,8 +38,8 @@ impl Authenticator for NodeToken {
 }
 
 /// The node API, authenticated by the token.
-pub(super) fn routes(compute: &Compute, token: String) -> Router {
-    let routes = nodes::routes(Link(compute.clone()));
+pub(super) fn routes(compute: &Compute, token: String, drain: &Drain) -> Router {
+    let routes = nodes::routes(Link(compute.clone())).layer(Extension(drain.clone()));
     let below = mount(routes, nodes::service(), PATH, Arc::new(NodeToken(token)));
     Router::new().nest(PATH, below)
 }

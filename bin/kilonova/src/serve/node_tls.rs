@@ -1,22 +1,23 @@
 //! The listener for enrolled hosts: TLS with the cloud's own authority.
 //!
 //! A connection without a certificate may only join and read the clock. The certificate of a connection is
-//! checked at each request for revocation and expiry.
+//! checked at each request for revocation, expiry and its authority.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 use jiff::Timestamp;
 use kilonova_compute_app::Compute;
-use kilonova_compute_nodes::{Link, api as nodes};
+use kilonova_compute_nodes::{Drain, Link, api as nodes};
 use kilonova_enroll::{EnrollOptions, Enrollment};
+use kilonova_ids::HostName;
 use kilonova_pki::{Authority, Own};
-use kilonova_store::Store;
+use kilonova_seal::Vault;
 use kilonova_wire::auth::Authentication;
 use kilonova_wire::{Authenticator, Context, Dialect, Fault, Refusal, Speaker, mount, time};
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -24,12 +25,15 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::node_listener::PATH;
+use super::secrets;
 use crate::config::NodeListener;
 use crate::failure::Failure;
-use crate::state::{StateDir, write_secret};
+use crate::state::StateDir;
 
 /// The interval of reading the revocation list, which other controllers change too.
 const REFRESH: Duration = Duration::from_secs(5);
+/// The interval of comparing the authority with that of the controller's certificate.
+const LOOK: Duration = Duration::from_millis(200);
 /// The interval of renewing the controller's certificate.
 const RENEW: Duration = Duration::from_secs(24 * 3600);
 
@@ -43,17 +47,23 @@ pub(super) struct NodeEndpoint {
 /// The identity in a connection's client certificate.
 #[derive(Debug, Clone)]
 pub(super) struct Peer {
-    host: Arc<str>,
+    host: HostName,
     serial: Arc<str>,
+    issuer: Arc<str>,
     not_after: Timestamp,
 }
 
 impl Peer {
     /// Reads a certificate that the handshake has verified.
     pub(super) fn read(der: &[u8]) -> Result<Self, kilonova_pki::Error> {
-        let said = kilonova_pki::read_der(der)?;
-        let (host, serial) = (said.name.into(), said.serial.into());
-        Ok(Self { host, serial, not_after: said.not_after })
+        let certificate = kilonova_pki::read_der(der)?;
+        let (host, serial) = (HostName::verbatim(certificate.name), certificate.serial.into());
+        Ok(Self {
+            host,
+            serial,
+            issuer: certificate.issuer.into(),
+            not_after: certificate.not_after,
+        })
     }
 }
 
@@ -68,50 +78,28 @@ pub(super) async fn bind(options: &NodeListener) -> Result<TcpListener, Failure>
     })
 }
 
-/// Loads or creates the authority, and opens the listener.
+/// Loads or creates the cloud's authority, and opens the listener.
 pub(super) async fn open(
     options: &NodeListener,
     listener: TcpListener,
     directory: &StateDir,
-    store: &Store,
+    vault: &Vault,
 ) -> Result<NodeEndpoint, Failure> {
     let failed =
         |e: &dyn std::fmt::Display| Failure::failed("cannot open the listener for hosts", e);
     let address = listener.local_addr().map_err(|e| failed(&e))?;
-    let authority = Arc::new(authority(directory, store).await?);
+    let authorities = secrets::authorities(vault, directory).await?;
     let names = names(options, address);
     let url = options.url.clone().unwrap_or_else(|| url(&names, address.port()));
-    let shown = ControllerCertificate::new(&authority, &names).map_err(|e| failed(&e))?;
-    let config = kilonova_pki::server(authority.certificate(), Arc::clone(&shown) as _);
+    let shown = ControllerCertificate::new(&authorities.shown(), &names).map_err(|e| failed(&e))?;
+    let config = kilonova_pki::server(authorities.trust(), Arc::clone(&shown) as _);
     let acceptor = TlsAcceptor::from(Arc::new(config.map_err(|e| failed(&e))?));
     let enroll_options = EnrollOptions { url, valid: options.valid };
-    let enrollment = Enrollment::new(store.clone(), Arc::clone(&authority), enroll_options);
+    let enrollment = Enrollment::new(vault.store().clone(), authorities, enroll_options);
     let enrollment = enrollment.knowing(Arc::new(kilonova_compute_db::hosts::spellings));
     enrollment.refresh().await.map_err(|e| failed(&e))?;
-    keep_fresh(enrollment.clone(), authority, shown, names);
+    keep_fresh(enrollment.clone(), shown, names);
     Ok(NodeEndpoint { listener, acceptor, enrollment })
-}
-
-async fn authority(directory: &StateDir, store: &Store) -> Result<Authority, Failure> {
-    let folder = directory.join("ca");
-    let (certificate, key) = (folder.join("ca.crt"), folder.join("ca.key"));
-    let refused = |error: kilonova_enroll::Error| Failure::Refused(error.to_string());
-    if !certificate.exists() && !key.exists() {
-        kilonova_enroll::record_authority(store, None).await.map_err(refused)?;
-        let failed = |e: &dyn std::fmt::Display| Failure::failed("cannot create the authority", e);
-        let (pem, secret) = Authority::make(time::now()).map_err(|e| failed(&e))?;
-        std::fs::create_dir_all(&folder).map_err(|e| failed(&e))?;
-        write_secret(&key, &secret).map_err(|e| failed(&e))?;
-        write_secret(&certificate, &pem).map_err(|e| failed(&e))?;
-    }
-    let read = |path: &std::path::Path| {
-        std::fs::read_to_string(path)
-            .map_err(|e| Failure::failed(&format!("cannot read {}", path.display()), e))
-    };
-    let loaded = Authority::load(&read(&certificate)?, &read(&key)?);
-    let loaded = loaded.map_err(|e| Failure::Refused(format!("{}: {e}", folder.display())))?;
-    kilonova_enroll::record_authority(store, Some(loaded.fingerprint())).await.map_err(refused)?;
-    Ok(loaded)
 }
 
 fn names(options: &NodeListener, address: SocketAddr) -> Vec<String> {
@@ -155,26 +143,28 @@ impl ResolvesServerCert for ControllerCertificate {
     }
 }
 
-fn keep_fresh(
-    enrollment: Enrollment,
-    authority: Arc<Authority>,
-    shown: Arc<ControllerCertificate>,
-    names: Vec<String>,
-) {
+fn keep_fresh(enrollment: Enrollment, shown: Arc<ControllerCertificate>, names: Vec<String>) {
     tokio::spawn(async move {
         let mut made = tokio::time::Instant::now();
+        let mut authority = enrollment.authorities().shown().fingerprint();
+        let mut refreshed = tokio::time::Instant::now();
         loop {
-            tokio::time::sleep(REFRESH).await;
-            if let Err(error) = enrollment.refresh().await {
-                tracing::warn!(%error, "cannot read the revocation list; retrying");
+            tokio::time::sleep(LOOK).await;
+            if refreshed.elapsed() >= REFRESH {
+                refreshed = tokio::time::Instant::now();
+                if let Err(error) = enrollment.refresh().await {
+                    tracing::warn!(%error, "cannot read the revocation list and the authorities; retrying");
+                }
             }
-            if made.elapsed() < RENEW {
+            let current = enrollment.authorities().shown();
+            if made.elapsed() < RENEW && current.fingerprint() == authority {
                 continue;
             }
-            made = tokio::time::Instant::now();
-            match ControllerCertificate::made(&authority, &names) {
+            match ControllerCertificate::made(&current, &names) {
                 Ok(own) => {
                     *shown.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = own;
+                    made = tokio::time::Instant::now();
+                    authority = current.fingerprint();
                 }
                 Err(error) => tracing::error!(%error, "cannot renew the controller's certificate"),
             }
@@ -183,8 +173,9 @@ fn keep_fresh(
 }
 
 /// The node API, authenticated by certificates.
-pub(super) fn routes(compute: &Compute, enrollment: &Enrollment) -> Router {
+pub(super) fn routes(compute: &Compute, enrollment: &Enrollment, drain: &Drain) -> Router {
     let routes = nodes::routes(Link(compute.clone()))
+        .layer(Extension(drain.clone()))
         .merge(kilonova_enroll::node_routes(enrollment.clone()));
     let below = mount(routes, nodes::service(), PATH, Arc::new(ByCertificate));
     let below = below.layer(middleware::from_fn_with_state(enrollment.clone(), check_certificate));
@@ -226,7 +217,14 @@ async fn check_certificate(
                          --host {host}`, and join again."
         )));
     }
-    request.extensions_mut().insert(Speaker(Arc::clone(host)));
+    // A connection, or a session that it resumes, may be older than the end of the trust.
+    if !enrollment.authorities().trusts(&peer.issuer) {
+        return refused(Refusal::unauthorized(format!(
+            "The certificate of host {host} is of an authority that is not trusted any more: create a \
+                         token with `kilonova node enroll --host {host}`, and join again."
+        )));
+    }
+    request.extensions_mut().insert(Speaker(host.clone()));
     // A long poll or upload in progress ends when the certificate is revoked.
     tokio::select! {
         answer = next.run(request) => answer,
@@ -234,7 +232,7 @@ async fn check_certificate(
     }
 }
 
-fn revoked(host: &str) -> Response {
+fn revoked(host: &HostName) -> Response {
     refused(Refusal::forbidden(format!(
         "The certificate of host {host} was revoked: create a token with `kilonova node enroll \
                  --host {host}`, and join again."

@@ -1,64 +1,43 @@
-//! Several controllers on one PostgreSQL: each follows what the others commit.
-//!
-//! It polls the change log instead of LISTEN/NOTIFY, because a notification locks the whole cluster at
-//! each commit, and the poll is one small read. A delayed change costs nothing but time, because a claim
-//! always checks the database.
+//! Several controllers on one PostgreSQL: each follows what the others commit. A delayed change costs
+//! nothing but time, because a transaction always checks the database.
 
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kilonova_placement::{Followed, World};
-use kilonova_store::Store;
+use kilonova_changes::{Follower, Progress};
+use kilonova_flow::Lease;
+use kilonova_store::{Store, System};
 use kilonova_wire::time;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
-/// The polling interval; another process's commit is visible after at most twice this.
-const LOOK: Duration = Duration::from_millis(30);
-/// The pause after a failure or a complete reload.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How long changes are kept. A process that was stopped for longer reloads everything.
 const KEPT: SignedDuration = SignedDuration::from_mins(15);
 const FORGET: Duration = Duration::from_secs(60);
 
-/// Starts the loops; they end with the runtime.
-pub(super) fn start(store: &Store, world: &World) {
-    if store.dialect() == "postgresql" {
-        tokio::spawn(follow(store.clone(), world.clone()));
-    }
-    tokio::spawn(prune(store.clone()));
+/// Starts the loops; they end with the runtime. Returns the progress of the follower, if there can be
+/// other controllers: SQLite has one.
+pub(super) fn start(store: &Store, follower: Follower, lease: &Lease) -> Option<Progress> {
+    tokio::spawn(prune(store.clone(), lease.clone()));
+    (store.system() == System::Postgres).then(|| {
+        let progress = follower.progress();
+        tokio::spawn(async move { match follower.run().await {} });
+        progress
+    })
 }
 
-async fn follow(store: Store, world: World) {
-    let mut ticks = interval(LOOK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut failing = false;
-    loop {
-        ticks.tick().await;
-        match world.follow(&store).await {
-            Ok(Followed::Trees(_)) => failing = false,
-            Ok(Followed::Everything) => {
-                tracing::info!("too many changes since the last poll: reloading all providers");
-                failing = false;
-                sleep(PAUSE).await;
-            }
-            Err(error) => {
-                if !failing {
-                    tracing::warn!(%error, "cannot follow other controllers' commits; retrying");
-                }
-                failing = true;
-                sleep(PAUSE).await;
-            }
-        }
-    }
-}
-
-async fn prune(store: Store) {
+/// Deletes old changes, in the controller that holds the lease.
+async fn prune(store: Store, lease: Lease) {
+    let fence = lease.clone();
+    let store = store.guarded(move |tx| fence.fence(tx));
     let mut ticks = interval(FORGET);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
+        if !lease.is_held() {
+            continue;
+        }
         loop {
-            match World::prune(&store, time::before(time::now(), KEPT)).await {
+            match kilonova_changes::prune(&store, time::before(time::now(), KEPT)).await {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(error) => {

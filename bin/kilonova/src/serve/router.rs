@@ -1,5 +1,5 @@
 //! One port: each service below its name, and `GET /` lists them. A single service also answers at the
-//! root, like upstream's.
+//! root, like upstream's. The health of the process is at the root, without authentication.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::cors;
+use super::health::Health;
 use super::metrics::{Metrics, watch};
 use super::services::Services;
 use crate::config::{ServiceName, Settings};
@@ -20,6 +21,7 @@ pub(super) fn build(
     settings: &Settings,
     services: Services,
     metrics: Metrics,
+    health: &Health,
     enrollment: Option<Enrollment>,
 ) -> Router {
     let traffic = metrics.traffic();
@@ -62,7 +64,7 @@ pub(super) fn build(
             router.fallback_service(open(root, "root"))
         }
     };
-    cors::around(router, settings.cors.clone())
+    cors::around(router.merge(health.routes()), settings.cors.clone())
 }
 
 /// Answers and logs panics like any other fault.

@@ -4,14 +4,16 @@ use std::sync::Arc;
 
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
-use kilonova_identity::{CatalogEntry, Identity};
+use kilonova_identity::{CatalogEntry, Identity, TokenKeys};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
 use kilonova_placement::World;
+use kilonova_seal::Vault;
 use kilonova_store::{Migration, Store};
 use kilonova_wire::Authenticator;
 use kilonova_wire::noauth::NoAuth;
 
+use super::secrets;
 use crate::config::{AuthStrategy, ServiceName, Settings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
@@ -30,6 +32,8 @@ pub(super) struct Services {
 /// The schema of all services, running or not: the ledger is one.
 pub fn migrations() -> Vec<Migration> {
     [
+        kilonova_changes::MIGRATIONS,
+        kilonova_seal::MIGRATIONS,
         kilonova_identity::MIGRATIONS,
         kilonova_image::MIGRATIONS,
         kilonova_network::MIGRATIONS,
@@ -50,6 +54,7 @@ pub fn migrations() -> Vec<Migration> {
 pub(super) async fn open(
     settings: &Settings,
     directory: &StateDir,
+    vault: &Vault,
     store: Store,
     credentials: Option<&Credentials>,
 ) -> Result<Services, Failure> {
@@ -57,7 +62,7 @@ pub(super) async fn open(
     world.load(&store).await.map_err(|e| Failure::failed("cannot load the providers", e))?;
     let identity = match credentials {
         None => None,
-        Some(credentials) => Some(identity(settings, directory, &store, credentials).await?),
+        Some(credentials) => Some(identity(settings, directory, vault, &store, credentials).await?),
     };
     let auth: Arc<dyn Authenticator> = match (&identity, settings.auth) {
         (_, AuthStrategy::NoAuth2) => Arc::new(NoAuth),
@@ -130,16 +135,21 @@ fn external_keystone(settings: &Settings) -> Result<Validator, Failure> {
 async fn identity(
     settings: &Settings,
     directory: &StateDir,
+    vault: &Vault,
     store: &Store,
     credentials: &Credentials,
 ) -> Result<Identity, Failure> {
     let failed = |e: kilonova_identity::Error| Failure::failed("cannot start identity", e);
-    let identity =
-        Identity::open(store.clone(), &directory.join("keys"), settings.identity.clone())
-            .await
-            .map_err(failed)?
-            .with_policy(settings.policies.enforcer(ServiceName::Identity));
-    identity.bootstrap(&credentials.password).await.map_err(failed)?;
+    let keys = TokenKeys::open(vault.clone(), &directory.join("keys")).await.map_err(failed)?;
+    secrets::follow(keys.clone());
+    let identity = Identity::open(store.clone(), keys, settings.identity.clone())
+        .await
+        .map_err(failed)?
+        .with_policy(settings.policies.enforcer(ServiceName::Identity));
+    let is_ours = identity.bootstrap(&credentials.password).await.map_err(failed)?;
+    if credentials.fresh && !is_ours {
+        credentials.discard(directory);
+    }
     identity.set_catalog(settings.services.iter().map(|service| entry(*service)).collect());
     Ok(identity)
 }

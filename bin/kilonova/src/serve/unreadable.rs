@@ -17,7 +17,7 @@ const KEPT: usize = 2048;
 /// A socket that adds bodies to empty refusals.
 pub(super) struct ExplainedRefusals<S> {
     inner: S,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     /// The bytes to write instead, and how many are written.
     instead: Option<(Vec<u8>, usize)>,
 }
@@ -25,12 +25,12 @@ pub(super) struct ExplainedRefusals<S> {
 impl<S> ExplainedRefusals<S> {
     /// Wraps a socket.
     pub(super) fn new(inner: S) -> Self {
-        Self { inner, heard: Vec::new(), instead: None }
+        Self { inner, received: Vec::new(), instead: None }
     }
 
     /// Replaces an empty refusal; `false` for other answers.
     fn replace(&mut self, answer: &[u8]) -> bool {
-        let Some(body) = refusal(answer, &self.heard) else { return false };
+        let Some(body) = refusal(answer, &self.received) else { return false };
         self.instead = Some((body, 0));
         true
     }
@@ -57,10 +57,10 @@ fn holds(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// The complete answer to write instead of an empty one.
-fn refusal(answer: &[u8], heard: &[u8]) -> Option<Vec<u8>> {
+fn refusal(answer: &[u8], received: &[u8]) -> Option<Vec<u8>> {
     let status = answer.strip_prefix(b"HTTP/1.1 ")?.get(..3)?;
     let (status, title, why) = match status {
-        b"400" => (400, "Bad Request", unreadable(heard)),
+        b"400" => (400, "Bad Request", unreadable(received)),
         b"414" => (414, "URI Too Long", "The path and query of the request are too long."),
         b"431" => (
             431,
@@ -89,9 +89,9 @@ fn refusal(answer: &[u8], heard: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The problem of a request's head, as far as it can be determined.
-fn unreadable(heard: &[u8]) -> &'static str {
+fn unreadable(received: &[u8]) -> &'static str {
     let length = b"content-length:";
-    let value = heard.split(|byte| *byte == b'\n').find_map(|line| {
+    let value = received.split(|byte| *byte == b'\n').find_map(|line| {
         let (name, value) = line.split_at_checked(length.len())?;
         name.eq_ignore_ascii_case(length).then_some(value.trim_ascii())
     });
@@ -113,8 +113,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for ExplainedRefusals<S> {
         ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
         let new = buffer.filled().get(before..).unwrap_or_default();
         let kept = new.len().min(KEPT);
-        self.heard.clear();
-        self.heard.extend_from_slice(&new[..kept]);
+        self.received.clear();
+        self.received.extend_from_slice(&new[..kept]);
         Poll::Ready(Ok(()))
     }
 }
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     /// The answer to this request, when every readable request is refused with 400.
-    async fn hears(request: &str) -> String {
+    async fn answer_to(request: &str) -> String {
         let (mut client, server) = tokio::io::duplex(64 * 1024);
         let served = tokio::spawn(async move {
             let service = service_fn(|_| async {
@@ -191,10 +191,10 @@ mod tests {
                 .await;
         });
         client.write_all(request.as_bytes()).await.expect("the request is sent");
-        let mut heard = String::new();
-        client.read_to_string(&mut heard).await.expect("the file is read");
+        let mut received = String::new();
+        client.read_to_string(&mut received).await.expect("the file is read");
         served.await.expect("the server task ends");
-        heard
+        received
     }
 
     #[tokio::test]
@@ -207,21 +207,24 @@ mod tests {
             ("GET / HTTP/1.1\r\nhost: x\r\nbad header\r\n\r\n", "not an HTTP/1.1 request"),
             ("nonsense\r\n\r\n", "not an HTTP/1.1 request"),
         ] {
-            let heard = hears(request).await;
-            assert!(heard.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{heard}");
-            assert!(heard.contains(why), "{request}: {heard}");
-            let (head, body) = heard.split_once("\r\n\r\n").expect("the text has the separator");
-            assert!(head.contains(&format!("content-length: {}", body.len())), "{heard}");
+            let received = answer_to(request).await;
+            assert!(received.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{received}");
+            assert!(received.contains(why), "{request}: {received}");
+            let (head, body) = received.split_once("\r\n\r\n").expect("the text has the separator");
+            assert!(head.contains(&format!("content-length: {}", body.len())), "{received}");
             let body: serde_json::Value = serde_json::from_str(body).expect("the text is JSON");
             assert_eq!(body["errors"][0]["status"], 400);
         }
-        let heard = hears(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(70_000))).await;
-        assert!(heard.starts_with("HTTP/1.1 414") && heard.contains("too long"), "{heard}");
+        let received = answer_to(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(70_000))).await;
+        assert!(
+            received.starts_with("HTTP/1.1 414") && received.contains("too long"),
+            "{received}"
+        );
     }
 
     #[tokio::test]
     async fn our_own_answers_pass_unchanged() {
-        let heard = hears("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-        assert!(heard.contains("req-own") && heard.ends_with("\r\n\r\n"), "{heard}");
+        let received = answer_to("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        assert!(received.contains("req-own") && received.ends_with("\r\n\r\n"), "{received}");
     }
 }

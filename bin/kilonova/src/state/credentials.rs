@@ -60,6 +60,23 @@ impl Credentials {
     }
 }
 
+impl Credentials {
+    /// Removes the files that this start wrote: another controller, which started at the same time,
+    /// created the admin, with its own password.
+    pub fn discard(&self, directory: &StateDir) {
+        for name in ["openrc", "clouds.yaml"] {
+            let path = directory.join(name);
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::warn!(%error, "cannot remove {}, whose password is wrong", path.display());
+            }
+        }
+        tracing::warn!(
+            "another controller has created the admin at the same time; its state directory has the \
+             password, in clouds.yaml and openrc"
+        );
+    }
+}
+
 /// The URL and authority that the files name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {

@@ -187,7 +187,7 @@ pub(crate) fn insert(
     group: i64,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(INSERT, params![uuid, project_id, profile, group, now])?;
+    tx.defer(INSERT, params![uuid, project_id, profile, group, now])?;
     Ok(())
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn insert_bound(
     target: &BindTarget<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(
+    tx.defer(
         INSERT_BOUND,
         params![
             uuid,
@@ -220,7 +220,7 @@ pub(crate) fn insert_bound(
 
 /// Sets the port of a request.
 pub(crate) fn set_port(tx: &mut Tx<'_>, arq: ArqId, port: PortId) -> Result<(), Error> {
-    tx.execute(SET_PORT, params![arq, port])?;
+    tx.defer(SET_PORT, params![arq, port])?;
     Ok(())
 }
 
@@ -243,7 +243,7 @@ pub(crate) fn of_ports(
 
 /// Makes a second call of the project, in another transaction, wait for this one or fail.
 pub(crate) fn serialize_calls(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
-    tx.execute(CALL, params![project])?;
+    tx.defer(CALL, params![project])?;
     Ok(())
 }
 
@@ -313,18 +313,18 @@ pub(crate) fn bind(
 
 /// Unbinds a request. The caller frees its handle.
 pub(crate) fn unbind(tx: &mut Tx<'_>, uuid: ArqId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(UNBIND, params![uuid, now])?;
+    tx.defer(UNBIND, params![uuid, now])?;
     Ok(())
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, uuid: ArqId) -> Result<(), Error> {
-    tx.execute(DELETE, params![uuid])?;
+    tx.defer(DELETE, params![uuid])?;
     Ok(())
 }
 
 /// Deletes the requests of a consumer. The caller frees their handles.
 pub(crate) fn delete_of_consumer(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
-    tx.execute(DELETE_OF_CONSUMER, params![consumer])?;
+    tx.defer(DELETE_OF_CONSUMER, params![consumer])?;
     Ok(())
 }
 
@@ -335,8 +335,13 @@ pub(crate) fn hand_over(
     to: ConsumerId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(HAND_OVER, params![from, to, now])?;
+    tx.defer(HAND_OVER, params![from, to, now])?;
     Ok(())
+}
+
+/// Announces [`next_ordinal`].
+pub(crate) fn expect_next_ordinal(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    tx.expect(NEXT_ORDINAL, params![consumer])
 }
 
 /// The next free ordinal of a consumer's requests; 0 if it has none.

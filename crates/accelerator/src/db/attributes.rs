@@ -104,23 +104,23 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: Uuid) -> Result<Option<AttributeRow
 
 pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewAttribute<'_>, now: Timestamp) -> Result<(), Error> {
     let uuid = new.uuid.to_string();
-    tx.execute(INSERT, params![uuid, new.deployable_id, new.name, new.value, new.reported, now])?;
+    tx.defer(INSERT, params![uuid, new.deployable_id, new.name, new.value, new.reported, now])?;
     Ok(())
 }
 
 /// Updates the value.
 pub(crate) fn update(tx: &mut Tx<'_>, id: i64, value: &str, now: Timestamp) -> Result<(), Error> {
-    tx.execute(UPDATE, params![id, value, now])?;
+    tx.defer(UPDATE, params![id, value, now])?;
     Ok(())
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
-    tx.execute(DELETE, params![id])?;
+    tx.defer(DELETE, params![id])?;
     Ok(())
 }
 
 /// Deletes all attributes of a deployable.
 pub(crate) fn delete_of(tx: &mut Tx<'_>, deployable_id: i64) -> Result<(), Error> {
-    tx.execute(DELETE_OF, params![deployable_id])?;
+    tx.defer(DELETE_OF, params![deployable_id])?;
     Ok(())
 }

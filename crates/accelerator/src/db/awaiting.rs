@@ -81,7 +81,7 @@ pub(crate) fn release_after(
     generation: i64,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(AWAIT, params![arq, generation, now, host])?;
+    tx.defer(AWAIT, params![arq, generation, now, host])?;
     Ok(())
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn by_device(tx: &mut Tx<'_>) -> Result<Vec<PendingRelease>, Error> {
 
 /// Frees an acknowledged handle, or deletes it if it is absent.
 pub(crate) fn free(tx: &mut Tx<'_>, handle: i64, now: Timestamp) -> Result<(), Error> {
-    tx.execute(DELETE_ABSENT, params![handle])?;
-    tx.execute(FREE, params![handle, now])?;
+    tx.defer(DELETE_ABSENT, params![handle])?;
+    tx.defer(FREE, params![handle, now])?;
     Ok(())
 }

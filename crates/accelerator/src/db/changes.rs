@@ -144,7 +144,7 @@ pub(crate) fn taken_by_consumer(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
-    tx.execute(TAKEN_BY_CONSUMER, params![now, user, request, consumer, from])?;
+    tx.defer(TAKEN_BY_CONSUMER, params![now, user, request, consumer, from])?;
     Ok(())
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn freed_by_consumer(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
-    tx.execute(FREED_BY_CONSUMER, params![now, user, request, consumer])?;
+    tx.defer(FREED_BY_CONSUMER, params![now, user, request, consumer])?;
     Ok(())
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn taken_by_arq(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
-    tx.execute(TAKEN_BY_ARQ, params![now, user, request, arq])?;
+    tx.defer(TAKEN_BY_ARQ, params![now, user, request, arq])?;
     Ok(())
 }
 
@@ -177,7 +177,7 @@ pub(crate) fn freed_by_arq(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (user, request) = (actor.user_id.clone(), actor.request_id.clone());
-    tx.execute(FREED_BY_ARQ, params![now, user, request, arq])?;
+    tx.defer(FREED_BY_ARQ, params![now, user, request, arq])?;
     Ok(())
 }
 

@@ -136,18 +136,18 @@ pub(crate) fn update(
     new: &NewDeployable<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(UPDATE, params![id, new.device_id, new.resource_class, new.driver, now])?;
+    tx.defer(UPDATE, params![id, new.device_id, new.resource_class, new.driver, now])?;
     Ok(())
 }
 
 /// Marks a deployable as absent from its host.
 pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
-    tx.execute(MARK_ABSENT, params![id, now])?;
+    tx.defer(MARK_ABSENT, params![id, now])?;
     Ok(())
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
-    tx.execute(DELETE, params![id])?;
+    tx.defer(DELETE, params![id])?;
     Ok(())
 }
 

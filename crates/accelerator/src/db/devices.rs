@@ -189,7 +189,7 @@ pub(crate) fn fingerprint(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<Str
 
 /// Sets that fingerprint.
 pub(crate) fn set_fingerprint(tx: &mut Tx<'_>, host: &HostName, mark: &str) -> Result<(), Error> {
-    tx.execute(SET_FINGERPRINT, params![host, mark])?;
+    tx.defer(SET_FINGERPRINT, params![host, mark])?;
     Ok(())
 }
 
@@ -242,7 +242,7 @@ pub(crate) fn update(
     now: Timestamp,
 ) -> Result<(), Error> {
     let DesiredDevice { device, card, mixed, health } = desired;
-    tx.execute(
+    tx.defer(
         UPDATE,
         params![
             id,
@@ -270,7 +270,7 @@ pub(crate) fn set_mixed(
     mixed: bool,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_MIXED, params![id, mixed, now])?;
+    tx.defer(SET_MIXED, params![id, mixed, now])?;
     Ok(())
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn acknowledge_health(tx: &mut Tx<'_>, id: i64) -> Result<bool, Error
 
 /// Records a change of dependent rows.
 pub(crate) fn touch(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
-    tx.execute(TOUCH, params![id, now])?;
+    tx.defer(TOUCH, params![id, now])?;
     Ok(())
 }
 
@@ -292,17 +292,17 @@ pub(crate) fn set_status(
     status: DeviceStatus,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_STATUS, params![id, status, now])?;
+    tx.defer(SET_STATUS, params![id, status, now])?;
     Ok(())
 }
 
 /// Marks a device as absent from its host.
 pub(crate) fn mark_absent(tx: &mut Tx<'_>, id: i64, now: Timestamp) -> Result<(), Error> {
-    tx.execute(MARK_ABSENT, params![id, now])?;
+    tx.defer(MARK_ABSENT, params![id, now])?;
     Ok(())
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
-    tx.execute(DELETE, params![id])?;
+    tx.defer(DELETE, params![id])?;
     Ok(())
 }

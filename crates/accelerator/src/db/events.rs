@@ -50,25 +50,25 @@ pub(crate) fn insert(
     arq: ArqId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(INSERT, params![batch, server, arq, now])?;
+    tx.defer(INSERT, params![batch, server, arq, now])?;
     Ok(())
 }
 
 /// Sets the time of the next attempt.
 pub(crate) fn delay(tx: &mut Tx<'_>, batch: &str, until: Timestamp) -> Result<(), Error> {
-    tx.execute(DELAY, params![batch, until])?;
+    tx.defer(DELAY, params![batch, until])?;
     Ok(())
 }
 
 /// Deletes events that were delivered or given up.
 pub(crate) fn delete_batch(tx: &mut Tx<'_>, batch: &str) -> Result<(), Error> {
-    tx.execute(DELETE_BATCH, params![batch])?;
+    tx.defer(DELETE_BATCH, params![batch])?;
     Ok(())
 }
 
 /// Defers the event of a request, apart from its batch, until the result is known.
 pub(crate) fn defer(tx: &mut Tx<'_>, arq: ArqId) -> Result<(), Error> {
-    tx.execute(DEFER, params![arq, arq])?;
+    tx.defer(DEFER, params![arq, arq])?;
     Ok(())
 }
 
@@ -79,13 +79,13 @@ pub(crate) fn complete(
     status: EventStatus,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(COMPLETE, params![arq, status, now])?;
+    tx.defer(COMPLETE, params![arq, status, now])?;
     Ok(())
 }
 
 /// Deletes the events of a request.
 pub(crate) fn delete_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<(), Error> {
-    tx.execute(DELETE_OF_ARQ, params![arq])?;
+    tx.defer(DELETE_OF_ARQ, params![arq])?;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId, ascending};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
 use super::withheld::is_excluded;
 use crate::states::{AttachType, HandleState};
@@ -91,7 +91,7 @@ statements! {
         WHERE d.host = ?1 AND d.card = ?2 ORDER BY p.provider_id";
     /// Assigns a handle if it is still free.
     TAKE = "UPDATE attach_handles SET state = 'owned', arq_id = ?2, uuid = ?3, updated_at = ?4
-        WHERE id = ?1 AND state = 'free' AND arq_id IS NULL";
+        WHERE id = ?1 AND state = 'free' AND arq_id IS NULL RETURNING id";
     /// Deletes the absent handles of a consumer.
     DELETE_ABSENT_OF_CONSUMER = "DELETE FROM attach_handles WHERE present = 0
         AND arq_id IN (SELECT uuid FROM arqs WHERE consumer_id = ?1)";
@@ -158,6 +158,11 @@ pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HandleRow>
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
 
+/// Announces [`free`].
+pub(crate) fn expect_free(tx: &mut Tx<'_>, provider: ProviderId, count: i64) -> Result<(), Error> {
+    tx.expect(FREE, params![provider, count])
+}
+
 /// The lowest free handles of a provider, at most `count`.
 pub(crate) fn free(
     tx: &mut Tx<'_>,
@@ -179,7 +184,7 @@ pub(crate) fn free(
 
 /// Makes two transactions that assign parts of a mixed card conflict.
 pub(crate) fn touch_card(tx: &mut Tx<'_>, host: &HostName, card: &str) -> Result<(), Error> {
-    tx.execute(TOUCH_CARD, params![host, card])?;
+    tx.defer(TOUCH_CARD, params![host, card])?;
     Ok(())
 }
 
@@ -209,21 +214,26 @@ pub(crate) fn of_card(tx: &mut Tx<'_>, card: &MixedCard) -> Result<Vec<ProviderI
     providers(&tx.rows(OF_CARD, params![&card.host, &card.card])?)
 }
 
-/// Assigns the handle; returns whether it was still free.
-pub(crate) fn take(
+/// Asks for the assignment of a handle.
+pub(crate) fn ask_take(
     tx: &mut Tx<'_>,
     id: i64,
     arq: ArqId,
     uuid: AttachHandleId,
     now: Timestamp,
-) -> Result<bool, Error> {
-    Ok(tx.execute(TAKE, params![id, arq, uuid, now])? == 1)
+) -> Result<Asked, Error> {
+    tx.ask(TAKE, params![id, arq, uuid, now])
+}
+
+/// True if the handle was still free and is assigned now.
+pub(crate) fn taken(tx: &mut Tx<'_>, asked: Asked) -> Result<bool, Error> {
+    Ok(tx.answer_row(asked)?.is_some())
 }
 
 /// Frees the handle of a request, or deletes it if it is absent.
 pub(crate) fn free_of_arq(tx: &mut Tx<'_>, arq: ArqId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(DELETE_ABSENT_OF_ARQ, params![arq])?;
-    tx.execute(FREE_OF_ARQ, params![arq, now])?;
+    tx.defer(DELETE_ABSENT_OF_ARQ, params![arq])?;
+    tx.defer(FREE_OF_ARQ, params![arq, now])?;
     Ok(())
 }
 
@@ -233,8 +243,8 @@ pub(crate) fn free_of_consumer(
     consumer: ConsumerId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(DELETE_ABSENT_OF_CONSUMER, params![consumer])?;
-    tx.execute(FREE_OF_CONSUMER, params![consumer, now])?;
+    tx.defer(DELETE_ABSENT_OF_CONSUMER, params![consumer])?;
+    tx.defer(FREE_OF_CONSUMER, params![consumer, now])?;
     Ok(())
 }
 
@@ -244,8 +254,8 @@ pub(crate) fn leave_dirty(
     consumer: ConsumerId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(DELETE_ABSENT_OF_CONSUMER, params![consumer])?;
-    tx.execute(LEAVE_DIRTY, params![consumer, now])?;
+    tx.defer(DELETE_ABSENT_OF_CONSUMER, params![consumer])?;
+    tx.defer(LEAVE_DIRTY, params![consumer, now])?;
     Ok(())
 }
 
@@ -255,8 +265,8 @@ pub(crate) fn free_dirty(
     consumer: ConsumerId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(DELETE_ABSENT_DIRTY, params![consumer])?;
-    tx.execute(FREE_DIRTY, params![consumer, now])?;
+    tx.defer(DELETE_ABSENT_DIRTY, params![consumer])?;
+    tx.defer(FREE_DIRTY, params![consumer, now])?;
     Ok(())
 }
 
@@ -296,7 +306,7 @@ pub(crate) fn insert(
             params.push(ascending::<AttachHandleId>().into());
             params.push((*slot).into());
         }
-        tx.execute(statement, &params)?;
+        tx.defer(statement, &params)?;
     }
     Ok(())
 }
@@ -308,12 +318,12 @@ pub(crate) fn set_present(
     present: bool,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_PRESENT, params![id, present, now])?;
+    tx.defer(SET_PRESENT, params![id, present, now])?;
     Ok(())
 }
 
 /// Deletes a handle, unless it has an owner.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: i64) -> Result<(), Error> {
-    tx.execute(DELETE, params![id])?;
+    tx.defer(DELETE, params![id])?;
     Ok(())
 }

@@ -199,7 +199,7 @@ fn read(row: &Row) -> Result<OrderRow, Error> {
 
 pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewOrder<'_>, now: Timestamp) -> Result<(), Error> {
     let key = new.handle.map_or_else(|| new.device.to_string(), |handle| handle.to_string());
-    tx.execute(
+    tx.defer(
         INSERT,
         params![
             new.uuid,
@@ -242,8 +242,13 @@ pub(crate) fn unannounced(tx: &mut Tx<'_>) -> Result<Vec<HostName>, Error> {
 
 /// Puts the new orders of a host into a generation of its documents.
 pub(crate) fn announce(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<(), Error> {
-    tx.execute(ANNOUNCE, params![host, generation])?;
+    tx.defer(ANNOUNCE, params![host, generation])?;
     Ok(())
+}
+
+/// Announces [`since`].
+pub(crate) fn expect_since(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<(), Error> {
+    tx.expect(SINCE, params![host, generation])
 }
 
 /// The open orders of a host after a generation.
@@ -275,7 +280,7 @@ pub(crate) fn close(
     output: Option<String>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(CLOSE, params![order, state, message, output, now])?;
+    tx.defer(CLOSE, params![order, state, message, output, now])?;
     Ok(())
 }
 
@@ -358,7 +363,7 @@ pub(crate) fn functions_of(
 
 /// Makes assigning a handle of the device and ordering its programming conflict.
 pub(crate) fn touch_handles(tx: &mut Tx<'_>, device_row: i64) -> Result<(), Error> {
-    tx.execute(TOUCH_HANDLES, params![device_row])?;
+    tx.defer(TOUCH_HANDLES, params![device_row])?;
     Ok(())
 }
 
@@ -369,19 +374,19 @@ pub(crate) fn await_order(
     order: OperationId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(AWAIT, params![arq, order, now])?;
+    tx.defer(AWAIT, params![arq, order, now])?;
     Ok(())
 }
 
 /// Binds a request whose order has succeeded.
 pub(crate) fn bind_waiting(tx: &mut Tx<'_>, arq: ArqId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(BIND_WAITING, params![arq, now])?;
+    tx.defer(BIND_WAITING, params![arq, now])?;
     Ok(())
 }
 
 /// Fails a request whose order has failed. The caller frees its handle.
 pub(crate) fn fail(tx: &mut Tx<'_>, arq: ArqId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(FAIL, params![arq, now])?;
+    tx.defer(FAIL, params![arq, now])?;
     Ok(())
 }
 
@@ -393,7 +398,7 @@ pub(crate) fn set_bitstream(
     function: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_BITSTREAM, params![device, image, function, now])?;
+    tx.defer(SET_BITSTREAM, params![device, image, function, now])?;
     Ok(())
 }
 
@@ -403,6 +408,6 @@ pub(crate) fn clear_bitstream(
     deployable: i64,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(CLEAR_BITSTREAM, params![deployable, now])?;
+    tx.defer(CLEAR_BITSTREAM, params![deployable, now])?;
     Ok(())
 }

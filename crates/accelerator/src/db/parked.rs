@@ -114,8 +114,8 @@ pub(crate) fn park_dropped(
 
 /// Frees a cleaned handle, or deletes it if it is absent.
 pub(crate) fn unpark(tx: &mut Tx<'_>, handle: AttachHandleId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(DELETE_ABSENT, params![handle])?;
-    tx.execute(UNPARK, params![handle, now])?;
+    tx.defer(DELETE_ABSENT, params![handle])?;
+    tx.defer(UNPARK, params![handle, now])?;
     Ok(())
 }
 

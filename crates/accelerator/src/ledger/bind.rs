@@ -4,13 +4,15 @@
 //! A claim has already updated the provider's row, so two claims on one provider are serialized. If
 //! a caller has not, the transactions conflict on the handle's own row, and one of them runs again.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, ProviderId, ServerId, ascending,
 };
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
@@ -100,22 +102,72 @@ fn bind_all(
     let now = time::now();
     let first = arqs::next_ordinal(tx, consumer)?;
     let mut ordinal = first;
-    let mut bindings = Vec::new();
-    let mut cards = Vec::new();
+    let (mut bindings, mut taken, mut cards) = (Vec::new(), Vec::new(), Vec::new());
+    let mut chosen = choose_independent(tx, host, requests)?.into_iter();
     for request in requests {
-        for free in choose(tx, request.provider, host, request.count)? {
+        let free = match chosen.next() {
+            Some(free) => free,
+            None => choose(tx, request.provider, host, request.count)?,
+        };
+        for free in free {
             let arq = ascending::<ArqId>();
             let target = BindTarget { host, provider: request.provider, server, consumer, ordinal };
             arqs::insert_bound(tx, arq, project_id, request.profile, request.group, &target, now)?;
-            bindings.push(assign(tx, arq, &free, request.provider, host, now)?);
+            let (binding, asked) = ask_assign(tx, arq, &free, host, now)?;
+            bindings.push(binding);
+            taken.push((request.provider, asked));
             let of_host = |card| MixedCard { host: host.clone(), card };
             cards.extend(free.mixed_card.map(of_host));
             ordinal += 1;
         }
     }
     changes::taken_by_consumer(tx, actor, consumer, first, now)?;
+    for (provider, asked) in taken {
+        if !handles::taken(tx, asked)? {
+            return Err(Error::NoHandle(provider));
+        }
+    }
     update_exclusions(tx, world, cards)?;
     Ok(bindings)
+}
+
+/// Announces the reads of a bind, so that they travel with an earlier statement. Call it after that
+/// statement was asked.
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_bind(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+    requests: &[BindRequest],
+) -> Result<(), Error> {
+    arqs::expect_next_ordinal(tx, consumer)?;
+    for request in requests {
+        handles::expect_free(tx, request.provider, request.count)?;
+    }
+    Ok(())
+}
+
+/// The free handles of each request, if no choice depends on the assignment of another: the providers
+/// differ, and no card is mixed. Otherwise nothing; the caller then chooses and assigns in turn.
+fn choose_independent(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    requests: &[BindRequest],
+) -> Result<Vec<Vec<handles::FreeHandle>>, Error> {
+    let providers: BTreeSet<ProviderId> = requests.iter().map(|one| one.provider).collect();
+    if providers.len() < requests.len() {
+        return Ok(Vec::new());
+    }
+    let mut chosen = Vec::with_capacity(requests.len());
+    for request in requests {
+        let free = choose(tx, request.provider, host, request.count)?;
+        if requests.len() > 1 && free.iter().any(|free| free.mixed_card.is_some()) {
+            return Ok(Vec::new());
+        }
+        chosen.push(free);
+    }
+    Ok(chosen)
 }
 
 /// Removes the consumer's ARQs and frees their handles. Idempotent.
@@ -176,6 +228,18 @@ pub(crate) fn assign(
     host: &HostName,
     now: Timestamp,
 ) -> Result<Binding, Error> {
+    let (binding, asked) = ask_assign(tx, arq, free, host, now)?;
+    if handles::taken(tx, asked)? { Ok(binding) } else { Err(Error::NoHandle(provider)) }
+}
+
+/// Asks for an assignment; [`handles::taken`] reads the answer.
+fn ask_assign(
+    tx: &mut Tx<'_>,
+    arq: ArqId,
+    free: &handles::FreeHandle,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<(Binding, Asked), Error> {
     if let Some(card) = &free.mixed_card {
         handles::touch_card(tx, host, card)?;
     }
@@ -183,10 +247,8 @@ pub(crate) fn assign(
         AttachType::Mdev => ascending(),
         AttachType::Pci | AttachType::TestPci | AttachType::Vfio => free.uuid,
     };
-    if !handles::take(tx, free.id, arq, handle, now)? {
-        return Err(Error::NoHandle(provider));
-    }
-    Ok(Binding { arq, handle, attachment: attachment(&free.key, handle) })
+    let asked = handles::ask_take(tx, free.id, arq, handle, now)?;
+    Ok((Binding { arq, handle, attachment: attachment(&free.key, handle) }, asked))
 }
 
 /// The node's description of a handle.

@@ -34,7 +34,7 @@ use kilonova_store::Tx;
 
 pub use acknowledge::{EVERYTHING, acknowledge, awaits_acknowledgement, pending_releases};
 pub(crate) use acknowledge::{declare_released, release_external};
-pub use bind::{BindRequest, Binding, bind, bind_as, release, release_as};
+pub use bind::{BindRequest, Binding, bind, bind_as, expect_bind, release, release_as};
 pub(crate) use bind::{assign, choose};
 pub use census::{Census, census};
 pub use dirty::{abandon, clean};

@@ -69,7 +69,11 @@ impl DeployablePlan<'_> {
 }
 
 /// An inventory of `total` units, `withheld` of which are reserved.
-pub(super) fn units(class: &ResourceClass, total: i64, withheld: i64) -> Vec<(String, Inventory)> {
+pub(super) fn units(
+    class: &ResourceClass,
+    total: i64,
+    withheld: i64,
+) -> Vec<(ResourceClass, Inventory)> {
     let inventory = Inventory {
         total,
         reserved: withheld.min(total),
@@ -79,7 +83,7 @@ pub(super) fn units(class: &ResourceClass, total: i64, withheld: i64) -> Vec<(St
         allocation_ratio: 1.0,
         used: 0,
     };
-    if total > 0 { vec![(class.into(), inventory)] } else { Vec::new() }
+    if total > 0 { vec![(class.clone(), inventory)] } else { Vec::new() }
 }
 
 /// Validates and converts a report.

@@ -1,5 +1,8 @@
 //! The loops of this service. Each runs one step by a function that a test can call, and keeps no
 //! state outside the database.
+//!
+//! Events for Nova are delivered by every controller, each under a lease of its own in the event's row. The
+//! other loops run in one controller.
 
 mod deliver;
 mod expire;
@@ -13,6 +16,8 @@ pub use expire::{Expired, expire};
 pub use lost::{Lost, lost};
 pub use pending::process_pending;
 
+use kilonova_store::Store;
+
 use crate::State;
 
 /// Age after which an unchanged unbound request counts as orphaned.
@@ -25,12 +30,23 @@ const DELIVER_EVERY: Duration = Duration::from_secs(1);
 /// Interval between two rounds over the requests of external instances.
 const LOST_EVERY: Duration = Duration::from_secs(30);
 const TIDY_EVERY: Duration = Duration::from_secs(2);
+/// Interval at which a controller without the lease looks whether it has it.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Starts the loops; they end with the runtime.
-pub fn start(state: &State) {
-    let store = state.store.clone();
+/// Starts the loops; they end with the runtime. Those that one controller runs do so while `is_ours`, and
+/// `fenced` refuses their transactions after that.
+pub fn start(
+    state: &State,
+    fenced: &Store,
+    is_ours: impl Fn() -> bool + Clone + Send + Sync + 'static,
+) {
+    let (store, expires) = (fenced.clone(), is_ours.clone());
     tokio::spawn(async move {
         loop {
+            if !expires() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                continue;
+            }
             match expire(&store, UNBOUND_KEPT, CHANGES_KEPT).await {
                 Ok(done) if done.requests > 0 => {
                     tracing::info!(
@@ -46,10 +62,13 @@ pub fn start(state: &State) {
             tokio::time::sleep(EXPIRE_EVERY).await;
         }
     });
-    let tidied = state.clone();
+    let (tidied, tidies) = (state.clone().with_store(fenced.clone()), is_ours.clone());
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(TIDY_EVERY).await;
+            if !tidies() {
+                continue;
+            }
             match process_pending(&tidied).await {
                 Ok(done) if done.cleaned + done.again > 0 => {
                     let (cleaned, again) = (done.cleaned, done.again);
@@ -61,11 +80,14 @@ pub fn start(state: &State) {
         }
     });
     let (store, Some(outbox)) = (state.store.clone(), state.outbox.clone()) else { return };
-    let (searched, nova) = (state.clone(), outbox.nova.clone());
+    let (searched, nova) = (state.clone().with_store(fenced.clone()), outbox.nova.clone());
     tokio::spawn(async move {
         let mut next = 0;
         loop {
             tokio::time::sleep(LOST_EVERY).await;
+            if !is_ours() {
+                continue;
+            }
             match lost(&searched, &*nova, next).await {
                 Ok(done) => next = done.next,
                 Err(error) => {

@@ -60,7 +60,7 @@ pub fn device(
         health: Health::Healthy,
         deployables: vec![Deployable {
             name: name.into(),
-            resource_class: class.into(),
+            resource_class: kilonova_ids::ResourceClass::verbatim(class),
             traits: vec!["CUSTOM_TEST".into()],
             driver: "fake".into(),
             facts: Default::default(),

@@ -55,8 +55,8 @@ fn words(text: &str) -> Vec<String> {
         return vec![first.to_owned(), parts.last().unwrap_or_default().to_owned()];
     };
     let text = |key: &str| inner.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let said = text("faultstring");
-    vec![text("faultcode"), own_words(&said)]
+    let message = text("faultstring");
+    vec![text("faultcode"), own_words(&message)]
 }
 
 fn value(at: &str, theirs: &Value, ours: &Value, ids: &Translation) -> Option<String> {

@@ -149,9 +149,9 @@ async fn call(
     let api = Api { service: token, ..Api::admin(store).with_roles(role).of_project(project) };
     let method = Method::from_bytes(row.method.as_bytes()).unwrap();
     let answer = api.raw(method, &things.path(row), things.body(row)).await;
-    let dialect = store.dialect();
+    let system = store.system();
     let what =
-        format!("{dialect}: {} {} as {role:?}, token {token}, own {own}", row.method, row.path);
+        format!("{system:?}: {} {} as {role:?}, token {token}, own {own}", row.method, row.path);
     let wanted = expected(row, role, token, own);
     assert_eq!(answer.status.as_u16(), wanted, "{what}: {}", answer.body);
     if row.reach == Reach::Listed && answer.status == StatusCode::OK {

@@ -20,7 +20,7 @@ use kilonova_wire::time;
 
 use crate::Error;
 
-pub use nodes::{Heard, heard};
+pub use nodes::{HostContact, contacts};
 
 /// The severity of a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@ use crate::Error;
 
 /// A host and its last heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct HostContact {
     /// Its name.
     pub host: HostName,
     /// Its last sign of life.
@@ -37,13 +37,13 @@ pub struct Heard {
 ///
 /// # Errors
 /// The database's.
-pub async fn heard(store: &Store) -> Result<Vec<Heard>, Error> {
+pub async fn contacts(store: &Store) -> Result<Vec<HostContact>, Error> {
     store
         .read(|tx| {
             let now = time::now();
             let all = hosts::all(tx)?.into_iter();
             Ok(all
-                .map(|host| Heard {
+                .map(|host| HostContact {
                     up: !host.forced_down && now.duration_since(host.last_seen) < DOWN_AFTER,
                     host: host.host,
                     last_seen: host.last_seen,

@@ -64,6 +64,27 @@ pub fn claim(
     profiles: &Profiles,
     choice: &Choice,
 ) -> Result<Option<Placement>, Error> {
+    let along = |_: &mut Tx<'_>, _: &HostName| Ok(());
+    let claimed = claim_along(tx, compute, server, project_id, initiator, profiles, choice, along)?;
+    Ok(claimed.map(|(place, ())| place))
+}
+
+/// Like [`claim`]. `along` asks for more on the host of a candidate, with the claim's statements; what
+/// it wrote is rolled back if the candidate does not fit.
+///
+/// # Errors
+/// Those of [`claim`] and of `along`.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn claim_along<A>(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    project_id: &str,
+    initiator: Initiator<'_>,
+    profiles: &Profiles,
+    choice: &Choice,
+    mut along: impl FnMut(&mut Tx<'_>, &HostName) -> Result<A, Error>,
+) -> Result<Option<(Placement, A)>, Error> {
     let actor = devices::Actor {
         user_id: Some(initiator.user_id.to_owned()),
         request_id: Some(initiator.request_id.to_owned()),
@@ -81,13 +102,18 @@ pub fn claim(
                     .iter()
                     .map(|(provider, class, amount)| placement::Allocation {
                         provider: *provider,
-                        class: class.to_string(),
+                        class: class.clone(),
                         amount: *amount,
                     })
                     .collect(),
             };
-            placement::claim(tx, &compute.world, &claim)?;
             let (wants, ports) = wants(tx, candidate, profiles)?;
+            let claim = placement::ask_claim(tx, &claim)?;
+            let along = along(tx, &host.name)?;
+            if !wants.is_empty() {
+                devices::expect_bind(tx, consumer_of(server), &wants)?;
+            }
+            let claim = claim.check(tx, &compute.world)?;
             let bindings = if wants.is_empty() {
                 Vec::new()
             } else {
@@ -103,6 +129,7 @@ pub fn claim(
                     &wants,
                 )?
             };
+            claim.record(tx, &compute.world)?;
             for (binding, port) in bindings.iter().zip(ports) {
                 if let Some(port) = port {
                     devices::is_port(tx, binding.arq, port)?;
@@ -113,12 +140,13 @@ pub fn claim(
                 devices::orders::prepare(tx, Some(&ImageBitstreams), &actor, consumer)?;
                 devices::orders::announce(tx, compute)?;
             }
-            Ok::<_, Error>(bindings.into_iter().map(|binding| binding.attachment).collect())
+            let devices = bindings.into_iter().map(|binding| binding.attachment).collect();
+            Ok::<_, Error>((devices, along))
         });
         match taken {
-            Ok(devices) => {
+            Ok((devices, along)) => {
                 let (host, how) = (host.name.clone(), choice.how.clone());
-                return Ok(Some(Placement { host, devices, how }));
+                return Ok(Some((Placement { host, devices, how }, along)));
             }
             Err(error) if error.is_lack_of_room() => {}
             Err(error) => return Err(error),

@@ -169,8 +169,8 @@ impl<'a> Reader<'a> {
 
     fn secure_boot(&mut self, required: bool) -> Option<SecureBoot> {
         let known = &["required", "disabled", "optional"];
-        let said = self.word("os_secure_boot", "", known, &[]);
-        if required { Some(SecureBoot::Required) } else { SecureBoot::parse(&said?) }
+        let text = self.word("os_secure_boot", "", known, &[]);
+        if required { Some(SecureBoot::Required) } else { SecureBoot::parse(&text?) }
     }
 
     fn bus(&mut self, key: &str) -> Option<Bus> {
@@ -205,13 +205,13 @@ impl<'a> Reader<'a> {
         known: &[&str],
         old: &[(&str, &str)],
     ) -> Option<String> {
-        let said = self.properties.get(key)?;
-        let word = said.to_lowercase();
+        let value = self.properties.get(key)?;
+        let word = value.to_lowercase();
         let word = old.iter().find(|(old, _)| *old == word).map_or(&*word, |(_, new)| new);
         if known.contains(&word) {
             return Some(word.to_owned());
         }
-        self.unknown(said, kind);
+        self.unknown(value, kind);
         None
     }
 

@@ -22,7 +22,7 @@ fn machine(properties: &[(&str, &str)], flavor: &FlavorOf) -> Machine {
 
 #[test]
 fn what_an_image_says_is_heard() {
-    let said = [
+    let given = [
         ("hw_machine_type", "q35"),
         ("hw_firmware_type", "uefi"),
         ("os_secure_boot", "optional"),
@@ -57,8 +57,8 @@ fn what_an_image_says_is_heard() {
         rng: true,
         ..Machine::default()
     };
-    assert_eq!(machine(&said, &flavor(1, &[])), expected);
-    assert!(check(&map(&said), &flavor(1, &[])).is_ok());
+    assert_eq!(machine(&given, &flavor(1, &[])), expected);
+    assert!(check(&map(&given), &flavor(1, &[])).is_ok());
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn the_image_goes_before_the_flavor() {
     assert_eq!(plain.watchdog.as_deref(), Some("reset"));
     assert!(plain.boot_menu && plain.hide_hypervisor && !plain.rng);
     assert_eq!(plain.secure_boot, Some(SecureBoot::Required));
-    let said = [("hw_watchdog_action", "disabled"), ("hw_boot_menu", "no")];
-    let said = machine(&said, &flavor);
-    assert_eq!(said.watchdog, None);
-    assert!(!said.boot_menu);
+    let text = [("hw_watchdog_action", "disabled"), ("hw_boot_menu", "no")];
+    let text = machine(&text, &flavor);
+    assert_eq!(text.watchdog, None);
+    assert!(!text.boot_menu);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod request;
 mod run;
 mod topology;
 
+use claim::claim_along;
 pub use claim::{Initiator, Placement, abandon, claim, desired, release};
 pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
 pub use guest_metadata::{GuestSource, guest_metadata};

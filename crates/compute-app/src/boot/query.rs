@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use kilonova_compute_db::servers::FlavorOf;
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Group, Query};
-use kilonova_ids::{DeviceProfileId, PortId};
+use kilonova_ids::{DeviceProfileId, PortId, ResourceClass};
 use kilonova_wire::Refusal;
 
 use crate::Error;
@@ -98,24 +98,21 @@ pub fn query_of(
     seed: u64,
 ) -> Result<Query, Error> {
     let disk = flavor.disk + flavor.ephemeral + (flavor.swap + 1023) / 1024;
-    let mut base: BTreeMap<String, i64> = [
-        ("VCPU".to_owned(), flavor.vcpus),
-        ("MEMORY_MB".to_owned(), flavor.ram),
-        ("DISK_GB".to_owned(), disk),
-    ]
-    .into();
+    let amounts = [("VCPU", flavor.vcpus), ("MEMORY_MB", flavor.ram), ("DISK_GB", disk)];
+    let mut base: BTreeMap<ResourceClass, i64> =
+        amounts.map(|(class, amount)| (ResourceClass::verbatim(class), amount)).into();
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     let mut isolate = false;
     for (key, value) in &flavor.extra_specs {
         if key == "group_policy" {
             isolate = value == "isolate";
-        } else if let Some((suffix, class)) = split(key, "resources") {
+        } else if let Some((suffix, class)) = resources(key) {
             let amount = amount(key, value)?;
             if suffix.is_empty() {
-                base.insert(class.to_owned(), amount);
+                base.insert(class, amount);
             } else if amount > 0 {
                 let group = groups.entry(suffix.to_owned()).or_insert_with(|| empty(suffix));
-                group.resources.push((class.to_owned(), amount));
+                group.resources.push((class, amount));
             }
         } else if let Some((suffix, name)) = split(key, "trait") {
             let group = groups.entry(suffix.to_owned()).or_insert_with(|| empty(suffix));
@@ -142,8 +139,8 @@ pub fn query_of(
         for (index, spec) in profile.groups.iter().enumerate() {
             let mut group = empty(&profile.suffix(index));
             for (key, value) in spec {
-                if let Some((_, class)) = split(key, "resources") {
-                    group.resources.push((class.to_owned(), amount(key, value)?));
+                if let Some((_, class)) = resources(key) {
+                    group.resources.push((class, amount(key, value)?));
                 } else if let Some((_, name)) = split(key, "trait") {
                     demand(&mut group, name, value);
                 }
@@ -162,6 +159,12 @@ pub fn query_of(
         limit: None,
         seed,
     })
+}
+
+/// The suffix and the class of `resources1:VGPU`. As upstream, a class that does not exist is no
+/// error here: no host offers it.
+fn resources(key: &str) -> Option<(&str, ResourceClass)> {
+    split(key, "resources").map(|(suffix, class)| (suffix, ResourceClass::verbatim(class)))
 }
 
 /// Splits `resources1:VGPU` into suffix `1` and name `VGPU`.

@@ -12,7 +12,7 @@ use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
-use super::{BootRequest, GuestSource, Initiator, claim, desired, query_of};
+use super::{BootRequest, GuestSource, Initiator, claim_along, desired, query_of};
 use crate::flows::journal::{self, OpenOperation, Requester};
 use crate::flows::operation::{Create, Operation};
 use crate::{Compute, Error, ports, server_groups, usage};
@@ -30,12 +30,17 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     if let (Some(zone), None) = (&spec.availability_zone, &spec.wanted_host)
         && !compute.fleet.has_zone(zone)
     {
-        let why = "The requested availability zone is not available";
-        return Err(kilonova_wire::Refusal::bad_request(why).into());
+        compute.catch_up().await;
+        if !compute.fleet.has_zone(zone) {
+            let why = "The requested availability zone is not available";
+            return Err(kilonova_wire::Refusal::bad_request(why).into());
+        }
     }
     let aliases = &compute.options.pci_aliases;
     let query =
         query_of(&spec.flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
+    // Another controller may have made room just now, so nothing is refused before catching up.
+    let mut others = compute.others.as_ref();
     for _ in 0..ROUNDS {
         let facts = read_facts(compute, &request).await?;
         let constraints = Constraints {
@@ -52,6 +57,11 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             now: time::now(),
         };
         let planned = places(&compute.world.snapshot(), &constraints, &query, request.max_count);
+        let is_short = !planned.as_ref().is_ok_and(|plan| plan.len() >= request.min_count);
+        if is_short && let Some(others) = others.take() {
+            others.catch_up().await;
+            continue;
+        }
         let planned = match planned {
             Ok(plan) if plan.len() >= request.min_count => plan,
             Ok(plan) => {
@@ -71,7 +81,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             .write_on(rows, move |tx| commit(tx, &compute_, &request_, &planned))
             .await;
         match booted {
-            Err(Error::Aged) => {}
+            Err(Error::Aged) => compute.catch_up().await,
             ended => return ended,
         }
     }
@@ -101,9 +111,7 @@ fn enter(
     server: ServerId,
     host: &HostName,
 ) -> Result<(), Error> {
-    let Some(group) = kilonova_compute_scheduler::group_hint(&request.spec.hints) else {
-        return Ok(());
-    };
+    let Some(group) = request.spec.hints.group else { return Ok(()) };
     server_groups::join(tx, group, server, &request.project_id, &request.user_id)?;
     let subject = Subject::Server(server, &request.spec.hints);
     match kilonova_compute_scheduler::group_facts(tx, group, subject)? {
@@ -121,11 +129,11 @@ fn commit(
     plan: &Plan,
 ) -> Result<Vec<ServerId>, Error> {
     let now = time::now();
-    take_quota(tx, request, plan.len())?;
+    let mut counted = Some(ask_quota(tx, request, plan.len())?);
     let mut ids = Vec::with_capacity(plan.len());
     for (index, choice) in plan.iter().enumerate() {
         let id = ascending::<ServerId>();
-        let placed = claim(
+        let placed = claim_along(
             tx,
             compute,
             id,
@@ -133,17 +141,25 @@ fn commit(
             Initiator { user_id: &request.user_id, request_id: &request.request_id },
             &request.profiles,
             choice,
+            |tx, host| {
+                let mut server = NewServer {
+                    host: Some(host.clone()),
+                    vm_state: VmState::Building,
+                    task_state: Some(TaskState::Spawning),
+                    ..new_server(request, id, index, plan.len())
+                };
+                server.spec.networked = !request.ports.list.is_empty();
+                let inserted = servers::ask_insert(tx, &server, now)?;
+                Ok((server, inserted, documents::ask_next(tx, host)?))
+            },
         )?;
-        let Some(place) = placed else { return Err(Error::Aged) };
+        // The first claim sends the count, and a full quota is the answer before a full cloud.
+        if let Some(counted) = counted.take() {
+            counted.check(tx, &request.project_id, &request.user_id)?;
+        }
+        let Some((place, (server, inserted, generation))) = placed else { return Err(Error::Aged) };
         enter(tx, request, id, &place.host)?;
-        let mut server = NewServer {
-            host: Some(place.host.clone()),
-            vm_state: VmState::Building,
-            task_state: Some(TaskState::Spawning),
-            ..new_server(request, id, index, plan.len())
-        };
-        server.spec.networked = !request.ports.list.is_empty();
-        let seq = servers::insert(tx, &server, now)?;
+        let seq = servers::inserted(tx, inserted)?;
         let (project, spec, host) = (&*request.project_id, &server.spec, &place.host);
         let owner = ports::PortOwner { id, project, spec, host };
         let ports = ports::attach(tx, owner, &request.ports, now)?;
@@ -151,7 +167,7 @@ fn commit(
         let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
         let source = GuestSource { seq, name, project, spec, metadata, zone };
         let document = desired(&source, place.devices, ports);
-        documents::put(tx, compute, &place.host, id, &document)?;
+        documents::put_next(tx, compute, &place.host, generation, id, &document)?;
         begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);
     }
@@ -205,10 +221,18 @@ async fn refuse(
 /// The resource classes of a query.
 fn classes(query: &Query) -> BTreeSet<ResourceClass> {
     let resources = query.groups.iter().flat_map(|group| &group.resources);
-    resources.map(|(class, _)| ResourceClass::verbatim(class.as_str())).collect()
+    resources.map(|(class, _)| class.clone()).collect()
 }
 
 fn take_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {
+    ask_quota(tx, request, count)?.check(tx, &request.project_id, &request.user_id)
+}
+
+fn ask_quota(
+    tx: &mut Tx<'_>,
+    request: &BootRequest,
+    count: usize,
+) -> Result<usage::AskedUsage, Error> {
     let count = i64::try_from(count).unwrap_or(i64::MAX);
     let flavor = &request.spec.flavor;
     let wanted = usage::ProjectUsage {
@@ -216,7 +240,7 @@ fn take_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<()
         cores: flavor.vcpus.saturating_mul(count),
         ram: flavor.ram.saturating_mul(count),
     };
-    usage::take(tx, &request.project_id, &request.user_id, wanted)
+    usage::ask_take(tx, &request.project_id, &request.user_id, wanted)
 }
 
 fn failed_to_schedule(message: &str, now: Timestamp) -> Event {
@@ -243,7 +267,7 @@ fn begin(
         user_id: request.user_id.clone(),
     };
     let spawn = Create::Spawn { chosen, tried: Vec::new(), reason: None };
-    journal::begin(tx, server, &by, Operation::Create(spawn), now)
+    journal::begin_first(tx, server, &by, Operation::Create(spawn), now)
 }
 
 /// The row of one server of the request. The names of several servers get `-1`, `-2`, … appended.

@@ -57,7 +57,7 @@ pub(super) fn choose(
     let fits = all(flavor.vcpus)
         .filter(|parts| parts.iter().zip(most).all(|(n, most)| most.is_none_or(|most| *n <= most)));
     let best = fits.max_by_key(|parts| {
-        let met = parts.iter().zip(wanted).filter(|(n, wish)| Some(**n) == *wish).count();
+        let met = parts.iter().zip(wanted).filter(|(n, requested)| Some(**n) == *requested).count();
         (met, parts[0], parts[1])
     });
     let Some([sockets, cores, threads]) = best else {

@@ -62,14 +62,14 @@ fn spawned(
     match outcome {
         Outcome::Running => {
             servers::set_built(tx, id, PowerState::Running, now)?;
-            compute.note_build(tx, host, true);
+            compute.note_build(tx, host, true)?;
             flow::event(tx, row.id, &event(EVENT, host, None, row.updated_at, now))?;
             journal::finish(tx, open, End::Done, None, now)
         }
         Outcome::Failed { step, message } => {
             let reason = format!("{host}: {step}: {message}");
             flow::event(tx, row.id, &event(EVENT, host, Some(&reason), row.updated_at, now))?;
-            compute.note_build(tx, host, false);
+            compute.note_build(tx, host, false)?;
             let mut tried = tried.to_vec();
             tried.push(host.clone());
             let clear = Operation::Create(Create::Clear { tried, reason });
@@ -149,7 +149,7 @@ pub fn fail_slow_build(
     let fault = Fault::new(&message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
     ports::set_host(tx, server, None, now)?;
-    compute.note_build(tx, &host, false);
+    compute.note_build(tx, &host, false)?;
     boot::abandon(tx, compute, server)?;
     for (host, _) in documents::of_server(tx, server)? {
         documents::put(tx, compute, &host, server, &Desired::Absent)?;

@@ -78,7 +78,7 @@ pub fn delete_without_hosts(
     let own = servers::host_of(tx, server)?;
     let mut last = None;
     for (host, _) in documents::of_server(tx, server)? {
-        if !compute.host_is_lost(&host, now) {
+        if !compute.host_is_lost(tx, &host, now)? {
             return Ok(false);
         }
         last = Some(host);

@@ -8,17 +8,12 @@ use jiff::Timestamp;
 use kilonova_compute_db::moves;
 use kilonova_compute_db::servers::{self, Fault, VmState};
 use kilonova_ids::HostName;
-use kilonova_node_api::{Domain, GuestVerb, Observation, Outcome, Power};
+use kilonova_node_api::{Domain, Observation, Outcome, Power};
 use kilonova_store::Tx;
 
 use super::journal::OpenOperation;
 use super::operation::Action;
 use crate::{Compute, Error, moves as claims};
-
-/// True for a step of a host whose failure leaves the guest as it is.
-fn is_harmless(step: &str) -> bool {
-    step == "snapshot" || GuestVerb::ALL.iter().any(|verb| verb.as_str() == step)
-}
 
 /// A report on a guest that its document wants present.
 pub(super) struct Report<'a> {
@@ -48,7 +43,9 @@ pub(super) fn check(
             }
             claims::drop_held(tx, compute, report.observation.server, report.host)
         }
-        Outcome::Failed { step, message } if report.open.is_none() && !is_harmless(step) => {
+        Outcome::Failed { step, message }
+            if report.open.is_none() && !report.observation.outcome.leaves_guest() =>
+        {
             failed(tx, report, &format!("{}: {step}: {message}", report.host), now)
         }
         Outcome::Running

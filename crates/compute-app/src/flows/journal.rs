@@ -64,6 +64,14 @@ pub fn read(row: flow::Operation) -> Result<OpenOperation, Error> {
     }
 }
 
+/// Announces [`open_of`].
+///
+/// # Errors
+/// The database's.
+pub fn expect_open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    Ok(flow::expect_open_of(tx, server)?)
+}
+
 /// The open operation of a server.
 ///
 /// # Errors
@@ -85,6 +93,26 @@ pub fn begin(
 ) -> Result<OpenOperation, Error> {
     let new = new(server, by, &state)?;
     flow::begin(tx, &new, now)?;
+    Ok(opened(new, state, now))
+}
+
+/// Begins the first operation of a server that this transaction inserts.
+///
+/// # Errors
+/// The database's.
+pub fn begin_first(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    by: &Requester,
+    state: Operation,
+    now: Timestamp,
+) -> Result<OpenOperation, Error> {
+    let new = new(server, by, &state)?;
+    flow::begin_first(tx, &new, now)?;
+    Ok(opened(new, state, now))
+}
+
+fn opened(new: NewOperation, state: Operation, now: Timestamp) -> OpenOperation {
     let row = flow::Operation {
         id: new.id,
         kind: new.kind.to_owned(),
@@ -100,7 +128,7 @@ pub fn begin(
         created_at: now,
         updated_at: now,
     };
-    Ok(OpenOperation { row, state })
+    OpenOperation { row, state }
 }
 
 /// Records an operation that is over already; another one may be open meanwhile.

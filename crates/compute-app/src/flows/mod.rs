@@ -52,6 +52,15 @@ pub use migration::{
 pub use power::{PowerCommand, change_power, force_reboot};
 pub use reset_state::reset_state;
 
+/// Announces what [`observe`] reads first, so that it travels with another statement.
+///
+/// # Errors
+/// The database's.
+pub fn expect(tx: &mut Tx<'_>, host: &HostName, observation: &Observation) -> Result<(), Error> {
+    documents::expect(tx, host, observation.server)?;
+    journal::expect_open_of(tx, observation.server)
+}
+
 /// Applies one report of a host. A report of an older document changes nothing; without an open
 /// operation it describes a guest that changed by itself, or the late end of a removal.
 ///

@@ -1,12 +1,11 @@
-//! The views of servers' ports.
+//! The ports of servers with the names of their security groups, as views need them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::ServerId;
 use kilonova_network::ledger::{self as networks, ServerPort};
 use kilonova_store::Tx;
-use serde_json::{Value, json};
 
 use crate::Error;
 
@@ -51,26 +50,8 @@ impl Connections {
         self.ports.get(&server).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Addresses by network. `whole` adds the fields of a server's detailed view.
-    pub fn addresses(&self, server: ServerId, whole: bool) -> BTreeMap<String, Vec<Value>> {
-        let mut by_network: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-        for port in self.of(server) {
-            let list = by_network.entry(port.network_name.clone()).or_default();
-            for fixed in &port.fixed {
-                let version = if fixed.address.is_ipv4() { 4 } else { 6 };
-                let mut view = json!({"version": version, "addr": fixed.address});
-                if whole {
-                    view["OS-EXT-IPS:type"] = json!("fixed");
-                    view["OS-EXT-IPS-MAC:mac_addr"] = json!(port.mac);
-                }
-                list.push(view);
-            }
-        }
-        by_network
-    }
-
     /// Names of the security groups on a server's ports; `None` for a server without ports.
-    pub fn groups(&self, server: ServerId) -> Option<Vec<Value>> {
+    pub fn groups(&self, server: ServerId) -> Option<Vec<&str>> {
         let ports = self.of(server);
         let mut names: Vec<&str> = ports
             .iter()
@@ -79,7 +60,7 @@ impl Connections {
             .collect();
         names.sort_unstable();
         names.dedup();
-        (!names.is_empty()).then(|| names.into_iter().map(|name| json!({"name": name})).collect())
+        (!names.is_empty()).then_some(names)
     }
 
     /// Ids of the groups on a server's ports.
@@ -89,23 +70,5 @@ impl Connections {
         ids.sort_unstable();
         ids.dedup();
         ids
-    }
-
-    /// A port in the form of `os-interface`.
-    pub fn interface(port: &ServerPort, with_tag: bool) -> Value {
-        let fixed: Vec<Value> = port
-            .fixed
-            .iter()
-            .map(|fixed| json!({"subnet_id": fixed.subnet, "ip_address": fixed.address}))
-            .collect();
-        let state = if port.host.is_empty() { "DOWN" } else { "ACTIVE" };
-        let mut view = json!({
-            "port_state": state, "fixed_ips": fixed, "port_id": port.id, "net_id": port.network,
-            "mac_addr": port.mac,
-        });
-        if with_tag {
-            view["tag"] = json!(port.tag);
-        }
-        view
     }
 }

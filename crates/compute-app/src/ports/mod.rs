@@ -109,7 +109,7 @@ pub fn bind(
     host: Option<&HostName>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    networks::bind(tx, server, host.map(HostName::as_str), now)?;
+    networks::bind(tx, server, host, now)?;
     let Some(host) = host else { return Ok(()) };
     for device in devices::of_ports(tx, server, host)? {
         let slot = name_of(&device.attachment);

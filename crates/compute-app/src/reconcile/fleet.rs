@@ -5,10 +5,10 @@
 //! hosts cost some hundred statements, and no host looks fresher than it is.
 
 use jiff::{SignedDuration, Timestamp};
-use kilonova_compute_db::{aggregates, fleet};
+use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 
-use crate::{Compute, Error};
+use crate::{Compute, Error, follow};
 
 /// Heartbeats of one statement differ by less than this, and a smaller change is not written.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
@@ -31,11 +31,7 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
             compute.fleet.by_name(host).iter().for_each(|host| host.skew_is_noted(*skew));
         }
     }
-    for row in compute.store.read(fleet::all).await? {
-        compute.fleet.refresh(&row);
-    }
-    compute.fleet.regroup(&compute.store.read(aggregates::all).await?);
-    Ok(())
+    follow::read_hosts(&compute).await
 }
 
 /// Groups heartbeats that are sorted by time; each group has its earliest time.

@@ -1,5 +1,9 @@
 //! Background loops, one per file. A loop may run late or skip a period; correctness never depends
 //! on it.
+//!
+//! Loops over this controller's memory run in every controller. The others run in the controller that
+//! holds the lease, and each of their transactions is fenced by it: a controller that was stopped acts on
+//! nothing that it read before.
 
 pub mod confirm;
 mod fleet;
@@ -9,36 +13,75 @@ mod purge;
 pub mod rest;
 pub mod slow;
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use kilonova_flow::Lease;
+use tokio::sync::Notify;
 
 use crate::Compute;
 
+/// How long a signal waits for others.
+const TOGETHER: Duration = Duration::from_millis(20);
+
 /// Starts the loops. They end with the runtime.
-pub fn start(compute: &Compute) {
-    every(compute, Duration::from_secs(10), "fleet", fleet::run);
-    every(compute, Duration::from_secs(1), "networks", networks::run);
-    every(compute, Duration::from_secs(5), "nudge", nudge::run);
-    every(compute, Duration::from_secs(10), "confirm", confirm::run);
-    every(compute, Duration::from_secs(3600), "purge", purge::run);
-    every(compute, Duration::from_secs(10), "slow", slow::run);
-    every(compute, Duration::from_secs(30), "rest", rest::run);
+pub fn start(compute: &Compute, lease: &Lease) {
+    every(compute, None, Duration::from_secs(10), "fleet", fleet::run);
+    let signal = Arc::clone(&compute.network_news);
+    every_or_when(compute, None, Duration::from_secs(1), signal, "networks", networks::run);
+    let fence = lease.clone();
+    let store = compute.store.guarded(move |tx| fence.fence(tx));
+    let (compute, lease) = (&Compute { store, ..compute.clone() }, Some(lease));
+    every(compute, lease, Duration::from_secs(5), "nudge", nudge::run);
+    every(compute, lease, Duration::from_secs(10), "confirm", confirm::run);
+    every(compute, lease, Duration::from_secs(3600), "purge", purge::run);
+    every(compute, lease, Duration::from_secs(10), "slow", slow::run);
+    every(compute, lease, Duration::from_secs(30), "rest", rest::run);
     let shelved = Duration::try_from(compute.options.shelved_poll_interval).unwrap_or_default();
     if !shelved.is_zero() {
-        every(compute, shelved, "shelved", rest::shelved);
+        every(compute, lease, shelved, "shelved", rest::shelved);
     }
 }
 
-fn every<F, R>(compute: &Compute, period: Duration, name: &'static str, run: F)
-where
+/// Runs a loop; with a lease, only while this process holds it.
+fn every<F, R>(
+    compute: &Compute,
+    lease: Option<&Lease>,
+    period: Duration,
+    name: &'static str,
+    run: F,
+) where
     F: Fn(Compute) -> R + Send + 'static,
     R: Future<Output = Result<(), crate::Error>> + Send,
 {
-    let compute = compute.clone();
+    every_or_when(compute, lease, period, Arc::default(), name, run);
+}
+
+/// Runs a loop after each period, and soon after a signal.
+fn every_or_when<F, R>(
+    compute: &Compute,
+    lease: Option<&Lease>,
+    period: Duration,
+    signal: Arc<Notify>,
+    name: &'static str,
+    run: F,
+) where
+    F: Fn(Compute) -> R + Send + 'static,
+    R: Future<Output = Result<(), crate::Error>> + Send,
+{
+    let (compute, lease) = (compute.clone(), lease.cloned());
     tokio::spawn(async move {
         let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            ticks.tick().await;
+            tokio::select! {
+                _ = ticks.tick() => {}
+                // Signals that follow closely are taken together.
+                () = signal.notified() => tokio::time::sleep(TOGETHER).await,
+            }
+            if lease.as_ref().is_some_and(|lease| !lease.is_held()) {
+                continue;
+            }
             if let Err(error) = run(compute.clone()).await {
                 tracing::warn!(loop_ = name, %error, "reconcile loop failed; it runs again after its period");
             }

@@ -49,7 +49,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
                 return Ok(());
             }
             if flows::delete_without_hosts(tx, &compute_, server, now)?
-                || compute_.host_is_lost(&host, now)
+                || compute_.host_is_lost(tx, &host, now)?
             {
                 return Ok(());
             }

@@ -76,7 +76,7 @@ pub(super) fn check(flavor: &FlavorOf, properties: &Properties) -> Result<(), St
     if vcpus != 0 {
         cpu_policy = Some("shared");
     }
-    if let Some(said) = asked.hyperthreading() {
+    if let Some(policy) = asked.hyperthreading() {
         if threads.is_some() {
             return Err(
                 "It is not possible to use the 'trait:HW_CPU_HYPERTHREADING' extra spec in \
@@ -85,7 +85,7 @@ pub(super) fn check(flavor: &FlavorOf, properties: &Properties) -> Result<(), St
                     .into(),
             );
         }
-        threads = ["required", "forbidden"].contains(&said).then_some(said);
+        threads = ["required", "forbidden"].contains(&policy).then_some(policy);
     }
     match cpu_policy {
         Some("dedicated") => {
@@ -263,8 +263,8 @@ impl<'a> Asked<'a> {
         };
         let flavor = self.flavor.extra_specs.iter().find(|(key, _)| is_it(key));
         let image = || {
-            let said = self.property("trait:HW_CPU_HYPERTHREADING");
-            said.filter(|said| *said == "required")
+            let given = self.property("trait:HW_CPU_HYPERTHREADING");
+            given.filter(|given| *given == "required")
         };
         flavor.map(|(_, value)| value.as_str()).or_else(image)
     }

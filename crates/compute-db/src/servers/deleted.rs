@@ -26,7 +26,7 @@ kilonova_store::statements! {
 /// # Errors
 /// Store errors only; also for all functions below.
 pub(super) fn keep(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(KEEP, params![id, now])?;
+    tx.defer(KEEP, params![id, now])?;
     Ok(())
 }
 

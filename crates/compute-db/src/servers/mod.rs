@@ -1,10 +1,12 @@
 //! Rows of `servers`.
 
 pub mod deleted;
+mod hints;
 pub mod listing;
 mod model;
 pub mod statements;
 
+pub use hints::SchedulerHints;
 pub use model::{
     Fault, FlavorOf, Lock, NewServer, PowerState, Server, Spec, TaskState, VmState, instance_name,
     short,
@@ -13,7 +15,7 @@ pub use model::{from_text, to_text};
 
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
-use kilonova_store::{Row, Tx, params};
+use kilonova_store::{Asked, Row, Tx, params};
 
 use super::counted;
 use crate::Error;
@@ -25,6 +27,15 @@ use statements as sql;
 /// # Errors
 /// Store errors only.
 pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: Timestamp) -> Result<i64, Error> {
+    let asked = ask_insert(tx, server, now)?;
+    inserted(tx, asked)
+}
+
+/// Asks for [`insert`].
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_insert(tx: &mut Tx<'_>, server: &NewServer, now: Timestamp) -> Result<Asked, Error> {
     let params = params![
         server.id,
         &server.project_id,
@@ -43,7 +54,15 @@ pub fn insert(tx: &mut Tx<'_>, server: &NewServer, now: Timestamp) -> Result<i64
         server.fault.as_ref().map(model::to_text).transpose()?,
         now
     ];
-    let row = tx.row(sql::INSERT, params)?;
+    Ok(tx.ask(sql::INSERT, params)?)
+}
+
+/// The number of the server after [`ask_insert`].
+///
+/// # Errors
+/// Store errors only.
+pub fn inserted(tx: &mut Tx<'_>, asked: Asked) -> Result<i64, Error> {
+    let row = tx.answer_row(asked)?;
     row.map_or_else(|| Err(shape("INSERT returned no row")), |row| Ok(row.int("seq")?))
 }
 
@@ -96,7 +115,7 @@ pub fn set_state(
         power_state.number(),
         now
     ];
-    tx.execute(sql::SET_STATE, params)?;
+    tx.defer(sql::SET_STATE, params)?;
     Ok(())
 }
 
@@ -110,7 +129,7 @@ pub fn set_built(
     power_state: PowerState,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(sql::SET_BUILT, params![id, power_state.number(), now])?;
+    tx.defer(sql::SET_BUILT, params![id, power_state.number(), now])?;
     Ok(())
 }
 
@@ -124,7 +143,7 @@ pub fn set_power(
     power_state: PowerState,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(sql::SET_POWER, params![id, power_state.number(), now])?;
+    tx.defer(sql::SET_POWER, params![id, power_state.number(), now])?;
     Ok(())
 }
 
@@ -138,7 +157,7 @@ pub fn set_task(
     task: Option<TaskState>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(sql::SET_TASK, params![id, task.map(TaskState::as_str), now])?;
+    tx.defer(sql::SET_TASK, params![id, task.map(TaskState::as_str), now])?;
     Ok(())
 }
 
@@ -147,7 +166,7 @@ pub fn set_task(
 /// # Errors
 /// Store errors only.
 pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(sql::SET_LAUNCHED, params![id, now])?;
+    tx.defer(sql::SET_LAUNCHED, params![id, now])?;
     Ok(())
 }
 
@@ -174,7 +193,7 @@ fn networked(row: &Row) -> Result<bool, Error> {
 /// # Errors
 /// Store errors only.
 pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: Timestamp) -> Result<(), Error> {
-    tx.execute(sql::SET_SPEC, params![id, model::to_text(spec)?, now])?;
+    tx.defer(sql::SET_SPEC, params![id, model::to_text(spec)?, now])?;
     Ok(())
 }
 
@@ -208,7 +227,7 @@ pub fn set_flavor(
     counted::resizes(tx, server.id, flavor.vcpus, flavor.ram)?;
     let spec = Spec { flavor: flavor.clone(), ..server.spec.clone() };
     let params = params![server.id, model::to_text(&spec)?, flavor.vcpus, flavor.ram, now];
-    tx.execute(sql::SET_FLAVOR, params)?;
+    tx.defer(sql::SET_FLAVOR, params)?;
     Ok(())
 }
 
@@ -223,7 +242,7 @@ pub fn set_error(
     now: Timestamp,
 ) -> Result<(), Error> {
     counted::returns(tx, id)?;
-    tx.execute(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
+    tx.defer(sql::SET_ERROR, params![id, model::to_text(fault)?, now])?;
     Ok(())
 }
 
@@ -239,7 +258,7 @@ pub fn set_text(
     spec: &Spec,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(sql::SET_TEXT, params![id, name, description, model::to_text(spec)?, now])?;
+    tx.defer(sql::SET_TEXT, params![id, name, description, model::to_text(spec)?, now])?;
     Ok(())
 }
 
@@ -253,7 +272,7 @@ pub fn set_metadata(
     metadata: &std::collections::BTreeMap<String, String>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(sql::SET_METADATA, params![id, model::to_text(metadata)?, now])?;
+    tx.defer(sql::SET_METADATA, params![id, model::to_text(metadata)?, now])?;
     Ok(())
 }
 
@@ -267,7 +286,7 @@ pub fn set_tags(
     tags: &[String],
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(sql::SET_TAGS, params![id, model::to_text(&tags)?, now])?;
+    tx.defer(sql::SET_TAGS, params![id, model::to_text(&tags)?, now])?;
     Ok(())
 }
 
@@ -278,7 +297,7 @@ pub fn set_tags(
 pub fn set_lock(tx: &mut Tx<'_>, id: ServerId, lock: Option<&Lock>) -> Result<(), Error> {
     let by = lock.map(|lock| lock.by.as_str());
     let reason = lock.and_then(|lock| lock.reason.as_deref());
-    tx.execute(sql::SET_LOCK, params![id, by, reason])?;
+    tx.defer(sql::SET_LOCK, params![id, by, reason])?;
     Ok(())
 }
 

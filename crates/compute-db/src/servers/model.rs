@@ -8,7 +8,7 @@ use kilonova_node_api::Key;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::shape;
+use super::{SchedulerHints, shape};
 use crate::Error;
 
 /// The life-cycle state of a server (Nova `vm_states.py`).
@@ -262,8 +262,8 @@ pub struct Spec {
     pub availability_zone: Option<String>,
     /// Requested host.
     pub wanted_host: Option<HostName>,
-    /// Scheduler hints as sent.
-    pub hints: serde_json::Value,
+    /// The scheduler hints.
+    pub hints: SchedulerHints,
     /// `r-xxxxxxxx`, the same for all servers of one request.
     pub reservation_id: String,
     /// Index within the request.

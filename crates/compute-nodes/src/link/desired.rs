@@ -1,10 +1,16 @@
 //! The long poll for documents.
+//!
+//! The host's row decides which session is valid. Memory only says when it is worth to read the row:
+//! when the session or the generation is not the known one, and when there is something to hand out.
+//! An answer without documents needs no read.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::fleet;
+use kilonova_compute_scheduler::fleet::{Host, Newest};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Refusal};
 use kilonova_store::Tx;
@@ -22,49 +28,66 @@ pub(super) async fn desired(
     epoch: i64,
     since: i64,
 ) -> Result<Batch, Refusal> {
-    let entry = compute
-        .fleet
-        .by_name(host)
-        .ok_or_else(|| Refusal::Rejected(format!("host {host} has not registered")))?;
-    let check = || {
-        entry.seen(time::now());
-        if entry.epoch() == epoch {
-            return Ok(());
-        }
-        tracing::warn!(
-            %host,
-            epoch,
-            newest = entry.epoch(),
-            "fenced an earlier agent of this host; if this repeats, two agents run as this host: stop \
-             one of them"
-        );
-        Err(Refusal::Fenced)
-    };
-    check()?;
+    let entry = Box::pin(session(compute, host, epoch, since)).await?;
     if since > entry.answered() {
         Box::pin(acknowledge(compute, host, epoch, since)).await?;
         entry.has_answered(since);
     }
     let mut newest = entry.newest();
-    if since > 0 && *newest.borrow() <= since {
-        let newer = newest.wait_for(|generation| *generation > since);
-        if tokio::time::timeout(MAX_WAIT, newer).await.is_err() {
-            check()?;
-            return Ok(Batch {
-                generation: since,
-                complete: false,
-                documents: Vec::new(),
-                orders: Vec::new(),
-                questions: Vec::new(),
-                filters: None,
-            });
-        }
-        check()?;
+    let is_news = |newest: &Newest| newest.generation > since || newest.epoch != epoch;
+    let is_waiting = since > 0 && !is_news(&newest.borrow());
+    if is_waiting && tokio::time::timeout(MAX_WAIT, newest.wait_for(is_news)).await.is_err() {
+        entry.seen(time::now());
+        return Ok(Batch {
+            generation: since,
+            complete: false,
+            documents: Vec::new(),
+            orders: Vec::new(),
+            questions: Vec::new(),
+            filters: None,
+        });
     }
+    entry.seen(time::now());
+    let known = *newest.borrow();
     let name = host.to_owned();
     // Boxed to keep the waiting futures small: thousands of hosts wait above, and few read.
-    let read = compute.store.read(move |tx| batch::since(tx, &name, since));
-    Box::pin(read).await.map_err(unavailable)
+    let read = compute.store.read(move |tx| batch::of_session(tx, &name, epoch, since));
+    let batch = Box::pin(read).await.map_err(unavailable)?;
+    entry.correct(known, Newest { epoch, generation: batch.generation });
+    Ok(batch)
+}
+
+/// The host, after a check of its session. Reads the row if the host, the epoch or the generation is
+/// not the known one: the host may have talked to another controller just now.
+async fn session(
+    compute: &Compute,
+    host: &HostName,
+    epoch: i64,
+    since: i64,
+) -> Result<Arc<Host>, Refusal> {
+    let mut known = None;
+    if let Some(entry) = compute.fleet.by_name(host) {
+        let newest = *entry.newest().borrow();
+        if newest.epoch == epoch && newest.generation >= since {
+            entry.seen(time::now());
+            return Ok(entry);
+        }
+        known = Some(newest);
+    }
+    let name = host.to_owned();
+    let row = compute.store.read(move |tx| fleet::one(tx, &name)).await.map_err(unavailable)?;
+    let found = row.as_ref().map(|row| row.epoch);
+    batch::check_session(host, found, epoch).map_err(unavailable)?;
+    let unknown = || Refusal::Rejected(format!("host {host} has not registered"));
+    let row = row.ok_or_else(unknown)?;
+    compute.fleet.refresh(&row);
+    let entry = compute.fleet.by_name(host).ok_or_else(unknown)?;
+    if let Some(known) = known {
+        entry.correct(known, Newest { epoch: row.epoch, generation: row.generation });
+    }
+    batch::check_generation(host, row.generation, since).map_err(unavailable)?;
+    entry.seen(time::now());
+    Ok(entry)
 }
 
 /// Frees the handles that waited for the host to acknowledge a generation. A request for the
@@ -84,10 +107,8 @@ async fn acknowledge(
     }
     let (name, world) = (host.to_owned(), compute.world.clone());
     let work = move |tx: &mut Tx<'_>| {
-        if fleet::epoch(tx, &name)? != Some(epoch) {
-            return Err(Error::Fenced);
-        }
-        Ok(devices::acknowledge(tx, &world, &name, since)?)
+        batch::check_session(&name, fleet::epoch(tx, &name)?, epoch)?;
+        Ok::<_, Error>(devices::acknowledge(tx, &world, &name, since)?)
     };
     compute.store.write(work).await.map_err(unavailable)
 }

@@ -17,13 +17,6 @@ pub(super) async fn image(
     image: ImageId,
     offset: u64,
 ) -> Result<Chunk, Refusal> {
-    let entry = compute
-        .fleet
-        .by_name(host)
-        .ok_or_else(|| Refusal::Rejected(format!("host {host} has not registered")))?;
-    if entry.epoch() != epoch {
-        return Err(Refusal::Fenced);
-    }
     let Some(images) = &compute.images else {
         return Err(Refusal::Rejected("this control plane has no image service".into()));
     };
@@ -31,7 +24,7 @@ pub(super) async fn image(
     let is_named = compute
         .store
         .read(move |tx| {
-            let batch = batch::since(tx, &name, 0)?;
+            let batch = batch::of_session(tx, &name, epoch, 0)?;
             let in_documents = batch.documents.iter().any(|document| match &document.desired {
                 Desired::Present(domain) => uses(domain, image),
                 Desired::Absent => false,

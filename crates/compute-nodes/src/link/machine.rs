@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
-use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_app::{Compute, Error, services};
+use kilonova_compute_db::hosts::Host;
 use kilonova_compute_db::machines;
-use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health, Registration};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -22,6 +22,7 @@ pub(super) fn identify<'a>(
     tx: &mut Tx<'_>,
     compute: &Compute,
     registration: &'a Registration,
+    row: Option<&Host>,
     now: Timestamp,
 ) -> Result<Cow<'a, [Device]>, Error> {
     let unchanged = Cow::Borrowed(registration.devices.as_slice());
@@ -32,7 +33,7 @@ pub(super) fn identify<'a>(
     let known = machines::of_host(tx, host)?;
     if known.as_ref() != Some(machine) {
         if let Some(other) = known {
-            check_replacement(compute, host, machine, &other, now)?;
+            check_replacement(compute, row, machine, &other, now)?;
         }
         machines::put(tx, host, machine, now)?;
     }
@@ -60,17 +61,18 @@ pub(super) fn identify<'a>(
 /// Allows another machine to take over a host's name only if the previous one is down.
 fn check_replacement(
     compute: &Compute,
-    host: &HostName,
+    row: Option<&Host>,
     machine: &str,
     other: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let entry = compute.fleet.by_name(host);
-    let Some(entry) = entry.filter(|entry| entry.is_up(now)) else {
+    let Some(row) = row else { return Ok(()) };
+    let host = &row.host;
+    if !services::is_up(&compute.fleet, row, now) {
         tracing::warn!(%host, %machine, %other, "another machine has registered under the host's name");
         return Ok(());
-    };
-    let seconds = now.duration_since(entry.last_seen()).as_secs().max(0);
+    }
+    let seconds = now.duration_since(services::last_seen(&compute.fleet, row)).as_secs().max(0);
     Err(Error::from(Refusal::new(
         Kind::Unprocessable,
         format!(

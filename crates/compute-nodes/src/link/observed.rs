@@ -1,6 +1,6 @@
 //! Observations of hosts: one transaction per batch.
 
-use kilonova_compute_app::{Compute, Error, flows};
+use kilonova_compute_app::{Compute, Error, batch, flows};
 use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Observation, Refusal};
@@ -21,11 +21,16 @@ pub(super) async fn observed(
     let compute = compute_.clone();
     compute
         .write(move |tx| {
-            if fleet::epoch(tx, &host)? != Some(epoch) {
-                return Err(Error::Fenced);
+            fleet::expect_epoch(tx, &host)?;
+            if let Some(first) = observations.first() {
+                flows::expect(tx, &host, first)?;
             }
+            batch::check_session(&host, fleet::epoch(tx, &host)?, epoch)?;
             let now = time::now();
-            for observation in &observations {
+            for (position, observation) in observations.iter().enumerate() {
+                if position > 0 {
+                    flows::expect(tx, &host, observation)?;
+                }
                 match flows::observe(tx, &compute_, &host, observation, now) {
                     // The operation is read before anything is written, so the transaction is
                     // still clean. An unreadable operation of one server must not block the

@@ -1,7 +1,7 @@
 //! Results of device orders, as hosts report them.
 
 use kilonova_accelerator::ledger::orders;
-use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 use kilonova_node_api::{OrderResult, Refusal};
@@ -22,15 +22,13 @@ pub(super) async fn report_results(
     compute
         .store
         .write(move |tx| {
-            if fleet::epoch(tx, &host)? != Some(epoch) {
-                return Err(Error::Fenced);
-            }
+            batch::check_session(&host, fleet::epoch(tx, &host)?, epoch)?;
             for result in &results {
                 if !orders::carried_out(tx, &compute_.world, &host, result)? {
                     tracing::debug!(%host, order = %result.order, "ignored a report on a device order that is not open");
                 }
             }
-            Ok(())
+            Ok::<_, Error>(())
         })
         .await
         .map_err(unavailable)

@@ -5,10 +5,10 @@
 //! it, and a registration changes only the devices below the root.
 
 use kilonova_accelerator::ledger;
-use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_app::{Compute, Error, services};
 use kilonova_compute_db::{aggregates, fleet, hosts};
 use kilonova_engine::Inventory;
-use kilonova_ids::{HostId, ProviderId};
+use kilonova_ids::{HostId, ProviderId, ResourceClass};
 use kilonova_node_api::{Refusal, Registration, Session};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
@@ -66,7 +66,13 @@ fn record(
             )));
         }
     }
-    let devices = identify(tx, compute, registration, now)?;
+    if let (Some(host), Some(attempt)) = (&known, registration.attempt)
+        && host.has_passed(attempt)
+    {
+        tracing::info!(host = %host.host, "ignored an outdated attempt to register");
+        return Ok(services::row_of(host));
+    }
+    let devices = identify(tx, compute, registration, known.as_ref(), now)?;
     let external_nova = compute.options.nova_elsewhere;
     let named = placement::root_by_name(tx, &registration.host)?;
     let root = match &known {
@@ -92,6 +98,7 @@ fn record(
         vcpus: registration.vcpus,
         memory_mb: registration.memory_mb,
         disk_gb: registration.disk_gb,
+        attempt: registration.attempt,
     };
     let epoch = hosts::register(tx, &new, now)?;
     let host = known.as_ref();
@@ -151,7 +158,7 @@ fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSp
         inventories: amounts
             .into_iter()
             .filter(|(_, inventory)| inventory.total > 0)
-            .map(|(class, inventory)| (class.to_owned(), inventory))
+            .map(|(class, inventory)| (ResourceClass::verbatim(class), inventory))
             .collect(),
         traits,
     }

@@ -1,6 +1,6 @@
 //! Replies of hosts to questions.
 
-use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{fleet, questions};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Refusal, Reply};
@@ -21,10 +21,8 @@ pub(super) async fn replied(
     compute
         .store
         .write(move |tx| {
-            if fleet::epoch(tx, &host)? != Some(epoch) {
-                return Err(Error::Fenced);
-            }
-            Ok(replies.iter().try_for_each(|reply| questions::reply(tx, &host, reply))?)
+            batch::check_session(&host, fleet::epoch(tx, &host)?, epoch)?;
+            Ok::<_, Error>(replies.iter().try_for_each(|reply| questions::reply(tx, &host, reply))?)
         })
         .await
         .map_err(unavailable)

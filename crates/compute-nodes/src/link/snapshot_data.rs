@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{documents, fleet};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_image::{Error as Failure, ImageData};
@@ -47,15 +47,13 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
     let state = compute
         .store
         .read(move |tx| {
-            if fleet::epoch(tx, &name)? != Some(epoch) {
-                return Err(Error::Fenced);
-            }
+            batch::check_session(&name, fleet::epoch(tx, &name)?, epoch)?;
             let is_requested = documents::since(tx, &name, 0)?.into_iter().any(|one| {
                 matches!(one.desired, Desired::Present(domain)
                     if matches!(domain.verb, Some((_, Verb::Snapshot { image: id })) if id == image))
             });
             let found = kilonova_image::find(tx, image)?.filter(|_| is_requested);
-            Ok(found.map(|image| image.status))
+            Ok::<_, Error>(found.map(|image| image.status))
         })
         .await
         .map_err(unavailable)?;
@@ -71,6 +69,8 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
             | Failure::Interrupted(_)
             | Failure::TooSlow(_)
             | Failure::Busy(_)
+            | Failure::Data(_)
+            | Failure::Gone(_)
             | Failure::Threads(_)
             | Failure::Store(_)),
         ) => Err(Refusal::Unavailable(error.to_string())),

@@ -133,6 +133,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         reserved_memory_mb,
         traits,
         devices: _,
+        attempt: _,
     } = registration;
     problems.unless(HostName::parse(host).is_ok(), || {
         "its name is not a host name; it must consist of letters, digits, dots and hyphens and must not be an IP address".into()
@@ -234,7 +235,7 @@ mod tests {
         let slot = HandleSlot::Pci { address: "0000:84:00.0".into() };
         let deployable = Deployable {
             name: "0000:84:00.0".into(),
-            resource_class: "PGPU".into(),
+            resource_class: kilonova_ids::ResourceClass::verbatim("PGPU"),
             traits: vec!["CUSTOM_GPU_NVIDIA".into()],
             driver: "nvidia".into(),
             facts: [("physical_network".to_owned(), "physnet1".to_owned())].into(),
@@ -264,6 +265,7 @@ mod tests {
             reserved_memory_mb: 512,
             traits: vec!["COMPUTE_NODE".into()],
             devices: vec![device],
+            attempt: None,
         }
     }
 
@@ -299,7 +301,10 @@ mod tests {
             ("vendor_id", |r| r.devices[0].vendor_id = "10 de".into()),
             ("model", |r| r.devices[0].model = "a\0b".into()),
             ("NUMA node", |r| r.devices[0].numa_node = -2),
-            ("class", |r| r.devices[0].deployables[0].resource_class = "pgpu".into()),
+            ("class", |r| {
+                r.devices[0].deployables[0].resource_class =
+                    kilonova_ids::ResourceClass::verbatim("pgpu")
+            }),
             ("the trait", |r| r.devices[0].deployables[0].traits.push("lower".into())),
             ("driver", |r| r.devices[0].deployables[0].driver = "nvidia\n".into()),
             ("fact", |r| {

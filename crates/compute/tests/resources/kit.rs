@@ -72,6 +72,7 @@ impl Api {
             vcpus: 8,
             memory_mb: 8192,
             disk_gb: 100,
+            attempt: None,
         };
         self.store
             .write(move |tx| kilonova_compute_db::hosts::register(tx, &new, seen))

@@ -57,9 +57,9 @@ fn rows(image: &str) -> Vec<Row> {
 /// No action is carried out: the host is down, and the state is set in the database.
 #[tokio::test]
 async fn every_action_in_every_state() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
-        up.nodes.kill("a").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        running.nodes.kill("a").await;
         cloud.execute("CREATE TABLE spare AS SELECT * FROM documents").await;
         let (mut allowed, mut refused) = (0, 0);
         for (action, name, states, _) in rows(&cloud.image.to_string()) {
@@ -67,7 +67,7 @@ async fn every_action_in_every_state() {
                 for task in TASKS {
                     set_state(&cloud, &id, state, task).await;
                     let path = format!("POST /servers/{id}/action");
-                    let answer = up.call(ADMIN, "2.90", &path, Some(action.clone())).await;
+                    let answer = running.call(ADMIN, "2.90", &path, Some(action.clone())).await;
                     let any_task = ["lock", "resetState"].contains(&name);
                     let over = any_task || action["reboot"]["type"] == "HARD";
                     let in_time = match task {
@@ -105,9 +105,9 @@ async fn every_action_in_every_state() {
         assert!(allowed > 100 && refused > 500, "{allowed} {refused}");
         set_state(&cloud, &id, "active", None).await;
         cloud.execute("DROP TABLE spare").await;
-        up.start_node(&cloud, "a").await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
+        running.start_node(&cloud, "a").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
     }
 }
 
@@ -136,20 +136,20 @@ async fn set_state(cloud: &Cloud, id: &str, state: &str, task: Option<&str>) {
 
 #[tokio::test]
 async fn the_lock_is_checked_before_the_state() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
-        up.act(&id, json!({"lock": null})).await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        running.act(&id, json!({"lock": null})).await;
         let mut refused = 0;
         for (action, name, _, lock) in rows(&cloud.image.to_string()) {
             if lock && name != "shelveOffload" {
                 let path = format!("POST /servers/{id}/action");
-                let answer = up.call(ANN, "2.90", &path, Some(action)).await;
+                let answer = running.call(ANN, "2.90", &path, Some(action)).await;
                 answer.refused(409, &format!("Instance {id} is locked"));
                 refused += 1;
             }
         }
         assert_eq!(refused, 15);
-        up.act(&id, json!({"unlock": null})).await;
-        cloud.teardown(&up, "unlocked").await;
+        running.act(&id, json!({"unlock": null})).await;
+        cloud.teardown(&running, "unlocked").await;
     }
 }

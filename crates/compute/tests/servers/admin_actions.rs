@@ -3,77 +3,77 @@
 use kilonova_node_api::Outcome;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, Up, hosts, wait_until};
+use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, RunningCloud, hosts, wait_until};
 
-async fn admin(up: &Up, id: &str, action: Value) -> Answer {
-    up.call(ADMIN, "2.90", &format!("POST /servers/{id}/action"), Some(action)).await
+async fn admin(running: &RunningCloud, id: &str, action: Value) -> Answer {
+    running.call(ADMIN, "2.90", &format!("POST /servers/{id}/action"), Some(action)).await
 }
 
 #[tokio::test]
 async fn console_log() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        let all = up.try_act(&id, json!({"os-getConsoleOutput": {}})).await.expect(200);
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let all = running.try_act(&id, json!({"os-getConsoleOutput": {}})).await.expect(200);
         let all = all["output"].as_str().expect("the value is a string").to_owned();
         assert!(all.contains("device: mdev") && all.ends_with("one login:\n"), "{all}");
         for (length, lines) in [(json!(1), 1), (json!("2"), 2), (json!(-1), all.lines().count())] {
             let action = json!({"os-getConsoleOutput": {"length": length}});
-            let said = up.try_act(&id, action).await.expect(200);
-            let said = said["output"].as_str().expect("the value is a string").to_owned();
-            assert_eq!(said.lines().count(), lines);
-            assert!(all.ends_with(&said), "{said}");
+            let text = running.try_act(&id, action).await.expect(200);
+            let text = text["output"].as_str().expect("the value is a string").to_owned();
+            assert_eq!(text.lines().count(), lines);
+            assert!(all.ends_with(&text), "{text}");
         }
         for wrong in [json!(null), json!({"length": "x"}), json!({"lines": 1})] {
-            let answer = up.try_act(&id, json!({"os-getConsoleOutput": wrong})).await;
+            let answer = running.try_act(&id, json!({"os-getConsoleOutput": wrong})).await;
             assert_eq!(answer.status, 400, "{}", answer.body);
         }
         assert!(cloud.column("SELECT id FROM questions").await.is_empty());
-        up.nodes.kill("a").await;
-        up.force_down("a", true).await;
-        let answer = up.try_act(&id, json!({"os-getConsoleOutput": {}})).await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        let answer = running.try_act(&id, json!({"os-getConsoleOutput": {}})).await;
         answer.refused(503, "does not answer");
-        up.force_down("a", false).await;
-        up.start_node(&cloud, "a").await;
-        cloud.teardown(&up, "explained").await;
+        running.force_down("a", false).await;
+        running.start_node(&cloud, "a").await;
+        cloud.teardown(&running, "explained").await;
     }
 }
 
 #[tokio::test]
 async fn reset_state() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
         let error = json!({"os-resetState": {"state": "error"}});
-        up.try_act(&id, error.clone()).await.refused(403, "Policy");
-        assert_eq!(admin(&up, &id, error).await.status, 202);
-        assert_eq!(up.server(&id).await["status"], "ERROR");
+        running.try_act(&id, error.clone()).await.refused(403, "Policy");
+        assert_eq!(admin(&running, &id, error).await.status, 202);
+        assert_eq!(running.server(&id).await["status"], "ERROR");
         let active = json!({"os-resetState": {"state": "active"}});
-        assert_eq!(admin(&up, &id, active.clone()).await.status, 202);
-        up.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(admin(&running, &id, active.clone()).await.status, 202);
+        running.wait_for_status(&id, "ACTIVE").await;
         for wrong in [json!(null), json!({}), json!({"state": "stopped"})] {
-            let answer = admin(&up, &id, json!({"os-resetState": wrong})).await;
+            let answer = admin(&running, &id, json!({"os-resetState": wrong})).await;
             assert_eq!(answer.status, 400, "{}", answer.body);
         }
-        up.nodes.kill("a").await;
-        up.act(&id, json!({"pause": null})).await;
-        assert_eq!(admin(&up, &id, active).await.status, 202);
-        up.wait_for_status(&id, "ACTIVE").await;
+        running.nodes.kill("a").await;
+        running.act(&id, json!({"pause": null})).await;
+        assert_eq!(admin(&running, &id, active).await.status, 202);
+        running.wait_for_status(&id, "ACTIVE").await;
         let left = "SELECT id FROM operations WHERE outcome = 'open'";
         assert!(cloud.column(left).await.is_empty(), "no operation is open");
         cloud.audit("reset").await;
-        up.delete(&id).await;
-        let answer = admin(&up, &id, json!({"os-resetState": {"state": "active"}})).await;
+        running.delete(&id).await;
+        let answer = admin(&running, &id, json!({"os-resetState": {"state": "active"}})).await;
         answer.refused(409, "removed from its host");
-        up.start_node(&cloud, "a").await;
-        up.wait_until_gone(&id).await;
-        cloud.assert_empty(&up, "reset").await;
+        running.start_node(&cloud, "a").await;
+        running.wait_until_gone(&id).await;
+        cloud.assert_empty(&running, "reset").await;
     }
 }
 
 #[tokio::test]
 async fn a_lock_refuses_users() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.act(&id, json!({"lock": {"locked_reason": "mine"}})).await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, json!({"lock": {"locked_reason": "mine"}})).await;
         let locked = format!("Instance {id} is locked");
         for action in [
             json!({"pause": null}),
@@ -86,24 +86,27 @@ async fn a_lock_refuses_users() {
             json!({"forceDelete": null}),
             json!({"trigger_crash_dump": null}),
         ] {
-            up.try_act(&id, action).await.refused(409, &locked);
+            running.try_act(&id, action).await.refused(409, &locked);
         }
-        up.call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await.refused(409, &locked);
-        assert_eq!(up.try_act(&id, json!({"createImage": {"name": "i"}})).await.status, 202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(admin(&up, &id, json!({"pause": null})).await.status, 202);
-        up.wait_for_status(&id, "PAUSED").await;
-        up.act(&id, json!({"unlock": null})).await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        cloud.assert_empty(&up, "unlocked").await;
+        running
+            .call(ANN, "2.90", &format!("DELETE /servers/{id}"), None)
+            .await
+            .refused(409, &locked);
+        assert_eq!(running.try_act(&id, json!({"createImage": {"name": "i"}})).await.status, 202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(admin(&running, &id, json!({"pause": null})).await.status, 202);
+        running.wait_for_status(&id, "PAUSED").await;
+        running.act(&id, json!({"unlock": null})).await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.assert_empty(&running, "unlocked").await;
     }
 }
 
 #[tokio::test]
 async fn unsupported_actions_are_refused() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
         let path = format!("POST /servers/{id}/action");
         let vnc = json!({"os-getVNCConsole": {"type": "novnc"}});
         for (version, action, code, part) in [
@@ -118,41 +121,41 @@ async fn unsupported_actions_are_refused() {
             ("2.44", json!({"addFixedIp": {"networkId": "n"}}), 404, "not supported"),
             ("2.90", json!({"addSecurityGroup": {"name": "web"}}), 404, "Security group web"),
         ] {
-            up.call(ANN, version, &path, Some(action)).await.refused(code, part);
+            running.call(ANN, version, &path, Some(action)).await.refused(code, part);
         }
-        up.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_status(&id, "ACTIVE").await;
         let failed = "SELECT kind FROM operations WHERE outcome = 'failed'";
         assert_eq!(cloud.column(failed).await, ["changePassword"]);
-        cloud.teardown(&up, "refused").await;
+        cloud.teardown(&running, "refused").await;
     }
 }
 
 /// Guests that shut down, or are paused on their host by hand.
 #[tokio::test]
 async fn guests_that_stop_or_are_paused_on_their_host() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         for (action, status) in
             [(None, "ACTIVE"), (Some("pause"), "PAUSED"), (Some("suspend"), "SUSPENDED")]
         {
-            let id = up.active_server(&cloud, "one", "vgpu").await;
+            let id = running.active_server(&cloud, "one", "vgpu").await;
             if let Some(action) = action {
-                up.act(&id, json!({action: null})).await;
+                running.act(&id, json!({action: null})).await;
             }
-            up.wait_for_status(&id, status).await;
-            up.report(&cloud, "a", &id, Outcome::Stopped).await;
-            let server = up.wait_for_status(&id, "SHUTOFF").await;
+            running.wait_for_status(&id, status).await;
+            running.report(&cloud, "a", &id, Outcome::Stopped).await;
+            let server = running.wait_for_status(&id, "SHUTOFF").await;
             assert_eq!(server["OS-EXT-STS:power_state"], 4, "{server}");
             wait_until("the host reports the state", async || {
                 cloud.files("a", "running").is_empty() && cloud.files("a", "saved").is_empty()
             })
             .await;
-            cloud.assert_consistent(&up, "shut down").await;
-            up.act(&id, json!({"os-start": null})).await;
-            up.wait_for_status(&id, "ACTIVE").await;
-            up.report(&cloud, "a", &id, Outcome::Paused).await;
-            let server = up.wait_for_status(&id, "ACTIVE").await;
+            cloud.assert_consistent(&running, "shut down").await;
+            running.act(&id, json!({"os-start": null})).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            running.report(&cloud, "a", &id, Outcome::Paused).await;
+            let server = running.wait_for_status(&id, "ACTIVE").await;
             assert_eq!(server["OS-EXT-STS:power_state"], 3, "{server}");
-            cloud.teardown(&up, status).await;
+            cloud.teardown(&running, status).await;
         }
     }
 }

@@ -6,30 +6,30 @@ use crate::kit::{Cloud, FPGA, GPU, GPUS, hosts};
 
 #[tokio::test]
 async fn a_server_gets_its_vgpu_and_gives_it_back() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("plain1", &[])])).await {
-        let id = up.boot(&cloud, "one", "vgpu").await;
-        let server = up.wait_for_status(&id, "ACTIVE").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("plain1", &[])])).await {
+        let id = running.boot(&cloud, "one", "vgpu").await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "gpu1");
         assert_eq!(server["OS-EXT-STS:power_state"], 1);
         assert!(server["OS-SRV-USG:launched_at"].is_string(), "{server}");
         assert_eq!((cloud.used("VGPU").await, cloud.used("VCPU").await), (1, 1));
         assert_eq!(cloud.files("gpu1", "mdevs").len(), 1);
-        cloud.assert_consistent(&up, "after the boot").await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        cloud.assert_empty(&up, "after the delete").await;
+        cloud.assert_consistent(&running, "after the boot").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.assert_empty(&running, "after the delete").await;
     }
 }
 
 #[tokio::test]
 async fn a_plain_server_needs_no_device() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("plain1", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("plain1", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
         assert_eq!(cloud.column("SELECT uuid FROM arqs").await, Vec::<String>::new());
-        cloud.assert_consistent(&up, "plain").await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        cloud.assert_empty(&up, "after the delete").await;
+        cloud.assert_consistent(&running, "plain").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.assert_empty(&running, "after the delete").await;
     }
 }
 
@@ -41,9 +41,10 @@ fn domain_xml(cloud: &Cloud, host: &str, id: &str) -> String {
 
 #[tokio::test]
 async fn a_profile_gives_an_fpga() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
-        let id = up.boot(&cloud, "one", "fpga").await;
-        assert_eq!(up.wait_for_status(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "fpga1");
+    for (cloud, running) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await
+    {
+        let id = running.boot(&cloud, "one", "fpga").await;
+        assert_eq!(running.wait_for_status(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "fpga1");
         assert_eq!(cloud.used("FPGA").await, 1);
         let address = "SELECT h.address FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id
             WHERE a.profile_id IS NOT NULL";
@@ -53,103 +54,105 @@ async fn a_profile_gives_an_fpga() {
             domain_xml(&cloud, "fpga1", &id).contains(&address[0]),
             "the guest has another device"
         );
-        cloud.assert_consistent(&up, "fpga").await;
-        cloud.teardown(&up, "fpga").await;
+        cloud.assert_consistent(&running, "fpga").await;
+        cloud.teardown(&running, "fpga").await;
     }
 }
 
 #[tokio::test]
 async fn a_profile_gives_a_vgpu() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
-        let id = up.boot(&cloud, "one", "profile").await;
-        assert_eq!(up.wait_for_status(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "gpu1");
+    for (cloud, running) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await
+    {
+        let id = running.boot(&cloud, "one", "profile").await;
+        assert_eq!(running.wait_for_status(&id, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "gpu1");
         let mdevs = cloud.files("gpu1", "mdevs");
         assert_eq!(mdevs.len(), 1);
         assert!(
             domain_xml(&cloud, "gpu1", &id).contains(&mdevs[0]),
             "the guest has another device"
         );
-        cloud.assert_consistent(&up, "vgpu profile").await;
-        cloud.teardown(&up, "vgpu profile").await;
+        cloud.assert_consistent(&running, "vgpu profile").await;
+        cloud.teardown(&running, "vgpu profile").await;
     }
 }
 
 #[tokio::test]
 async fn isolated_groups_get_two_gpus() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
-        up.active_server(&cloud, "one", "vgpu-pair").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
+        running.active_server(&cloud, "one", "vgpu-pair").await;
         let used = "SELECT CAST(used AS TEXT) FROM inventories WHERE class = 'VGPU'";
         assert_eq!(cloud.column(used).await, ["1", "1"]);
-        cloud.assert_consistent(&up, "a pair").await;
-        cloud.teardown(&up, "a pair").await;
+        cloud.assert_consistent(&running, "a pair").await;
+        cloud.teardown(&running, "a pair").await;
     }
 }
 
 #[tokio::test]
 async fn one_group_of_four_fills_one_gpu() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
-        up.active_server(&cloud, "one", "vgpu4").await;
-        up.active_server(&cloud, "two", "vgpu4").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
+        running.active_server(&cloud, "one", "vgpu4").await;
+        running.active_server(&cloud, "two", "vgpu4").await;
         let used = "SELECT CAST(used AS TEXT) FROM inventories WHERE class = 'VGPU'";
         assert_eq!(cloud.column(used).await, ["4", "4"]);
         assert_eq!(cloud.files("gpu1", "mdevs").len(), 8);
-        cloud.assert_consistent(&up, "full").await;
-        cloud.teardown(&up, "full").await;
+        cloud.assert_consistent(&running, "full").await;
+        cloud.teardown(&running, "full").await;
     }
 }
 
 #[tokio::test]
 async fn flavor_resources_and_profiles_give_devices() {
     let topology = hosts(&[("gpu1", &[GPU]), ("both1", &[GPU, FPGA]), ("fpga1", &[FPGA])]);
-    for (cloud, up) in Cloud::all_running(topology).await {
-        let both = up.boot(&cloud, "both", "both").await;
-        assert_eq!(up.wait_for_status(&both, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "both1");
+    for (cloud, running) in Cloud::all_running(topology).await {
+        let both = running.boot(&cloud, "both", "both").await;
+        assert_eq!(running.wait_for_status(&both, "ACTIVE").await["OS-EXT-SRV-ATTR:host"], "both1");
         let domain_xml = domain_xml(&cloud, "both1", &both);
         assert!(domain_xml.contains(&cloud.files("both1", "mdevs")[0]), "{domain_xml}");
         for (name, flavor) in [("a", "vgpu"), ("b", "profile"), ("c", "fpga"), ("d", "plain")] {
-            up.active_server(&cloud, name, flavor).await;
+            running.active_server(&cloud, name, flavor).await;
         }
         assert_eq!((cloud.used("VGPU").await, cloud.used("FPGA").await), (3, 2));
-        cloud.assert_consistent(&up, "flavor resources and profiles").await;
-        cloud.teardown(&up, "flavor resources and profiles").await;
+        cloud.assert_consistent(&running, "flavor resources and profiles").await;
+        cloud.teardown(&running, "flavor resources and profiles").await;
     }
 }
 
 #[tokio::test]
 async fn a_profile_beside_the_same_class_in_the_flavor_gives_two() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
-        up.flavor("twice", json!({})).await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("gpu1", &[GPU])])).await {
+        running.flavor("twice", json!({})).await;
         let specs = json!({"extra_specs": {
             "resources:VGPU": "1", "accel:device_profile": "vgpu",
         }});
-        up.admin("2.61", "POST /flavors/twice/os-extra_specs", specs).await.expect(200);
+        running.admin("2.61", "POST /flavors/twice/os-extra_specs", specs).await.expect(200);
         for n in 0..GPUS / 2 {
-            up.active_server(&cloud, &format!("n{n}"), "twice").await;
+            running.active_server(&cloud, &format!("n{n}"), "twice").await;
         }
         assert_eq!(cloud.used("VGPU").await, GPUS);
         let listed = "SELECT uuid FROM arqs WHERE profile_id IS NOT NULL";
         assert_eq!(cloud.column(listed).await.len() as i64, GPUS / 2);
-        cloud.assert_consistent(&up, "deleted twice").await;
-        cloud.teardown(&up, "deleted twice").await;
+        cloud.assert_consistent(&running, "deleted twice").await;
+        cloud.teardown(&running, "deleted twice").await;
     }
 }
 
 #[tokio::test]
 async fn servers_survive_a_restart() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("gpu1", &[GPU]), ("fpga1", &[FPGA])])).await
+    {
         let ids = [
-            up.active_server(&cloud, "one", "vgpu").await,
-            up.active_server(&cloud, "two", "fpga").await,
+            running.active_server(&cloud, "one", "vgpu").await,
+            running.active_server(&cloud, "two", "fpga").await,
         ];
         let mdevs = cloud.files("gpu1", "mdevs");
-        up.kill().await;
-        let up = cloud.start().await;
-        up.wait_for_hosts().await;
-        let servers: Vec<Value> = up.wait_all_idle().await;
+        running.kill().await;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let servers: Vec<Value> = running.wait_all_idle().await;
         assert_eq!(servers.len(), ids.len());
         assert!(servers.iter().all(|server| server["status"] == "ACTIVE"));
         assert_eq!(cloud.files("gpu1", "mdevs"), mdevs);
-        cloud.assert_consistent(&up, "after the restart").await;
-        cloud.teardown(&up, "after the restart").await;
+        cloud.assert_consistent(&running, "after the restart").await;
+        cloud.teardown(&running, "after the restart").await;
     }
 }

@@ -7,67 +7,69 @@ use crate::kit::{ADMIN, ANN, Cloud, hosts};
 
 #[tokio::test]
 async fn a_lock_takes_any_argument_before_2_73() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
         let path = format!("POST /servers/{id}/action");
         for argument in [json!({}), json!(null), json!({"any": ["thing"]}), json!("text")] {
             let lock = Some(json!({"lock": argument}));
-            up.call(ANN, "2.72", &path, lock).await.expect(202);
-            assert_eq!(up.server(&id).await["locked"], true);
+            running.call(ANN, "2.72", &path, lock).await.expect(202);
+            assert_eq!(running.server(&id).await["locked"], true);
             let unlock = Some(json!({"unlock": argument}));
-            up.call(ANN, "2.90", &path, unlock).await.expect(202);
-            assert_eq!(up.server(&id).await["locked"], false);
+            running.call(ANN, "2.90", &path, unlock).await.expect(202);
+            assert_eq!(running.server(&id).await["locked"], false);
         }
         let wrong = Some(json!({"lock": {"any": "thing"}}));
-        up.call(ANN, "2.73", &path, wrong).await.refused(400, "locked_reason");
-        up.call(ANN, "2.73", &path, Some(json!({"lock": {}}))).await.expect(202);
+        running.call(ANN, "2.73", &path, wrong).await.refused(400, "locked_reason");
+        running.call(ANN, "2.73", &path, Some(json!({"lock": {}}))).await.expect(202);
     }
 }
 
 #[tokio::test]
 async fn a_resize_keeps_the_disk_config_that_it_is_given() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
-        up.flavor("large", json!({"vcpus": 2})).await;
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        running.flavor("large", json!({"vcpus": 2})).await;
+        let id = running.active_server(&cloud, "one", "plain").await;
         let resize = json!({"resize": {"flavorRef": "large", "OS-DCF:diskConfig": "AUTO"}});
-        up.act(&id, resize).await;
-        let server = up.wait_for_status(&id, "VERIFY_RESIZE").await;
+        running.act(&id, resize).await;
+        let server = running.wait_for_status(&id, "VERIFY_RESIZE").await;
         assert_eq!(server["OS-DCF:diskConfig"], "AUTO");
-        up.try_act(&id, json!({"confirmResize": null})).await.expect(204);
-        assert_eq!(up.server(&id).await["OS-DCF:diskConfig"], "AUTO");
+        running.try_act(&id, json!({"confirmResize": null})).await.expect(204);
+        assert_eq!(running.server(&id).await["OS-DCF:diskConfig"], "AUTO");
     }
 }
 
 #[tokio::test]
 async fn access_addresses_are_normalized() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let more = json!({"accessIPv6": "2001:DB8:0:0::1"});
-        let id = up.boot_with(&cloud, "one", "plain", more).await;
-        assert_eq!(up.wait_for_status(&id, "ACTIVE").await["accessIPv6"], "2001:db8::1");
+        let id = running.boot_with(&cloud, "one", "plain", more).await;
+        assert_eq!(running.wait_for_status(&id, "ACTIVE").await["accessIPv6"], "2001:db8::1");
         let change = json!({"server": {"accessIPv6": "FE80:0::2", "accessIPv4": "192.0.2.1"}});
-        up.call(ANN, "2.90", &format!("PUT /servers/{id}"), Some(change)).await.expect(200);
-        let shown = up.server(&id).await;
+        running.call(ANN, "2.90", &format!("PUT /servers/{id}"), Some(change)).await.expect(200);
+        let shown = running.server(&id).await;
         assert_eq!(
             (&shown["accessIPv6"], &shown["accessIPv4"]),
             (&json!("fe80::2"), &json!("192.0.2.1"))
         );
         let rebuild = json!({"rebuild": {"imageRef": cloud.image, "accessIPv6": "::0:3"}});
-        up.act(&id, rebuild).await;
-        assert_eq!(up.wait_for_status(&id, "ACTIVE").await["accessIPv6"], "::3");
+        running.act(&id, rebuild).await;
+        assert_eq!(running.wait_for_status(&id, "ACTIVE").await["accessIPv6"], "::3");
     }
 }
 
 #[tokio::test]
 async fn changes_since_and_updated_agree() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
         let sql = "UPDATE servers SET updated_at = 1700000000900000";
         cloud.store.write(move |tx| tx.execute(sql, params![])).await.expect("the row is written");
-        let updated =
-            up.server(&id).await["updated"].as_str().expect("the server has a time").to_owned();
+        let updated = running.server(&id).await["updated"]
+            .as_str()
+            .expect("the server has a time")
+            .to_owned();
         assert_eq!(updated, "2023-11-14T22:13:20Z");
         let seen = async |before: &str| {
-            let list = up.get(ANN, "2.66", &format!("/servers?changes-before={before}")).await;
+            let list = running.get(ANN, "2.66", &format!("/servers?changes-before={before}")).await;
             list.expect(200)["servers"].as_array().map(Vec::len)
         };
         assert_eq!(seen(&updated).await, Some(1));
@@ -77,24 +79,24 @@ async fn changes_since_and_updated_agree() {
 
 #[tokio::test]
 async fn usage_echoes_the_span_with_fractions() {
-    for (_, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+    for (_, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let span = "start=2026-01-01T00:00:00.123456&end=2026-01-02T00:00:00";
         let path = format!("/os-simple-tenant-usage/red?{span}");
-        let usage = up.get(ANN, "2.40", &path).await.expect(200);
+        let usage = running.get(ANN, "2.40", &path).await.expect(200);
         assert_eq!(usage["tenant_usage"], json!({}), "nothing was used");
-        let aggregate = up.get(ADMIN, "2.40", "/os-aggregates/-1").await;
+        let aggregate = running.get(ADMIN, "2.40", "/os-aggregates/-1").await;
         aggregate.refused(404, "Aggregate -1 could not be found.");
-        let text = up.get(ADMIN, "2.40", "/os-aggregates/x").await;
+        let text = running.get(ADMIN, "2.40", "/os-aggregates/x").await;
         text.refused(400, "id must be an integer");
     }
 }
 
 #[tokio::test]
 async fn usage_covers_the_requested_span() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        running.active_server(&cloud, "one", "plain").await;
         let path = "/os-simple-tenant-usage/red?start=2026-01-01T00:00:00.123456";
-        let usage: Value = up.get(ANN, "2.40", path).await.expect(200)["tenant_usage"].take();
+        let usage: Value = running.get(ANN, "2.40", path).await.expect(200)["tenant_usage"].take();
         assert_eq!(usage["start"], "2026-01-01T00:00:00.123456");
         assert!(usage["stop"].as_str().is_some_and(|stop| stop.len() == 26), "{usage}");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::kit::{ANN, Answer, Client, Cloud, FPGA, GPU, GPUS, Up, fault, hosts};
+use crate::kit::{ANN, Answer, Client, Cloud, FPGA, GPU, GPUS, RunningCloud, fault, hosts};
 
 const CLIENTS: usize = 8;
 
@@ -24,12 +24,12 @@ fn count_by_status(servers: &[Value]) -> BTreeMap<&str, usize> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_boots_never_oversubscribe_vgpus() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        up.remove_quota_limits().await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        running.remove_quota_limits().await;
         let mut clients = JoinSet::new();
         for n in 0..CLIENTS {
             let (client, boot_request) =
-                (Client::clone(&up), up.boot_request(&cloud, &format!("n{n}"), "vgpu"));
+                (Client::clone(&running), running.boot_request(&cloud, &format!("n{n}"), "vgpu"));
             clients.spawn(async move {
                 for _ in 0..4 {
                     post(&client, boot_request.clone()).await;
@@ -39,7 +39,7 @@ async fn concurrent_boots_never_oversubscribe_vgpus() {
         while let Some(done) = clients.join_next().await {
             done.expect("the task does not panic");
         }
-        let servers = up.wait_all_idle().await;
+        let servers = running.wait_all_idle().await;
         let (room, asked) = (2 * GPUS as usize, 4 * CLIENTS);
         assert_eq!(
             count_by_status(&servers),
@@ -49,8 +49,8 @@ async fn concurrent_boots_never_oversubscribe_vgpus() {
         for server in refused {
             assert!(fault(server).starts_with("No valid host was found."), "{server}");
         }
-        cloud.assert_consistent(&up, "concurrent boots").await;
-        cloud.teardown(&up, "concurrent boots").await;
+        cloud.assert_consistent(&running, "concurrent boots").await;
+        cloud.teardown(&running, "concurrent boots").await;
     }
 }
 
@@ -58,12 +58,12 @@ async fn concurrent_boots_never_oversubscribe_vgpus() {
 async fn concurrent_creates_and_deletes() {
     // Room for every server, in case no delete ends before the last create.
     let topology = [("a", &[GPU, FPGA][..]), ("b", &[GPU]), ("c", &[GPU]), ("d", &[GPU])];
-    for (cloud, up) in Cloud::all_running(hosts(&topology)).await {
-        up.remove_quota_limits().await;
+    for (cloud, running) in Cloud::all_running(hosts(&topology)).await {
+        running.remove_quota_limits().await;
         let mut clients = JoinSet::new();
         for (n, flavor) in (0..CLIENTS).zip(["vgpu", "fpga", "plain", "vgpu-pair"].iter().cycle()) {
             let (client, boot_request) =
-                (Client::clone(&up), up.boot_request(&cloud, &format!("n{n}"), flavor));
+                (Client::clone(&running), running.boot_request(&cloud, &format!("n{n}"), flavor));
             clients.spawn(async move {
                 for round in 0..4 {
                     let id = post(&client, boot_request.clone()).await;
@@ -78,25 +78,29 @@ async fn concurrent_creates_and_deletes() {
             done.expect("the task does not panic");
         }
         crate::kit::wait_until("the deleted servers are gone", async || {
-            up.servers().await.len() == CLIENTS && up.wait_all_idle().await.len() == CLIENTS
+            running.servers().await.len() == CLIENTS
+                && running.wait_all_idle().await.len() == CLIENTS
         })
         .await;
-        let servers = up.wait_all_idle().await;
+        let servers = running.wait_all_idle().await;
         assert_eq!(
             count_by_status(&servers),
             BTreeMap::from([("ACTIVE", CLIENTS)]),
             "{servers:#?}"
         );
-        cloud.assert_consistent(&up, "concurrent creates and deletes").await;
-        cloud.teardown(&up, "concurrent creates and deletes").await;
+        cloud.assert_consistent(&running, "concurrent creates and deletes").await;
+        cloud.teardown(&running, "concurrent creates and deletes").await;
     }
 }
 
 /// Makes all calls concurrently and returns the answers.
-async fn call_concurrently(up: &Up, calls: &[(String, Option<Value>)]) -> Vec<Answer> {
+async fn call_concurrently(
+    running: &RunningCloud,
+    calls: &[(String, Option<Value>)],
+) -> Vec<Answer> {
     let mut all = JoinSet::new();
     for (what, body) in calls.iter().cloned() {
-        let client = Client::clone(up);
+        let client = Client::clone(running);
         all.spawn(async move { client.call(ANN, "2.90", &what, body).await });
     }
     all.join_all().await
@@ -104,8 +108,8 @@ async fn call_concurrently(up: &Up, calls: &[(String, Option<Value>)]) -> Vec<An
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_actions_on_one_server() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
         let path = format!("POST /servers/{id}/action");
         for round in 0..5 {
             let call = |action: Value| (path.clone(), Some(action));
@@ -114,28 +118,28 @@ async fn concurrent_actions_on_one_server() {
                 call(json!({"os-stop": null})),
                 call(json!({"reboot": {"type": "SOFT"}})),
             ];
-            let answers = call_concurrently(&up, &calls).await;
+            let answers = call_concurrently(&running, &calls).await;
             let accepted = answers.iter().filter(|answer| answer.status == 202).count();
             assert!(accepted >= 1, "{round}: all were refused");
             for answer in answers.iter().filter(|answer| answer.status != 202) {
                 assert_eq!(answer.status, 409, "{}", answer.body);
                 assert!(answer.message().starts_with("Cannot '"), "{}", answer.body);
             }
-            if up.wait_until_idle(&id).await["status"] == "SHUTOFF" {
-                up.act(&id, json!({"os-start": null})).await;
+            if running.wait_until_idle(&id).await["status"] == "SHUTOFF" {
+                running.act(&id, json!({"os-start": null})).await;
             }
-            up.wait_for_status(&id, "ACTIVE").await;
-            cloud.assert_consistent(&up, "one action accepted").await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            cloud.assert_consistent(&running, "one action accepted").await;
         }
-        cloud.teardown(&up, "two actions").await;
+        cloud.teardown(&running, "two actions").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_deletes_and_actions_on_one_server() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         for _ in 0..5 {
-            let id = up.active_server(&cloud, "one", "vgpu").await;
+            let id = running.active_server(&cloud, "one", "vgpu").await;
             let act = format!("POST /servers/{id}/action");
             let delete = format!("DELETE /servers/{id}");
             let calls = [
@@ -144,12 +148,12 @@ async fn concurrent_deletes_and_actions_on_one_server() {
                 (delete, None),
                 (act, Some(json!({"reboot": {"type": "HARD"}}))),
             ];
-            for answer in call_concurrently(&up, &calls).await {
+            for answer in call_concurrently(&running, &calls).await {
                 let status = answer.status.as_u16();
                 assert!([202, 204, 404, 409].contains(&status), "{status} {}", answer.body);
             }
-            up.wait_until_gone(&id).await;
-            cloud.assert_empty(&up, "deleted concurrently").await;
+            running.wait_until_gone(&id).await;
+            cloud.assert_empty(&running, "deleted concurrently").await;
         }
     }
 }
@@ -158,19 +162,19 @@ async fn concurrent_deletes_and_actions_on_one_server() {
 /// two are accepted, and a later boot is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_resizes_respect_the_quota() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
         let flavor =
             json!({"flavor": {"id": "four", "name": "four", "ram": 64, "vcpus": 4, "disk": 1}});
-        up.admin("2.90", "POST /flavors", flavor).await.expect(200);
+        running.admin("2.90", "POST /flavors", flavor).await.expect(200);
         let quota = json!({"quota_set": {"instances": -1, "cores": 11, "ram": -1}});
-        up.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
+        running.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
         let mut calls = Vec::new();
         for n in 0..5 {
-            let id = up.active_server(&cloud, &format!("n{n}"), "plain").await;
+            let id = running.active_server(&cloud, &format!("n{n}"), "plain").await;
             let resize = json!({"resize": {"flavorRef": "four"}});
             calls.push((format!("POST /servers/{id}/action"), Some(resize)));
         }
-        let answers = call_concurrently(&up, &calls).await;
+        let answers = call_concurrently(&running, &calls).await;
         let (accepted, refused): (Vec<_>, Vec<_>) =
             answers.iter().partition(|answer| answer.status == 202);
         assert_eq!((accepted.len(), refused.len()), (2, 3), "5 cores, and 3 more twice");
@@ -178,31 +182,31 @@ async fn concurrent_resizes_respect_the_quota() {
             assert!(answer.message().starts_with("Quota exceeded for cores: "), "{}", answer.body);
         }
         let used = async || {
-            let limits = up.get(ANN, "2.90", "/limits").await.expect(200);
+            let limits = running.get(ANN, "2.90", "/limits").await.expect(200);
             limits["limits"]["absolute"]["totalCoresUsed"].clone()
         };
         assert_eq!(used().await, 11, "reserved cores count as used");
-        let boot_request = up.boot_request(&cloud, "more", "plain");
-        let refused_boot = up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await;
+        let boot_request = running.boot_request(&cloud, "more", "plain");
+        let refused_boot = running.call(ANN, "2.90", "POST /servers", Some(boot_request)).await;
         refused_boot
             .refused(403, "Quota exceeded for cores: Requested 1, but already used 11 of 11 cores");
 
-        let resized = up.wait_all_idle().await;
+        let resized = running.wait_all_idle().await;
         let resized = resized.iter().filter(|server| server["status"] == "VERIFY_RESIZE");
         let big: Vec<&str> = resized.filter_map(|server| server["id"].as_str()).collect();
         assert_eq!(big.len(), 2);
         assert_eq!(used().await, 11);
-        up.try_act(big[0], json!({"confirmResize": null})).await.expect(204);
-        up.try_act(big[1], json!({"revertResize": null})).await.expect(202);
-        up.wait_for_status(big[1], "ACTIVE").await;
+        running.try_act(big[0], json!({"confirmResize": null})).await.expect(204);
+        running.try_act(big[1], json!({"revertResize": null})).await.expect(202);
+        running.wait_for_status(big[1], "ACTIVE").await;
         assert_eq!(used().await, 8, "one server is back to its old flavor");
 
-        up.wait_for_host_cleanup(&cloud).await;
-        up.act(big[0], json!({"resize": {"flavorRef": "plain"}})).await;
-        up.wait_for_status(big[0], "VERIFY_RESIZE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        running.act(big[0], json!({"resize": {"flavorRef": "plain"}})).await;
+        running.wait_for_status(big[0], "VERIFY_RESIZE").await;
         assert_eq!(used().await, 8, "a smaller size can still be reverted");
-        up.try_act(big[0], json!({"confirmResize": null})).await.expect(204);
+        running.try_act(big[0], json!({"confirmResize": null})).await.expect(204);
         assert_eq!(used().await, 5);
-        cloud.assert_consistent(&up, "resized").await;
+        cloud.assert_consistent(&running, "resized").await;
     }
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Cloud, FPGA, GPU, Up, hosts, wait_until};
+use crate::kit::{Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
 use crate::servers::resize::admin;
 
-async fn evacuate(up: &Up, version: &str, id: &str) {
-    admin(up, version, id, json!({"evacuate": {}})).await.expect(200);
+async fn evacuate(running: &RunningCloud, version: &str, id: &str) {
+    admin(running, version, id, json!({"evacuate": {}})).await.expect(200);
 }
 
-async fn host_of(up: &Up, id: &str) -> Value {
-    up.server(id).await["OS-EXT-SRV-ATTR:host"].clone()
+async fn host_of(running: &RunningCloud, id: &str) -> Value {
+    running.server(id).await["OS-EXT-SRV-ATTR:host"].clone()
 }
 
 async fn wait_for_old_host_cleanup(cloud: &Cloud) {
@@ -23,168 +23,170 @@ async fn wait_for_old_host_cleanup(cloud: &Cloud) {
 #[tokio::test]
 async fn the_server_is_rebuilt_and_the_old_host_drops_it() {
     let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
-    for (cloud, mut up) in Cloud::all_running(topology).await {
+    for (cloud, mut running) in Cloud::all_running(topology).await {
         for flavor in ["plain", "vgpu", "vgpu-pair", "profile", "fpga", "both"] {
-            let id = up.active_server_on(&cloud, "a", flavor).await;
-            up.nodes.kill("a").await;
-            up.force_down("a", true).await;
-            evacuate(&up, "2.94", &id).await;
-            up.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(host_of(&up, &id).await, "b");
+            let id = running.active_server_on(&cloud, "a", flavor).await;
+            running.nodes.kill("a").await;
+            running.force_down("a", true).await;
+            evacuate(&running, "2.94", &id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, "b");
             cloud.audit("evacuated").await;
             assert_eq!(
                 cloud.files("a", "running"),
                 [id.as_str()],
                 "the host has no new document yet"
             );
-            up.start_node(&cloud, "a").await;
-            up.force_down("a", false).await;
+            running.start_node(&cloud, "a").await;
+            running.force_down("a", false).await;
             wait_for_old_host_cleanup(&cloud).await;
-            cloud.assert_consistent(&up, "the host is back").await;
+            cloud.assert_consistent(&running, "the host is back").await;
             let status = "SELECT status FROM moves ORDER BY number DESC LIMIT 1";
             assert_eq!(cloud.column(status).await, ["done"]);
-            cloud.teardown(&up, flavor).await;
+            cloud.teardown(&running, flavor).await;
         }
     }
 }
 
 #[tokio::test]
 async fn the_guest_metadata_names_the_zone_of_the_new_host() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         let body = json!({"aggregate": {"name": "g", "availability_zone": "zone-of-b"}});
-        let made = up.admin("2.90", "POST /os-aggregates", body).await.expect(200);
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
+        let made = running.admin("2.90", "POST /os-aggregates", body).await.expect(200);
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
         let path = format!("POST /os-aggregates/{}/action", made["aggregate"]["id"]);
         let body = json!({"add_host": {"host": "b"}});
-        up.admin("2.90", &path, body).await.expect(200);
-        up.force_down("a", true).await;
-        evacuate(&up, "2.94", &id).await;
-        up.wait_for_status(&id, "ACTIVE").await;
+        running.admin("2.90", &path, body).await.expect(200);
+        running.force_down("a", true).await;
+        evacuate(&running, "2.94", &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
         let document = cloud.column("SELECT body FROM documents WHERE host = 'b'").await;
         assert_eq!(document.len(), 1, "the new host has one guest");
         assert!(document[0].contains("zone-of-b"), "{}", document[0]);
-        cloud.teardown(&up, "evacuated").await;
+        cloud.teardown(&running, "evacuated").await;
     }
 }
 
 #[tokio::test]
 async fn the_power_state_follows_the_server_and_the_microversion() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         for (version, stopped, expected) in
             [("2.94", false, "ACTIVE"), ("2.94", true, "SHUTOFF"), ("2.95", false, "SHUTOFF")]
         {
-            let id = up.active_server_on(&cloud, "a", "vgpu").await;
+            let id = running.active_server_on(&cloud, "a", "vgpu").await;
             if stopped {
-                admin(&up, "2.90", &id, json!({"os-stop": null})).await.expect(202);
-                up.wait_for_status(&id, "SHUTOFF").await;
+                admin(&running, "2.90", &id, json!({"os-stop": null})).await.expect(202);
+                running.wait_for_status(&id, "SHUTOFF").await;
             }
-            up.force_down("a", true).await;
-            evacuate(&up, version, &id).await;
-            up.wait_for_status(&id, expected).await;
-            assert_eq!(host_of(&up, &id).await, "b");
+            running.force_down("a", true).await;
+            evacuate(&running, version, &id).await;
+            running.wait_for_status(&id, expected).await;
+            assert_eq!(host_of(&running, &id).await, "b");
             wait_for_old_host_cleanup(&cloud).await;
-            cloud.assert_consistent(&up, expected).await;
-            cloud.teardown(&up, expected).await;
-            up.force_down("a", false).await;
+            cloud.assert_consistent(&running, expected).await;
+            cloud.teardown(&running, expected).await;
+            running.force_down("a", false).await;
         }
     }
 }
 
 #[tokio::test]
 async fn operations_on_the_lost_host_end() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         for action in [
             json!({"os-stop": null}),
             json!({"migrate": null}),
             json!({"createImage": {"name": "picture"}}),
         ] {
-            let id = up.active_server_on(&cloud, "a", "vgpu").await;
-            up.nodes.kill("a").await;
-            admin(&up, "2.90", &id, action.clone()).await.expect(202);
-            up.force_down("a", true).await;
-            evacuate(&up, "2.90", &id).await;
-            up.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(host_of(&up, &id).await, "b");
+            let id = running.active_server_on(&cloud, "a", "vgpu").await;
+            running.nodes.kill("a").await;
+            admin(&running, "2.90", &id, action.clone()).await.expect(202);
+            running.force_down("a", true).await;
+            evacuate(&running, "2.90", &id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, "b");
             cloud.audit("evacuated").await;
-            up.start_node(&cloud, "a").await;
-            up.force_down("a", false).await;
+            running.start_node(&cloud, "a").await;
+            running.force_down("a", false).await;
             wait_for_old_host_cleanup(&cloud).await;
-            cloud.assert_consistent(&up, "the host is back").await;
-            cloud.teardown(&up, "the host is back").await;
+            cloud.assert_consistent(&running, "the host is back").await;
+            cloud.teardown(&running, "the host is back").await;
         }
     }
 }
 
 #[tokio::test]
 async fn without_a_valid_host_nothing_changes() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
-        up.force_down("a", true).await;
-        evacuate(&up, "2.90", &id).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, "a");
-        cloud.assert_consistent(&up, "no room").await;
-        up.force_down("a", false).await;
-        cloud.teardown(&up, "no room").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        running.force_down("a", true).await;
+        evacuate(&running, "2.90", &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "a");
+        cloud.assert_consistent(&running, "no room").await;
+        running.force_down("a", false).await;
+        cloud.teardown(&running, "no room").await;
     }
 }
 
 #[tokio::test]
 async fn a_failed_evacuation_keeps_the_server_on_its_host() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
-        up.restart_failing(&cloud, "b", &[("start", None)]).await;
-        up.force_down("a", true).await;
-        evacuate(&up, "2.90", &id).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, "a");
-        up.force_down("a", false).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        running.restart_failing(&cloud, "b", &[("start", None)]).await;
+        running.force_down("a", true).await;
+        evacuate(&running, "2.90", &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "a");
+        running.force_down("a", false).await;
         wait_until("the guest runs again", async || cloud.files("a", "running") == [id.as_str()])
             .await;
-        cloud.assert_consistent(&up, "still on its host").await;
-        cloud.teardown(&up, "still on its host").await;
+        cloud.assert_consistent(&running, "still on its host").await;
+        cloud.teardown(&running, "still on its host").await;
     }
 }
 
 #[tokio::test]
 async fn a_guest_that_cannot_restart_after_a_failed_evacuation_is_a_fault() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
-        up.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
-        up.restart_failing(&cloud, "b", &[("start", None)]).await;
-        up.force_down("a", true).await;
-        evacuate(&up, "2.90", &id).await;
-        wait_until("the server is in ERROR", async || up.server(&id).await["status"] == "ERROR")
-            .await;
-        let server = up.server(&id).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        running.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
+        running.restart_failing(&cloud, "b", &[("start", None)]).await;
+        running.force_down("a", true).await;
+        evacuate(&running, "2.90", &id).await;
+        wait_until("the server is in ERROR", async || {
+            running.server(&id).await["status"] == "ERROR"
+        })
+        .await;
+        let server = running.server(&id).await;
         assert!(crate::kit::fault(&server).contains("a: start: "), "{server}");
-        assert_eq!(host_of(&up, &id).await, "a");
-        up.force_down("a", false).await;
-        cloud.assert_consistent(&up, "still on its host").await;
-        admin(&up, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        cloud.assert_consistent(&up, "running again").await;
-        cloud.teardown(&up, "running again").await;
+        assert_eq!(host_of(&running, &id).await, "a");
+        running.force_down("a", false).await;
+        cloud.assert_consistent(&running, "still on its host").await;
+        admin(&running, "2.90", &id, json!({"reboot": {"type": "HARD"}})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.assert_consistent(&running, "running again").await;
+        cloud.teardown(&running, "running again").await;
     }
 }
 
 #[tokio::test]
 async fn delete_before_the_old_host_returns() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu-pair").await;
-        up.nodes.kill("a").await;
-        up.force_down("a", true).await;
-        evacuate(&up, "2.90", &id).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        up.nodes.kill("b").await;
-        up.force_down("b", true).await;
-        up.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
-        up.wait_until_gone(&id).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu-pair").await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        evacuate(&running, "2.90", &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.nodes.kill("b").await;
+        running.force_down("b", true).await;
+        running.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+        running.wait_until_gone(&id).await;
         let dirty = "SELECT uuid FROM attach_handles WHERE state = 'dirty'";
         assert_eq!(cloud.column(dirty).await.len(), 4);
         cloud.audit("both hosts have dirty handles").await;
         for host in ["a", "b"] {
-            up.start_node(&cloud, host).await;
+            running.start_node(&cloud, host).await;
             wait_until("the host has dropped the guest", async || {
                 let left = "SELECT host FROM documents";
                 !cloud.column(left).await.contains(&host.to_owned())
@@ -192,34 +194,35 @@ async fn delete_before_the_old_host_returns() {
             .await;
             cloud.audit(host).await;
         }
-        cloud.assert_empty(&up, "both hosts are back").await;
+        cloud.assert_empty(&running, "both hosts are back").await;
     }
 }
 
 #[tokio::test]
 async fn invalid_evacuations_are_refused() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
         let bad = |version: &'static str, body: Value| {
-            let (up, id) = (&up, &id);
-            async move { admin(up, version, id, json!({"evacuate": body})).await }
+            let (running, id) = (&running, &id);
+            async move { admin(running, version, id, json!({"evacuate": body})).await }
         };
         bad("2.90", json!({})).await.refused(400, "Compute service of a is still in use.");
-        up.force_down("a", true).await;
+        running.force_down("a", true).await;
         bad("2.90", json!({"host": "a"})).await.refused(400, "can't be the same one");
         bad("2.90", json!({"host": "x"})).await.refused(404, "Compute host x not found.");
         bad("2.90", json!({"force": true})).await.refused(400, "'force' was unexpected");
         bad("2.29", json!({"force": true})).await.refused(400, "Can't force to a non-provided");
         bad("2.1", json!({"host": "b"})).await.refused(400, "onSharedStorage");
-        let mine = up.call("ann:red", "2.90", &format!("POST /servers/{id}/action"), None).await;
+        let mine =
+            running.call("ann:red", "2.90", &format!("POST /servers/{id}/action"), None).await;
         assert!(mine.status.is_client_error());
         let body = json!({"host": "b", "onSharedStorage": "False", "adminPass": "secret"});
         let answer = bad("2.1", body).await.expect(200);
         assert_eq!(answer, json!({"adminPass": "secret"}));
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, "b");
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "b");
         wait_for_old_host_cleanup(&cloud).await;
-        cloud.assert_consistent(&up, "evacuated to a host").await;
-        cloud.teardown(&up, "evacuated to a host").await;
+        cloud.assert_consistent(&running, "evacuated to a host").await;
+        cloud.teardown(&running, "evacuated to a host").await;
     }
 }

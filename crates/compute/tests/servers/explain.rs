@@ -3,23 +3,23 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, BOB, Cloud, FPGA, GPU, GPUS, Up, hosts};
+use crate::kit::{ADMIN, ANN, BOB, Cloud, FPGA, GPU, GPUS, RunningCloud, hosts};
 use crate::servers::live_migration::wait_until_migrating;
 use crate::servers::resize::admin;
 
-async fn explained(up: &Up, id: &str) -> Value {
+async fn explained(running: &RunningCloud, id: &str) -> Value {
     let path = format!("/kilonova/servers/{id}");
-    up.get(ADMIN, "2.1", &path).await.expect(200)["server"].take()
+    running.get(ADMIN, "2.1", &path).await.expect(200)["server"].take()
 }
 
-async fn host(up: &Up, name: &str) -> Value {
-    up.get(ADMIN, "2.1", &format!("/kilonova/hosts/{name}")).await.expect(200)["host"].take()
+async fn host(running: &RunningCloud, name: &str) -> Value {
+    running.get(ADMIN, "2.1", &format!("/kilonova/hosts/{name}")).await.expect(200)["host"].take()
 }
 
 /// The explanation for the owner; it names no host.
-async fn explained_to_owner(up: &Up, id: &str) -> Value {
+async fn explained_to_owner(running: &RunningCloud, id: &str) -> Value {
     let path = format!("/kilonova/servers/{id}");
-    let explanation = up.get(ANN, "2.1", &path).await.expect(200)["server"].take();
+    let explanation = running.get(ANN, "2.1", &path).await.expect(200)["server"].take();
     for of_admins in ["hosts", "moves", "claims", "left_behind", "device_changes"] {
         assert!(explanation.get(of_admins).is_none(), "{of_admins}: {explanation}");
     }
@@ -42,9 +42,9 @@ fn next_steps(explanation: &Value) -> String {
 #[tokio::test]
 async fn an_active_server_is_explained_with_its_devices_and_host_choice() {
     let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
-    for (cloud, up) in Cloud::all_running(topology).await {
-        let id = up.active_server(&cloud, "one", "vgpu-pair").await;
-        let explanation = explained(&up, &id).await;
+    for (cloud, running) in Cloud::all_running(topology).await {
+        let id = running.active_server(&cloud, "one", "vgpu-pair").await;
+        let explanation = explained(&running, &id).await;
         assert_eq!(explanation["status"], "ACTIVE", "{explanation}");
         assert_eq!(explanation["operation"], Value::Null);
         let devices = explanation["devices"].as_array().expect("the answer has a list");
@@ -74,7 +74,7 @@ async fn an_active_server_is_explained_with_its_devices_and_host_choice() {
         assert!(chosen.starts_with("Of 2 hosts with room, by weight: "), "{chosen}");
         assert!(next_steps(&explanation).contains("Nothing"), "{explanation}");
 
-        let mine = explained_to_owner(&up, &id).await;
+        let mine = explained_to_owner(&running, &id).await;
         assert_eq!(
             mine["summary"],
             format!("Server one ({id}) is active; no operation is in progress.")
@@ -84,33 +84,36 @@ async fn an_active_server_is_explained_with_its_devices_and_host_choice() {
         assert_eq!(mine["devices"][0]["resource_class"], "VGPU", "{mine}");
         assert_eq!(mine["actions"][0]["outcome"], "done", "{mine}");
 
-        let by_profile = up.active_server(&cloud, "two", "fpga").await;
-        let explanation = explained(&up, &by_profile).await;
+        let by_profile = running.active_server(&cloud, "two", "fpga").await;
+        let explanation = explained(&running, &by_profile).await;
         let asked = json!({"device_profile": "fpga", "group": 0});
         assert_eq!(explanation["devices"][0]["asked_by"], asked, "{explanation}");
 
         let path = format!("/kilonova/servers/{id}");
-        up.get(BOB, "2.90", &path).await.refused(404, "could not be found");
-        up.get(ANN, "2.90", "/kilonova/hosts/a").await.refused(403, "kilonova:hosts:show");
+        running.get(BOB, "2.90", &path).await.refused(404, "could not be found");
+        running.get(ANN, "2.90", "/kilonova/hosts/a").await.refused(403, "kilonova:hosts:show");
         for unknown in ["nothing", "4f6a1a8e-3f3f-4f9a-9c3e-0d6f7e6f0a11"] {
             let path = format!("/kilonova/servers/{unknown}");
-            up.get(ADMIN, "2.90", &path).await.refused(404, "could not be found");
+            running.get(ADMIN, "2.90", &path).await.refused(404, "could not be found");
         }
-        up.get(ADMIN, "2.90", "/kilonova/hosts/c").await.refused(404, "host c could not be found");
-        cloud.teardown(&up, "explained").await;
+        running
+            .get(ADMIN, "2.90", "/kilonova/hosts/c")
+            .await
+            .refused(404, "host c could not be found");
+        cloud.teardown(&running, "explained").await;
     }
 }
 
 #[tokio::test]
 async fn an_operation_names_what_it_waits_for() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.nodes.kill("a").await;
-        up.act(&id, json!({"pause": null})).await;
-        let mine = explained_to_owner(&up, &id).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.nodes.kill("a").await;
+        running.act(&id, json!({"pause": null})).await;
+        let mine = explained_to_owner(&running, &id).await;
         assert_eq!(mine["next"], json!(["Wait for its pause to end."]), "{mine}");
         assert_eq!(mine["operation"]["action"], "pause", "{mine}");
-        let explanation = explained(&up, &id).await;
+        let explanation = explained(&running, &id).await;
         let operation = &explanation["operation"];
         assert_eq!((&operation["action"], &operation["step"]), (&json!("pause"), &json!("settle")));
         assert_eq!(operation["waits_for"], "host a to pause the guest");
@@ -118,53 +121,54 @@ async fn an_operation_names_what_it_waits_for() {
             next_steps(&explanation).contains("Wait for host a to pause the guest."),
             "{explanation}"
         );
-        up.force_down("a", true).await;
-        let explanation = explained(&up, &id).await;
+        running.force_down("a", true).await;
+        let explanation = explained(&running, &id).await;
         let what = format!("openstack server evacuate {id}");
         assert!(next_steps(&explanation).contains(&what), "{explanation}");
         assert!(next_steps(&explanation).contains("declared down by an operator"), "{explanation}");
         assert_eq!(explanation["hosts"][0]["state"], "down", "{explanation}");
-        up.force_down("a", false).await;
-        up.start_node(&cloud, "a").await;
-        up.wait_for_status(&id, "PAUSED").await;
-        assert!(next_steps(&explained(&up, &id).await).contains("server unpause"));
-        cloud.teardown(&up, "operation finished").await;
+        running.force_down("a", false).await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_status(&id, "PAUSED").await;
+        assert!(next_steps(&explained(&running, &id).await).contains("server unpause"));
+        cloud.teardown(&running, "operation finished").await;
     }
 }
 
 #[tokio::test]
 async fn a_slow_live_migration_can_be_aborted_or_forced() {
     const SLOW: &str = "times_ms = { migrate = 60000 }";
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU, SLOW]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU, SLOW]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
         let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
-        admin(&up, "2.90", &id, live).await.expect(202);
-        let number = wait_until_migrating(&up, &id).await;
+        admin(&running, "2.90", &id, live).await.expect(202);
+        let number = wait_until_migrating(&running, &id).await;
         cloud.execute("UPDATE operations SET updated_at = 0 WHERE outcome = 'open'").await;
-        let explanation = explained(&up, &id).await;
+        let explanation = explained(&running, &id).await;
         for command in ["abort", "force complete"] {
             let what = format!("openstack server migration {command} {id} {number}");
             assert!(next_steps(&explanation).contains(&what), "{explanation}");
         }
-        up.call(ADMIN, "2.80", &format!("DELETE /servers/{id}/migrations/{number}"), None)
+        running
+            .call(ADMIN, "2.80", &format!("DELETE /servers/{id}/migrations/{number}"), None)
             .await
             .expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        cloud.teardown(&up, "aborted").await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.teardown(&running, "aborted").await;
     }
 }
 
 #[tokio::test]
 async fn a_server_without_a_host_explains_why_and_whether_there_is_room_now() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[FPGA])])).await {
-        up.remove_quota_limits().await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[FPGA])])).await {
+        running.remove_quota_limits().await;
         let mut all = Vec::new();
         for n in 0..GPUS {
-            all.push(up.active_server(&cloud, &format!("s{n}"), "vgpu").await);
+            all.push(running.active_server(&cloud, &format!("s{n}"), "vgpu").await);
         }
-        let id = up.boot(&cloud, "late", "vgpu").await;
-        up.wait_for_status(&id, "ERROR").await;
-        let explanation = explained(&up, &id).await;
+        let id = running.boot(&cloud, "late", "vgpu").await;
+        running.wait_for_status(&id, "ERROR").await;
+        let explanation = explained(&running, &id).await;
         assert_eq!(explanation["host"], Value::Null);
         let why = explanation["actions"][0]["message"].as_str().expect("the value is a string");
         assert_eq!(
@@ -173,13 +177,13 @@ async fn a_server_without_a_host_explains_why_and_whether_there_is_room_now() {
              offer VGPU. The remaining host does not have 1 VGPU free. Nearest: a, which does not have \
              1 VGPU free."
         );
-        let owner = up.get(ANN, "2.90", &format!("/servers/{id}")).await.expect(200);
+        let owner = running.get(ANN, "2.90", &format!("/servers/{id}")).await.expect(200);
         assert_eq!(
             owner["server"]["fault"]["message"],
             "No valid host was found. There are not enough hosts available. 1 of 2 hosts does not \
              offer VGPU. The remaining host does not have 1 VGPU free."
         );
-        let mine = explained_to_owner(&up, &id).await;
+        let mine = explained_to_owner(&running, &id).await;
         assert!(next_steps(&mine).contains("still no room"), "{mine}");
         assert_eq!(
             mine["room_now"],
@@ -195,13 +199,13 @@ async fn a_server_without_a_host_explains_why_and_whether_there_is_room_now() {
         let removed = |at: usize| room["steps"][at]["removed"].clone();
         assert_eq!((removed(0), removed(1)), (json!(1), json!(1)), "{explanation}");
         assert!(next_steps(&explanation).contains("still no room"), "{explanation}");
-        up.delete(&all[0]).await;
-        up.wait_until_gone(&all[0]).await;
-        let explanation = explained(&up, &id).await;
+        running.delete(&all[0]).await;
+        running.wait_until_gone(&all[0]).await;
+        let explanation = explained(&running, &id).await;
         assert_eq!(explanation["room_now"]["is_there"], true, "{explanation}");
         assert!(next_steps(&explanation).contains("There is room for it now"), "{explanation}");
 
-        let gone = explained(&up, &all[0]).await;
+        let gone = explained(&running, &all[0]).await;
         assert_eq!((&gone["status"], &gone["host"]), (&json!("DELETED"), &json!("a")), "{gone}");
         assert!(gone["deleted_at"].is_string() && gone["devices"] == json!([]), "{gone}");
         let changes: Vec<_> = gone["device_changes"]
@@ -216,43 +220,43 @@ async fn a_server_without_a_host_explains_why_and_whether_there_is_room_now() {
             next_steps(&gone).contains("Nothing: it is deleted and holds no resources."),
             "{gone}"
         );
-        cloud.teardown(&up, "explained").await;
+        cloud.teardown(&running, "explained").await;
     }
 }
 
 #[tokio::test]
 async fn devices_left_on_a_lost_host_are_explained() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu-pair").await;
-        up.nodes.kill("a").await;
-        up.force_down("a", true).await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        let explanation = explained(&up, &id).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu-pair").await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        let explanation = explained(&running, &id).await;
         assert_eq!(explanation["left_behind"].as_array().map(Vec::len), Some(2), "{explanation}");
         assert!(next_steps(&explanation).contains("2 of its device(s) on host a"), "{explanation}");
-        let there = host(&up, "a").await;
+        let there = host(&running, "a").await;
         assert_eq!(there["accelerators_not_free"], 2, "{there}");
         assert_eq!(there["guests"][0]["guest_here"], false, "{there}");
-        up.force_down("a", false).await;
-        up.start_node(&cloud, "a").await;
-        up.wait_for_host_cleanup(&cloud).await;
-        let explanation = explained(&up, &id).await;
+        running.force_down("a", false).await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        let explanation = explained(&running, &id).await;
         assert!(
             next_steps(&explanation).contains("Nothing: it is deleted and holds no resources."),
             "{explanation}"
         );
-        cloud.teardown(&up, "left behind").await;
+        cloud.teardown(&running, "left behind").await;
     }
 }
 
 #[tokio::test]
 async fn a_host_lists_its_guests_and_the_claims_of_moves() {
     let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
-    for (cloud, up) in Cloud::all_running(topology).await {
-        let vgpu = up.active_server_on(&cloud, "a", "vgpu").await;
-        let passthrough = up.active_server_on(&cloud, "a", "fpga").await;
-        let there = host(&up, "a").await;
+    for (cloud, running) in Cloud::all_running(topology).await {
+        let vgpu = running.active_server_on(&cloud, "a", "vgpu").await;
+        let passthrough = running.active_server_on(&cloud, "a", "fpga").await;
+        let there = host(&running, "a").await;
         assert_eq!((&there["state"], &there["status"]), (&json!("up"), &json!("enabled")));
         let guests = there["guests"].as_array().expect("the answer has a list").clone();
         let guest = |id: &str| {
@@ -266,9 +270,9 @@ async fn a_host_lists_its_guests_and_the_claims_of_moves() {
 
         let migrate = json!({"migrate": {"host": "b"}});
         let path = format!("POST /servers/{vgpu}/action");
-        up.call(ADMIN, "2.56", &path, Some(migrate)).await.expect(202);
-        up.wait_for_status(&vgpu, "VERIFY_RESIZE").await;
-        let there = host(&up, "a").await;
+        running.call(ADMIN, "2.56", &path, Some(migrate)).await.expect(202);
+        running.wait_for_status(&vgpu, "VERIFY_RESIZE").await;
+        let there = host(&running, "a").await;
         let guests = there["guests"].as_array().expect("the answer has a list").clone();
         let guest = guests
             .iter()
@@ -278,7 +282,7 @@ async fn a_host_lists_its_guests_and_the_claims_of_moves() {
         let waits = &guest["move"];
         assert_eq!((&waits["type"], &waits["status"]), (&json!("migration"), &json!("finished")));
         assert_eq!((&waits["source"], &waits["holds_on"]), (&json!("a"), &json!("a")));
-        let explanation = explained(&up, &vgpu).await;
+        let explanation = explained(&running, &vgpu).await;
         let held: Vec<_> = explanation["devices"]
             .as_array()
             .expect("the answer has a list")
@@ -296,10 +300,10 @@ async fn a_host_lists_its_guests_and_the_claims_of_moves() {
         assert!(chosen.starts_with(only), "{chosen}");
         assert!(next_steps(&explanation).contains("resize confirm"), "{explanation}");
         let confirm = json!({"confirmResize": null});
-        up.call(ADMIN, "2.90", &path, Some(confirm)).await.expect(204);
-        up.wait_for_host_cleanup(&cloud).await;
-        let there = host(&up, "a").await;
+        running.call(ADMIN, "2.90", &path, Some(confirm)).await.expect(204);
+        running.wait_for_host_cleanup(&cloud).await;
+        let there = host(&running, "a").await;
         assert_eq!(there["guests"].as_array().map(Vec::len), Some(1), "{there}");
-        cloud.teardown(&up, "explained").await;
+        cloud.teardown(&running, "explained").await;
     }
 }

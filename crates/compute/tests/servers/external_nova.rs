@@ -13,15 +13,20 @@ use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
 use crate::common::Client;
-use crate::kit::{Cloud, FPGA, GPU, Up, hosts, wait_until};
+use crate::kit::{Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
 use crate::servers::host_selection::placement;
 
 const ARQS: &str = "/v2/accelerator_requests";
 const DIRTY: &str = "SELECT uuid FROM attach_handles WHERE state = 'dirty'";
 
 /// A call of the accelerator API as Nova makes it, for an administrator.
-async fn call_cyborg(up: &Up, method: &str, path: &str, body: Value) -> (u16, Value) {
-    let compute = &up.compute;
+async fn call_cyborg(
+    running: &RunningCloud,
+    method: &str,
+    path: &str,
+    body: Value,
+) -> (u16, Value) {
+    let compute = &running.compute;
     let state = kilonova_accelerator::State::new(compute.store.clone(), compute.world.clone())
         .with_nodes(Arc::new(compute.clone()));
     let router = kilonova_wire::mount(
@@ -45,10 +50,12 @@ async fn call_cyborg(up: &Up, method: &str, path: &str, body: Value) -> (u16, Va
 }
 
 /// Creates an ARQ and binds it to the device on host `a`; returns the status and the instance.
-async fn create_and_bind_arq(up: &Up) -> (u16, String) {
-    let found = placement(up, "GET", "/resource_providers?resources=FPGA:1", Value::Null).await;
+async fn create_and_bind_arq(running: &RunningCloud) -> (u16, String) {
+    let found =
+        placement(running, "GET", "/resource_providers?resources=FPGA:1", Value::Null).await;
     let provider = found["resource_providers"][0]["uuid"].clone();
-    let (_, made) = call_cyborg(up, "POST", ARQS, json!({"device_profile_name": "fpga"})).await;
+    let (_, made) =
+        call_cyborg(running, "POST", ARQS, json!({"device_profile_name": "fpga"})).await;
     let arq = made["arqs"][0]["uuid"].as_str().expect("the answer has an ARQ").to_owned();
     let instance = uuid::Uuid::new_v4().to_string();
     let step = |path: &str, value: Value| json!({"path": path, "op": "add", "value": value});
@@ -57,12 +64,12 @@ async fn create_and_bind_arq(up: &Up) -> (u16, String) {
         step("/device_rp_uuid", provider),
         step("/instance_uuid", json!(instance)),
     ]);
-    (call_cyborg(up, "PATCH", ARQS, json!({ arq: steps })).await.0, instance)
+    (call_cyborg(running, "PATCH", ARQS, json!({ arq: steps })).await.0, instance)
 }
 
-async fn delete_arqs(up: &Up, instance: &str) {
+async fn delete_arqs(running: &RunningCloud, instance: &str) {
     let path = format!("{ARQS}?instance={instance}");
-    assert_eq!(call_cyborg(up, "DELETE", &path, Value::Null).await.0, 204);
+    assert_eq!(call_cyborg(running, "DELETE", &path, Value::Null).await.0, 204);
 }
 
 async fn wait_until_clean(cloud: &Cloud) {
@@ -71,22 +78,22 @@ async fn wait_until_clean(cloud: &Cloud) {
 
 #[tokio::test]
 async fn a_device_of_a_dead_host_waits_for_the_host() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {
-        let (bound, instance) = create_and_bind_arq(&up).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {
+        let (bound, instance) = create_and_bind_arq(&running).await;
         assert_eq!(bound, 202);
-        delete_arqs(&up, &instance).await;
+        delete_arqs(&running, &instance).await;
         // A live agent acknowledges at once, before its long poll ends.
         let begun = tokio::time::Instant::now();
         wait_until_clean(&cloud).await;
         assert!(begun.elapsed() < Duration::from_secs(10));
-        cloud.assert_empty(&up, "the host has acknowledged").await;
-        let (bound, instance) = create_and_bind_arq(&up).await;
+        cloud.assert_empty(&running, "the host has acknowledged").await;
+        let (bound, instance) = create_and_bind_arq(&running).await;
         assert_eq!(bound, 202);
-        up.nodes.kill("a").await;
-        delete_arqs(&up, &instance).await;
-        let other = create_and_bind_arq(&up).await;
+        running.nodes.kill("a").await;
+        delete_arqs(&running, &instance).await;
+        let other = create_and_bind_arq(&running).await;
         assert_eq!(other.0, 202, "another device of the host");
-        delete_arqs(&up, &other.1).await;
+        delete_arqs(&running, &other.1).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         let left = cloud.column(DIRTY).await;
         assert_eq!(left.len(), 2, "{left:?}");
@@ -104,9 +111,9 @@ async fn a_device_of_a_dead_host_waits_for_the_host() {
                 && notices_shown[0].starts_with("2 of device "),
             "{notices_shown:?}"
         );
-        up.start_node(&cloud, "a").await;
+        running.start_node(&cloud, "a").await;
         wait_until_clean(&cloud).await;
-        cloud.assert_empty(&up, "the host is back").await;
+        cloud.assert_empty(&running, "the host is back").await;
     }
 }
 
@@ -139,8 +146,8 @@ async fn broken_rules(cloud: &Cloud) -> Vec<String> {
 
 #[tokio::test]
 async fn the_audit_names_arqs_without_an_allocation() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {
-        let (bound, instance) = create_and_bind_arq(&up).await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {
+        let (bound, instance) = create_and_bind_arq(&running).await;
         assert_eq!(bound, 202);
         assert_eq!(broken_rules(&cloud).await, Vec::<String>::new(), "bound a moment ago");
         execute(&cloud, "UPDATE arqs SET updated_at = updated_at - 660000000").await;
@@ -148,7 +155,7 @@ async fn the_audit_names_arqs_without_an_allocation() {
         assert_eq!(one.len(), 1, "{one:?}");
         assert!(one[0].contains("has an allocation") && one[0].contains(&instance), "{one:?}");
         let found =
-            placement(&up, "GET", "/resource_providers?resources=FPGA:1", Value::Null).await;
+            placement(&running, "GET", "/resource_providers?resources=FPGA:1", Value::Null).await;
         let provider =
             found["resource_providers"][0]["uuid"].as_str().expect("the provider exists");
         let mut parts = serde_json::Map::new();
@@ -158,23 +165,23 @@ async fn the_audit_names_arqs_without_an_allocation() {
             "allocations": parts, "project_id": "p1", "user_id": "u1", "consumer_generation": null,
             "consumer_type": "INSTANCE",
         });
-        placement(&up, "PUT", &format!("/allocations/{other_consumer}"), body).await;
+        placement(&running, "PUT", &format!("/allocations/{other_consumer}"), body).await;
         let both = broken_rules(&cloud).await;
         assert_eq!(both.len(), 2, "{both:?}");
         assert!(both[1].contains("leave room") && both[1].contains(provider), "{both:?}");
-        delete_arqs(&up, &instance).await;
+        delete_arqs(&running, &instance).await;
         assert_eq!(broken_rules(&cloud).await, Vec::<String>::new());
     }
 }
 
 /// The root provider of host `a` as Placement shows it, including its generation.
-async fn root_provider(up: &Up) -> Value {
-    let found = placement(up, "GET", "/resource_providers?name=a", Value::Null).await;
+async fn root_provider(running: &RunningCloud) -> Value {
+    let found = placement(running, "GET", "/resource_providers?name=a", Value::Null).await;
     let root_provider = found["resource_providers"][0].clone();
     let Some(id) = root_provider["uuid"].as_str() else { return Value::Null };
     let path = format!("/resource_providers/{id}");
-    let inventories = placement(up, "GET", &format!("{path}/inventories"), Value::Null).await;
-    let traits = placement(up, "GET", &format!("{path}/traits"), Value::Null).await;
+    let inventories = placement(running, "GET", &format!("{path}/inventories"), Value::Null).await;
+    let traits = placement(running, "GET", &format!("{path}/traits"), Value::Null).await;
     json!([root_provider["generation"], inventories["inventories"], traits["traits"]])
 }
 
@@ -182,22 +189,22 @@ async fn root_provider(up: &Up) -> Value {
 async fn the_root_provider_belongs_to_nova() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
         cloud.options = Options { nova_elsewhere: true, ..Options::default() };
-        let mut up = cloud.start().await;
+        let mut running = cloud.start().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(root_provider(&up).await, Value::Null, "the agent waits for nova-compute");
+        assert_eq!(root_provider(&running).await, Value::Null, "the agent waits for nova-compute");
         let id = uuid::Uuid::new_v4().to_string();
         let body = json!({"name": "a", "uuid": id});
-        placement(&up, "POST", "/resource_providers", body).await;
+        placement(&running, "POST", "/resource_providers", body).await;
         let inventories = json!({"VCPU": {"total": 3}, "CUSTOM_OWN": {"total": 7}});
         let body = json!({"resource_provider_generation": 0, "inventories": inventories});
-        placement(&up, "PUT", "/resource_classes/CUSTOM_OWN", Value::Null).await;
-        placement(&up, "PUT", &format!("/resource_providers/{id}/inventories"), body).await;
+        placement(&running, "PUT", "/resource_classes/CUSTOM_OWN", Value::Null).await;
+        placement(&running, "PUT", &format!("/resource_providers/{id}/inventories"), body).await;
         let body = json!({"resource_provider_generation": 1, "traits": ["HW_CPU_X86_AVX2"]});
-        placement(&up, "PUT", &format!("/resource_providers/{id}/traits"), body).await;
-        let novas = root_provider(&up).await;
-        up.wait_for_hosts().await;
+        placement(&running, "PUT", &format!("/resource_providers/{id}/traits"), body).await;
+        let novas = root_provider(&running).await;
+        running.wait_for_hosts().await;
         let path = format!("/resource_providers?in_tree={id}");
-        let tree = placement(&up, "GET", &path, Value::Null).await;
+        let tree = placement(&running, "GET", &path, Value::Null).await;
         let names: Vec<&str> = tree["resource_providers"]
             .as_array()
             .into_iter()
@@ -205,10 +212,10 @@ async fn the_root_provider_belongs_to_nova() {
             .filter_map(|one| one["name"].as_str())
             .collect();
         assert_eq!(names.len(), 3, "{names:?}");
-        assert_eq!(root_provider(&up).await, novas, "nothing of the root is touched");
-        up.restart_nodes(&cloud, async |_| ()).await;
-        up.wait_for_hosts().await;
-        assert_eq!(root_provider(&up).await, novas, "nor by the next registration");
+        assert_eq!(root_provider(&running).await, novas, "nothing of the root is touched");
+        running.restart_nodes(&cloud, async |_| ()).await;
+        running.wait_for_hosts().await;
+        assert_eq!(root_provider(&running).await, novas, "nor by the next registration");
         cloud.audit("with devices below").await;
     }
 }

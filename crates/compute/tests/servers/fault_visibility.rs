@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, GPU, Up, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, GPU, RunningCloud, hosts};
 
-async fn fault(up: &Up, token: &str, id: &str) -> Value {
-    let shown = up.get(token, "2.96", &format!("/servers/{id}")).await.expect(200);
-    let listed = up.get(token, "2.96", "/servers/detail").await.expect(200);
+async fn fault(running: &RunningCloud, token: &str, id: &str) -> Value {
+    let shown = running.get(token, "2.96", &format!("/servers/{id}")).await.expect(200);
+    let listed = running.get(token, "2.96", "/servers/detail").await.expect(200);
     if token == ANN {
         let all = listed["servers"].as_array().expect("the answer has a list");
         let of = all.iter().find(|server| server["id"] == id).expect("the server is listed");
@@ -16,40 +16,40 @@ async fn fault(up: &Up, token: &str, id: &str) -> Value {
 }
 
 /// The newest action with its events.
-async fn action(up: &Up, token: &str, id: &str) -> Value {
+async fn action(running: &RunningCloud, token: &str, id: &str) -> Value {
     let path = format!("/servers/{id}/os-instance-actions");
-    let list = up.get(token, "2.96", &path).await.expect(200);
+    let list = running.get(token, "2.96", &path).await.expect(200);
     let request =
         list["instanceActions"][0]["request_id"].as_str().expect("the answer has an id").to_owned();
-    let shown = up.get(token, "2.96", &format!("{path}/{request}")).await.expect(200);
+    let shown = running.get(token, "2.96", &format!("{path}/{request}")).await.expect(200);
     shown["instanceAction"].clone()
 }
 
 #[tokio::test]
 async fn hosts_and_details_are_shown_to_administrators_only() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("secret-1", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.restart_failing(&cloud, "secret-1", &[("stop", Some(1))]).await;
-        up.act(&id, json!({"os-stop": null})).await;
-        up.wait_for_status(&id, "ERROR").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("secret-1", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.restart_failing(&cloud, "secret-1", &[("stop", Some(1))]).await;
+        running.act(&id, json!({"os-stop": null})).await;
+        running.wait_for_status(&id, "ERROR").await;
 
-        let told = fault(&up, ANN, &id).await;
-        assert_eq!(told["message"], "The host could not shut the guest off.");
-        assert_eq!(told.get("details"), None, "{told}");
-        let all = fault(&up, ADMIN, &id).await;
-        assert_eq!(all["message"], told["message"]);
+        let notified = fault(&running, ANN, &id).await;
+        assert_eq!(notified["message"], "The host could not shut the guest off.");
+        assert_eq!(notified.get("details"), None, "{notified}");
+        let all = fault(&running, ADMIN, &id).await;
+        assert_eq!(all["message"], notified["message"]);
         assert!(
             all["details"].as_str().is_some_and(|d| d.starts_with("secret-1: stop: ")),
             "{all}"
         );
 
-        let told = action(&up, ANN, &id).await;
-        let event = &told["events"][0];
-        assert_eq!((&told["message"], &event["result"]), (&json!("Error"), &json!("Error")));
+        let notified = action(&running, ANN, &id).await;
+        let event = &notified["events"][0];
+        assert_eq!((&notified["message"], &event["result"]), (&json!("Error"), &json!("Error")));
         assert_eq!((event.get("details"), event.get("host")), (None, None), "{event}");
         assert_eq!(event["hostId"].as_str().map(str::len), Some(56), "{event}");
-        assert!(!told.to_string().contains("secret"), "{told}");
-        let all = action(&up, ADMIN, &id).await;
+        assert!(!notified.to_string().contains("secret"), "{notified}");
+        let all = action(&running, ADMIN, &id).await;
         let event = &all["events"][0];
         assert_eq!(event["host"], "secret-1");
         assert!(
@@ -61,27 +61,27 @@ async fn hosts_and_details_are_shown_to_administrators_only() {
 
 #[tokio::test]
 async fn a_failed_boot_names_no_host_to_the_tenant() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("secret-1", &[GPU])])).await {
-        up.restart_failing(&cloud, "secret-1", &[("start", None)]).await;
-        let id = up.boot(&cloud, "one", "vgpu").await;
-        up.wait_for_status(&id, "ERROR").await;
-        let told = fault(&up, ANN, &id).await;
-        let message = told["message"].as_str().expect("the value is a string");
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("secret-1", &[GPU])])).await {
+        running.restart_failing(&cloud, "secret-1", &[("start", None)]).await;
+        let id = running.boot(&cloud, "one", "vgpu").await;
+        running.wait_for_status(&id, "ERROR").await;
+        let notified = fault(&running, ANN, &id).await;
+        let message = notified["message"].as_str().expect("the value is a string");
         let prefix = "No valid host was found. There are not enough hosts available. ";
-        assert!(message.starts_with(prefix), "{told}");
-        assert!(message.len() <= 255 && !told.to_string().contains("secret"), "{told}");
-        let all = fault(&up, ADMIN, &id).await;
+        assert!(message.starts_with(prefix), "{notified}");
+        assert!(message.len() <= 255 && !notified.to_string().contains("secret"), "{notified}");
+        let all = fault(&running, ADMIN, &id).await;
         assert!(all["details"].as_str().is_some_and(|d| d.contains("secret-1: start")), "{all}");
-        let shown = up.get(ANN, "2.96", &format!("/servers/{id}/os-instance-actions")).await;
+        let shown = running.get(ANN, "2.96", &format!("/servers/{id}/os-instance-actions")).await;
         assert!(!shown.expect(200).to_string().contains("secret"));
     }
 }
 
 #[tokio::test]
 async fn an_old_fault_without_details_shows_nothing_to_the_tenant() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("secret-1", &[])])).await {
-        let id = up.boot(&cloud, "one", "vgpu").await;
-        up.wait_for_status(&id, "ERROR").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("secret-1", &[])])).await {
+        let id = running.boot(&cloud, "one", "vgpu").await;
+        running.wait_for_status(&id, "ERROR").await;
         let sql = "UPDATE servers SET fault = \
             '{\"code\": 500, \"message\": \"secret-1: x\", \"created\": 0, \"details\": null}'";
         cloud
@@ -89,8 +89,8 @@ async fn an_old_fault_without_details_shows_nothing_to_the_tenant() {
             .write(move |tx| tx.execute(sql, kilonova_store::params![]))
             .await
             .expect("the row is changed");
-        let told = fault(&up, ANN, &id).await;
-        assert_eq!(told["message"], "The server failed. An administrator can see why.");
-        assert_eq!(fault(&up, ADMIN, &id).await["message"], "secret-1: x");
+        let notified = fault(&running, ANN, &id).await;
+        assert_eq!(notified["message"], "The server failed. An administrator can see why.");
+        assert_eq!(fault(&running, ADMIN, &id).await["message"], "secret-1: x");
     }
 }

@@ -6,7 +6,7 @@ use kilonova_store::Store;
 use serde_json::{Value, json};
 
 use crate::common::Answer;
-use crate::kit::{ADMIN, ANN, Cloud, Up, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, RunningCloud, hosts};
 
 async fn pragma(store: &Store, sql: String) -> i64 {
     let row = store.write(move |tx| tx.row(&sql, &[])).await.expect("the pragma succeeds");
@@ -16,7 +16,7 @@ async fn pragma(store: &Store, sql: String) -> i64 {
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm";
 
-async fn create_provider(up: &Up, body: Value) -> Answer {
+async fn create_provider(running: &RunningCloud, body: Value) -> Answer {
     let request = Request::builder()
         .method("POST")
         .uri("/resource_providers")
@@ -26,12 +26,12 @@ async fn create_provider(up: &Up, body: Value) -> Answer {
         .header("openstack-api-version", "placement 1.39")
         .body(Body::from(body.to_string()))
         .expect("the request is valid");
-    up.placement().send(request).await
+    running.placement().send(request).await
 }
 
 #[tokio::test]
 async fn every_service_reports_a_full_disk() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
         // Only SQLite can be limited to no space.
         if cloud.name != "sqlite" {
             continue;
@@ -39,19 +39,19 @@ async fn every_service_reports_a_full_disk() {
         let pages = pragma(&cloud.store, "PRAGMA page_count".into()).await;
         pragma(&cloud.store, format!("PRAGMA max_page_count = {pages}")).await;
         let long = "x".repeat(200);
-        let mut said = std::collections::BTreeMap::new();
+        let mut text = std::collections::BTreeMap::new();
         for n in 0..200 {
             let metadata: Value = (0..10).map(|key| (format!("k{key}"), json!(long))).collect();
             let keypair = json!({"keypair": {"name": format!("k{n}"), "public_key": KEY}});
             let network = json!({"network": {"name": long, "description": long}});
-            let mut boot_request = up.boot_request(&cloud, "one", "plain");
+            let mut boot_request = running.boot_request(&cloud, "one", "plain");
             boot_request["server"]["metadata"] = metadata;
             let provider = json!({"name": format!("p{n}{}", &long[..150])});
             for (service, answer) in [
-                ("server", up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await),
-                ("keypair", up.call(ANN, "2.1", "POST /os-keypairs", Some(keypair)).await),
-                ("network", up.neutron(ANN, "POST /networks", Some(network)).await),
-                ("provider", create_provider(&up, provider).await),
+                ("server", running.call(ANN, "2.90", "POST /servers", Some(boot_request)).await),
+                ("keypair", running.call(ANN, "2.1", "POST /os-keypairs", Some(keypair)).await),
+                ("network", running.neutron(ANN, "POST /networks", Some(network)).await),
+                ("provider", create_provider(&running, provider).await),
             ] {
                 assert!(
                     [200, 201, 202, 403, 503, 507].contains(&answer.status.as_u16()),
@@ -61,17 +61,17 @@ async fn every_service_reports_a_full_disk() {
                 );
                 if answer.status == 507 {
                     assert!(answer.body.to_string().contains("storage is full"), "{}", answer.body);
-                    said.insert(service, true);
+                    text.insert(service, true);
                 }
             }
-            if said.len() == 4 {
+            if text.len() == 4 {
                 break;
             }
         }
-        assert_eq!(said.len(), 4, "only these were full: {said:?}");
+        assert_eq!(text.len(), 4, "only these were full: {text:?}");
         pragma(&cloud.store, "PRAGMA max_page_count = 1000000000".into()).await;
-        up.remove_quota_limits().await;
-        up.active_server(&cloud, "there is room", "plain").await;
-        cloud.assert_consistent(&up, "space is available").await;
+        running.remove_quota_limits().await;
+        running.active_server(&cloud, "there is room", "plain").await;
+        cloud.assert_consistent(&running, "space is available").await;
     }
 }

@@ -175,16 +175,16 @@ fn statements_name_only_kinds_and_steps_that_exist() {
 
 #[tokio::test]
 async fn an_unreadable_operation_leaves_other_servers_alone() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
-        let other = up.active_server(&cloud, "other", "plain").await;
-        up.nodes.kill("a").await;
-        admin(&up, "2.90", &id, json!({"pause": null})).await.expect(202);
-        admin(&up, "2.90", &other, json!({"os-stop": null})).await.expect(202);
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let other = running.active_server(&cloud, "other", "plain").await;
+        running.nodes.kill("a").await;
+        admin(&running, "2.90", &id, json!({"pause": null})).await.expect(202);
+        admin(&running, "2.90", &other, json!({"os-stop": null})).await.expect(202);
         cloud.execute("UPDATE operations SET step = 'sleep' WHERE kind = 'pause'").await;
-        up.start_node(&cloud, "a").await;
-        up.wait_for_status(&other, "SHUTOFF").await;
-        assert_eq!(up.server(&id).await["status"], "ACTIVE", "its operation cannot be read");
+        running.start_node(&cloud, "a").await;
+        running.wait_for_status(&other, "SHUTOFF").await;
+        assert_eq!(running.server(&id).await["status"], "ACTIVE", "its operation cannot be read");
         let bounds = Bounds { stuck: SignedDuration::ZERO, ..Bounds::default() };
         let notices =
             attention::collect(&cloud.store, &bounds).await.expect("the notices are read");
@@ -194,9 +194,9 @@ async fn an_unreadable_operation_leaves_other_servers_alone() {
         assert!(notice.is_some_and(|notice| notice.what.contains(&id)), "{notices:?}");
 
         cloud.execute("UPDATE operations SET step = 'settle' WHERE kind = 'pause'").await;
-        up.nodes.kill("a").await;
-        up.start_node(&cloud, "a").await;
-        up.wait_for_status(&id, "PAUSED").await;
-        cloud.teardown(&up, "readable again").await;
+        running.nodes.kill("a").await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_status(&id, "PAUSED").await;
+        cloud.teardown(&running, "readable again").await;
     }
 }

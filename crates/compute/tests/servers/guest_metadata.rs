@@ -5,18 +5,18 @@ use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Bus, Firmware, Key, Medium, SecureBoot, Topology};
 use serde_json::json;
 
-use crate::kit::{ADMIN, ANN, Cloud, Up, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, RunningCloud, hosts};
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm ann@home";
 
-async fn definition(up: &Up, id: &str) -> Definition {
-    definition_on(up, "a", id).await
+async fn definition(running: &RunningCloud, id: &str) -> Definition {
+    definition_on(running, "a", id).await
 }
 
-async fn definition_on(up: &Up, host: &str, id: &str) -> Definition {
+async fn definition_on(running: &RunningCloud, host: &str, id: &str) -> Definition {
     let server = id.parse().expect("the value is a UUID");
-    let found = up
+    let found = running
         .nodes
         .hypervisor(host)
         .domain(server)
@@ -26,14 +26,14 @@ async fn definition_on(up: &Up, host: &str, id: &str) -> Definition {
     found.definition().expect("the data can be read")
 }
 
-async fn add_keypair(up: &Up, name: &str) {
+async fn add_keypair(running: &RunningCloud, name: &str) {
     let add_keypair = json!({"keypair": {"name": name, "public_key": KEY}});
-    up.call(ANN, "2.92", "POST /os-keypairs", Some(add_keypair)).await.expect(201);
+    running.call(ANN, "2.92", "POST /os-keypairs", Some(add_keypair)).await.expect(201);
 }
 
 #[tokio::test]
 async fn the_definition_has_the_image_properties_and_the_metadata() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let kernel = cloud.image_with("kernel", &[], b"kernel".to_vec()).await;
         let properties = [
             ("hw_firmware_type", "uefi"),
@@ -47,15 +47,15 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
             ("trait:COMPUTE_NODE", "required"),
         ];
         let image = cloud.image_with("linux", &properties, b"disk".to_vec()).await;
-        add_keypair(&up, "mine").await;
+        add_keypair(&running, "mine").await;
         let more = json!({
             "imageRef": image, "key_name": "mine", "user_data": "I2Nsb3VkLWNvbmZpZwo=",
             "metadata": {"role": "front"}, "hostname": "front-one", "min_count": 2,
         });
-        let first = up.boot_with(&cloud, "One", "plain", more).await;
-        let shown = up.wait_for_status(&first, "ACTIVE").await;
+        let first = running.boot_with(&cloud, "One", "plain", more).await;
+        let shown = running.wait_for_status(&first, "ACTIVE").await;
         assert_eq!(shown["config_drive"], "True", "the image requires a config drive");
-        let is = definition(&up, &first).await;
+        let is = definition(&running, &first).await;
         let machine = &is.config.machine;
         assert_eq!(machine.firmware, Some(Firmware::Uefi));
         assert_eq!(
@@ -76,21 +76,22 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         assert_eq!(guest.reservation, shown["OS-EXT-SRV-ATTR:reservation_id"]);
 
         // The definition has the key pair of the boot; later changes of the key pair do not reach it.
-        up.call(ANN, "2.92", "DELETE /os-keypairs/mine", None).await.expect(204);
-        let said = json!({"metadata": {"role": "back"}});
-        up.call(ANN, "2.90", &format!("PUT /servers/{first}/metadata"), Some(said))
+        running.call(ANN, "2.92", "DELETE /os-keypairs/mine", None).await.expect(204);
+        let answer = json!({"metadata": {"role": "back"}});
+        running
+            .call(ANN, "2.90", &format!("PUT /servers/{first}/metadata"), Some(answer))
             .await
             .expect(200);
-        up.act(&first, json!({"reboot": {"type": "HARD"}})).await;
-        up.wait_all_idle().await;
-        assert_eq!(definition(&up, &first).await.config.guest, *guest);
+        running.act(&first, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_all_idle().await;
+        assert_eq!(definition(&running, &first).await.config.guest, *guest);
 
         // A rebuild renews the metadata and uses the properties of its own image.
         let plain = cloud.image_with("plain", &[("hw_disk_bus", "ide")], b"disk".to_vec()).await;
         let rebuild = json!({"rebuild": {"imageRef": plain, "name": "Two", "user_data": null}});
-        up.act(&first, rebuild).await;
-        up.wait_all_idle().await;
-        let anew = definition(&up, &first).await;
+        running.act(&first, rebuild).await;
+        running.wait_all_idle().await;
+        let anew = definition(&running, &first).await;
         assert_eq!(anew.config.display_name, "Two");
         assert_eq!(
             (anew.config.machine.disk_bus, anew.config.machine.kernel),
@@ -104,24 +105,24 @@ async fn the_definition_has_the_image_properties_and_the_metadata() {
         assert_eq!(anew.config.guest.keys, guest.keys);
 
         // The destination of a migration gets the same definition.
-        up.act(&first, json!({"shelve": null})).await;
-        up.wait_for_status(&first, "SHELVED_OFFLOADED").await;
-        up.act(&first, json!({"unshelve": null})).await;
-        up.wait_for_status(&first, "ACTIVE").await;
-        let back = definition(&up, &first).await;
+        running.act(&first, json!({"shelve": null})).await;
+        running.wait_for_status(&first, "SHELVED_OFFLOADED").await;
+        running.act(&first, json!({"unshelve": null})).await;
+        running.wait_for_status(&first, "ACTIVE").await;
+        let back = definition(&running, &first).await;
         assert_eq!(
             (back.config.machine, back.config.guest),
             (anew.config.machine, anew.config.guest)
         );
-        cloud.assert_consistent(&up, "explained").await;
+        cloud.assert_consistent(&running, "explained").await;
     }
 }
 
 #[tokio::test]
 async fn the_rescue_machine_follows_its_image() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
-        let own = definition(&up, &id).await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let own = definition(&running, &id).await;
         let disc =
             [("hw_rescue_device", "cdrom"), ("hw_rescue_bus", "usb"), ("hw_disk_bus", "ide")];
         let disc = cloud.image_with("disc", &disc, b"disc".to_vec()).await;
@@ -130,9 +131,9 @@ async fn the_rescue_machine_follows_its_image() {
             [(disc, Some((Medium::Cdrom, Some(Bus::Usb))), None), (disk, None, Some(Bus::Sata))]
         {
             let rescue = json!({"rescue": {"rescue_image_ref": image}});
-            up.try_act(&id, rescue).await.expect(200);
-            up.wait_for_status(&id, "RESCUE").await;
-            let is = definition(&up, &id).await;
+            running.try_act(&id, rescue).await.expect(200);
+            running.wait_for_status(&id, "RESCUE").await;
+            let is = definition(&running, &id).await;
             assert_eq!(is.config.machine, own.config.machine, "the guest's machine is unchanged");
             let rescue = is.config.rescue.expect("the server is in rescue");
             assert_eq!(rescue.image, Some(image));
@@ -141,23 +142,23 @@ async fn the_rescue_machine_follows_its_image() {
                 rescue.machine.disk_bus, bus,
                 "a stable rescue keeps the disk bus of the guest"
             );
-            up.act(&id, json!({"unrescue": null})).await;
-            up.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(definition(&up, &id).await.config.rescue, None);
+            running.act(&id, json!({"unrescue": null})).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(definition(&running, &id).await.config.rescue, None);
         }
         let wrong = cloud.image_with("wrong", &[("hw_rescue_bus", "xen")], b"disk".to_vec()).await;
         let rescue = json!({"rescue": {"rescue_image_ref": wrong}});
         let words = "Requested hardware 'xen' is not supported by the 'kvm' virt driver";
-        up.try_act(&id, rescue).await.refused(400, words);
-        cloud.assert_consistent(&up, "rescued").await;
+        running.try_act(&id, rescue).await.refused(400, words);
+        cloud.assert_consistent(&running, "rescued").await;
     }
 }
 
 #[tokio::test]
 async fn invalid_image_properties_are_refused_at_create() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let gone = "33333333-3333-4333-8333-333333333333";
-        let id = up.active_server(&cloud, "one", "plain").await;
+        let id = running.active_server(&cloud, "one", "plain").await;
         for (property, value, words) in [
             ("hw_disk_bus", "foo", "Invalid image metadata. Error: Field value foo is invalid"),
             ("hw_cpu_cores", "x", "Error: invalid literal for int() with base 10: 'x'"),
@@ -165,45 +166,54 @@ async fn invalid_image_properties_are_refused_at_create() {
             ("ramdisk_id", "no uuid", "Image no uuid could not be found."),
         ] {
             let image = cloud.image_with("wrong", &[(property, value)], b"disk".to_vec()).await;
-            let mut boot_request = up.boot_request(&cloud, "two", "plain");
+            let mut boot_request = running.boot_request(&cloud, "two", "plain");
             boot_request["server"]["imageRef"] = json!(image);
-            up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.refused(400, words);
+            running
+                .call(ANN, "2.90", "POST /servers", Some(boot_request))
+                .await
+                .refused(400, words);
             let rebuild = json!({"rebuild": {"imageRef": image}});
-            up.try_act(&id, rebuild).await.refused(400, words);
+            running.try_act(&id, rebuild).await.refused(400, words);
         }
-        assert_eq!(up.servers().await.len(), 1);
-        up.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(running.servers().await.len(), 1);
+        running.wait_for_status(&id, "ACTIVE").await;
     }
 }
 
 #[tokio::test]
 async fn the_cpu_topology_follows_a_resize() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
         let flavor = |name: &str, vcpus: i64, disk: i64| json!({"flavor": {"id": name, "name": name, "ram": 512, "vcpus": vcpus, "disk": disk}});
         for (name, vcpus) in [("two", 2), ("four", 4)] {
-            up.call(ADMIN, "2.90", "POST /flavors", Some(flavor(name, vcpus, 1))).await.expect(200);
+            running
+                .call(ADMIN, "2.90", "POST /flavors", Some(flavor(name, vcpus, 1)))
+                .await
+                .expect(200);
         }
-        up.call(ADMIN, "2.90", "POST /flavors", Some(flavor("tight", 4, 1))).await.expect(200);
+        running.call(ADMIN, "2.90", "POST /flavors", Some(flavor("tight", 4, 1))).await.expect(200);
         let specs = json!({"extra_specs": {"hw:cpu_max_sockets": "1", "hw:cpu_max_cores": "1",
             "hw:cpu_max_threads": "2"}});
         let at = "POST /flavors/tight/os-extra_specs";
-        up.call(ADMIN, "2.90", at, Some(specs)).await.expect(200);
+        running.call(ADMIN, "2.90", at, Some(specs)).await.expect(200);
         let image = cloud.image_with("one", &[("hw_cpu_sockets", "1")], b"disk".to_vec()).await;
-        let id = up.boot_with(&cloud, "one", "two", json!({"imageRef": image})).await;
-        up.wait_for_status(&id, "ACTIVE").await;
+        let id = running.boot_with(&cloud, "one", "two", json!({"imageRef": image})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
         let arranged = Topology { sockets: 1, cores: 2, threads: 1 };
-        let (from, to) = match up.server(&id).await["OS-EXT-SRV-ATTR:host"].as_str() {
+        let (from, to) = match running.server(&id).await["OS-EXT-SRV-ATTR:host"].as_str() {
             Some("a") => ("a", "b"),
             _ => ("b", "a"),
         };
-        assert_eq!(definition_on(&up, from, &id).await.config.machine.topology, Some(arranged));
+        assert_eq!(
+            definition_on(&running, from, &id).await.config.machine.topology,
+            Some(arranged)
+        );
         let tight = json!({"resize": {"flavorRef": "tight"}});
         let words = "are impossible to satisfy for vcpus count 4";
-        up.try_act(&id, tight).await.refused(400, words);
-        up.act(&id, json!({"resize": {"flavorRef": "four"}})).await;
-        up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        let topology = definition_on(&up, to, &id).await.config.machine.topology;
+        running.try_act(&id, tight).await.refused(400, words);
+        running.act(&id, json!({"resize": {"flavorRef": "four"}})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        let topology = definition_on(&running, to, &id).await.config.machine.topology;
         assert_eq!(topology, Some(Topology { sockets: 1, cores: 4, threads: 1 }));
-        cloud.assert_consistent(&up, "resized").await;
+        cloud.assert_consistent(&running, "resized").await;
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, FPGA, GPU, Up, fault, hosts, wait_until};
+use crate::kit::{ADMIN, ANN, Cloud, FPGA, GPU, RunningCloud, fault, hosts, wait_until};
 
 /// The handles in use, from the device ledger.
 async fn devices(cloud: &Cloud) -> Vec<String> {
@@ -18,24 +18,31 @@ async fn wait_for_operations(cloud: &Cloud) {
     wait_until("the operation has ended", async || cloud.column(open).await.is_empty()).await;
 }
 
-async fn act_and_check(cloud: &Cloud, up: &Up, id: &str, action: &Value, status: &str, power: i64) {
+async fn act_and_check(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    id: &str,
+    action: &Value,
+    status: &str,
+    power: i64,
+) {
     let before = devices(cloud).await;
-    let answer = up.try_act(id, action.clone()).await;
+    let answer = running.try_act(id, action.clone()).await;
     let code = if action.get("rescue").is_some() { 200 } else { 202 };
     let body = answer.expect(code);
     assert_eq!(body["adminPass"].is_string(), code == 200, "{body}");
     wait_for_operations(cloud).await;
-    let server = up.wait_for_status(id, status).await;
+    let server = running.wait_for_status(id, status).await;
     assert_eq!(server["OS-EXT-STS:power_state"], power, "{action} {server}");
     assert_eq!(devices(cloud).await, before, "{action}: the devices are the same");
-    cloud.assert_consistent(up, &action.to_string()).await;
+    cloud.assert_consistent(running, &action.to_string()).await;
 }
 
 #[tokio::test]
 async fn every_operation_with_every_accelerator() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU, FPGA])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU, FPGA])])).await {
         for flavor in ["plain", "vgpu", "profile", "vgpu-pair", "fpga", "both"] {
-            let id = up.active_server(&cloud, "one", flavor).await;
+            let id = running.active_server(&cloud, "one", flavor).await;
             assert_eq!(devices(&cloud).await.is_empty(), flavor == "plain", "{flavor}");
             let rebuild = json!({"rebuild": {"imageRef": cloud.image}});
             let hard = json!({"reboot": {"type": "HARD"}});
@@ -56,27 +63,27 @@ async fn every_operation_with_every_accelerator() {
                 (json!({"rescue": {}}), "RESCUE", 1),
                 (json!({"unrescue": null}), "ACTIVE", 1),
             ] {
-                act_and_check(&cloud, &up, &id, &action, status, power).await;
+                act_and_check(&cloud, &running, &id, &action, status, power).await;
             }
             for (before, status) in [(None, "ACTIVE"), (Some("os-stop"), "SHUTOFF")] {
                 if let Some(before) = before {
-                    up.act(&id, json!({before: null})).await;
-                    up.wait_for_status(&id, status).await;
+                    running.act(&id, json!({before: null})).await;
+                    running.wait_for_status(&id, status).await;
                 }
                 let had = devices(&cloud).await;
-                up.act(&id, rebuild.clone()).await;
-                up.wait_for_status(&id, status).await;
+                running.act(&id, rebuild.clone()).await;
+                running.wait_for_status(&id, status).await;
                 assert_eq!(devices(&cloud).await, had, "{flavor}: a rebuild keeps the devices");
-                cloud.assert_consistent(&up, "rebuilt").await;
+                cloud.assert_consistent(&running, "rebuilt").await;
             }
-            cloud.teardown(&up, flavor).await;
+            cloud.teardown(&running, flavor).await;
         }
     }
 }
 
 #[tokio::test]
 async fn a_server_is_deleted_from_every_state() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         for (action, status) in [
             (json!({"pause": null}), "PAUSED"),
             (json!({"suspend": null}), "SUSPENDED"),
@@ -84,12 +91,12 @@ async fn a_server_is_deleted_from_every_state() {
             (json!({"os-stop": null}), "SHUTOFF"),
             (json!({"shelve": null}), "SHELVED_OFFLOADED"),
         ] {
-            let id = up.active_server(&cloud, "one", "vgpu").await;
-            assert!(up.try_act(&id, action).await.status.is_success());
-            up.wait_for_status(&id, status).await;
-            up.delete(&id).await;
-            up.wait_until_gone(&id).await;
-            cloud.assert_empty(&up, status).await;
+            let id = running.active_server(&cloud, "one", "vgpu").await;
+            assert!(running.try_act(&id, action).await.status.is_success());
+            running.wait_for_status(&id, status).await;
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+            cloud.assert_empty(&running, status).await;
         }
     }
 }
@@ -97,8 +104,8 @@ async fn a_server_is_deleted_from_every_state() {
 /// A step fails once: the server is unchanged, keeps its device, and the action records the failure.
 #[tokio::test]
 async fn a_failed_operation_leaves_the_server_unchanged() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
         for (action, step, done, undone) in [
             (json!({"pause": null}), "pause", "PAUSED", "ACTIVE"),
             (json!({"unpause": null}), "unpause", "ACTIVE", "PAUSED"),
@@ -108,22 +115,22 @@ async fn a_failed_operation_leaves_the_server_unchanged() {
             (json!({"trigger_crash_dump": null}), "crash_dump", "ACTIVE", "ACTIVE"),
             (json!({"shelve": null}), "snapshot", "SHELVED_OFFLOADED", "ACTIVE"),
         ] {
-            up.restart_failing(&cloud, "a", &[(step, Some(1))]).await;
-            up.act(&id, action.clone()).await;
+            running.restart_failing(&cloud, "a", &[(step, Some(1))]).await;
+            running.act(&id, action.clone()).await;
             wait_for_operations(&cloud).await;
-            up.wait_for_status(&id, undone).await;
+            running.wait_for_status(&id, undone).await;
             let sql = "SELECT message FROM operations ORDER BY created_at DESC, id LIMIT 1";
             let why = cloud.column(sql).await.remove(0);
             assert!(why.contains(&format!("a: {step}: ")), "{action}: {why}");
-            cloud.assert_consistent(&up, step).await;
+            cloud.assert_consistent(&running, step).await;
             assert_eq!(cloud.used("VGPU").await, 1, "{step}: it keeps its device");
             let left = "SELECT id FROM images WHERE status <> 'active'";
             assert_eq!(cloud.column(left).await, Vec::<String>::new(), "{action}");
-            up.act(&id, action.clone()).await;
+            running.act(&id, action.clone()).await;
             wait_for_operations(&cloud).await;
-            up.wait_for_status(&id, done).await;
+            running.wait_for_status(&id, done).await;
         }
-        cloud.teardown(&up, "failed and done").await;
+        cloud.teardown(&running, "failed and done").await;
     }
 }
 
@@ -131,66 +138,66 @@ async fn a_failed_operation_leaves_the_server_unchanged() {
 #[tokio::test]
 async fn a_stop_cancels_a_crash_dump() {
     let slow = "times_ms = { start = 1000, crash_dump = 1000 }";
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU, slow])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.act(&id, json!({"trigger_crash_dump": null})).await;
-        up.act(&id, json!({"os-stop": null})).await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU, slow])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, json!({"trigger_crash_dump": null})).await;
+        running.act(&id, json!({"os-stop": null})).await;
         wait_for_operations(&cloud).await;
-        up.wait_for_status(&id, "SHUTOFF").await;
+        running.wait_for_status(&id, "SHUTOFF").await;
         let sql =
             "SELECT kind || ' ' || outcome FROM operations ORDER BY created_at DESC, id LIMIT 2";
         let outcomes = cloud.column(sql).await;
         assert_eq!(outcomes, ["stop done", "trigger_crash_dump cancelled"]);
-        cloud.teardown(&up, "stopped").await;
+        cloud.teardown(&running, "stopped").await;
     }
 }
 
 #[tokio::test]
 async fn a_failed_rescue_is_rolled_back_and_a_failed_rebuild_is_not() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.restart_failing(&cloud, "a", &[("image", Some(1))]).await;
-        up.try_act(&id, json!({"rescue": {}})).await.expect(200);
-        up.wait_for_status(&id, "ACTIVE").await;
-        cloud.assert_consistent(&up, "not rescued").await;
-        up.restart_failing(&cloud, "a", &[("image", Some(1))]).await;
-        up.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
-        let server = up.wait_for_status(&id, "ERROR").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.restart_failing(&cloud, "a", &[("image", Some(1))]).await;
+        running.try_act(&id, json!({"rescue": {}})).await.expect(200);
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.assert_consistent(&running, "not rescued").await;
+        running.restart_failing(&cloud, "a", &[("image", Some(1))]).await;
+        running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        let server = running.wait_for_status(&id, "ERROR").await;
         assert!(fault(&server).contains("a: image: "), "{server}");
         assert_eq!(cloud.used("VGPU").await, 1);
-        up.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        cloud.assert_consistent(&up, "rebuilt").await;
-        cloud.teardown(&up, "rebuilt").await;
+        running.act(&id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.assert_consistent(&running, "rebuilt").await;
+        cloud.teardown(&running, "rebuilt").await;
     }
 }
 
 /// If a device cannot be recreated, a suspended server stays suspended and keeps its saved memory.
 #[tokio::test]
 async fn a_device_that_cannot_be_restored_fails_the_resume() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.act(&id, json!({"suspend": null})).await;
-        up.wait_for_status(&id, "SUSPENDED").await;
-        up.nodes.kill("a").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, json!({"suspend": null})).await;
+        running.wait_for_status(&id, "SUSPENDED").await;
+        running.nodes.kill("a").await;
         std::fs::remove_dir_all(cloud.nodes().join("a/mdevs"))
             .expect("the mdevs of the host are removed");
-        up.restart_failing(&cloud, "a", &[("create_mdev", Some(3))]).await;
-        up.act(&id, json!({"resume": null})).await;
-        up.wait_for_status(&id, "SUSPENDED").await;
+        running.restart_failing(&cloud, "a", &[("create_mdev", Some(3))]).await;
+        running.act(&id, json!({"resume": null})).await;
+        running.wait_for_status(&id, "SUSPENDED").await;
         assert_eq!(cloud.files("a", "saved"), vec![id.clone()], "its memory is kept");
-        up.restart_failing(&cloud, "a", &[]).await;
-        up.act(&id, json!({"resume": null})).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        cloud.assert_consistent(&up, "resumed").await;
-        cloud.teardown(&up, "resumed").await;
+        running.restart_failing(&cloud, "a", &[]).await;
+        running.act(&id, json!({"resume": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.assert_consistent(&running, "resumed").await;
+        cloud.teardown(&running, "resumed").await;
     }
 }
 
 #[tokio::test]
 async fn a_rebuild_refuses_what_would_have_no_effect() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
         let path = format!("POST /servers/{id}/action");
         for (version, field, value, part) in [
             ("2.56", "personality", json!([{"path": "/a", "contents": "eA=="}]), "not injected"),
@@ -198,25 +205,25 @@ async fn a_rebuild_refuses_what_would_have_no_effect() {
             ("2.63", "trusted_image_certificates", json!(["a"]), "not checked"),
         ] {
             let body = json!({"rebuild": {"imageRef": cloud.image, field: value}});
-            up.call(ANN, version, &path, Some(body)).await.refused(400, part);
+            running.call(ANN, version, &path, Some(body)).await.refused(400, part);
         }
         let body = json!({"rebuild": {"imageRef": cloud.image, "personality": []}});
-        up.call(ANN, "2.56", &path, Some(body)).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        cloud.teardown(&up, "rebuilt").await;
+        running.call(ANN, "2.56", &path, Some(body)).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.teardown(&running, "rebuilt").await;
     }
 }
 
 #[tokio::test]
 async fn a_rebuild_recreates_the_disk_once_and_changes_the_requested_fields() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
         let path = format!("POST /servers/{id}/action");
         let action = json!({"rebuild": {
             "imageRef": cloud.image, "name": "two", "metadata": {"a": "b"}, "hostname": "second",
             "description": "new", "user_data": "aGk=", "adminPass": "geheim",
         }});
-        let answer = up.call(ANN, "2.90", &path, Some(action)).await;
+        let answer = running.call(ANN, "2.90", &path, Some(action)).await;
         let place = answer
             .headers
             .get("location")
@@ -229,7 +236,7 @@ async fn a_rebuild_recreates_the_disk_once_and_changes_the_requested_fields() {
             [&shown["status"], &shown["adminPass"], &shown["name"], &shown["user_data"]],
             [&json!("REBUILD"), &json!("geheim"), &json!("two"), &json!("aGk=")]
         );
-        let server = up.wait_for_status(&id, "ACTIVE").await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(server["metadata"], json!({"a": "b"}));
         assert_eq!(server["OS-EXT-SRV-ATTR:hostname"], "second");
         let xml = cloud.nodes().join(format!("a/domains/{id}.xml"));
@@ -244,16 +251,17 @@ async fn a_rebuild_recreates_the_disk_once_and_changes_the_requested_fields() {
             (json!({"imageRef": cloud.image, "preserve_ephemeral": true}), "ephemeral"),
             (json!({"imageRef": cloud.image, "key_name": "none"}), "key_name"),
         ] {
-            up.try_act(&id, json!({"rebuild": arguments})).await.refused(400, part);
+            running.try_act(&id, json!({"rebuild": arguments})).await.refused(400, part);
         }
         let again = json!({"rebuild": {"imageRef": cloud.image}});
-        let shown = up.call(ADMIN, "2.100", &path, Some(again)).await.expect(202)["server"].take();
+        let shown =
+            running.call(ADMIN, "2.100", &path, Some(again)).await.expect(202)["server"].take();
         assert_eq!((&shown["progress"], &shown["user_data"]), (&json!(0), &json!("aGk=")));
         assert!(shown.get("OS-EXT-SRV-ATTR:host").is_some(), "{shown}");
         assert!(shown.get("OS-EXT-SRV-ATTR:user_data").is_none(), "{shown}");
-        up.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_status(&id, "ACTIVE").await;
         let early = json!({"rebuild": {"imageRef": cloud.image, "hostname": "h"}});
-        up.call(ANN, "2.89", &path, Some(early)).await.refused(400, "hostname");
-        cloud.teardown(&up, "rebuilt").await;
+        running.call(ANN, "2.89", &path, Some(early)).await.refused(400, "hostname");
+        cloud.teardown(&running, "rebuilt").await;
     }
 }

@@ -2,16 +2,19 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, FPGA, GPU, Up, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, FPGA, GPU, RunningCloud, hosts};
 
 /// Names of a server's actions, oldest first, each with the names and results of its events.
-pub async fn actions(up: &Up, id: &str) -> Vec<(String, Value, Vec<(String, String)>)> {
+pub async fn actions(
+    running: &RunningCloud,
+    id: &str,
+) -> Vec<(String, Value, Vec<(String, String)>)> {
     let path = format!("/servers/{id}/os-instance-actions");
-    let list = up.get(ADMIN, "2.90", &path).await.expect(200);
+    let list = running.get(ADMIN, "2.90", &path).await.expect(200);
     let mut found = Vec::new();
     for action in list["instanceActions"].as_array().expect("the answer has a list").iter().rev() {
         let request = action["request_id"].as_str().expect("the answer has an id");
-        let one = up.get(ADMIN, "2.90", &format!("{path}/{request}")).await.expect(200);
+        let one = running.get(ADMIN, "2.90", &format!("{path}/{request}")).await.expect(200);
         let events =
             one["instanceAction"]["events"].as_array().expect("the action has events").clone();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -27,21 +30,21 @@ pub fn succeeded(action: &str, event: &str) -> (String, Value, Vec<(String, Stri
 
 #[tokio::test]
 async fn actions_of_a_server_lifecycle() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {
-        let id = up.active_server(&cloud, "one", "fpga").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[FPGA])])).await {
+        let id = running.active_server(&cloud, "one", "fpga").await;
         for (action, status) in [
             (json!({"os-stop": null}), "SHUTOFF"),
             (json!({"os-start": null}), "ACTIVE"),
             (json!({"reboot": {"type": "SOFT"}}), "ACTIVE"),
             (json!({"reboot": {"type": "HARD"}}), "ACTIVE"),
         ] {
-            up.act(&id, action).await;
-            up.wait_for_status(&id, status).await;
+            running.act(&id, action).await;
+            running.wait_for_status(&id, status).await;
         }
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
         assert_eq!(
-            actions(&up, &id).await,
+            actions(&running, &id).await,
             vec![
                 succeeded("create", "compute__do_build_and_run_instance"),
                 succeeded("stop", "compute_stop_instance"),
@@ -52,37 +55,37 @@ async fn actions_of_a_server_lifecycle() {
             ]
         );
         let path = format!("/servers/{id}/os-instance-actions");
-        up.get(ANN, "2.90", &path).await.expect(200);
-        up.get(crate::kit::BOB, "2.90", &path).await.expect(404);
+        running.get(ANN, "2.90", &path).await.expect(200);
+        running.get(crate::kit::BOB, "2.90", &path).await.expect(404);
     }
 }
 
 #[tokio::test]
 async fn a_boot_without_a_valid_host_records_the_failed_event() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.boot(&cloud, "one", "vgpu").await;
-        up.wait_for_status(&id, "ERROR").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.boot(&cloud, "one", "vgpu").await;
+        running.wait_for_status(&id, "ERROR").await;
         let event = ("conductor_schedule_and_build_instances".to_owned(), "Error".to_owned());
         assert_eq!(
-            actions(&up, &id).await,
+            actions(&running, &id).await,
             vec![("create".to_owned(), json!("Error"), vec![event])]
         );
-        cloud.teardown(&up, "no valid host").await;
+        cloud.teardown(&running, "no valid host").await;
     }
 }
 
 #[tokio::test]
 async fn a_rescheduled_boot_shows_both_attempts() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        up.restart_failing(&cloud, "a", &[("start", None)]).await;
-        up.restart_failing(&cloud, "b", &[("start", Some(1))]).await;
-        let id = up.boot(&cloud, "one", "vgpu").await;
-        up.wait_until_idle(&id).await;
-        let (action, message, events) = actions(&up, &id).await.remove(0);
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        running.restart_failing(&cloud, "a", &[("start", None)]).await;
+        running.restart_failing(&cloud, "b", &[("start", Some(1))]).await;
+        let id = running.boot(&cloud, "one", "vgpu").await;
+        running.wait_until_idle(&id).await;
+        let (action, message, events) = actions(&running, &id).await.remove(0);
         assert_eq!((action.as_str(), &message), ("create", &json!("Error")));
         let name = "compute__do_build_and_run_instance";
         assert_eq!(events, vec![(name.into(), "Error".into()); 2]);
-        cloud.assert_consistent(&up, "both tries").await;
-        cloud.teardown(&up, "both tries").await;
+        cloud.assert_consistent(&running, "both tries").await;
+        cloud.teardown(&running, "both tries").await;
     }
 }

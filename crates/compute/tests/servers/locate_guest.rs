@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kilonova_compute_app::reconcile::nudge;
-use kilonova_hypervisor::simulated::{Failure, Fate, Plan, Simulated};
+use kilonova_hypervisor::simulated::{Failure, GuestLocation, Plan, Simulated};
 use kilonova_hypervisor::{Hypervisor, Step};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node::topology::Topology;
@@ -14,7 +14,7 @@ use kilonova_store::testing::CrashPlan;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use crate::kit::{Cloud, GPU, Up, fault, hosts, wait_until};
+use crate::kit::{Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 use crate::servers::live_migration::wait_until_migrating;
 use crate::servers::resize::admin;
 
@@ -54,18 +54,18 @@ impl SplitBrainWatch {
 }
 
 /// A server with a vGPU whose live migration from `a` to `b` runs.
-async fn start_migration(cloud: &Cloud, up: &Up) -> (String, SplitBrainWatch) {
-    let id = up.active_server_on(cloud, "a", "vgpu").await;
+async fn start_migration(cloud: &Cloud, running: &RunningCloud) -> (String, SplitBrainWatch) {
+    let id = running.active_server_on(cloud, "a", "vgpu").await;
     let watch = SplitBrainWatch::over(cloud, &id);
-    admin(up, "2.90", &id, live()).await.expect(202);
-    wait_until_migrating(up, &id).await;
+    admin(running, "2.90", &id, live()).await.expect(202);
+    wait_until_migrating(running, &id).await;
     (id, watch)
 }
 
 /// The guest arrives on `b`, and `a` gets no acknowledgement. The agent of `a` must be stopped.
 async fn arrive_unacknowledged(cloud: &Cloud, id: &str) {
-    let (step, fate) = (Step::Migrate, Fate::Arrives);
-    let failure = Failure { step, server_name: "*".into(), times: None, fate };
+    let (step, guest) = (Step::Migrate, GuestLocation::Destination);
+    let failure = Failure { step, server_name: "*".into(), times: None, guest };
     let plan = Plan::new(Default::default(), vec![failure]);
     let there = Simulated::open(cloud.nodes().join("a"), plan).expect("the host is known");
     let server: ServerId = id.parse().expect("the id is a UUID");
@@ -78,20 +78,20 @@ async fn arrive_unacknowledged(cloud: &Cloud, id: &str) {
 }
 
 /// Restarts the services with a host that has been silent for so long that it counts as lost.
-async fn silent_for_long(cloud: &Cloud, up: &mut Up, host: &str) {
-    up.force_down(host, false).await;
+async fn silent_for_long(cloud: &Cloud, running: &mut RunningCloud, host: &str) {
+    running.force_down(host, false).await;
     let sql = match host {
         "a" => "UPDATE hosts SET last_seen = last_seen - 61000000 WHERE host = 'a'",
         _ => "UPDATE hosts SET last_seen = last_seen - 61000000 WHERE host = 'b'",
     };
     cloud.execute(sql).await;
-    up.replace_services(cloud, CrashPlan::default()).await;
+    running.replace_services(cloud, CrashPlan::default()).await;
 }
 
 /// Runs the periodic task as if ten seconds had passed.
-async fn run_periodic_tasks(cloud: &Cloud, up: &Up) {
+async fn run_periodic_tasks(cloud: &Cloud, running: &RunningCloud) {
     cloud.execute("UPDATE operations SET updated_at = 0 WHERE outcome = 'open'").await;
-    nudge::run(up.compute.clone()).await.expect("the periodic task succeeds");
+    nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
 }
 
 async fn wait_for_step(cloud: &Cloud, is: &str) {
@@ -104,53 +104,55 @@ async fn wait_for_step(cloud: &Cloud, is: &str) {
 /// Checks the host and the migration's status, and that nothing is left on the other host.
 async fn assert_ended(
     cloud: &Cloud,
-    up: &Up,
+    running: &RunningCloud,
     (id, watch): (String, SplitBrainWatch),
     host: &str,
     status: &str,
 ) {
-    let server = up.wait_for_status(&id, "ACTIVE").await;
+    let server = running.wait_for_status(&id, "ACTIVE").await;
     assert_eq!(server["OS-EXT-SRV-ATTR:host"], host);
     assert_eq!(server["OS-EXT-STS:power_state"], 1);
     let last = "SELECT status FROM moves ORDER BY number DESC LIMIT 1";
     assert_eq!(cloud.column(last).await, [status]);
-    up.wait_for_host_cleanup(cloud).await;
-    cloud.assert_consistent(up, host).await;
+    running.wait_for_host_cleanup(cloud).await;
+    cloud.assert_consistent(running, host).await;
     watch.end().await;
-    cloud.teardown(up, host).await;
+    cloud.teardown(running, host).await;
 }
 
 /// The guest migrates while both agents are dead, and only the source's agent returns.
-async fn arrive_while_agents_are_dead(cloud: &Cloud, up: &mut Up, id: &str) {
-    up.nodes.kill("a").await;
-    up.nodes.kill("b").await;
+async fn arrive_while_agents_are_dead(cloud: &Cloud, running: &mut RunningCloud, id: &str) {
+    running.nodes.kill("a").await;
+    running.nodes.kill("b").await;
     arrive_unacknowledged(cloud, id).await;
-    up.start_node(cloud, "a").await;
+    running.start_node(cloud, "a").await;
     wait_for_step(cloud, "find").await;
 }
 
 #[tokio::test]
 async fn a_guest_that_arrived_is_found_after_a_reported_failure() {
-    for fate in ["goes", "stands"] {
-        let fail = format!("fail = [{{ step = \"migrate\", guest = \"{fate}\" }}]");
-        for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU, &fail]), ("b", &[GPU])])).await {
+    for guest in ["destination", "both"] {
+        let fail = format!("fail = [{{ step = \"migrate\", guest = \"{guest}\" }}]");
+        for (cloud, running) in
+            Cloud::all_running(hosts(&[("a", &[GPU, &fail]), ("b", &[GPU])])).await
+        {
             for paused in [false, true] {
-                let id = up.active_server_on(&cloud, "a", "vgpu-pair").await;
+                let id = running.active_server_on(&cloud, "a", "vgpu-pair").await;
                 let watch = SplitBrainWatch::over(&cloud, &id);
                 let status = if paused { "PAUSED" } else { "ACTIVE" };
                 if paused {
-                    admin(&up, "2.90", &id, json!({"pause": null})).await.expect(202);
-                    up.wait_for_status(&id, status).await;
+                    admin(&running, "2.90", &id, json!({"pause": null})).await.expect(202);
+                    running.wait_for_status(&id, status).await;
                 }
-                admin(&up, "2.90", &id, live()).await.expect(202);
-                let server = up.wait_for_status(&id, status).await;
+                admin(&running, "2.90", &id, live()).await.expect(202);
+                let server = running.wait_for_status(&id, status).await;
                 // A guest that was paused before, and is still there, has not migrated.
-                let there = if paused && fate == "stands" { "a" } else { "b" };
-                assert_eq!(server["OS-EXT-SRV-ATTR:host"], there, "{fate} {status}");
-                up.wait_for_host_cleanup(&cloud).await;
-                cloud.assert_consistent(&up, fate).await;
+                let there = if paused && guest == "both" { "a" } else { "b" };
+                assert_eq!(server["OS-EXT-SRV-ATTR:host"], there, "{guest} {status}");
+                running.wait_for_host_cleanup(&cloud).await;
+                cloud.assert_consistent(&running, guest).await;
                 watch.end().await;
-                cloud.teardown(&up, fate).await;
+                cloud.teardown(&running, guest).await;
             }
         }
     }
@@ -158,51 +160,55 @@ async fn a_guest_that_arrived_is_found_after_a_reported_failure() {
 
 #[tokio::test]
 async fn a_guest_that_arrived_is_found_after_the_source_agent_died() {
-    for (cloud, mut up) in Cloud::all_running(two()).await {
-        let one = start_migration(&cloud, &up).await;
-        up.nodes.kill("a").await;
+    for (cloud, mut running) in Cloud::all_running(two()).await {
+        let one = start_migration(&cloud, &running).await;
+        running.nodes.kill("a").await;
         arrive_unacknowledged(&cloud, &one.0).await;
-        up.start_node(&cloud, "a").await;
-        assert_ended(&cloud, &up, one, "b", "completed").await;
+        running.start_node(&cloud, "a").await;
+        assert_ended(&cloud, &running, one, "b", "completed").await;
     }
 }
 
 #[tokio::test]
 async fn the_server_waits_for_the_destination_to_report() {
-    for (cloud, mut up) in Cloud::all_running(two()).await {
-        let one = start_migration(&cloud, &up).await;
-        arrive_while_agents_are_dead(&cloud, &mut up, &one.0).await;
+    for (cloud, mut running) in Cloud::all_running(two()).await {
+        let one = start_migration(&cloud, &running).await;
+        arrive_while_agents_are_dead(&cloud, &mut running, &one.0).await;
         for _ in 0..3 {
-            run_periodic_tasks(&cloud, &up).await;
+            run_periodic_tasks(&cloud, &running).await;
         }
-        assert_eq!(up.server(&one.0).await["status"], "MIGRATING");
+        assert_eq!(running.server(&one.0).await["status"], "MIGRATING");
         assert_eq!(
             cloud.files("a", "running"),
             Vec::<String>::new(),
             "the guest is not started again"
         );
         cloud.audit("the guest is not located").await;
-        up.start_node(&cloud, "b").await;
-        assert_ended(&cloud, &up, one, "b", "completed").await;
+        running.start_node(&cloud, "b").await;
+        assert_ended(&cloud, &running, one, "b", "completed").await;
     }
 }
 
 #[tokio::test]
 async fn a_silent_destination_is_a_fault_and_nothing_is_removed() {
-    for (cloud, mut up) in Cloud::all_running(two()).await {
-        let one = start_migration(&cloud, &up).await;
-        arrive_while_agents_are_dead(&cloud, &mut up, &one.0).await;
-        silent_for_long(&cloud, &mut up, "b").await;
-        run_periodic_tasks(&cloud, &up).await;
-        assert_eq!(up.server(&one.0).await["status"], "MIGRATING", "the timeout has not passed");
+    for (cloud, mut running) in Cloud::all_running(two()).await {
+        let one = start_migration(&cloud, &running).await;
+        arrive_while_agents_are_dead(&cloud, &mut running, &one.0).await;
+        silent_for_long(&cloud, &mut running, "b").await;
+        run_periodic_tasks(&cloud, &running).await;
+        assert_eq!(
+            running.server(&one.0).await["status"],
+            "MIGRATING",
+            "the timeout has not passed"
+        );
         let long_ago = "UPDATE operations SET data = REPLACE(data, '\"asked\":', '\"asked\":-')
             WHERE outcome = 'open'";
         cloud.execute(long_ago).await;
-        run_periodic_tasks(&cloud, &up).await;
-        let server = up.server(&one.0).await;
+        run_periodic_tasks(&cloud, &running).await;
+        let server = running.server(&one.0).await;
         assert_eq!(server["status"], "ERROR");
         assert!(fault(&server).contains("b has not reported for 300 s"), "{server}");
-        run_periodic_tasks(&cloud, &up).await;
+        run_periodic_tasks(&cloud, &running).await;
         cloud.audit("explained").await;
         assert_eq!(cloud.files("b", "running"), [one.0.as_str()], "the guest still runs");
         assert_eq!(
@@ -210,112 +216,118 @@ async fn a_silent_destination_is_a_fault_and_nothing_is_removed() {
             Vec::<String>::new(),
             "the guest is not started again"
         );
-        up.start_node(&cloud, "b").await;
-        wait_until("the guest is located", async || up.server(&one.0).await["status"] == "ACTIVE")
-            .await;
-        assert_ended(&cloud, &up, one, "b", "completed").await;
+        running.start_node(&cloud, "b").await;
+        wait_until("the guest is located", async || {
+            running.server(&one.0).await["status"] == "ACTIVE"
+        })
+        .await;
+        assert_ended(&cloud, &running, one, "b", "completed").await;
     }
 }
 
 /// The guest is on neither host; the destination is silent until it is forced down.
 #[tokio::test]
 async fn a_destination_declared_down_has_no_guest() {
-    for (cloud, mut up) in Cloud::all_running(two()).await {
-        let one = start_migration(&cloud, &up).await;
-        up.nodes.kill("b").await;
+    for (cloud, mut running) in Cloud::all_running(two()).await {
+        let one = start_migration(&cloud, &running).await;
+        running.nodes.kill("b").await;
         let server: ServerId = one.0.parse().expect("the id is a UUID");
-        up.nodes.hypervisor("a").destroy(server).await.expect("the guest is destroyed");
+        running.nodes.hypervisor("a").destroy(server).await.expect("the guest is destroyed");
         wait_for_step(&cloud, "find").await;
-        run_periodic_tasks(&cloud, &up).await;
+        run_periodic_tasks(&cloud, &running).await;
         assert_eq!(
             cloud.files("a", "running"),
             Vec::<String>::new(),
             "the guest is not started again"
         );
-        up.force_down("b", true).await;
-        run_periodic_tasks(&cloud, &up).await;
-        run_periodic_tasks(&cloud, &up).await;
-        let server = up.wait_for_status(&one.0, "ACTIVE").await;
+        running.force_down("b", true).await;
+        run_periodic_tasks(&cloud, &running).await;
+        run_periodic_tasks(&cloud, &running).await;
+        let server = running.wait_for_status(&one.0, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
-        up.force_down("b", false).await;
-        up.start_node(&cloud, "b").await;
-        assert_ended(&cloud, &up, one, "a", "failed").await;
+        running.force_down("b", false).await;
+        running.start_node(&cloud, "b").await;
+        assert_ended(&cloud, &running, one, "a", "failed").await;
     }
 }
 
 #[tokio::test]
 async fn a_guest_on_neither_host_restarts_on_the_source() {
-    for (cloud, up) in Cloud::all_running(two()).await {
+    for (cloud, running) in Cloud::all_running(two()).await {
         for how in ["destroyed", "paused"] {
-            let one = start_migration(&cloud, &up).await;
+            let one = start_migration(&cloud, &running).await;
             let server: ServerId = one.0.parse().expect("the id is a UUID");
-            let host = up.nodes.hypervisor("a");
+            let host = running.nodes.hypervisor("a");
             if how == "destroyed" {
                 host.destroy(server).await.expect("the guest is destroyed");
             } else {
                 host.pause(server).await.expect("the guest is paused");
-                let list = up.get("admin", "2.80", &format!("/servers/{}/migrations", one.0)).await;
+                let list =
+                    running.get("admin", "2.80", &format!("/servers/{}/migrations", one.0)).await;
                 let number = &list.body["migrations"][0]["id"];
                 let what = format!("DELETE /servers/{}/migrations/{number}", one.0);
-                up.call("admin", "2.80", &what, None).await.expect(202);
+                running.call("admin", "2.80", &what, None).await.expect(202);
             }
             let status = if how == "destroyed" { "failed" } else { "cancelled" };
-            assert_ended(&cloud, &up, one, "a", status).await;
+            assert_ended(&cloud, &running, one, "a", status).await;
         }
     }
 }
 
 #[tokio::test]
 async fn the_destination_is_asked_when_the_source_is_lost() {
-    for (cloud, mut up) in Cloud::all_running(two()).await {
-        let one = start_migration(&cloud, &up).await;
-        up.nodes.kill("a").await;
-        silent_for_long(&cloud, &mut up, "a").await;
-        run_periodic_tasks(&cloud, &up).await;
+    for (cloud, mut running) in Cloud::all_running(two()).await {
+        let one = start_migration(&cloud, &running).await;
+        running.nodes.kill("a").await;
+        silent_for_long(&cloud, &mut running, "a").await;
+        run_periodic_tasks(&cloud, &running).await;
         wait_for_step(&cloud, "find").await;
-        run_periodic_tasks(&cloud, &up).await;
+        run_periodic_tasks(&cloud, &running).await;
         assert_eq!(
-            up.server(&one.0).await["status"],
+            running.server(&one.0).await["status"],
             "MIGRATING",
             "the guest may still be migrating"
         );
         arrive_unacknowledged(&cloud, &one.0).await;
-        run_periodic_tasks(&cloud, &up).await;
-        let server = up.wait_for_status(&one.0, "ACTIVE").await;
+        run_periodic_tasks(&cloud, &running).await;
+        let server = running.wait_for_status(&one.0, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "b");
         cloud.audit("the old host has not dropped it").await;
-        up.start_node(&cloud, "a").await;
-        assert_ended(&cloud, &up, one, "b", "completed").await;
+        running.start_node(&cloud, "a").await;
+        assert_ended(&cloud, &running, one, "b", "completed").await;
     }
 }
 
 #[tokio::test]
 async fn a_silent_source_continues_the_migration() {
-    for (cloud, mut up) in Cloud::all_running(two()).await {
-        let one = start_migration(&cloud, &up).await;
-        up.nodes.kill("a").await;
-        silent_for_long(&cloud, &mut up, "a").await;
-        run_periodic_tasks(&cloud, &up).await;
+    for (cloud, mut running) in Cloud::all_running(two()).await {
+        let one = start_migration(&cloud, &running).await;
+        running.nodes.kill("a").await;
+        silent_for_long(&cloud, &mut running, "a").await;
+        run_periodic_tasks(&cloud, &running).await;
         wait_for_step(&cloud, "find").await;
-        up.start_node(&cloud, "a").await;
+        running.start_node(&cloud, "a").await;
         wait_for_step(&cloud, "transfer").await;
-        let number = wait_until_migrating(&up, &one.0).await;
+        let number = wait_until_migrating(&running, &one.0).await;
         let what = format!("POST /servers/{}/migrations/{number}/action", one.0);
-        up.call("admin", "2.80", &what, Some(json!({"force_complete": null}))).await.expect(202);
-        assert_ended(&cloud, &up, one, "b", "completed").await;
+        running
+            .call("admin", "2.80", &what, Some(json!({"force_complete": null})))
+            .await
+            .expect(202);
+        assert_ended(&cloud, &running, one, "b", "completed").await;
     }
 }
 
 #[tokio::test]
 async fn a_server_whose_guest_is_not_found_can_be_deleted() {
-    for (cloud, mut up) in Cloud::all_running(two()).await {
-        let (id, watch) = start_migration(&cloud, &up).await;
-        arrive_while_agents_are_dead(&cloud, &mut up, &id).await;
-        up.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
-        up.start_node(&cloud, "b").await;
-        up.wait_until_gone(&id).await;
-        up.wait_for_host_cleanup(&cloud).await;
+    for (cloud, mut running) in Cloud::all_running(two()).await {
+        let (id, watch) = start_migration(&cloud, &running).await;
+        arrive_while_agents_are_dead(&cloud, &mut running, &id).await;
+        running.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+        running.start_node(&cloud, "b").await;
+        running.wait_until_gone(&id).await;
+        running.wait_for_host_cleanup(&cloud).await;
         watch.end().await;
-        cloud.assert_empty(&up, "deleted").await;
+        cloud.assert_empty(&running, "deleted").await;
     }
 }

@@ -7,7 +7,7 @@ use kilonova_store::testing::CrashPlan;
 use kilonova_store::{Error, params};
 use serde_json::json;
 
-use crate::kit::{Cloud, FPGA, GPU, GPUS, Up, fault, hosts};
+use crate::kit::{Cloud, FPGA, GPU, GPUS, RunningCloud, fault, hosts};
 
 async fn execute(cloud: &Cloud, sql: &'static str) {
     let done = cloud.store.write(move |tx| tx.execute(sql, params![]));
@@ -26,8 +26,8 @@ async fn reserved(cloud: &Cloud) -> Vec<String> {
 }
 
 /// Checks that the server is gone, its allocations are released, and its devices are dirty.
-async fn assert_deleted(cloud: &Cloud, up: &Up, id: &str, devices: usize) {
-    assert!(up.server(id).await.is_null(), "the delete does not wait for the host");
+async fn assert_deleted(cloud: &Cloud, running: &RunningCloud, id: &str, devices: usize) {
+    assert!(running.server(id).await.is_null(), "the delete does not wait for the host");
     for class in ["VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "FPGA"] {
         assert_eq!(cloud.used(class).await, 0, "{class}");
     }
@@ -38,135 +38,135 @@ async fn assert_deleted(cloud: &Cloud, up: &Up, id: &str, devices: usize) {
 
 #[tokio::test]
 async fn a_delete_frees_the_devices_when_the_host_returns() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU, FPGA])])).await {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU, FPGA])])).await {
         for (flavor, devices) in [
             ("vgpu", vec!["1"]),
             ("vgpu-pair", vec!["1", "1"]),
             ("both", vec!["1", "1"]),
             ("plain", vec![]),
         ] {
-            let id = up.active_server(&cloud, "one", flavor).await;
-            up.nodes.kill("a").await;
-            up.force_down("a", true).await;
-            up.delete(&id).await;
-            assert_deleted(&cloud, &up, &id, devices.len()).await;
+            let id = running.active_server(&cloud, "one", flavor).await;
+            running.nodes.kill("a").await;
+            running.force_down("a", true).await;
+            running.delete(&id).await;
+            assert_deleted(&cloud, &running, &id, devices.len()).await;
             assert_eq!(reserved(&cloud).await, devices, "{flavor}");
             assert_eq!(
                 cloud.files("a", "running"),
                 [id.as_str()],
                 "the host has no new document yet"
             );
-            up.start_node(&cloud, "a").await;
-            up.wait_for_host_cleanup(&cloud).await;
-            cloud.assert_empty(&up, flavor).await;
-            up.force_down("a", false).await;
+            running.start_node(&cloud, "a").await;
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&running, flavor).await;
+            running.force_down("a", false).await;
         }
         for n in 0..GPUS {
-            up.active_server(&cloud, &format!("n{n}"), "vgpu").await;
+            running.active_server(&cloud, &format!("n{n}"), "vgpu").await;
         }
-        cloud.assert_consistent(&up, "all in use").await;
-        cloud.teardown(&up, "all in use").await;
+        cloud.assert_consistent(&running, "all in use").await;
+        cloud.teardown(&running, "all in use").await;
     }
 }
 
 #[tokio::test]
 async fn delete_in_every_state() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         for state in ["SHUTOFF", "BUILD", "stopping", "clearing"] {
             if matches!(state, "BUILD" | "clearing") {
-                up.nodes.kill("a").await;
+                running.nodes.kill("a").await;
             }
-            let id = up.boot(&cloud, "one", "vgpu").await;
+            let id = running.boot(&cloud, "one", "vgpu").await;
             match state {
                 "SHUTOFF" => {
-                    up.wait_for_status(&id, "ACTIVE").await;
-                    up.act(&id, json!({"os-stop": null})).await;
-                    up.wait_for_status(&id, "SHUTOFF").await;
+                    running.wait_for_status(&id, "ACTIVE").await;
+                    running.act(&id, json!({"os-stop": null})).await;
+                    running.wait_for_status(&id, "SHUTOFF").await;
                 }
                 "stopping" => {
-                    up.wait_for_status(&id, "ACTIVE").await;
-                    up.nodes.kill("a").await;
-                    up.act(&id, json!({"os-stop": null})).await;
+                    running.wait_for_status(&id, "ACTIVE").await;
+                    running.nodes.kill("a").await;
+                    running.act(&id, json!({"os-stop": null})).await;
                 }
                 "clearing" => {
                     let (step, message) = ("start".to_owned(), "no luck".to_owned());
-                    up.report(&cloud, "a", &id, Outcome::Failed { step, message }).await;
+                    running.report(&cloud, "a", &id, Outcome::Failed { step, message }).await;
                     let clearing = "SELECT subject FROM operations WHERE step = 'clear'";
                     assert_eq!(cloud.column(clearing).await, [id.as_str()]);
                 }
                 _ => {}
             }
-            up.nodes.kill("a").await;
-            up.force_down("a", true).await;
-            up.delete(&id).await;
-            assert_deleted(&cloud, &up, &id, 1).await;
-            up.start_node(&cloud, "a").await;
-            up.wait_for_host_cleanup(&cloud).await;
-            cloud.assert_empty(&up, state).await;
-            up.force_down("a", false).await;
+            running.nodes.kill("a").await;
+            running.force_down("a", true).await;
+            running.delete(&id).await;
+            assert_deleted(&cloud, &running, &id, 1).await;
+            running.start_node(&cloud, "a").await;
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&running, state).await;
+            running.force_down("a", false).await;
         }
     }
 }
 
 #[tokio::test]
 async fn a_host_that_is_silent_for_long_is_lost() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.kill().await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.kill().await;
         execute(&cloud, "UPDATE hosts SET last_seen = last_seen - 61000000").await;
-        let mut up = Up::new(&cloud, CrashPlan::default()).await;
-        up.delete(&id).await;
-        assert_deleted(&cloud, &up, &id, 1).await;
-        up.start_node(&cloud, "a").await;
-        up.wait_for_host_cleanup(&cloud).await;
-        cloud.assert_empty(&up, "the host is back").await;
+        let mut running = RunningCloud::new(&cloud, CrashPlan::default()).await;
+        running.delete(&id).await;
+        assert_deleted(&cloud, &running, &id, 1).await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_empty(&running, "the host is back").await;
     }
 }
 
 /// The time at which a host was last seen is written to the database only now and then.
 #[tokio::test]
 async fn lists_and_evacuations_agree_on_which_hosts_are_up() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
         execute(&cloud, "UPDATE hosts SET last_seen = last_seen - 61000000").await;
         for (path, list) in [
             ("GET /os-services?binary=nova-compute", "services"),
             ("GET /os-hypervisors/detail", "hypervisors"),
         ] {
-            let shown = up.call("admin", "2.90", path, None).await.expect(200);
+            let shown = running.call("admin", "2.90", path, None).await.expect(200);
             let states: Vec<_> = shown[list].as_array().expect(list).iter().collect();
             assert_eq!(states.len(), 2, "{path}");
             assert!(states.iter().all(|host| host["state"] == "up"), "{path}: {states:?}");
         }
         let body = Some(json!({"evacuate": {}}));
         let path = format!("POST /servers/{id}/action");
-        let answer = up.call("admin", "2.90", &path, body).await;
+        let answer = running.call("admin", "2.90", &path, body).await;
         answer.refused(400, "Compute service of a is still in use.");
-        cloud.teardown(&up, "both are up").await;
+        cloud.teardown(&running, "both are up").await;
     }
 }
 
 #[tokio::test]
 async fn a_pending_delete_ends_when_the_host_is_lost() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         for by_itself in [false, true] {
-            let id = up.active_server(&cloud, "one", "vgpu").await;
-            up.nodes.kill("a").await;
-            up.delete(&id).await;
-            nudge::run(up.compute.clone()).await.expect("the periodic task succeeds");
-            assert_eq!(up.server(&id).await["OS-EXT-STS:task_state"], "deleting");
-            up.force_down("a", true).await;
+            let id = running.active_server(&cloud, "one", "vgpu").await;
+            running.nodes.kill("a").await;
+            running.delete(&id).await;
+            nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
+            assert_eq!(running.server(&id).await["OS-EXT-STS:task_state"], "deleting");
+            running.force_down("a", true).await;
             if by_itself {
                 execute(&cloud, "UPDATE operations SET updated_at = 0").await;
-                nudge::run(up.compute.clone()).await.expect("the periodic task succeeds");
+                nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
             } else {
-                up.delete(&id).await;
+                running.delete(&id).await;
             }
-            assert_deleted(&cloud, &up, &id, 1).await;
-            up.start_node(&cloud, "a").await;
-            up.wait_for_host_cleanup(&cloud).await;
-            cloud.assert_empty(&up, "dropped").await;
-            up.force_down("a", false).await;
+            assert_deleted(&cloud, &running, &id, 1).await;
+            running.start_node(&cloud, "a").await;
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_empty(&running, "dropped").await;
+            running.force_down("a", false).await;
         }
     }
 }
@@ -174,40 +174,40 @@ async fn a_pending_delete_ends_when_the_host_is_lost() {
 /// The host is back and accepts servers, but fails to drop the guest deleted in its absence.
 #[tokio::test]
 async fn dirty_devices_are_not_claimed() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "stuck", "vgpu").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "stuck", "vgpu").await;
         let mdev = cloud.files("a", "mdevs");
-        up.force_down("a", true).await;
-        up.nodes.kill("a").await;
-        up.delete(&id).await;
-        up.restart_failing(&cloud, "a", &[("destroy", None)]).await;
-        up.force_down("a", false).await;
+        running.force_down("a", true).await;
+        running.nodes.kill("a").await;
+        running.delete(&id).await;
+        running.restart_failing(&cloud, "a", &[("destroy", None)]).await;
+        running.force_down("a", false).await;
         for n in 0..GPUS - 1 {
-            up.active_server(&cloud, &format!("n{n}"), "vgpu").await;
+            running.active_server(&cloud, &format!("n{n}"), "vgpu").await;
         }
-        let more = up.boot(&cloud, "one too many", "vgpu").await;
-        let server = up.wait_for_status(&more, "ERROR").await;
+        let more = running.boot(&cloud, "one too many", "vgpu").await;
+        let server = running.wait_for_status(&more, "ERROR").await;
         assert!(fault(&server).starts_with("No valid host was found."), "{server}");
         assert_eq!((dirty(&cloud).await, reserved(&cloud).await), (1, vec!["1".to_owned()]));
         assert!(cloud.files("a", "mdevs").contains(&mdev[0]), "the old guest still has its mdev");
         cloud.audit("one handle is dirty").await;
-        up.nodes.kill("a").await;
-        up.start_node(&cloud, "a").await;
-        up.wait_for_host_cleanup(&cloud).await;
-        up.active_server(&cloud, "in its place", "vgpu").await;
+        running.nodes.kill("a").await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        running.active_server(&cloud, "in its place", "vgpu").await;
         assert_eq!(dirty(&cloud).await, 0);
-        cloud.assert_consistent(&up, "dropped").await;
-        cloud.teardown(&up, "dropped").await;
+        cloud.assert_consistent(&running, "dropped").await;
+        cloud.teardown(&running, "dropped").await;
     }
 }
 
 #[tokio::test]
 async fn the_delete_action_records_its_result() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.nodes.kill("a").await;
-        up.force_down("a", true).await;
-        up.delete(&id).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        running.delete(&id).await;
         let details = "SELECT e.details FROM operation_events e
             JOIN operations o ON o.id = e.operation_id WHERE o.kind = 'delete'";
         assert_eq!(

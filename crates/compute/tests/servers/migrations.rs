@@ -2,33 +2,33 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, GPU, Up, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, GPU, RunningCloud, hosts};
 use crate::servers::resize::{admin, confirm_resize};
 
-async fn list(up: &Up, version: &str, query: &str) -> Vec<Value> {
-    let answer = up.get(ADMIN, version, &format!("/os-migrations{query}")).await.expect(200);
+async fn list(running: &RunningCloud, version: &str, query: &str) -> Vec<Value> {
+    let answer = running.get(ADMIN, version, &format!("/os-migrations{query}")).await.expect(200);
     answer["migrations"].as_array().expect("the answer has a list").clone()
 }
 
 #[tokio::test]
 async fn every_kind_of_migration_is_listed() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
-        admin(&up, "2.90", &id, json!({"migrate": null})).await.expect(202);
-        up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        admin(&up, "2.90", &id, json!({"revertResize": null})).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        admin(&running, "2.90", &id, json!({"revertResize": null})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
         let live = json!({"os-migrateLive": {"host": "b", "block_migration": "auto"}});
-        admin(&up, "2.90", &id, live).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        up.wait_for_host_cleanup(&cloud).await;
-        admin(&up, "2.90", &id, json!({"resize": {"flavorRef": "vgpu4"}})).await.expect(202);
-        up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        admin(&up, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
-        up.wait_for_status(&id, "ACTIVE").await;
-        up.wait_for_host_cleanup(&cloud).await;
-        let all = list(&up, "2.80", "").await;
-        let said: Vec<_> = all
+        admin(&running, "2.90", &id, live).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        admin(&running, "2.90", &id, json!({"resize": {"flavorRef": "vgpu4"}})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        admin(&running, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        let all = list(&running, "2.80", "").await;
+        let message: Vec<_> = all
             .iter()
             .map(|one| {
                 let text = |key: &str| one[key].as_str().expect("the value is a string").to_owned();
@@ -41,7 +41,7 @@ async fn every_kind_of_migration_is_listed() {
             })
             .collect();
         assert_eq!(
-            said,
+            message,
             [
                 ["resize", "confirmed", "b", "a"],
                 ["live-migration", "completed", "a", "b"],
@@ -51,10 +51,14 @@ async fn every_kind_of_migration_is_listed() {
         assert_ne!(all[0]["old_instance_type_id"], all[0]["new_instance_type_id"]);
         assert_eq!(all[1]["old_instance_type_id"], all[1]["new_instance_type_id"]);
         let keys = |one: &Value| one.as_object().expect("the value is an object").len();
-        assert_eq!(keys(&list(&up, "2.1", "").await[0]), 12);
-        assert_eq!(list(&up, "2.58", "").await[0]["migration_type"], "migration", "oldest first");
-        assert_eq!(keys(&list(&up, "2.23", "").await[0]), 13);
-        assert_eq!(keys(&list(&up, "2.59", "").await[0]), 14);
+        assert_eq!(keys(&list(&running, "2.1", "").await[0]), 12);
+        assert_eq!(
+            list(&running, "2.58", "").await[0]["migration_type"],
+            "migration",
+            "oldest first"
+        );
+        assert_eq!(keys(&list(&running, "2.23", "").await[0]), 13);
+        assert_eq!(keys(&list(&running, "2.59", "").await[0]), 14);
         assert_eq!(keys(&all[0]), 16);
         for (query, count) in [
             (format!("?instance_uuid={id}"), 3),
@@ -68,14 +72,14 @@ async fn every_kind_of_migration_is_listed() {
             ("?changes-since=2000-01-01T00:00:00Z".into(), 3),
             ("?changes-before=2000-01-01T00:00:00Z".into(), 0),
         ] {
-            assert_eq!(list(&up, "2.80", &query).await.len(), count, "{query}");
+            assert_eq!(list(&running, "2.80", &query).await.len(), count, "{query}");
         }
-        let page = up.get(ADMIN, "2.80", "/os-migrations?limit=2").await.expect(200);
+        let page = running.get(ADMIN, "2.80", "/os-migrations?limit=2").await.expect(200);
         let next = page["migrations_links"][0]["href"]
             .as_str()
             .expect("the answer has a link to the next page");
         let (_, query) = next.split_once("/os-migrations").expect("the query succeeds");
-        let last = list(&up, "2.80", query).await;
+        let last = list(&running, "2.80", query).await;
         assert_eq!((last.len(), &last[0]["status"]), (1, &json!("reverted")));
         for (version, query) in [
             ("2.80", "?nonsense=1"),
@@ -86,38 +90,38 @@ async fn every_kind_of_migration_is_listed() {
             ("2.80", "?marker=17"),
             ("2.80", "?changes-since=2001-01-01T00:00:00Z&changes-before=2000-01-01T00:00:00Z"),
         ] {
-            let answer = up.get(ADMIN, version, &format!("/os-migrations{query}")).await;
+            let answer = running.get(ADMIN, version, &format!("/os-migrations{query}")).await;
             assert_eq!(answer.status.as_u16(), 400, "{version} {query}: {}", answer.body);
         }
-        up.get(ANN, "2.80", "/os-migrations").await.refused(403, "os-migrations:index");
+        running.get(ANN, "2.80", "/os-migrations").await.refused(403, "os-migrations:index");
         let one = format!("/servers/{id}/migrations/{}", all[0]["id"]);
-        up.get(ADMIN, "2.80", &one).await.refused(404, "is not live-migration.");
+        running.get(ADMIN, "2.80", &one).await.refused(404, "is not live-migration.");
         let none = format!("/servers/{id}/migrations/999");
-        up.get(ADMIN, "2.80", &none).await.refused(404, "is not found for server");
-        cloud.teardown(&up, "migrated").await;
-        assert_eq!(list(&up, "2.80", "").await.len(), 3, "migrations outlive their server");
+        running.get(ADMIN, "2.80", &none).await.refused(404, "is not found for server");
+        cloud.teardown(&running, "migrated").await;
+        assert_eq!(list(&running, "2.80", "").await.len(), 3, "migrations outlive their server");
     }
 }
 
 #[tokio::test]
 async fn a_confirmed_server_can_migrate_again_at_once() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
         for _ in 0..2 {
-            admin(&up, "2.90", &id, json!({"migrate": null})).await.expect(202);
-            up.wait_for_status(&id, "VERIFY_RESIZE").await;
-            let done = admin(&up, "2.90", &id, json!({"confirmResize": null})).await;
+            admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            let done = admin(&running, "2.90", &id, json!({"confirmResize": null})).await;
             done.expect(204);
-            up.wait_for_host_cleanup(&cloud).await;
+            running.wait_for_host_cleanup(&cloud).await;
         }
-        let server = up.wait_for_status(&id, "ACTIVE").await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
-        cloud.assert_consistent(&up, "migrated twice").await;
-        cloud.teardown(&up, "migrated twice").await;
-        let mine = up.active_server(&cloud, "mine", "vgpu").await;
-        admin(&up, "2.90", &mine, json!({"migrate": null})).await.expect(202);
-        up.wait_for_status(&mine, "VERIFY_RESIZE").await;
-        confirm_resize(&up, &cloud, &mine).await;
-        cloud.teardown(&up, "own").await;
+        cloud.assert_consistent(&running, "migrated twice").await;
+        cloud.teardown(&running, "migrated twice").await;
+        let mine = running.active_server(&cloud, "mine", "vgpu").await;
+        admin(&running, "2.90", &mine, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&mine, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &mine).await;
+        cloud.teardown(&running, "own").await;
     }
 }

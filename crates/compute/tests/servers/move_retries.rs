@@ -6,7 +6,7 @@ use kilonova_compute_app::reconcile::nudge;
 use kilonova_ids::HostName;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, Cloud, GPU, Up, hosts, wait_until};
+use crate::kit::{ADMIN, Cloud, GPU, RunningCloud, hosts, wait_until};
 use crate::servers::resize::admin;
 
 const SLOW_MIGRATION: &str = "times_ms = { migrate = 60000 }";
@@ -19,8 +19,8 @@ fn three() -> kilonova_node::topology::Topology {
     ])
 }
 
-async fn host_of(up: &Up, id: &str) -> Value {
-    up.server(id).await["OS-EXT-SRV-ATTR:host"].clone()
+async fn host_of(running: &RunningCloud, id: &str) -> Value {
+    running.server(id).await["OS-EXT-SRV-ATTR:host"].clone()
 }
 
 /// The destination of the newest migration.
@@ -34,19 +34,19 @@ async fn statuses(cloud: &Cloud) -> Vec<String> {
 }
 
 /// Marks the host as lost and runs the task that handles lost hosts.
-async fn lose_host(cloud: &Cloud, up: &Up, host: &str) {
-    up.force_down(host, true).await;
+async fn lose_host(cloud: &Cloud, running: &RunningCloud, host: &str) {
+    running.force_down(host, true).await;
     cloud.execute("UPDATE operations SET updated_at = 0 WHERE outcome = 'open'").await;
-    nudge::run(up.compute.clone()).await.expect("the periodic task succeeds");
+    nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
 }
 
 /// Restarts hosts that were lost.
-async fn bring_hosts_back(up: &mut Up, cloud: &Cloud, hosts: &[&str]) {
+async fn bring_hosts_back(running: &mut RunningCloud, cloud: &Cloud, hosts: &[&str]) {
     for host in hosts {
-        up.start_node(cloud, host).await;
-        up.force_down(host, false).await;
+        running.start_node(cloud, host).await;
+        running.force_down(host, false).await;
     }
-    up.wait_for_host_cleanup(cloud).await;
+    running.wait_for_host_cleanup(cloud).await;
 }
 
 /// Waits until the destination has a document.
@@ -58,44 +58,44 @@ async fn wait_for_document(cloud: &Cloud) {
 /// Either candidate may be chosen, so both are stopped and the other one is restarted.
 #[tokio::test]
 async fn a_third_host_is_tried_when_the_second_is_lost() {
-    for (cloud, mut up) in Cloud::all_running(three()).await {
+    for (cloud, mut running) in Cloud::all_running(three()).await {
         for (action, ends) in [
             (json!({"migrate": null}), "VERIFY_RESIZE"),
             (json!({"resize": {"flavorRef": "vgpu-pair"}}), "VERIFY_RESIZE"),
             (json!({"evacuate": {}}), "ACTIVE"),
         ] {
-            let id = up.active_server_on(&cloud, "a", "vgpu").await;
+            let id = running.active_server_on(&cloud, "a", "vgpu").await;
             let evacuates = action.get("evacuate").is_some();
             for host in ["b", "c"] {
-                up.nodes.kill(host).await;
+                running.nodes.kill(host).await;
             }
             if evacuates {
-                up.nodes.kill("a").await;
-                up.force_down("a", true).await;
+                running.nodes.kill("a").await;
+                running.force_down("a", true).await;
             }
-            let answer = admin(&up, "2.90", &id, action.clone()).await;
+            let answer = admin(&running, "2.90", &id, action.clone()).await;
             assert!(answer.status.is_success(), "{}", answer.body);
             wait_for_document(&cloud).await;
             let second = dest(&cloud).await;
             let third = if second == "b" { "c" } else { "b" };
-            lose_host(&cloud, &up, &second).await;
+            lose_host(&cloud, &running, &second).await;
             assert_eq!(dest(&cloud).await, third);
             cloud.audit("the third host is tried").await;
-            up.start_node(&cloud, third).await;
-            up.wait_for_status(&id, ends).await;
-            assert_eq!(host_of(&up, &id).await, third);
+            running.start_node(&cloud, third).await;
+            running.wait_for_status(&id, ends).await;
+            assert_eq!(host_of(&running, &id).await, third);
             if evacuates {
-                bring_hosts_back(&mut up, &cloud, &["a", &second]).await;
+                bring_hosts_back(&mut running, &cloud, &["a", &second]).await;
             } else {
-                admin(&up, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
-                up.wait_for_status(&id, "ACTIVE").await;
-                bring_hosts_back(&mut up, &cloud, &[&second]).await;
+                admin(&running, "2.90", &id, json!({"confirmResize": null})).await.expect(204);
+                running.wait_for_status(&id, "ACTIVE").await;
+                bring_hosts_back(&mut running, &cloud, &[&second]).await;
             }
-            cloud.assert_consistent(&up, "all hosts are back").await;
+            cloud.assert_consistent(&running, "all hosts are back").await;
             let mut all = statuses(&cloud).await;
             let last = if evacuates { "done" } else { "confirmed" };
             assert_eq!(all.split_off(all.len() - 2), ["error", last]);
-            cloud.teardown(&up, ends).await;
+            cloud.teardown(&running, ends).await;
         }
     }
 }
@@ -112,51 +112,51 @@ async fn without_a_third_host_the_server_returns() {
         };
         for mut cloud in Cloud::all(topology).await {
             cloud.options = options.clone();
-            let mut up = cloud.start().await;
-            up.wait_for_hosts().await;
-            let id = up.active_server_on(&cloud, "a", "vgpu").await;
+            let mut running = cloud.start().await;
+            running.wait_for_hosts().await;
+            let id = running.active_server_on(&cloud, "a", "vgpu").await;
             let others: Vec<HostName> =
-                up.nodes.names().into_iter().filter(|name| name != "a").collect();
+                running.nodes.names().into_iter().filter(|name| name != "a").collect();
             for host in &others {
-                up.nodes.kill(host).await;
+                running.nodes.kill(host).await;
             }
-            admin(&up, "2.90", &id, json!({"migrate": null})).await.expect(202);
+            admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
             wait_for_document(&cloud).await;
             let second = dest(&cloud).await;
-            lose_host(&cloud, &up, &second).await;
-            up.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(host_of(&up, &id).await, "a");
+            lose_host(&cloud, &running, &second).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, "a");
             assert_eq!(statuses(&cloud).await, ["error"]);
             for host in &others {
-                up.start_node(&cloud, host).await;
+                running.start_node(&cloud, host).await;
             }
-            up.force_down(&second, false).await;
-            up.wait_for_host_cleanup(&cloud).await;
-            cloud.assert_consistent(&up, "the host is back").await;
-            cloud.teardown(&up, "the host is back").await;
+            running.force_down(&second, false).await;
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_consistent(&running, "the host is back").await;
+            cloud.teardown(&running, "the host is back").await;
         }
     }
 }
 
 #[tokio::test]
 async fn an_unshelve_tries_other_hosts() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
-        admin(&up, "2.90", &id, json!({"shelve": null})).await.expect(202);
-        up.wait_for_status(&id, "SHELVED_OFFLOADED").await;
-        up.restart_failing(&cloud, "a", &[("start", None)]).await;
-        admin(&up, "2.90", &id, json!({"unshelve": null})).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, "b");
-        cloud.assert_consistent(&up, "unshelved").await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
+        admin(&running, "2.90", &id, json!({"shelve": null})).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        running.restart_failing(&cloud, "a", &[("start", None)]).await;
+        admin(&running, "2.90", &id, json!({"unshelve": null})).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "b");
+        cloud.assert_consistent(&running, "unshelved").await;
 
-        admin(&up, "2.90", &id, json!({"shelve": null})).await.expect(202);
-        up.wait_for_status(&id, "SHELVED_OFFLOADED").await;
-        up.restart_failing(&cloud, "b", &[("start", None)]).await;
-        admin(&up, "2.90", &id, json!({"unshelve": null})).await.expect(202);
-        up.wait_for_status(&id, "SHELVED_OFFLOADED").await;
-        cloud.assert_consistent(&up, "every host fails").await;
-        cloud.teardown(&up, "every host fails").await;
+        admin(&running, "2.90", &id, json!({"shelve": null})).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        running.restart_failing(&cloud, "b", &[("start", None)]).await;
+        admin(&running, "2.90", &id, json!({"unshelve": null})).await.expect(202);
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        cloud.assert_consistent(&running, "every host fails").await;
+        cloud.teardown(&running, "every host fails").await;
     }
 }
 
@@ -164,10 +164,10 @@ fn live(host: Option<&str>) -> Value {
     json!({"os-migrateLive": {"host": host, "block_migration": "auto"}})
 }
 
-async fn migrate_until_running(up: &Up, cloud: &Cloud, id: &str) {
+async fn migrate_until_running(running: &RunningCloud, cloud: &Cloud, id: &str) {
     wait_until("the migration runs", async || {
         let sql = "SELECT o.subject FROM operations o WHERE o.step = 'transfer'";
-        cloud.column(sql).await == [id] && up.server(id).await["status"] == "MIGRATING"
+        cloud.column(sql).await == [id] && running.server(id).await["status"] == "MIGRATING"
     })
     .await;
 }
@@ -176,35 +176,35 @@ async fn migrate_until_running(up: &Up, cloud: &Cloud, id: &str) {
 #[tokio::test]
 async fn a_migrating_server_is_evacuated() {
     for lost in [false, true] {
-        for (cloud, mut up) in Cloud::all_running(three()).await {
-            let id = up.active_server_on(&cloud, "a", "vgpu").await;
-            admin(&up, "2.90", &id, live(Some("b"))).await.expect(202);
-            migrate_until_running(&up, &cloud, &id).await;
-            up.nodes.kill("a").await;
+        for (cloud, mut running) in Cloud::all_running(three()).await {
+            let id = running.active_server_on(&cloud, "a", "vgpu").await;
+            admin(&running, "2.90", &id, live(Some("b"))).await.expect(202);
+            migrate_until_running(&running, &cloud, &id).await;
+            running.nodes.kill("a").await;
             let evacuate = json!({"evacuate": {}});
-            admin(&up, "2.90", &id, evacuate.clone()).await.refused(400, "still in use");
-            up.force_down("a", true).await;
+            admin(&running, "2.90", &id, evacuate.clone()).await.refused(400, "still in use");
+            running.force_down("a", true).await;
             if lost {
-                up.nodes.kill("b").await;
+                running.nodes.kill("b").await;
             }
-            admin(&up, "2.90", &id, evacuate).await.expect(200);
+            admin(&running, "2.90", &id, evacuate).await.expect(200);
             cloud.audit("evacuated").await;
             if lost {
                 assert_eq!(
-                    up.server(&id).await["status"],
+                    running.server(&id).await["status"],
                     "REBUILD",
                     "the server waits for host b"
                 );
-                lose_host(&cloud, &up, "b").await;
+                lose_host(&cloud, &running, "b").await;
             }
-            up.wait_for_status(&id, "ACTIVE").await;
-            let there = host_of(&up, &id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            let there = host_of(&running, &id).await;
             assert!(there != "a" && (!lost || there == "c"), "{there}");
             cloud.audit("arrived").await;
             let back: &[&str] = if lost { &["a", "b"] } else { &["a"] };
-            bring_hosts_back(&mut up, &cloud, back).await;
-            cloud.assert_consistent(&up, "all hosts are back").await;
-            cloud.teardown(&up, "all hosts are back").await;
+            bring_hosts_back(&mut running, &cloud, back).await;
+            cloud.assert_consistent(&running, "all hosts are back").await;
+            cloud.teardown(&running, "all hosts are back").await;
         }
     }
 }
@@ -212,82 +212,85 @@ async fn a_migrating_server_is_evacuated() {
 /// One live migration at a time leaves a host, unless configured otherwise.
 #[tokio::test]
 async fn live_migrations_are_queued() {
-    for (cloud, up) in Cloud::all_running(three()).await {
+    for (cloud, running) in Cloud::all_running(three()).await {
         let mut ids = Vec::new();
         for _ in 0..3 {
-            ids.push(up.active_server_on(&cloud, "a", "vgpu").await);
+            ids.push(running.active_server_on(&cloud, "a", "vgpu").await);
         }
         for id in &ids {
-            admin(&up, "2.90", id, live(None)).await.expect(202);
+            admin(&running, "2.90", id, live(None)).await.expect(202);
         }
-        migrate_until_running(&up, &cloud, &ids[0]).await;
+        migrate_until_running(&running, &cloud, &ids[0]).await;
         assert_eq!(statuses(&cloud).await, ["running", "queued", "queued"]);
         cloud.audit("waiting").await;
         // The second is aborted, the third is deleted, and the first makes room for a fourth.
         let number = "SELECT CAST(number AS TEXT) FROM moves ORDER BY number";
         let numbers = cloud.column(number).await;
         let path = |n: usize| format!("DELETE /servers/{}/migrations/{}", ids[n], numbers[n]);
-        up.call(ADMIN, "2.64", &path(1), None).await.refused(400, "is queued");
-        up.call(ADMIN, "2.65", &path(1), None).await.expect(202);
-        up.wait_for_status(&ids[1], "ACTIVE").await;
-        up.call(ADMIN, "2.90", &format!("DELETE /servers/{}", ids[2]), None).await.expect(204);
-        up.wait_until_gone(&ids[2]).await;
+        running.call(ADMIN, "2.64", &path(1), None).await.refused(400, "is queued");
+        running.call(ADMIN, "2.65", &path(1), None).await.expect(202);
+        running.wait_for_status(&ids[1], "ACTIVE").await;
+        running.call(ADMIN, "2.90", &format!("DELETE /servers/{}", ids[2]), None).await.expect(204);
+        running.wait_until_gone(&ids[2]).await;
         cloud.audit("aborted").await;
-        admin(&up, "2.90", &ids[1], live(Some("c"))).await.expect(202);
+        admin(&running, "2.90", &ids[1], live(Some("c"))).await.expect(202);
         assert_eq!(statuses(&cloud).await[3], "queued");
         let hurry = format!("POST /servers/{}/migrations/{}/action", ids[0], numbers[0]);
-        up.call(ADMIN, "2.90", &hurry, Some(json!({"force_complete": null}))).await.expect(202);
-        up.wait_for_status(&ids[0], "ACTIVE").await;
-        migrate_until_running(&up, &cloud, &ids[1]).await;
+        running
+            .call(ADMIN, "2.90", &hurry, Some(json!({"force_complete": null})))
+            .await
+            .expect(202);
+        running.wait_for_status(&ids[0], "ACTIVE").await;
+        migrate_until_running(&running, &cloud, &ids[1]).await;
         cloud.audit("queued migrations").await;
-        up.delete_all_servers().await;
-        up.wait_for_host_cleanup(&cloud).await;
-        cloud.assert_empty(&up, "all deleted").await;
+        running.delete_all_servers().await;
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_empty(&running, "all deleted").await;
     }
 }
 
 /// A disabled host in another zone is a destination by force only, and only with claims.
 #[tokio::test]
 async fn force_skips_filters_but_not_claims() {
-    for (cloud, mut up) in
+    for (cloud, mut running) in
         Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU]), ("c", &[])])).await
     {
         let zone = json!({"aggregate": {"name": "east", "availability_zone": "east"}});
-        let made = up.admin("2.90", "POST /os-aggregates", zone).await.expect(200);
+        let made = running.admin("2.90", "POST /os-aggregates", zone).await.expect(200);
         let path = format!("POST /os-aggregates/{}/action", made["aggregate"]["id"]);
-        up.admin("2.90", &path, json!({"add_host": {"host": "a"}})).await.expect(200);
+        running.admin("2.90", &path, json!({"add_host": {"host": "a"}})).await.expect(200);
         let more = json!({"availability_zone": "east"});
-        let id = up.boot_with(&cloud, "one", "vgpu", more).await;
-        up.wait_for_status(&id, "ACTIVE").await;
+        let id = running.boot_with(&cloud, "one", "vgpu", more).await;
+        running.wait_for_status(&id, "ACTIVE").await;
 
         let forced = |host: &str| {
             json!({"os-migrateLive": {
             "host": host, "block_migration": "auto", "force": true}})
         };
-        admin(&up, "2.67", &id, live(Some("b"))).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, "a", "the other host is in another zone");
-        admin(&up, "2.68", &id, forced("b")).await.refused(400, "'force' was unexpected");
-        admin(&up, "2.67", &id, forced("c")).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, "a", "no device there can be claimed");
-        admin(&up, "2.67", &id, forced("b")).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, "b");
-        up.wait_for_host_cleanup(&cloud).await;
-        cloud.assert_consistent(&up, "forced").await;
+        admin(&running, "2.67", &id, live(Some("b"))).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "a", "the other host is in another zone");
+        admin(&running, "2.68", &id, forced("b")).await.refused(400, "'force' was unexpected");
+        admin(&running, "2.67", &id, forced("c")).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "a", "no device there can be claimed");
+        admin(&running, "2.67", &id, forced("b")).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, "b");
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_consistent(&running, "forced").await;
 
-        up.nodes.kill("b").await;
-        up.force_down("b", true).await;
+        running.nodes.kill("b").await;
+        running.force_down("b", true).await;
         for (host, ends) in [("c", "b"), ("a", "a")] {
             let evacuate = json!({"evacuate": {"host": host, "force": true}});
-            admin(&up, "2.67", &id, evacuate).await.expect(200);
-            up.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(host_of(&up, &id).await, ends, "{host}");
+            admin(&running, "2.67", &id, evacuate).await.expect(200);
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, ends, "{host}");
             cloud.audit(host).await;
         }
-        bring_hosts_back(&mut up, &cloud, &["b"]).await;
-        cloud.assert_consistent(&up, "evacuated").await;
-        cloud.teardown(&up, "evacuated").await;
+        bring_hosts_back(&mut running, &cloud, &["b"]).await;
+        cloud.assert_consistent(&running, "evacuated").await;
+        cloud.teardown(&running, "evacuated").await;
     }
 }

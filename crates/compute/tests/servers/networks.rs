@@ -4,25 +4,30 @@ use kilonova_compute_app::Compute;
 use kilonova_store::testing::Meter;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, BOB, Cloud, GPU, Up, client, hosts};
+use crate::kit::{ADMIN, ANN, Answer, BOB, Cloud, GPU, RunningCloud, client, hosts};
 use crate::servers::resize::admin;
 
 /// Requests a server with these networks.
-pub async fn create_with_networks(cloud: &Cloud, up: &Up, flavor: &str, networks: Value) -> Answer {
-    let mut boot_request = up.boot_request(cloud, "one", flavor);
+pub async fn create_with_networks(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    flavor: &str,
+    networks: Value,
+) -> Answer {
+    let mut boot_request = running.boot_request(cloud, "one", flavor);
     boot_request["server"]["networks"] = networks;
-    up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await
+    running.call(ANN, "2.90", "POST /servers", Some(boot_request)).await
 }
 
 /// A server with these networks, running on a host.
 pub async fn active_server_with_networks(
     cloud: &Cloud,
-    up: &Up,
+    running: &RunningCloud,
     flavor: &str,
     networks: Value,
     host: &str,
 ) -> String {
-    let mut boot_request = up.boot_request(cloud, "one", flavor);
+    let mut boot_request = running.boot_request(cloud, "one", flavor);
     boot_request["server"]["networks"] = networks;
     boot_request["server"]["availability_zone"] = json!(format!("nova:{host}"));
     let request = axum::http::Request::post("/v2.1/servers")
@@ -31,9 +36,9 @@ pub async fn active_server_with_networks(
         .header("openstack-api-version", "compute 2.90")
         .body(axum::body::Body::from(boot_request.to_string()))
         .expect("the request is valid");
-    let made = up.send(request).await.expect(202);
+    let made = running.send(request).await.expect(202);
     let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
-    up.wait_for_status(&id, "ACTIVE").await;
+    running.wait_for_status(&id, "ACTIVE").await;
     id
 }
 
@@ -45,17 +50,17 @@ pub fn domain_xml(cloud: &Cloud, host: &str, id: &str) -> String {
 
 #[tokio::test]
 async fn a_port_is_created_and_deleted_with_the_server() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         let id = active_server_with_networks(
             &cloud,
-            &up,
+            &running,
             "vgpu",
             json!([{"uuid": net, "tag": "nic"}]),
             "a",
         )
         .await;
-        let ports = up.ports().await;
+        let ports = running.ports().await;
         assert_eq!(ports.len(), 1);
         let port = &ports[0];
         assert_eq!(port["device_id"], id.as_str());
@@ -64,57 +69,59 @@ async fn a_port_is_created_and_deleted_with_the_server() {
         assert_eq!(port["status"], "ACTIVE");
         let ip = port["fixed_ips"][0]["ip_address"].as_str().expect("the value has an address");
         assert_eq!(ip, "10.0.0.2", "the first is the gateway's");
-        let server = up.server(&id).await;
+        let server = running.server(&id).await;
         assert_eq!(
             server["addresses"],
             json!({"private": [{"version": 4, "addr": ip, "OS-EXT-IPS:type": "fixed",
                 "OS-EXT-IPS-MAC:mac_addr": port["mac_address"]}]})
         );
         assert_eq!(server["security_groups"], json!([{"name": "default"}]));
-        let listed = up.servers().await;
+        let listed = running.servers().await;
         assert_eq!(listed[0]["addresses"], server["addresses"]);
-        let ips = up.get(ANN, "2.90", &format!("/servers/{id}/ips")).await.expect(200);
+        let ips = running.get(ANN, "2.90", &format!("/servers/{id}/ips")).await.expect(200);
         assert_eq!(ips, json!({"addresses": {"private": [{"version": 4, "addr": ip}]}}));
         let path = format!("/servers/{id}/ips/private");
-        assert_eq!(up.get(ANN, "2.90", &path).await.expect(200)["private"][0]["addr"], ip);
+        assert_eq!(running.get(ANN, "2.90", &path).await.expect(200)["private"][0]["addr"], ip);
         let domain_xml = domain_xml(&cloud, "a", &id);
         let mac = port["mac_address"].as_str().expect("the port has a MAC address");
         assert!(
             domain_xml.contains("<interface type='bridge'>") && domain_xml.contains(mac),
             "{domain_xml}"
         );
-        let list = up.get(ANN, "2.90", &format!("/servers/{id}/os-interface")).await.expect(200);
+        let list =
+            running.get(ANN, "2.90", &format!("/servers/{id}/os-interface")).await.expect(200);
         let shown = &list["interfaceAttachments"][0];
         assert_eq!((&shown["port_id"], &shown["tag"]), (&port["id"], &json!("nic")));
         let port_path =
             format!("DELETE /ports/{}", port["id"].as_str().expect("the answer has an id"));
-        up.neutron(ANN, &port_path, None).await.refused(403, "delete_port");
-        up.neutron("admin", &port_path, None).await.refused(409, "in use by server");
-        up.neutron(ANN, &format!("DELETE /networks/{net}"), None).await.refused(409, "ports");
-        cloud.assert_consistent(&up, "connected").await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        assert_eq!(up.ports().await, Vec::<Value>::new());
-        up.neutron(ANN, &format!("DELETE /networks/{net}"), None).await.expect(204);
-        cloud.teardown(&up, "networks").await;
+        running.neutron(ANN, &port_path, None).await.refused(403, "delete_port");
+        running.neutron("admin", &port_path, None).await.refused(409, "in use by server");
+        running.neutron(ANN, &format!("DELETE /networks/{net}"), None).await.refused(409, "ports");
+        cloud.assert_consistent(&running, "connected").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        assert_eq!(running.ports().await, Vec::<Value>::new());
+        running.neutron(ANN, &format!("DELETE /networks/{net}"), None).await.expect(204);
+        cloud.teardown(&running, "networks").await;
     }
 }
 
 #[tokio::test]
 async fn a_preexisting_port_is_kept() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         let fixed_ip = json!({"fixed_ips": [{"ip_address": "10.0.0.77"}], "name": "mine"});
-        let port = up.port(ANN, &net, fixed_ip).await;
+        let port = running.port(ANN, &net, fixed_ip).await;
         let id =
-            active_server_with_networks(&cloud, &up, "plain", json!([{"port": port}]), "a").await;
-        let bound = up.show_port(&port).await;
+            active_server_with_networks(&cloud, &running, "plain", json!([{"port": port}]), "a")
+                .await;
+        let bound = running.show_port(&port).await;
         assert_eq!((&bound["device_id"], &bound["binding:host_id"]), (&json!(id), &json!("a")));
-        let again = create_with_networks(&cloud, &up, "plain", json!([{"port": port}])).await;
+        let again = create_with_networks(&cloud, &running, "plain", json!([{"port": port}])).await;
         again.refused(409, &format!("Port {port} is still in use."));
         let taken = create_with_networks(
             &cloud,
-            &up,
+            &running,
             "plain",
             json!([{"uuid": net, "fixed_ip": "10.0.0.77"}]),
         )
@@ -123,151 +130,156 @@ async fn a_preexisting_port_is_kept() {
         for (key, value) in [("device_id", json!("")), ("mac_address", json!("fa:16:3e:00:00:01"))]
         {
             let body = json!({"port": {key: value}});
-            up.neutron("admin", &format!("PUT /ports/{port}"), Some(body)).await.refused(409, key);
+            running
+                .neutron("admin", &format!("PUT /ports/{port}"), Some(body))
+                .await
+                .refused(409, key);
         }
-        cloud.assert_consistent(&up, "bound").await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        let free = up.show_port(&port).await;
+        cloud.assert_consistent(&running, "bound").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        let free = running.show_port(&port).await;
         assert_eq!((&free["device_id"], &free["device_owner"]), (&json!(""), &json!("")));
         assert_eq!(free["binding:vif_type"], "unbound");
         assert_eq!(free["fixed_ips"][0]["ip_address"], "10.0.0.77");
-        cloud.teardown(&up, "kept").await;
+        cloud.teardown(&running, "kept").await;
     }
 }
 
 #[tokio::test]
 async fn ports_follow_every_migration() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
-        let id =
-            active_server_with_networks(&cloud, &up, "vgpu", json!([{"uuid": net}]), "a").await;
-        let port = up.ports().await[0]["id"].as_str().expect("the answer has an id").to_owned();
-        let mac = up.show_port(&port).await["mac_address"]
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let id = active_server_with_networks(&cloud, &running, "vgpu", json!([{"uuid": net}]), "a")
+            .await;
+        let port =
+            running.ports().await[0]["id"].as_str().expect("the answer has an id").to_owned();
+        let mac = running.show_port(&port).await["mac_address"]
             .as_str()
             .expect("the port has a MAC address")
             .to_owned();
-        let on = async |up: &Up, host: &str, when: &str| {
-            let now = up.show_port(&port).await;
+        let on = async |running: &RunningCloud, host: &str, when: &str| {
+            let now = running.show_port(&port).await;
             assert_eq!(now["binding:host_id"], host, "{when}");
             assert_eq!(now["fixed_ips"][0]["ip_address"], "10.0.0.2", "{when}");
             if !host.is_empty() {
                 assert!(domain_xml(&cloud, host, &id).contains(&mac), "{when}");
             }
-            cloud.assert_consistent(up, when).await;
+            cloud.assert_consistent(running, when).await;
         };
         for (end, host) in [("revertResize", "a"), ("confirmResize", "b")] {
-            admin(&up, "2.90", &id, json!({"migrate": null})).await.expect(202);
-            up.wait_for_status(&id, "VERIFY_RESIZE").await;
-            on(&up, "b", "migrated").await;
-            let answer = admin(&up, "2.90", &id, json!({end: null})).await;
+            admin(&running, "2.90", &id, json!({"migrate": null})).await.expect(202);
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            on(&running, "b", "migrated").await;
+            let answer = admin(&running, "2.90", &id, json!({end: null})).await;
             assert!(answer.status.is_success(), "{}", answer.body);
-            up.wait_for_status(&id, "ACTIVE").await;
-            up.wait_for_host_cleanup(&cloud).await;
-            on(&up, host, end).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            running.wait_for_host_cleanup(&cloud).await;
+            on(&running, host, end).await;
         }
         let live = json!({"os-migrateLive": {"host": "a", "block_migration": "auto"}});
-        admin(&up, "2.90", &id, live).await.expect(202);
-        up.wait_for_status(&id, "ACTIVE").await;
-        up.wait_for_host_cleanup(&cloud).await;
-        on(&up, "a", "live").await;
-        up.act(&id, json!({"shelve": null})).await;
-        up.wait_for_status(&id, "SHELVED_OFFLOADED").await;
-        on(&up, "", "offloaded").await;
-        assert_eq!(up.show_port(&port).await["binding:vif_type"], "unbound");
-        up.act(&id, json!({"unshelve": null})).await;
-        let server = up.wait_for_status(&id, "ACTIVE").await;
+        admin(&running, "2.90", &id, live).await.expect(202);
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        on(&running, "a", "live").await;
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        on(&running, "", "offloaded").await;
+        assert_eq!(running.show_port(&port).await["binding:vif_type"], "unbound");
+        running.act(&id, json!({"unshelve": null})).await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
         let host =
             server["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned();
-        on(&up, &host, "unshelved").await;
+        on(&running, &host, "unshelved").await;
         let other = if host == "a" { "b" } else { "a" };
-        up.nodes.kill(&host).await;
-        up.force_down(&host, true).await;
-        admin(&up, "2.90", &id, json!({"evacuate": {}})).await.expect(200);
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(up.show_port(&port).await["binding:host_id"], other);
+        running.nodes.kill(&host).await;
+        running.force_down(&host, true).await;
+        admin(&running, "2.90", &id, json!({"evacuate": {}})).await.expect(200);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(running.show_port(&port).await["binding:host_id"], other);
         cloud.audit("evacuated").await;
-        up.start_node(&cloud, &host).await;
-        up.force_down(&host, false).await;
-        up.wait_for_host_cleanup(&cloud).await;
-        on(&up, other, "back").await;
-        cloud.teardown(&up, "moved").await;
-        assert!(up.ports().await.is_empty());
+        running.start_node(&cloud, &host).await;
+        running.force_down(&host, false).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        on(&running, other, "back").await;
+        cloud.teardown(&running, "moved").await;
+        assert!(running.ports().await.is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_boot_that_fails_everywhere_leaves_no_port() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
-        let mine = up.port(ANN, &net, json!({})).await;
-        up.restart_failing(&cloud, "a", &[("define", None)]).await;
-        up.restart_failing(&cloud, "b", &[("define", None)]).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let mine = running.port(ANN, &net, json!({})).await;
+        running.restart_failing(&cloud, "a", &[("define", None)]).await;
+        running.restart_failing(&cloud, "b", &[("define", None)]).await;
         let made =
-            create_with_networks(&cloud, &up, "vgpu", json!([{"uuid": net}, {"port": mine}]))
+            create_with_networks(&cloud, &running, "vgpu", json!([{"uuid": net}, {"port": mine}]))
                 .await
                 .expect(202);
         let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
-        up.wait_for_status(&id, "ERROR").await;
-        let left = up.ports().await;
+        running.wait_for_status(&id, "ERROR").await;
+        let left = running.ports().await;
         assert_eq!(left.len(), 1);
         assert_eq!((&left[0]["id"], &left[0]["device_id"]), (&json!(mine), &json!("")));
-        cloud.teardown(&up, "failed").await;
+        cloud.teardown(&running, "failed").await;
     }
 }
 
 #[tokio::test]
 async fn invalid_networks_are_refused_with_novas_messages() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
         let unknown = "11111111-1111-4111-8111-111111111111";
         let words = format!("Network {unknown} could not be found.");
-        create_with_networks(&cloud, &up, "plain", json!([{"uuid": unknown}]))
+        create_with_networks(&cloud, &running, "plain", json!([{"uuid": unknown}]))
             .await
             .refused(400, &words);
         let words = format!("Port id {unknown} could not be found.");
-        create_with_networks(&cloud, &up, "plain", json!([{"port": unknown}]))
+        create_with_networks(&cloud, &running, "plain", json!([{"port": unknown}]))
             .await
             .refused(400, &words);
-        let blue = up.network_with_subnet(BOB, "blue", "10.1.0.0/24").await;
-        create_with_networks(&cloud, &up, "plain", json!([{"uuid": blue}]))
+        let blue = running.network_with_subnet(BOB, "blue", "10.1.0.0/24").await;
+        create_with_networks(&cloud, &running, "plain", json!([{"uuid": blue}]))
             .await
             .refused(400, "could not be found");
         let bare = json!({"network": {"name": "bare"}});
-        let bare = up.neutron(BOB, "POST /networks", Some(bare)).await.expect(201);
+        let bare = running.neutron(BOB, "POST /networks", Some(bare)).await.expect(201);
         let bare = bare["network"]["id"].clone();
-        let mut boot_request = up.boot_request(&cloud, "one", "plain");
+        let mut boot_request = running.boot_request(&cloud, "one", "plain");
         boot_request["server"]["networks"] = json!([{"uuid": bare}]);
-        let answer = up.call(BOB, "2.90", "POST /servers", Some(boot_request.clone())).await;
+        let answer = running.call(BOB, "2.90", "POST /servers", Some(boot_request.clone())).await;
         answer.refused(400, "requires a subnet in order to boot instances on.");
-        let port = up.port(BOB, bare.as_str().expect("the answer has an id"), json!({})).await;
+        let port = running.port(BOB, bare.as_str().expect("the answer has an id"), json!({})).await;
         boot_request["server"]["networks"] = json!([{"port": port}]);
-        let answer = up.call(BOB, "2.90", "POST /servers", Some(boot_request)).await;
+        let answer = running.call(BOB, "2.90", "POST /servers", Some(boot_request)).await;
         answer.refused(400, "requires a FixedIP in order to be used.");
 
-        let auto = create_with_networks(&cloud, &up, "plain", json!("auto")).await.expect(202);
-        let none = up
+        let auto = create_with_networks(&cloud, &running, "plain", json!("auto")).await.expect(202);
+        let none = running
             .wait_for_status(auto["server"]["id"].as_str().expect("the answer has an id"), "ACTIVE")
             .await;
         assert_eq!(none["addresses"], json!({}), "a project without networks");
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/29").await;
-        let auto = create_with_networks(&cloud, &up, "plain", json!("auto")).await.expect(202);
-        let one = up
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/29").await;
+        let auto = create_with_networks(&cloud, &running, "plain", json!("auto")).await.expect(202);
+        let one = running
             .wait_for_status(auto["server"]["id"].as_str().expect("the answer has an id"), "ACTIVE")
             .await;
         assert!(one["addresses"]["private"].is_array(), "{one}");
-        up.network_with_subnet(ANN, "second", "10.2.0.0/24").await;
+        running.network_with_subnet(ANN, "second", "10.2.0.0/24").await;
         let words = "Multiple possible networks found, use a Network ID to be more specific.";
-        create_with_networks(&cloud, &up, "plain", json!("auto")).await.refused(409, words);
+        create_with_networks(&cloud, &running, "plain", json!("auto")).await.refused(409, words);
 
-        let mine = up.port(ANN, &net, json!({})).await;
-        let mut boot_request = up.boot_request(&cloud, "many", "plain");
+        let mine = running.port(ANN, &net, json!({})).await;
+        let mut boot_request = running.boot_request(&cloud, "many", "plain");
         boot_request["server"]["max_count"] = json!(2);
         for (line, words) in [
             (json!({"port": mine}), "multiple instances with a single configured port ID"),
             (json!({"uuid": net, "fixed_ip": "10.0.0.5"}), "max_count cannot be greater than 1"),
         ] {
             boot_request["server"]["networks"] = json!([line]);
-            up.call(ANN, "2.90", "POST /servers", Some(boot_request.clone()))
+            running
+                .call(ANN, "2.90", "POST /servers", Some(boot_request.clone()))
                 .await
                 .refused(400, words);
         }
@@ -275,29 +287,29 @@ async fn invalid_networks_are_refused_with_novas_messages() {
         // Of the addresses, one belongs to the network, one to a port and one to a server.
         boot_request["server"]["max_count"] = json!(3);
         boot_request["server"]["min_count"] = json!(3);
-        let full = up.call(ANN, "2.90", "POST /servers", Some(boot_request.clone())).await;
+        let full = running.call(ANN, "2.90", "POST /servers", Some(boot_request.clone())).await;
         full.refused(400, "No fixed IP addresses available for network");
         boot_request["server"]["max_count"] = json!(2);
         boot_request["server"]["min_count"] = json!(2);
-        up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.expect(202);
-        up.wait_all_idle().await;
-        let mut boot_request = up.boot_request(&cloud, "grouped", "plain");
+        running.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.expect(202);
+        running.wait_all_idle().await;
+        let mut boot_request = running.boot_request(&cloud, "grouped", "plain");
         boot_request["server"]["security_groups"] = json!([{"name": "web"}]);
-        let answer = up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await;
+        let answer = running.call(ANN, "2.90", "POST /servers", Some(boot_request)).await;
         answer.refused(400, "Security group web not found.");
-        cloud.assert_consistent(&up, "refusals").await;
-        cloud.teardown(&up, "refusals").await;
+        cloud.assert_consistent(&running, "refusals").await;
+        cloud.teardown(&running, "refusals").await;
     }
 }
 
 #[tokio::test]
 async fn interfaces_and_groups_change_on_a_running_guest() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
-        let id = up.active_server(&cloud, "one", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let id = running.active_server(&cloud, "one", "vgpu").await;
         let at = format!("/servers/{id}/os-interface");
         let to = format!("POST {at}");
-        let post = |body: Value| up.call(ANN, "2.90", &to, Some(body));
+        let post = |body: Value| running.call(ANN, "2.90", &to, Some(body));
         for (body, status, words) in [
             (json!({"interfaceAttachment": {"net_id": "x"}}), 400, "net_id"),
             (json!({"interfaceAttachment": {"colour": "x"}}), 400, "colour"),
@@ -316,62 +328,62 @@ async fn interfaces_and_groups_change_on_a_running_guest() {
             domain_xml(&cloud, "a", &id).contains(&mac)
         })
         .await;
-        assert_eq!(up.server(&id).await["status"], "ACTIVE");
+        assert_eq!(running.server(&id).await["status"], "ACTIVE");
         assert!(cloud.files("a", "running").contains(&id), "the guest never stopped");
         let any = post(json!({})).await.expect(200);
         let second = any["interfaceAttachment"]["port_id"]
             .as_str()
             .expect("the answer has an id")
             .to_owned();
-        let mine = up.port(ANN, &net, json!({})).await;
+        let mine = running.port(ANN, &net, json!({})).await;
         post(json!({"interfaceAttachment": {"port_id": mine}})).await.expect(200);
-        cloud.assert_consistent(&up, "attached").await;
+        cloud.assert_consistent(&running, "attached").await;
 
         let group = json!({"security_group": {"name": "web"}});
-        up.neutron(ANN, "POST /security-groups", Some(group)).await.expect(201);
-        up.act(&id, json!({"addSecurityGroup": {"name": "web"}})).await;
-        let names = up.server(&id).await["security_groups"].clone();
+        running.neutron(ANN, "POST /security-groups", Some(group)).await.expect(201);
+        running.act(&id, json!({"addSecurityGroup": {"name": "web"}})).await;
+        let names = running.server(&id).await["security_groups"].clone();
         assert_eq!(names, json!([{"name": "default"}, {"name": "web"}]));
         let path = format!("/servers/{id}/os-security-groups");
-        let groups = up.get(ANN, "2.90", &path).await.expect(200);
+        let groups = running.get(ANN, "2.90", &path).await.expect(200);
         assert_eq!(groups["security_groups"].as_array().map(Vec::len), Some(2));
-        up.act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
-        let answer = up.try_act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
+        running.act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
+        let answer = running.try_act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
         answer.refused(404, "not associated with the instance");
-        let answer = up.try_act(&id, json!({"addSecurityGroup": {"name": "no"}})).await;
+        let answer = running.try_act(&id, json!({"addSecurityGroup": {"name": "no"}})).await;
         answer.refused(404, "not found");
 
         let drop = |port: &str| format!("DELETE {at}/{port}");
-        up.call(ANN, "2.90", &drop(&second), None).await.expect(202);
-        assert!(up.show_port(&second).await.is_null(), "the port was created for the server");
-        up.call(ANN, "2.90", &drop(&mine), None).await.expect(202);
-        assert_eq!(up.show_port(&mine).await["device_id"], "", "the port existed before");
-        up.call(ANN, "2.90", &drop(&mine), None).await.refused(404, "Port id");
-        cloud.assert_consistent(&up, "detached").await;
-        let missing = up.get(ADMIN, "2.90", &format!("{at}/{mine}")).await;
+        running.call(ANN, "2.90", &drop(&second), None).await.expect(202);
+        assert!(running.show_port(&second).await.is_null(), "the port was created for the server");
+        running.call(ANN, "2.90", &drop(&mine), None).await.expect(202);
+        assert_eq!(running.show_port(&mine).await["device_id"], "", "the port existed before");
+        running.call(ANN, "2.90", &drop(&mine), None).await.refused(404, "Port id");
+        cloud.assert_consistent(&running, "detached").await;
+        let missing = running.get(ADMIN, "2.90", &format!("{at}/{mine}")).await;
         missing.refused(404, "does not have a port with id");
-        cloud.teardown(&up, "interfaces").await;
+        cloud.teardown(&running, "interfaces").await;
     }
 }
 
 /// Statements of a boot and of a GET. A server without networks needs none for ports.
 #[tokio::test]
 async fn statements_per_port() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         let meter = Meter::counting();
-        let store = up.compute.store.with_meter(meter.clone());
-        let counted = client(Compute { store, ..up.compute.clone() });
+        let store = running.compute.store.with_meter(meter.clone());
+        let counted = client(Compute { store, ..running.compute.clone() });
         let mut costs = Vec::new();
         for networks in [json!([{"uuid": net}]), json!("none"), json!([{"uuid": net}])] {
-            let mut boot_request = up.boot_request(&cloud, "one", "plain");
+            let mut boot_request = running.boot_request(&cloud, "one", "plain");
             boot_request["server"]["networks"] = networks;
             meter.take();
             let made =
                 counted.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.expect(202);
             let boot = meter.take();
             let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
-            up.wait_for_status(&id, "ACTIVE").await;
+            running.wait_for_status(&id, "ACTIVE").await;
             meter.take();
             counted.get(ANN, "2.90", &format!("/servers/{id}")).await.expect(200);
             costs.push((boot, meter.take()));
@@ -380,20 +392,20 @@ async fn statements_per_port() {
         println!("{}: a boot {none} statements, with a port {port}", cloud.name);
         assert_eq!((port - none, shown - bare), (13, 2));
         assert_eq!(bare, 2, "the server and its group");
-        cloud.teardown(&up, "counted").await;
+        cloud.teardown(&running, "counted").await;
     }
 }
 
 #[tokio::test]
 async fn servers_are_found_by_their_addresses() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         let mut ids = Vec::new();
         for last in [20, 21] {
             let nic = json!([{"uuid": net, "fixed_ip": format!("10.0.0.{last}")}]);
-            ids.push(active_server_with_networks(&cloud, &up, "plain", nic, "a").await);
+            ids.push(active_server_with_networks(&cloud, &running, "plain", nic, "a").await);
         }
-        active_server_with_networks(&cloud, &up, "plain", json!("none"), "a").await;
+        active_server_with_networks(&cloud, &running, "plain", json!("none"), "a").await;
         for (query, wanted) in [
             ("ip=10.0.0.20", vec![&ids[0]]),
             ("ip=10.0.0.2", vec![&ids[1], &ids[0]]),
@@ -404,38 +416,39 @@ async fn servers_are_found_by_their_addresses() {
             ("ip=%25", vec![]),
         ] {
             let path = format!("/servers?{query}");
-            let list = up.get(ANN, "2.90", &path).await.expect(200);
+            let list = running.get(ANN, "2.90", &path).await.expect(200);
             let found = list["servers"].as_array().expect("the answer has a list").iter();
             let found: Vec<&str> = found.filter_map(|server| server["id"].as_str()).collect();
             assert_eq!(found, wanted, "{query}");
         }
-        let others = up.get(BOB, "2.90", "/servers?ip=10.0.0.20").await.expect(200);
+        let others = running.get(BOB, "2.90", "/servers?ip=10.0.0.20").await.expect(200);
         assert_eq!(others["servers"], json!([]), "of another project");
     }
 }
 
 #[tokio::test]
 async fn updates_show_fewer_address_keys_before_2_75() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         let id =
-            active_server_with_networks(&cloud, &up, "plain", json!([{"uuid": net}]), "a").await;
+            active_server_with_networks(&cloud, &running, "plain", json!([{"uuid": net}]), "a")
+                .await;
         let put = format!("PUT /servers/{id}");
         let action = format!("POST /servers/{id}/action");
         for (version, keys) in [("2.74", 2), ("2.75", 4)] {
             let rename = Some(json!({"server": {"name": "two"}}));
-            let renamed = up.call(ANN, version, &put, rename).await.expect(200);
+            let renamed = running.call(ANN, version, &put, rename).await.expect(200);
             let rebuild = Some(json!({"rebuild": {"imageRef": cloud.image}}));
-            let rebuilt = up.call(ANN, version, &action, rebuild).await.expect(202);
-            for said in [renamed, rebuilt] {
-                let address = said["server"]["addresses"]["private"][0].as_object();
+            let rebuilt = running.call(ANN, version, &action, rebuild).await.expect(202);
+            for text in [renamed, rebuilt] {
+                let address = text["server"]["addresses"]["private"][0].as_object();
                 assert_eq!(
                     address.expect("the value has an address").len(),
                     keys,
-                    "{version}: {said}"
+                    "{version}: {text}"
                 );
             }
-            up.wait_for_status(&id, "ACTIVE").await;
+            running.wait_for_status(&id, "ACTIVE").await;
         }
     }
 }

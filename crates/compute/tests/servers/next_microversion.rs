@@ -6,7 +6,7 @@ use kilonova_compute_app::microversions::MAX;
 use kilonova_wire::Microversion;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, Cloud, GPU, Up, hosts};
+use crate::kit::{ADMIN, Cloud, GPU, RunningCloud, hosts};
 
 const NEXT: Microversion = Microversion(MAX.0, MAX.1 + 1);
 /// An id that does not exist.
@@ -41,8 +41,13 @@ fn is_gone(body: &Value) -> bool {
     body.to_string().contains("is not supported on this method")
 }
 
-async fn ask(up: &Up, version: Microversion, what: &str, body: Option<Value>) -> (u16, Value) {
-    let answer = up.call(ADMIN, &version.to_string(), what, body).await;
+async fn ask(
+    running: &RunningCloud,
+    version: Microversion,
+    what: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
+    let answer = running.call(ADMIN, &version.to_string(), what, body).await;
     (answer.status.as_u16(), answer.body)
 }
 
@@ -50,21 +55,21 @@ async fn ask(up: &Up, version: Microversion, what: &str, body: Option<Value>) ->
 async fn the_next_microversion_keeps_every_route_and_every_key() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
         cloud.options.newest_microversion = NEXT;
-        let up = cloud.start().await;
-        up.wait_for_hosts().await;
-        let server = up.active_server(&cloud, "one", "vgpu").await;
-        let document = up.get(ADMIN, "2.1", "").await.expect(200);
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let server = running.active_server(&cloud, "one", "vgpu").await;
+        let document = running.get(ADMIN, "2.1", "").await.expect(200);
         assert_eq!(document["version"]["version"], NEXT.to_string());
         let mut asked = 0;
         for operation in kilonova_compute::operations() {
             let Some(path) = path(&operation, &server) else { continue };
             let what = format!("{} {path}", operation.method);
             if operation.method == Method::GET {
-                let old = ask(&up, MAX, &what, None).await;
+                let old = ask(&running, MAX, &what, None).await;
                 if is_gone(&old.1) {
                     continue;
                 }
-                let new = ask(&up, NEXT, &what, None).await;
+                let new = ask(&running, NEXT, &what, None).await;
                 assert_eq!((old.0, keys(&old.1)), (new.0, keys(&new.1)), "{what}");
                 asked += 1;
                 continue;
@@ -73,27 +78,27 @@ async fn the_next_microversion_keeps_every_route_and_every_key() {
             let mut bodies: Vec<Value> = actions.map(|action| json!({action: null})).collect();
             bodies.push(json!({}));
             for body in bodies {
-                let old = ask(&up, MAX, &what, Some(body.clone())).await;
+                let old = ask(&running, MAX, &what, Some(body.clone())).await;
                 if is_gone(&old.1) {
                     continue;
                 }
-                let new = ask(&up, NEXT, &what, Some(body.clone())).await;
+                let new = ask(&running, NEXT, &what, Some(body.clone())).await;
                 assert_eq!(old, new, "{what} {body}");
                 asked += 1;
             }
         }
         assert!(asked > 150, "only {asked} requests were compared");
-        let limits = up.get(ADMIN, &NEXT.to_string(), "/limits").await.expect(200);
+        let limits = running.get(ADMIN, &NEXT.to_string(), "/limits").await.expect(200);
         assert_eq!(limits["limits"]["absolute"].as_object().map(serde_json::Map::len), Some(11));
         let body = json!({"server": {
             "name": "two", "flavorRef": "plain", "imageRef": cloud.image, "networks": "none",
             "description": "d", "tags": ["t"], "hostname": "a.b", "host": "a",
         }});
-        let made = up.admin(&NEXT.to_string(), "POST /servers", body).await.expect(202);
+        let made = running.admin(&NEXT.to_string(), "POST /servers", body).await.expect(202);
         let made = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
-        up.wait_for_status(&made, "ACTIVE").await;
+        running.wait_for_status(&made, "ACTIVE").await;
         let change = json!({"server": {"pinned_availability_zone": null}});
-        up.admin(&NEXT.to_string(), &format!("PUT /servers/{made}"), change).await.expect(200);
-        cloud.teardown(&up, "compared").await;
+        running.admin(&NEXT.to_string(), &format!("PUT /servers/{made}"), change).await.expect(200);
+        cloud.teardown(&running, "compared").await;
     }
 }

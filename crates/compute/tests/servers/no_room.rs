@@ -8,7 +8,7 @@ use kilonova_store::testing::Meter;
 use serde_json::json;
 
 use crate::common::BOB;
-use crate::kit::{Cloud, Up, client, fault, hosts};
+use crate::kit::{Cloud, RunningCloud, client, fault, hosts};
 
 /// As in `examples/nodes/bench.toml`.
 const EIGHT_CARDS: &str = r#"
@@ -66,12 +66,19 @@ async fn copy_hosts(store: &Store) {
 }
 
 /// Checks that a boot of the flavor fails within the limits; returns its fault.
-async fn assert_refused_within_limits(cloud: &Cloud, up: &Up, meter: &Meter, what: &str) -> String {
-    let counted =
-        Compute { store: up.compute.store.with_meter(meter.clone()), ..up.compute.clone() };
+async fn assert_refused_within_limits(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    meter: &Meter,
+    what: &str,
+) -> String {
+    let counted = Compute {
+        store: running.compute.store.with_meter(meter.clone()),
+        ..running.compute.clone()
+    };
     let counted = client(counted);
     meter.take_work();
-    let boot_request = up.boot_request(cloud, "17", "vgpu17x");
+    let boot_request = running.boot_request(cloud, "17", "vgpu17x");
     let made = counted
         .call(crate::kit::ANN, "2.90", "POST /servers", Some(boot_request))
         .await
@@ -80,7 +87,7 @@ async fn assert_refused_within_limits(cloud: &Cloud, up: &Up, meter: &Meter, wha
     assert!(read < MAX_READ_STEPS, "{what}: {read} instructions in reads");
     assert!(written < MAX_WRITE_STEPS, "{what}: {written} instructions in writes");
     let id = made["server"]["id"].as_str().expect("the answer has an id");
-    let server = up.wait_for_status(id, "ERROR").await;
+    let server = running.wait_for_status(id, "ERROR").await;
     let message = fault(&server).to_owned();
     assert!(message.starts_with("No valid host was found. "), "{what}: {message}");
     message
@@ -91,21 +98,21 @@ async fn diagnosing_a_boot_without_room_is_cheap() {
     let names: Vec<String> = (0..HOSTS_WITH_AGENT).map(|n| format!("h{n}")).collect();
     let entries: Vec<(&str, &[&str])> =
         names.iter().map(|name| (name.as_str(), [EIGHT_CARDS].as_slice())).collect();
-    for (cloud, up) in Cloud::all_running(hosts(&entries)).await {
-        up.remove_quota_limits().await;
+    for (cloud, running) in Cloud::all_running(hosts(&entries)).await {
+        running.remove_quota_limits().await;
         for count in [1, 16, 17] {
-            up.flavor(&format!("vgpu{count}x"), json!({})).await;
+            running.flavor(&format!("vgpu{count}x"), json!({})).await;
             let specs = json!({"extra_specs": {"resources:VGPU": count.to_string()}});
             let path = format!("POST /flavors/vgpu{count}x/os-extra_specs");
-            up.admin("2.61", &path, specs).await.expect(200);
+            running.admin("2.61", &path, specs).await.expect(200);
         }
         for n in 0..SERVERS {
-            up.active_server(&cloud, &format!("n{n}"), "vgpu16x").await;
+            running.active_server(&cloud, &format!("n{n}"), "vgpu16x").await;
         }
-        cloud.assert_consistent(&up, "30 servers").await;
+        cloud.assert_consistent(&running, "30 servers").await;
         copy_hosts(&cloud.store).await;
         let meter = Meter::counting();
-        assert_refused_within_limits(&cloud, &up, &meter, "cards of one kind of handle").await;
+        assert_refused_within_limits(&cloud, &running, &meter, "cards of one kind of handle").await;
 
         // Every card becomes a mixed card with one handle in use.
         let mixed = "UPDATE devices SET mixed = 1";
@@ -117,15 +124,16 @@ async fn diagnosing_a_boot_without_room_is_cheap() {
         let whole = "UPDATE attach_handles SET state = 'failed', attach_type = 'PCI' WHERE id IN
             (SELECT MIN(id) FROM attach_handles WHERE state = 'free' GROUP BY deployable_id)";
         cloud.store.write(move |tx| tx.execute(whole, &[])).await.expect("the handles are claimed");
-        let message = assert_refused_within_limits(&cloud, &up, &meter, "mixed cards").await;
+        let message = assert_refused_within_limits(&cloud, &running, &meter, "mixed cards").await;
         assert!(message.ends_with(" The same applies to more cards."), "{message}");
 
         let begun = Instant::now();
-        let boot_request = |flavor: &str| up.boot_request(&cloud, "one", flavor);
+        let boot_request = |flavor: &str| running.boot_request(&cloud, "one", flavor);
         let (none, one) = tokio::join!(
-            up.call(crate::kit::ANN, "2.90", "POST /servers", Some(boot_request("vgpu17x"))),
+            running.call(crate::kit::ANN, "2.90", "POST /servers", Some(boot_request("vgpu17x"))),
             async {
-                let made = up.call(BOB, "2.90", "POST /servers", Some(boot_request("plain"))).await;
+                let made =
+                    running.call(BOB, "2.90", "POST /servers", Some(boot_request("plain"))).await;
                 (made, begun.elapsed())
             }
         );

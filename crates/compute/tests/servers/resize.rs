@@ -4,27 +4,30 @@ use jiff::SignedDuration;
 use kilonova_compute_app::reconcile::{confirm, nudge};
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, Answer, Cloud, FPGA, GPU, Up, hosts};
+use crate::kit::{ADMIN, Answer, Cloud, FPGA, GPU, RunningCloud, hosts};
 
 fn resize(flavor: &str) -> Value {
     json!({"resize": {"flavorRef": flavor}})
 }
 
-pub async fn confirm_resize(up: &Up, cloud: &Cloud, id: &str) {
-    up.try_act(id, json!({"confirmResize": null})).await.expect(204);
-    up.wait_for_host_cleanup(cloud).await;
+pub async fn confirm_resize(running: &RunningCloud, cloud: &Cloud, id: &str) {
+    running.try_act(id, json!({"confirmResize": null})).await.expect(204);
+    running.wait_for_host_cleanup(cloud).await;
 }
 
-pub async fn admin(up: &Up, version: &str, id: &str, action: Value) -> Answer {
-    up.call(ADMIN, version, &format!("POST /servers/{id}/action"), Some(action)).await
+pub async fn admin(running: &RunningCloud, version: &str, id: &str, action: Value) -> Answer {
+    running.call(ADMIN, version, &format!("POST /servers/{id}/action"), Some(action)).await
 }
 
-async fn migrate(up: &Up, id: &str) {
-    admin(up, "2.56", id, json!({"migrate": null})).await.expect(202);
+async fn migrate(running: &RunningCloud, id: &str) {
+    admin(running, "2.56", id, json!({"migrate": null})).await.expect(202);
 }
 
-async fn host_of(up: &Up, id: &str) -> String {
-    up.server(id).await["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned()
+async fn host_of(running: &RunningCloud, id: &str) -> String {
+    running.server(id).await["OS-EXT-SRV-ATTR:host"]
+        .as_str()
+        .expect("the server has a host")
+        .to_owned()
 }
 
 /// Status of the newest migration.
@@ -34,14 +37,14 @@ async fn status(cloud: &Cloud) -> String {
 }
 
 /// The failure recorded in the newest action.
-async fn failure(up: &Up, id: &str) -> String {
+async fn failure(running: &RunningCloud, id: &str) -> String {
     let path = format!("/servers/{id}/os-instance-actions");
-    let list = up.get(ADMIN, "2.90", &path).await.expect(200);
+    let list = running.get(ADMIN, "2.90", &path).await.expect(200);
     let newest = list["instanceActions"][0]["request_id"]
         .as_str()
         .expect("the server has an action")
         .to_owned();
-    let shown = up.get(ADMIN, "2.90", &format!("{path}/{newest}")).await.expect(200);
+    let shown = running.get(ADMIN, "2.90", &format!("{path}/{newest}")).await.expect(200);
     let events =
         shown["instanceAction"]["events"].as_array().expect("the action has events").clone();
     let last = events.iter().rfind(|event| event["result"] == "Error");
@@ -51,35 +54,35 @@ async fn failure(up: &Up, id: &str) -> String {
 #[tokio::test]
 async fn cold_migration_is_confirmed_or_reverted() {
     let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
-    for (cloud, up) in Cloud::all_running(topology).await {
+    for (cloud, running) in Cloud::all_running(topology).await {
         for flavor in ["plain", "vgpu", "vgpu-pair", "profile", "fpga", "both"] {
             for stopped in [false, true] {
-                let id = up.active_server(&cloud, "one", flavor).await;
+                let id = running.active_server(&cloud, "one", flavor).await;
                 if stopped {
-                    up.act(&id, json!({"os-stop": null})).await;
-                    up.wait_for_status(&id, "SHUTOFF").await;
+                    running.act(&id, json!({"os-stop": null})).await;
+                    running.wait_for_status(&id, "SHUTOFF").await;
                 }
                 let rests = if stopped { "SHUTOFF" } else { "ACTIVE" };
-                let first = host_of(&up, &id).await;
-                migrate(&up, &id).await;
-                let moved = up.wait_for_status(&id, "VERIFY_RESIZE").await;
+                let first = host_of(&running, &id).await;
+                migrate(&running, &id).await;
+                let moved = running.wait_for_status(&id, "VERIFY_RESIZE").await;
                 assert_eq!(moved["progress"], 0, "{moved}");
                 assert_ne!(moved["OS-EXT-SRV-ATTR:host"], first.as_str());
                 assert_eq!(moved["OS-EXT-STS:power_state"], if stopped { 4 } else { 1 });
-                cloud.assert_consistent(&up, "moved").await;
-                up.act(&id, json!({"revertResize": null})).await;
-                up.wait_for_status(&id, rests).await;
-                assert_eq!(host_of(&up, &id).await, first);
+                cloud.assert_consistent(&running, "moved").await;
+                running.act(&id, json!({"revertResize": null})).await;
+                running.wait_for_status(&id, rests).await;
+                assert_eq!(host_of(&running, &id).await, first);
                 assert_eq!(status(&cloud).await, "reverted");
-                cloud.assert_consistent(&up, "reverted").await;
-                migrate(&up, &id).await;
-                up.wait_for_status(&id, "VERIFY_RESIZE").await;
-                confirm_resize(&up, &cloud, &id).await;
-                up.wait_for_status(&id, rests).await;
-                assert_ne!(host_of(&up, &id).await, first);
+                cloud.assert_consistent(&running, "reverted").await;
+                migrate(&running, &id).await;
+                running.wait_for_status(&id, "VERIFY_RESIZE").await;
+                confirm_resize(&running, &cloud, &id).await;
+                running.wait_for_status(&id, rests).await;
+                assert_ne!(host_of(&running, &id).await, first);
                 assert_eq!(status(&cloud).await, "confirmed");
-                cloud.assert_consistent(&up, "confirmed").await;
-                cloud.teardown(&up, flavor).await;
+                cloud.assert_consistent(&running, "confirmed").await;
+                cloud.teardown(&running, flavor).await;
             }
         }
     }
@@ -88,64 +91,64 @@ async fn cold_migration_is_confirmed_or_reverted() {
 #[tokio::test]
 async fn resize_claims_and_releases_devices() {
     let topology = hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])]);
-    for (cloud, up) in Cloud::all_running(topology).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(topology).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
         for (flavor, vgpus, fpgas) in
             [("vgpu", 1, 0), ("vgpu4", 4, 0), ("fpga", 0, 1), ("both", 1, 1), ("plain", 0, 0)]
         {
-            up.act(&id, resize(flavor)).await;
-            let server = up.wait_for_status(&id, "VERIFY_RESIZE").await;
+            running.act(&id, resize(flavor)).await;
+            let server = running.wait_for_status(&id, "VERIFY_RESIZE").await;
             assert_eq!(server["flavor"]["original_name"], flavor);
-            cloud.assert_consistent(&up, flavor).await;
-            confirm_resize(&up, &cloud, &id).await;
-            up.wait_for_status(&id, "ACTIVE").await;
+            cloud.assert_consistent(&running, flavor).await;
+            confirm_resize(&running, &cloud, &id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
             assert_eq!((cloud.used("VGPU").await, cloud.used("FPGA").await), (vgpus, fpgas));
-            cloud.assert_consistent(&up, flavor).await;
+            cloud.assert_consistent(&running, flavor).await;
         }
-        cloud.teardown(&up, "resized").await;
+        cloud.teardown(&running, "resized").await;
     }
 }
 
 #[tokio::test]
 async fn resize_to_the_same_host() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
-        let up = cloud.start().await;
-        up.wait_for_hosts().await;
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.act(&id, resize("vgpu-pair")).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        let why = failure(&up, &id).await;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, resize("vgpu-pair")).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        let why = failure(&running, &id).await;
         assert!(why.starts_with("No valid host was found. "), "{why}");
-        cloud.assert_consistent(&up, "refused").await;
-        up.kill().await;
+        cloud.assert_consistent(&running, "refused").await;
+        running.kill().await;
         cloud.options.allow_resize_to_same_host = true;
-        let up = cloud.start().await;
-        up.wait_for_hosts().await;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
         for stopped in [false, true] {
             let rests = if stopped { "SHUTOFF" } else { "ACTIVE" };
             if stopped {
-                up.act(&id, json!({"os-stop": null})).await;
-                up.wait_for_status(&id, "SHUTOFF").await;
+                running.act(&id, json!({"os-stop": null})).await;
+                running.wait_for_status(&id, "SHUTOFF").await;
             }
-            up.act(&id, resize("vgpu-pair")).await;
-            up.wait_for_status(&id, "VERIFY_RESIZE").await;
+            running.act(&id, resize("vgpu-pair")).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
             assert_eq!(cloud.used("VGPU").await, 3, "both hosts hold a claim");
-            cloud.assert_consistent(&up, "resized").await;
-            up.act(&id, json!({"revertResize": null})).await;
-            let server = up.wait_for_status(&id, rests).await;
+            cloud.assert_consistent(&running, "resized").await;
+            running.act(&id, json!({"revertResize": null})).await;
+            let server = running.wait_for_status(&id, rests).await;
             assert_eq!(server["flavor"]["original_name"], "vgpu");
             assert_eq!(cloud.used("VGPU").await, 1);
-            cloud.assert_consistent(&up, "reverted").await;
+            cloud.assert_consistent(&running, "reverted").await;
         }
-        up.act(&id, resize("vgpu-pair")).await;
-        up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        confirm_resize(&up, &cloud, &id).await;
-        up.wait_for_status(&id, "SHUTOFF").await;
+        running.act(&id, resize("vgpu-pair")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm_resize(&running, &cloud, &id).await;
+        running.wait_for_status(&id, "SHUTOFF").await;
         assert_eq!(cloud.used("VGPU").await, 2);
-        cloud.assert_consistent(&up, "confirmed").await;
-        up.act(&id, resize("plain")).await;
-        up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        cloud.teardown(&up, "deleted during a resize").await;
+        cloud.assert_consistent(&running, "confirmed").await;
+        running.act(&id, resize("plain")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        cloud.teardown(&running, "deleted during a resize").await;
     }
 }
 
@@ -153,71 +156,71 @@ async fn resize_to_the_same_host() {
 async fn a_failed_rollback_keeps_its_claim_until_it_succeeds() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
         cloud.options.allow_resize_to_same_host = true;
-        let mut up = cloud.start().await;
-        up.wait_for_hosts().await;
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.act(&id, resize("vgpu-pair")).await;
-        up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        up.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
-        up.act(&id, json!({"revertResize": null})).await;
-        up.wait_for_status(&id, "ERROR").await;
+        let mut running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, resize("vgpu-pair")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        running.restart_failing(&cloud, "a", &[("start", Some(1))]).await;
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ERROR").await;
         cloud.audit("not rolled back").await;
         assert_eq!(cloud.used("VGPU").await, 3);
-        up.act(&id, json!({"reboot": {"type": "HARD"}})).await;
-        up.wait_for_status(&id, "ACTIVE").await;
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(cloud.used("VGPU").await, 1);
-        cloud.assert_consistent(&up, "undone").await;
-        cloud.teardown(&up, "undone").await;
+        cloud.assert_consistent(&running, "undone").await;
+        cloud.teardown(&running, "undone").await;
     }
 }
 
 #[tokio::test]
 async fn a_failed_destination_is_followed_by_the_next_host_or_the_source() {
     let topology = hosts(&[("a", &[GPU]), ("b", &[GPU]), ("c", &[GPU])]);
-    for (cloud, mut up) in Cloud::all_running(topology).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        let first = host_of(&up, &id).await;
+    for (cloud, mut running) in Cloud::all_running(topology).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let first = host_of(&running, &id).await;
         let others: Vec<&str> = ["a", "b", "c"].into_iter().filter(|host| *host != first).collect();
-        up.restart_failing(&cloud, others[0], &[("start", None)]).await;
+        running.restart_failing(&cloud, others[0], &[("start", None)]).await;
         for _ in 0..4 {
-            migrate(&up, &id).await;
-            up.wait_for_status(&id, "VERIFY_RESIZE").await;
-            assert_eq!(host_of(&up, &id).await, others[1]);
-            cloud.assert_consistent(&up, "moved").await;
-            up.act(&id, json!({"revertResize": null})).await;
-            up.wait_for_status(&id, "ACTIVE").await;
+            migrate(&running, &id).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            assert_eq!(host_of(&running, &id).await, others[1]);
+            cloud.assert_consistent(&running, "moved").await;
+            running.act(&id, json!({"revertResize": null})).await;
+            running.wait_for_status(&id, "ACTIVE").await;
         }
-        up.restart_failing(&cloud, others[1], &[("create_mdev", None)]).await;
-        migrate(&up, &id).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!((host_of(&up, &id).await, status(&cloud).await), (first, "error".into()));
-        let why = failure(&up, &id).await;
+        running.restart_failing(&cloud, others[1], &[("create_mdev", None)]).await;
+        migrate(&running, &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!((host_of(&running, &id).await, status(&cloud).await), (first, "error".into()));
+        let why = failure(&running, &id).await;
         assert!(why.starts_with("No valid host was found. "), "{why}");
-        cloud.assert_consistent(&up, "the host is back").await;
-        cloud.teardown(&up, "the host is back").await;
+        cloud.assert_consistent(&running, "the host is back").await;
+        cloud.teardown(&running, "the host is back").await;
     }
 }
 
 #[tokio::test]
 async fn a_guest_that_cannot_be_stopped_is_not_migrated() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        let host = host_of(&up, &id).await;
-        up.restart_failing(&cloud, &host, &[("stop", Some(1))]).await;
-        migrate(&up, &id).await;
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, host);
-        let why = failure(&up, &id).await;
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let host = host_of(&running, &id).await;
+        running.restart_failing(&cloud, &host, &[("stop", Some(1))]).await;
+        migrate(&running, &id).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, host);
+        let why = failure(&running, &id).await;
         assert!(why.contains(": stop: "), "{why}");
-        cloud.assert_consistent(&up, "still on its host").await;
-        cloud.teardown(&up, "still on its host").await;
+        cloud.assert_consistent(&running, "still on its host").await;
+        cloud.teardown(&running, "still on its host").await;
     }
 }
 
 #[tokio::test]
 async fn delete_in_every_phase_of_a_migration() {
     let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
-    for (cloud, mut up) in Cloud::all_running(topology).await {
+    for (cloud, mut running) in Cloud::all_running(topology).await {
         for (phase, new_side) in [
             ("stop_source", false),
             ("make_dest", true),
@@ -225,20 +228,20 @@ async fn delete_in_every_phase_of_a_migration() {
             ("drop_dest", true),
             ("restore", false),
         ] {
-            let id = up.active_server(&cloud, "one", "vgpu-pair").await;
-            let old = up.server(&id).await["OS-EXT-SRV-ATTR:host"] == "a";
+            let id = running.active_server(&cloud, "one", "vgpu-pair").await;
+            let old = running.server(&id).await["OS-EXT-SRV-ATTR:host"] == "a";
             // The migration waits at the step of the host that is down.
             let away = if old == new_side { "b" } else { "a" };
             let moved = matches!(phase, "finished" | "drop_dest" | "restore");
             if moved {
-                migrate(&up, &id).await;
-                up.wait_for_status(&id, "VERIFY_RESIZE").await;
+                migrate(&running, &id).await;
+                running.wait_for_status(&id, "VERIFY_RESIZE").await;
             }
-            up.nodes.kill(away).await;
+            running.nodes.kill(away).await;
             match phase {
-                "drop_dest" | "restore" => up.act(&id, json!({"revertResize": null})).await,
+                "drop_dest" | "restore" => running.act(&id, json!({"revertResize": null})).await,
                 "finished" => {}
-                _ => migrate(&up, &id).await,
+                _ => migrate(&running, &id).await,
             }
             if phase != "finished" {
                 crate::kit::wait_until(phase, async || {
@@ -248,11 +251,11 @@ async fn delete_in_every_phase_of_a_migration() {
                 .await;
             }
             cloud.audit(phase).await;
-            up.delete(&id).await;
+            running.delete(&id).await;
             cloud.audit(phase).await;
-            up.start_node(&cloud, away).await;
-            up.wait_until_gone(&id).await;
-            cloud.assert_empty(&up, phase).await;
+            running.start_node(&cloud, away).await;
+            running.wait_until_gone(&id).await;
+            cloud.assert_empty(&running, phase).await;
         }
     }
 }
@@ -260,33 +263,33 @@ async fn delete_in_every_phase_of_a_migration() {
 #[tokio::test]
 async fn a_lost_destination_is_given_up() {
     let topology = hosts(&[("a", &[GPU]), ("b", &[GPU])]);
-    for (cloud, mut up) in Cloud::all_running(topology).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        let first = host_of(&up, &id).await;
+    for (cloud, mut running) in Cloud::all_running(topology).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let first = host_of(&running, &id).await;
         let other = if first == "a" { "b" } else { "a" };
-        up.nodes.kill(other).await;
-        migrate(&up, &id).await;
+        running.nodes.kill(other).await;
+        migrate(&running, &id).await;
         crate::kit::wait_until("the destination has a document", async || {
             let step = "SELECT step FROM operations WHERE outcome = 'open'";
             cloud.column(step).await == ["make_dest"]
         })
         .await;
-        up.force_down(other, true).await;
+        running.force_down(other, true).await;
         cloud.execute("UPDATE operations SET updated_at = 0").await;
-        nudge::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        up.wait_for_status(&id, "ACTIVE").await;
-        assert_eq!(host_of(&up, &id).await, first);
-        let why = failure(&up, &id).await;
+        nudge::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(host_of(&running, &id).await, first);
+        let why = failure(&running, &id).await;
         assert!(why.contains(&format!("{other} went down.")), "{why}");
         cloud.audit("the destination is lost").await;
-        up.force_down(other, false).await;
-        up.start_node(&cloud, other).await;
+        running.force_down(other, false).await;
+        running.start_node(&cloud, other).await;
         crate::kit::wait_until("the other host has dropped the guest", async || {
             cloud.column("SELECT host FROM documents").await.len() == 1
         })
         .await;
-        cloud.assert_consistent(&up, "the host is back").await;
-        cloud.teardown(&up, "the host is back").await;
+        cloud.assert_consistent(&running, "the host is back").await;
+        cloud.teardown(&running, "the host is back").await;
     }
 }
 
@@ -294,70 +297,76 @@ async fn a_lost_destination_is_given_up() {
 async fn resizes_are_confirmed_automatically() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         cloud.options.resize_confirm_window = SignedDuration::from_secs(3600);
-        let up = cloud.start().await;
-        up.wait_for_hosts().await;
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.act(&id, resize("vgpu4")).await;
-        up.wait_for_status(&id, "VERIFY_RESIZE").await;
-        confirm::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        assert_eq!(up.server(&id).await["status"], "VERIFY_RESIZE");
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.act(&id, resize("vgpu4")).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        confirm::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        assert_eq!(running.server(&id).await["status"], "VERIFY_RESIZE");
         cloud.execute("UPDATE moves SET updated_at = updated_at - 3600000000").await;
-        confirm::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        up.wait_for_status(&id, "ACTIVE").await;
-        up.wait_for_host_cleanup(&cloud).await;
-        cloud.assert_consistent(&up, "confirmed").await;
-        cloud.teardown(&up, "confirmed").await;
+        confirm::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_consistent(&running, "confirmed").await;
+        cloud.teardown(&running, "confirmed").await;
     }
 }
 
 #[tokio::test]
 async fn reset_state_confirms_the_server_on_its_host() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server_on(&cloud, "a", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server_on(&cloud, "a", "vgpu").await;
         for host in ["b", "a"] {
-            migrate(&up, &id).await;
-            up.wait_for_status(&id, "VERIFY_RESIZE").await;
+            migrate(&running, &id).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
             let reset = json!({"os-resetState": {"state": "active"}});
-            admin(&up, "2.90", &id, reset).await.expect(202);
-            up.wait_for_status(&id, "ACTIVE").await;
-            assert_eq!(host_of(&up, &id).await, host);
-            up.wait_for_host_cleanup(&cloud).await;
-            cloud.assert_consistent(&up, "reset").await;
+            admin(&running, "2.90", &id, reset).await.expect(202);
+            running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(host_of(&running, &id).await, host);
+            running.wait_for_host_cleanup(&cloud).await;
+            cloud.assert_consistent(&running, "reset").await;
         }
-        cloud.teardown(&up, "reset").await;
+        cloud.teardown(&running, "reset").await;
     }
 }
 
 #[tokio::test]
 async fn invalid_resizes_are_refused() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        let host = host_of(&up, &id).await;
-        up.try_act(&id, resize("vgpu")).await.refused(400, "instances must change flavor!");
-        up.try_act(&id, resize("none")).await.refused(400, "could not be found");
-        up.try_act(&id, json!({"resize": {}})).await.refused(400, "flavorRef");
-        up.try_act(&id, json!({"migrate": null})).await.refused(403, "os-migrate-server:migrate");
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let host = host_of(&running, &id).await;
+        running.try_act(&id, resize("vgpu")).await.refused(400, "instances must change flavor!");
+        running.try_act(&id, resize("none")).await.refused(400, "could not be found");
+        running.try_act(&id, json!({"resize": {}})).await.refused(400, "flavorRef");
+        running
+            .try_act(&id, json!({"migrate": null}))
+            .await
+            .refused(403, "os-migrate-server:migrate");
         for verb in ["confirmResize", "revertResize"] {
             let words = format!("Cannot '{verb}' instance {id} while it is in vm_state active");
-            up.try_act(&id, json!({verb: null})).await.refused(409, &words);
+            running.try_act(&id, json!({verb: null})).await.refused(409, &words);
         }
         let to = |host: &str| json!({"migrate": {"host": host}});
-        let same = admin(&up, "2.56", &id, to(&host)).await;
+        let same = admin(&running, "2.56", &id, to(&host)).await;
         same.refused(400, "The target host can't be the same one.");
-        let none = admin(&up, "2.56", &id, to("nowhere")).await;
+        let none = admin(&running, "2.56", &id, to("nowhere")).await;
         none.refused(400, "Compute host nowhere could not be found.");
-        up.force_down(&host, true).await;
-        up.try_act(&id, resize("plain")).await.refused(409, "Service is unavailable at this time.");
-        up.force_down(&host, false).await;
-        up.flavor("small", json!({"disk": 0})).await;
-        up.try_act(&id, resize("small")).await.refused(400, "zero disk");
+        running.force_down(&host, true).await;
+        running
+            .try_act(&id, resize("plain"))
+            .await
+            .refused(409, "Service is unavailable at this time.");
+        running.force_down(&host, false).await;
+        running.flavor("small", json!({"disk": 0})).await;
+        running.try_act(&id, resize("small")).await.refused(400, "zero disk");
         let quota = json!({"quota_set": {"cores": 1}});
-        up.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
-        up.flavor("large", json!({"vcpus": 2})).await;
-        up.try_act(&id, resize("large")).await.refused(403, "Quota exceeded for cores");
-        assert_eq!(up.wait_until_idle(&id).await["status"], "ACTIVE");
-        cloud.assert_consistent(&up, "refused").await;
-        cloud.teardown(&up, "refused").await;
+        running.admin("2.90", "PUT /os-quota-sets/red", quota).await.expect(200);
+        running.flavor("large", json!({"vcpus": 2})).await;
+        running.try_act(&id, resize("large")).await.refused(403, "Quota exceeded for cores");
+        assert_eq!(running.wait_until_idle(&id).await["status"], "ACTIVE");
+        cloud.assert_consistent(&running, "refused").await;
+        cloud.teardown(&running, "refused").await;
     }
 }
 
@@ -366,24 +375,24 @@ async fn invalid_resizes_are_refused() {
 async fn a_server_reset_to_active_migrates_in_any_power_state() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU, FPGA]), ("b", &[GPU, FPGA])])).await {
         cloud.options.allow_resize_to_same_host = true;
-        let up = cloud.start().await;
-        up.wait_for_hosts().await;
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
         for (action, rests) in [("pause", "PAUSED"), ("suspend", "SUSPENDED")] {
             for moved in [json!({"migrate": null}), resize("fpga")] {
-                let id = up.active_server(&cloud, "one", "vgpu").await;
-                up.act(&id, json!({action: null})).await;
-                up.wait_for_status(&id, rests).await;
+                let id = running.active_server(&cloud, "one", "vgpu").await;
+                running.act(&id, json!({action: null})).await;
+                running.wait_for_status(&id, rests).await;
                 let state = json!({"os-resetState": {"state": "active"}});
-                admin(&up, "2.90", &id, state).await.expect(202);
-                admin(&up, "2.90", &id, moved.clone()).await.expect(202);
-                let server = up.wait_for_status(&id, "VERIFY_RESIZE").await;
+                admin(&running, "2.90", &id, state).await.expect(202);
+                admin(&running, "2.90", &id, moved.clone()).await.expect(202);
+                let server = running.wait_for_status(&id, "VERIFY_RESIZE").await;
                 assert_eq!(server["OS-EXT-STS:power_state"], 1, "{action} {moved}");
-                cloud.assert_consistent(&up, "moved").await;
-                admin(&up, "2.90", &id, json!({"revertResize": null})).await.expect(202);
-                up.wait_for_status(&id, "ACTIVE").await;
-                cloud.assert_consistent(&up, "reverted").await;
-                up.delete(&id).await;
-                up.wait_until_gone(&id).await;
+                cloud.assert_consistent(&running, "moved").await;
+                admin(&running, "2.90", &id, json!({"revertResize": null})).await.expect(202);
+                running.wait_for_status(&id, "ACTIVE").await;
+                cloud.assert_consistent(&running, "reverted").await;
+                running.delete(&id).await;
+                running.wait_until_gone(&id).await;
             }
         }
     }

@@ -6,8 +6,8 @@ use crate::kit::{Cloud, GPU, hosts};
 
 #[tokio::test]
 async fn metadata_of_the_caller_replaces_properties_but_not_a_backups_type() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
         let metadata = json!({"image_type": "test", "backup_type": "mine", "for": "tests"});
         for (action, image_type, backup_type) in [
             (json!({"createImage": {"name": "i", "metadata": metadata}}), "test", "mine"),
@@ -18,10 +18,10 @@ async fn metadata_of_the_caller_replaces_properties_but_not_a_backups_type() {
                 "daily",
             ),
         ] {
-            let made = up.try_act(&id, action).await.expect(202)["image_id"].take();
+            let made = running.try_act(&id, action).await.expect(202)["image_id"].take();
             let image = made.as_str().expect("the answer has an id").parse();
             let image = image.expect("the value is a UUID");
-            up.wait_for_status(&id, "ACTIVE").await;
+            running.wait_for_status(&id, "ACTIVE").await;
             let found = cloud.store.read(move |tx| kilonova_image::find(tx, image)).await;
             let found = found.expect("the query succeeds").expect("the image exists");
             let property = |key: &str| found.properties.get(key).map(String::as_str);
@@ -35,9 +35,9 @@ async fn metadata_of_the_caller_replaces_properties_but_not_a_backups_type() {
 
 #[tokio::test]
 async fn an_image_names_the_user_who_asked_for_it() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
-        assert_eq!(up.server(&id).await["user_id"], "ann");
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        assert_eq!(running.server(&id).await["user_id"], "ann");
         let act = format!("POST /servers/{id}/action");
         let backup = json!({"name": "backup", "backup_type": "daily", "rotation": 1});
         for (name, status, action) in [
@@ -45,14 +45,14 @@ async fn an_image_names_the_user_who_asked_for_it() {
             ("backup", "ACTIVE", json!({"createBackup": backup})),
             ("one-shelved", "SHELVED_OFFLOADED", json!({"shelve": null})),
         ] {
-            up.call("eve:red", "2.90", &act, Some(action)).await.is(202);
-            up.wait_for_status(&id, status).await;
+            running.call("eve:red", "2.90", &act, Some(action)).await.is(202);
+            running.wait_for_status(&id, status).await;
             let images = cloud.store.read(|tx| kilonova_image::of_owner(tx, "red", 10)).await;
             let images = images.expect("the query succeeds");
             let image = images.iter().find(|image| image.name.as_deref() == Some(name));
             let image = image.expect("the image exists");
             assert_eq!(image.properties.get("user_id").map(String::as_str), Some("eve"), "{name}");
         }
-        cloud.teardown(&up, "images of another user").await;
+        cloud.teardown(&running, "images of another user").await;
     }
 }

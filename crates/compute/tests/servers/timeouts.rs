@@ -5,17 +5,17 @@ use kilonova_compute_app::Options;
 use kilonova_compute_app::reconcile::{rest, slow};
 use serde_json::{Value, json};
 
-use crate::kit::{Cloud, GPU, Up, fault, hosts, wait_until};
+use crate::kit::{Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 use crate::servers::instance_actions::actions;
 
 /// A cloud on each store with these options.
-async fn clouds(options: Options, entry: &'static str) -> Vec<(Cloud, Up)> {
+async fn clouds(options: Options, entry: &'static str) -> Vec<(Cloud, RunningCloud)> {
     let mut clouds = Vec::new();
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU, entry])])).await {
         cloud.options = options.clone();
-        let up = cloud.start().await;
-        up.wait_for_hosts().await;
-        clouds.push((cloud, up));
+        let running = cloud.start().await;
+        running.wait_for_hosts().await;
+        clouds.push((cloud, running));
     }
     clouds
 }
@@ -24,77 +24,77 @@ async fn clouds(options: Options, entry: &'static str) -> Vec<(Cloud, Up)> {
 async fn a_build_past_its_timeout_fails_and_releases_its_claims() {
     let options =
         Options { instance_build_timeout: SignedDuration::from_secs(1000), ..Options::default() };
-    for (cloud, mut up) in clouds(options, "").await {
-        up.nodes.kill("a").await;
-        let id = up.boot(&cloud, "one", "vgpu").await;
-        slow::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        assert_eq!(up.server(&id).await["status"], "BUILD", "the build is within its timeout");
+    for (cloud, mut running) in clouds(options, "").await {
+        running.nodes.kill("a").await;
+        let id = running.boot(&cloud, "one", "vgpu").await;
+        slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        assert_eq!(running.server(&id).await["status"], "BUILD", "the build is within its timeout");
         cloud.execute("UPDATE servers SET created_at = created_at - 1001000000").await;
-        slow::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        let server = up.wait_for_status(&id, "ERROR").await;
+        slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        let server = running.wait_for_status(&id, "ERROR").await;
         assert!(fault(&server).contains("took longer than 1000 s (instance_build_timeout)"));
         assert_eq!(server["OS-EXT-SRV-ATTR:host"], Value::Null);
         cloud.audit("timed out").await;
         assert!(cloud.column("SELECT class FROM allocations").await.is_empty(), "it holds nothing");
-        slow::run(up.compute.clone()).await.expect("the periodic task succeeds");
+        slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
 
-        up.start_node(&cloud, "a").await;
-        up.wait_for_host_cleanup(&cloud).await;
+        running.start_node(&cloud, "a").await;
+        running.wait_for_host_cleanup(&cloud).await;
         assert_eq!(cloud.used("VGPU").await, 0, "the host has dropped the guest");
-        cloud.assert_consistent(&up, "dropped").await;
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        cloud.teardown(&up, "deleted").await;
+        cloud.assert_consistent(&running, "dropped").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.teardown(&running, "deleted").await;
     }
 }
 
 #[tokio::test]
 async fn a_soft_reboot_that_takes_too_long_becomes_a_hard_one() {
     let options = Options { reboot_timeout: SignedDuration::from_secs(60), ..Options::default() };
-    for (cloud, mut up) in clouds(options, "").await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.nodes.kill("a").await;
-        up.act(&id, json!({"reboot": {"type": "SOFT"}})).await;
-        slow::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        assert_eq!(up.server(&id).await["status"], "REBOOT");
+    for (cloud, mut running) in clouds(options, "").await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.nodes.kill("a").await;
+        running.act(&id, json!({"reboot": {"type": "SOFT"}})).await;
+        slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        assert_eq!(running.server(&id).await["status"], "REBOOT");
         cloud.execute("UPDATE operations SET created_at = created_at - 61000000").await;
-        slow::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        assert_eq!(up.server(&id).await["status"], "HARD_REBOOT");
-        slow::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        up.start_node(&cloud, "a").await;
-        up.wait_for_status(&id, "ACTIVE").await;
+        slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        assert_eq!(running.server(&id).await["status"], "HARD_REBOOT");
+        slow::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        running.start_node(&cloud, "a").await;
+        running.wait_for_status(&id, "ACTIVE").await;
         let kinds: Vec<String> =
-            actions(&up, &id).await.into_iter().map(|(kind, _, _)| kind).collect();
+            actions(&running, &id).await.into_iter().map(|(kind, _, _)| kind).collect();
         assert_eq!(kinds, ["create", "reboot", "reboot"]);
-        cloud.assert_consistent(&up, "rebooted").await;
-        cloud.teardown(&up, "rebooted").await;
+        cloud.assert_consistent(&running, "rebooted").await;
+        cloud.teardown(&running, "rebooted").await;
     }
 }
 
 #[tokio::test]
 async fn a_rescue_that_takes_too_long_is_ended() {
     let options = Options { rescue_timeout: SignedDuration::from_secs(60), ..Options::default() };
-    for (cloud, up) in clouds(options, "").await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
-        up.try_act(&id, json!({"rescue": null})).await.expect(200);
-        up.wait_for_status(&id, "RESCUE").await;
-        rest::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        up.wait_for_status(&id, "RESCUE").await;
+    for (cloud, running) in clouds(options, "").await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        running.try_act(&id, json!({"rescue": null})).await.expect(200);
+        running.wait_for_status(&id, "RESCUE").await;
+        rest::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        running.wait_for_status(&id, "RESCUE").await;
         cloud.execute("UPDATE resting SET since = since - 61000000").await;
-        rest::run(up.compute.clone()).await.expect("the periodic task succeeds");
-        up.wait_for_status(&id, "ACTIVE").await;
+        rest::run(running.compute.clone()).await.expect("the periodic task succeeds");
+        running.wait_for_status(&id, "ACTIVE").await;
         assert!(cloud.column("SELECT server_id FROM resting").await.is_empty());
-        cloud.assert_consistent(&up, "unrescued").await;
-        cloud.teardown(&up, "unrescued").await;
+        cloud.assert_consistent(&running, "unrescued").await;
+        cloud.teardown(&running, "unrescued").await;
     }
 }
 
 /// The task states that a server shows while its host works, in order.
-async fn task_states(up: &Up, id: &str, action: Value) -> Vec<String> {
-    up.try_act(id, action).await;
+async fn task_states(running: &RunningCloud, id: &str, action: Value) -> Vec<String> {
+    running.try_act(id, action).await;
     let mut seen: Vec<String> = Vec::new();
     wait_until("the operation has ended", async || {
-        let task = up.server(id).await["OS-EXT-STS:task_state"].clone();
+        let task = running.server(id).await["OS-EXT-STS:task_state"].clone();
         match task.as_str() {
             None => return true,
             Some(task) if seen.last().is_none_or(|last| last != task) => seen.push(task.into()),
@@ -109,16 +109,16 @@ async fn task_states(up: &Up, id: &str, action: Value) -> Vec<String> {
 #[tokio::test]
 async fn task_states_follow_the_host() {
     const SLOW: &str = "times_ms = { snapshot = 700, image = 700, start = 700 }";
-    for (cloud, up) in clouds(Options::default(), SLOW).await {
-        let id = up.active_server(&cloud, "one", "vgpu").await;
+    for (cloud, running) in clouds(Options::default(), SLOW).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
         let image = json!({"createImage": {"name": "picture"}});
-        let seen = task_states(&up, &id, image).await;
+        let seen = task_states(&running, &id, image).await;
         assert!(seen.contains(&"image_snapshot".into()), "{seen:?}");
-        let seen = task_states(&up, &id, json!({"rebuild": {"imageRef": cloud.image}})).await;
+        let seen = task_states(&running, &id, json!({"rebuild": {"imageRef": cloud.image}})).await;
         assert!(seen.contains(&"rebuild_spawning".into()), "{seen:?}");
-        let seen = task_states(&up, &id, json!({"shelve": null})).await;
+        let seen = task_states(&running, &id, json!({"shelve": null})).await;
         assert!(seen.contains(&"shelving_image_pending_upload".into()), "{seen:?}");
-        up.wait_for_status(&id, "SHELVED_OFFLOADED").await;
-        cloud.teardown(&up, "shelved").await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        cloud.teardown(&running, "shelved").await;
     }
 }

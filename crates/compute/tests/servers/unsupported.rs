@@ -4,12 +4,12 @@
 use kilonova_store::params;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, Up, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, RunningCloud, hosts};
 
 /// A flavor from before the check: the extra specs are written to the database directly.
-async fn old_flavor(cloud: &Cloud, up: &Up, name: &str, specs: Value) {
+async fn old_flavor(cloud: &Cloud, running: &RunningCloud, name: &str, specs: Value) {
     let flavor = json!({"flavor": {"id": name, "name": name, "ram": 512, "vcpus": 4, "disk": 1}});
-    up.call(ADMIN, "2.90", "POST /flavors", Some(flavor)).await.expect(200);
+    running.call(ADMIN, "2.90", "POST /flavors", Some(flavor)).await.expect(200);
     let (name, specs) = (name.to_owned(), specs.to_string());
     let sql = "UPDATE flavors SET extra_specs = ?2 WHERE id = ?1";
     cloud
@@ -21,22 +21,22 @@ async fn old_flavor(cloud: &Cloud, up: &Up, name: &str, specs: Value) {
 
 #[tokio::test]
 async fn an_unsupported_flavor_is_refused_at_creation_and_boot() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
         let set = "POST /flavors/plain/os-extra_specs";
         for version in ["2.1", "2.86", "2.104"] {
             let pinned = json!({"extra_specs": {"x": "y", "hw:cpu_policy": "dedicated"}});
-            up.admin(version, set, pinned).await.refused(
+            running.admin(version, set, pinned).await.refused(
                 400,
                 "Extra spec hw:cpu_policy=dedicated cannot be set: guests share the processors of \
                  their host.",
             );
         }
-        let shown = up.get(ADMIN, "2.61", "/flavors/plain/os-extra_specs").await.expect(200);
+        let shown = running.get(ADMIN, "2.61", "/flavors/plain/os-extra_specs").await.expect(200);
         assert_eq!(shown["extra_specs"], json!({}), "no extra spec is stored");
 
-        old_flavor(&cloud, &up, "pinned", json!({"hw:cpu_policy": "dedicated"})).await;
-        old_flavor(&cloud, &up, "odd", json!({"hw:numa_nodes": "3"})).await;
-        let id = up.active_server(&cloud, "one", "plain").await;
+        old_flavor(&cloud, &running, "pinned", json!({"hw:cpu_policy": "dedicated"})).await;
+        old_flavor(&cloud, &running, "odd", json!({"hw:numa_nodes": "3"})).await;
+        let id = running.active_server(&cloud, "one", "plain").await;
         for (flavor, words) in [
             ("pinned", "Flavor pinned asks for hw:cpu_policy=dedicated, and guests share the"),
             (
@@ -44,20 +44,20 @@ async fn an_unsupported_flavor_is_refused_at_creation_and_boot() {
                 "Instance CPUs and/or memory cannot be evenly distributed across instance NUMA",
             ),
         ] {
-            let boot_request = up.boot_request(&cloud, "two", flavor);
-            up.call(ANN, "2.1", "POST /servers", Some(boot_request)).await.refused(400, words);
+            let boot_request = running.boot_request(&cloud, "two", flavor);
+            running.call(ANN, "2.1", "POST /servers", Some(boot_request)).await.refused(400, words);
             let resize = json!({"resize": {"flavorRef": flavor}});
-            up.try_act(&id, resize).await.refused(400, words);
+            running.try_act(&id, resize).await.refused(400, words);
         }
-        assert_eq!(up.servers().await.len(), 1);
+        assert_eq!(running.servers().await.len(), 1);
 
         let sql = "UPDATE flavors SET extra_specs = '{}' WHERE id = 'pinned'";
         cloud.store.write(move |tx| tx.execute(sql, params![])).await.expect("the row is written");
-        let old = up.active_server(&cloud, "old", "pinned").await;
+        let old = running.active_server(&cloud, "old", "pinned").await;
         old_spec(&cloud, &old).await;
         let rebuild = json!({"rebuild": {"imageRef": cloud.image}});
-        up.act(&old, rebuild).await;
-        up.wait_for_status(&old, "ACTIVE").await;
+        running.act(&old, rebuild).await;
+        running.wait_for_status(&old, "ACTIVE").await;
     }
 }
 
@@ -82,33 +82,36 @@ async fn old_spec(cloud: &Cloud, id: &str) {
 
 #[tokio::test]
 async fn an_unsupported_image_is_refused_at_boot_rebuild_and_rescue() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
-        let id = up.active_server(&cloud, "one", "plain").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
         for (property, value, words) in [
             ("hw_tpm_model", "tpm-crb", "asks for hw_tpm_model=tpm-crb, and guests have no TPM."),
             ("hw_cpu_policy", "dedicated", "asks for hw_cpu_policy=dedicated, and guests share"),
         ] {
             let image = cloud.image_with("odd", &[(property, value)], b"disk".to_vec()).await;
-            let mut boot_request = up.boot_request(&cloud, "two", "plain");
+            let mut boot_request = running.boot_request(&cloud, "two", "plain");
             boot_request["server"]["imageRef"] = json!(image);
-            up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.refused(400, words);
+            running
+                .call(ANN, "2.90", "POST /servers", Some(boot_request))
+                .await
+                .refused(400, words);
             let rebuild = json!({"rebuild": {"imageRef": image}});
-            up.try_act(&id, rebuild).await.refused(400, words);
+            running.try_act(&id, rebuild).await.refused(400, words);
             let rescue = json!({"rescue": {"rescue_image_ref": image}});
-            up.try_act(&id, rescue).await.refused(400, words);
+            running.try_act(&id, rescue).await.refused(400, words);
         }
-        assert_eq!(up.servers().await.len(), 1);
-        up.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(running.servers().await.len(), 1);
+        running.wait_for_status(&id, "ACTIVE").await;
     }
 }
 
 #[tokio::test]
 async fn a_trait_that_the_image_requires_restricts_the_hosts() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("a", &[])])).await {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[])])).await {
         let required = [("trait:CUSTOM_QUIET", "required")];
         let image = cloud.image_with("quiet", &required, b"disk".to_vec()).await;
-        let id = up.boot_with(&cloud, "one", "plain", json!({"imageRef": image})).await;
-        let fault = up.wait_for_status(&id, "ERROR").await["fault"].clone();
+        let id = running.boot_with(&cloud, "one", "plain", json!({"imageRef": image})).await;
+        let fault = running.wait_for_status(&id, "ERROR").await["fault"].clone();
         assert!(fault["message"].as_str().is_some_and(|m| m.contains("CUSTOM_QUIET")), "{fault}");
     }
 }

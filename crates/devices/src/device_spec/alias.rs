@@ -4,6 +4,7 @@
 //! Owns what an alias requests from a resource provider, independent of any host. A property that
 //! cannot be requested is refused: a server must never get a card other than its alias describes.
 
+use kilonova_ids::ResourceClass;
 use serde_json::{Map, Value};
 
 use super::{flag, id, resource_class, text, traits};
@@ -29,7 +30,7 @@ pub struct PciAlias {
     /// The name that flavors use.
     pub name: String,
     /// The resource class of the request.
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     /// Required traits.
     pub required: Vec<String>,
     /// Forbidden traits.
@@ -76,7 +77,7 @@ impl PciAlias {
         required.extend(ids.as_ref().map(|(vendor, product)| of_ids(vendor, product)));
         let class = match (text(entry, "resource_class")?, &ids) {
             (Some(given), _) => resource_class(&given).map_err(Error::Spec)?,
-            (None, Some((vendor, product))) => of_ids(vendor, product),
+            (None, Some((vendor, product))) => ResourceClass::verbatim(of_ids(vendor, product)),
             (None, None) => {
                 let why = "it names no device; set vendor_id and product_id, or resource_class";
                 return Err(Error::Spec(why.to_owned()));

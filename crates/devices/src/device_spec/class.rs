@@ -1,5 +1,7 @@
 //! Names of resource classes and traits as entries may spell them.
 
+use kilonova_ids::ResourceClass;
+
 /// Standard classes that a PCI function may have.
 const STANDARD_CLASSES: [&str; 7] =
     ["VGPU", "PGPU", "FPGA", "SRIOV_NET_VF", "PCI_DEVICE", "NIC_BANDWIDTH", "ACCELERATOR"];
@@ -34,13 +36,14 @@ fn bounded(name: String, given: &str) -> Result<String, String> {
 }
 
 /// The resource class that an entry means.
-pub(crate) fn resource_class(given: &str) -> Result<String, String> {
+pub(crate) fn resource_class(given: &str) -> Result<ResourceClass, String> {
     if given.trim().is_empty() {
         return Err("resource_class is empty".to_owned());
     }
     let name = letters(given.trim());
     let known = STANDARD_CLASSES.contains(&name.as_str());
-    bounded(if known { name } else { custom(given.trim()) }, given)
+    let name = bounded(if known { name } else { custom(given.trim()) }, given)?;
+    ResourceClass::parse(&name).map_err(|why| format!("{given:?}: {why}"))
 }
 
 /// The trait that an entry means.

@@ -9,6 +9,7 @@ mod alias;
 mod class;
 mod nvme;
 
+use kilonova_ids::ResourceClass;
 use serde_json::{Map, Value};
 
 use crate::{Error, PciAddress};
@@ -42,7 +43,7 @@ pub struct DeviceSpec {
     product_id: Option<String>,
     address: AddressMatch,
     /// Resource class, in upstream's spelling. Default: `CUSTOM_PCI_<VENDOR>_<PRODUCT>`.
-    pub resource_class: Option<String>,
+    pub resource_class: Option<ResourceClass>,
     /// Traits in addition to those derived from other keys.
     pub traits: Vec<String>,
     /// True if libvirt binds the function to vfio-pci and back.

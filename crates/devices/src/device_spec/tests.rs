@@ -117,8 +117,8 @@ fn invalid_values_are_refused_and_named() {
         (r#"{"vendor_id": "*"}"#, "every PCI function"),
         ("{}", "every PCI function"),
     ] {
-        let said = refusal(text);
-        assert!(said.contains(part), "{text}: {said}");
-        assert!(said.starts_with("Invalid [pci]device_spec config: "), "{said}");
+        let message = refusal(text);
+        assert!(message.contains(part), "{text}: {message}");
+        assert!(message.starts_with("Invalid [pci]device_spec config: "), "{message}");
     }
 }

@@ -190,11 +190,11 @@ impl Watch {
 
 impl Past {
     fn health(&self) -> Health {
-        let said = |event: &Event| (event.reason.clone(), Some(event.since));
-        if let Some((reason, since)) = self.failed.as_ref().map(said) {
+        let cause = |event: &Event| (event.reason.clone(), Some(event.since));
+        if let Some((reason, since)) = self.failed.as_ref().map(cause) {
             return Health::Failed { reason, since };
         }
-        match self.degraded.as_ref().map(said) {
+        match self.degraded.as_ref().map(cause) {
             Some((reason, since)) => Health::Degraded { reason, since },
             None => Health::Healthy,
         }

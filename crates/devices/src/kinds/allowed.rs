@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::ResourceClass;
 use kilonova_node_api::{Deployable, HandleSlot};
 
 use super::{KindInput, OWNER_NOVA};
@@ -94,7 +95,8 @@ fn offer(spec: &DeviceSpec, on_bus: &OnBus, pci_type: PciType) -> Offer {
         facts.insert("physical_network".to_owned(), network.clone());
     }
     let by_ids = of_ids(&function.vendor_id, &function.product_id);
-    let class = spec.resource_class.clone().unwrap_or_else(|| by_ids.clone());
+    let class =
+        spec.resource_class.clone().unwrap_or_else(|| ResourceClass::verbatim(by_ids.as_str()));
     Offer {
         device: on_bus.card().to_string(),
         kind: function.kind(),

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::ResourceClass;
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use super::{KindInput, OWNER_CYBORG, parts_of, whole};
@@ -54,7 +55,7 @@ pub(crate) fn intel(host: KindInput<'_>, collector: &mut Collector) {
                     naming: Naming::ByCard,
                     part: Deployable {
                         name: String::new(),
-                        resource_class: "FPGA".to_owned(),
+                        resource_class: ResourceClass::verbatim("FPGA"),
                         traits,
                         driver: "intel".to_owned(),
                         facts,

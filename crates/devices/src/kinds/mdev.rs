@@ -96,7 +96,7 @@ fn offer(config: &MdevConfig, host: KindInput<'_>, found: &UsableParent) -> Offe
         naming: Naming::Fixed(device_name(&parent.address)),
         part: Deployable {
             name: String::new(),
-            resource_class: config.class_of(mdev_type).to_owned(),
+            resource_class: config.class_of(mdev_type),
             traits,
             driver: function.map_or_else(virtual_driver, |function| function.driver.clone()),
             facts,

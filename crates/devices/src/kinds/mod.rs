@@ -13,6 +13,7 @@ pub(crate) mod vgpu;
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::ResourceClass;
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use crate::bus::{Bus, OnBus};
@@ -133,7 +134,7 @@ pub(crate) fn whole(
         naming: Naming::Fixed(address.clone()),
         part: Deployable {
             name: String::new(),
-            resource_class: resource_class.to_owned(),
+            resource_class: ResourceClass::verbatim(resource_class),
             traits: [OWNER_CYBORG.to_owned()].into_iter().chain(traits).collect(),
             driver: driver.to_owned(),
             facts: BTreeMap::new(),

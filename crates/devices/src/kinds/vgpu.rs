@@ -106,7 +106,7 @@ fn empty(config: &MdevConfig, card: String, one: &Candidate<'_>) -> Offer {
         naming: Naming::ByCard,
         part: Deployable {
             name: String::new(),
-            resource_class: config.class_of(&one.vgpu_type).to_owned(),
+            resource_class: config.class_of(&one.vgpu_type),
             traits,
             driver: function.driver.clone(),
             facts,

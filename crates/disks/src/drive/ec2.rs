@@ -57,11 +57,11 @@ fn meta_data(definition: &Definition, hostname: &str) -> Value {
             .iter()
             .enumerate()
             .map(|(number, key)| {
-                let said = json!({
+                let entry = json!({
                     "_name": format!("{number}={}", key.name),
                     "openssh-key": key.public_key,
                 });
-                (number.to_string(), said)
+                (number.to_string(), entry)
             })
             .collect();
         data["public-keys"] = keys.into();

@@ -35,18 +35,18 @@ pub(super) fn data(interfaces: &[Interface]) -> Value {
 pub(super) fn tagged(interfaces: &[Interface]) -> Value {
     let tagged = interfaces.iter().filter_map(|interface| {
         let tag = interface.tag.as_ref()?;
-        let mut said = json!({"type": "nic", "bus": "none", "mac": interface.mac, "tags": [tag]});
+        let mut entry = json!({"type": "nic", "bus": "none", "mac": interface.mac, "tags": [tag]});
         if let (Some(vlan), Some(_)) = (interface.vlan, &interface.device) {
-            said["vlan"] = vlan.into();
+            entry["vlan"] = vlan.into();
         }
-        Some(said)
+        Some(entry)
     });
     tagged.collect()
 }
 
 fn network(number: usize, link: &str, interface: &Interface, address: &Address) -> Value {
     let v4 = address.address.is_ipv4();
-    let mut said = json!({
+    let mut entry = json!({
         "id": format!("network{number}"),
         "link": link,
         "network_id": interface.network,
@@ -57,10 +57,10 @@ fn network(number: usize, link: &str, interface: &Interface, address: &Address) 
         },
     });
     if v4 && address.dhcp {
-        return said;
+        return entry;
     }
-    said["ip_address"] = json!(address.address);
-    said["netmask"] = json!(mask(v4, address.prefix));
+    entry["ip_address"] = json!(address.address);
+    entry["netmask"] = json!(mask(v4, address.prefix));
     let any: IpAddr = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let gateway =
         address.gateway.map(|gateway| json!({"network": any, "netmask": any, "gateway": gateway}));
@@ -70,9 +70,9 @@ fn network(number: usize, link: &str, interface: &Interface, address: &Address) 
         let mask = mask(network.is_ipv4(), prefix.parse().ok()?);
         Some(json!({"network": network, "netmask": mask, "gateway": by}))
     });
-    said["routes"] = gateway.into_iter().chain(routes).collect();
-    said["services"] = services(&address.dns);
-    said
+    entry["routes"] = gateway.into_iter().chain(routes).collect();
+    entry["services"] = services(&address.dns);
+    entry
 }
 
 fn services(servers: &[IpAddr]) -> Value {

@@ -71,7 +71,7 @@ fn definition() -> Definition {
     Definition::of(server, &domain)
 }
 
-fn said(definition: &Definition) -> BTreeMap<String, Vec<u8>> {
+fn files_of(definition: &Definition) -> BTreeMap<String, Vec<u8>> {
     files(definition, "novalocal", "c2VlZA==")
         .expect("the config drive is built")
         .into_iter()
@@ -84,7 +84,7 @@ fn read(files: &BTreeMap<String, Vec<u8>>, name: &str) -> Value {
 
 #[test]
 fn the_latest_files_match_the_golden_file() {
-    let files = said(&definition());
+    let files = files_of(&definition());
     let newest: Value = files
         .keys()
         .filter(|name| name.contains("/latest/") && name.ends_with(".json"))
@@ -100,7 +100,7 @@ fn the_latest_files_match_the_golden_file() {
 
 #[test]
 fn each_version_has_the_keys_of_its_date() {
-    let files = said(&definition());
+    let files = files_of(&definition());
     let has =
         |version: &str, name: &str| files.contains_key(&format!("openstack/{version}/{name}"));
     assert!(has("2012-08-10", "meta_data.json") && has("2012-08-10", "user_data"));
@@ -124,7 +124,7 @@ fn a_plain_guest_has_little_metadata() {
     plain.config.guest =
         GuestMetadata { hostname: "db.example.org".into(), ..GuestMetadata::default() };
     plain.config.interfaces.clear();
-    let files = said(&plain);
+    let files = files_of(&plain);
     assert!(files.keys().all(|name| !name.ends_with("user_data") && !name.ends_with("user-data")));
     let declared = read(&files, "openstack/latest/meta_data.json");
     assert_eq!(declared["hostname"], "db.example.org", "a domain is kept");

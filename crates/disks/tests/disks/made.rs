@@ -275,10 +275,10 @@ async fn a_config_drive_is_a_readable_iso_image() {
         String::from_utf8(run.expect("isoinfo runs").stdout).expect("the text is UTF-8")
     };
     assert!(isoinfo(&["-d"]).contains("Volume id: config-2"));
-    let told = isoinfo(&["-R", "-x", "/openstack/latest/meta_data.json"]);
-    let told: serde_json::Value = serde_json::from_str(&told).expect("the text is JSON");
-    assert_eq!(told["uuid"], want.server.to_string());
-    assert_eq!(told["hostname"], "one.novalocal");
+    let notified = isoinfo(&["-R", "-x", "/openstack/latest/meta_data.json"]);
+    let notified: serde_json::Value = serde_json::from_str(&notified).expect("the text is JSON");
+    assert_eq!(notified["uuid"], want.server.to_string());
+    assert_eq!(notified["hostname"], "one.novalocal");
     assert_eq!(isoinfo(&["-J", "-x", "/openstack/2018-08-27/user_data"]), "hello\n");
     assert_eq!(isoinfo(&["-R", "-x", "/ec2/latest/user-data"]), "hello\n");
     let before = std::fs::read(&disc.path).expect("the file is read");

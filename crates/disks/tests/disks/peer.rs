@@ -16,8 +16,9 @@ fn peer() -> Peer {
 /// A replacement for `ssh` that logs the host and runs the command locally.
 fn shell(folder: &Path) -> Vec<String> {
     let script = folder.join("shell");
-    let said = folder.join("said");
-    let text = format!("#!/bin/sh\necho \"$1\" >> {}\nshift\nexec sh -c \"$*\"\n", said.display());
+    let message = folder.join("output");
+    let text =
+        format!("#!/bin/sh\necho \"$1\" >> {}\nshift\nexec sh -c \"$*\"\n", message.display());
     std::fs::write(&script, text).expect("the file is written");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))
         .expect("the file attributes are set");
@@ -86,8 +87,9 @@ async fn a_fetched_disk_keeps_its_content_and_grows() {
     }
     let left = names(&new.disks.folder());
     assert!(left.len() == 2 && left.contains(&want.server.to_string()), "{left:?}");
-    let said = std::fs::read_to_string(old.folder.path().join("said")).expect("the file is read");
-    assert_eq!(said, "127.0.0.1\n127.0.0.1\n", "the image is downloaded from the image service");
+    let message =
+        std::fs::read_to_string(old.folder.path().join("output")).expect("the file is read");
+    assert_eq!(message, "127.0.0.1\n127.0.0.1\n", "the image is downloaded from the image service");
     let there = old.disks.volumes(want.server).root.expect("the source keeps its disk");
     assert_eq!(seen(&there.path, 1), image()[..1]);
 }

@@ -16,9 +16,8 @@ mod solve;
 mod symmetry;
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 
 use crate::model::Candidate;
 use crate::query::{Query, QueryError};
@@ -157,7 +156,7 @@ impl<'a> Search<'a> {
     }
 
     fn candidate(&self, solver: &Solver<'a>) -> Candidate {
-        let mut allocations: Vec<(_, Arc<str>, i64)> = Vec::new();
+        let mut allocations: Vec<(_, ResourceClass, i64)> = Vec::new();
         let mut mappings: Vec<(usize, Vec<_>)> = Vec::new();
         for (part, supplier) in solver.picked() {
             let part = &self.plan.parts[part];
@@ -171,12 +170,13 @@ impl<'a> Search<'a> {
                 _ => mappings.push((part.group, vec![provider])),
             }
             for (class, amount) in &part.needs {
-                let Some(class) = self.snapshot.names.name(self.plan.classes[*class]) else {
+                let Some(class) = self.snapshot.names.classes.name(self.plan.classes[*class])
+                else {
                     continue;
                 };
                 match allocations.iter_mut().find(|(p, c, _)| *p == provider && c == class) {
                     Some(entry) => entry.2 += amount,
-                    None => allocations.push((provider, Arc::clone(class), *amount)),
+                    None => allocations.push((provider, class.clone(), *amount)),
                 }
             }
         }

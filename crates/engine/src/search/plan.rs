@@ -59,8 +59,9 @@ const NOWHERE: Slot = Slot::MAX;
 
 impl Plan {
     pub(crate) fn new(snapshot: &Snapshot, query: &Query) -> Self {
-        let names =
-            |list: &[String]| list.iter().map(|n| snapshot.names.find(n)).collect::<Vec<_>>();
+        let names = |list: &[String]| {
+            list.iter().map(|n| snapshot.names.traits.find(n)).collect::<Vec<_>>()
+        };
         let mut plan = Self {
             parts: Vec::new(),
             conditions: query.groups.iter().map(|group| conditions_of(snapshot, group)).collect(),
@@ -73,13 +74,15 @@ impl Plan {
             root_required: names(&query.root_required),
             root_forbidden: names(&query.root_forbidden),
             only: None,
-            shares: snapshot.names.find(SHARES),
+            shares: snapshot.names.traits.find(SHARES),
         };
         for (index, group) in query.groups.iter().enumerate().filter(|(_, group)| group.counts()) {
             let needs: Vec<(usize, i64)> = group
                 .resources
                 .iter()
-                .map(|(class, amount)| (plan.class(snapshot.names.find(class), *amount), *amount))
+                .map(|(class, amount)| {
+                    (plan.class(snapshot.names.classes.find(class), *amount), *amount)
+                })
                 .collect();
             if group.suffix.is_empty() {
                 plan.collective = (!group.required.is_empty()).then_some(index);
@@ -130,7 +133,8 @@ impl Plan {
 }
 
 fn conditions_of(snapshot: &Snapshot, group: &Group) -> GroupConditions {
-    let any = |list: &Vec<String>| list.iter().map(|n| snapshot.names.find(n)).collect::<Vec<_>>();
+    let any =
+        |list: &Vec<String>| list.iter().map(|n| snapshot.names.traits.find(n)).collect::<Vec<_>>();
     GroupConditions {
         required: group.required.iter().map(any).collect(),
         forbidden: any(&group.forbidden),

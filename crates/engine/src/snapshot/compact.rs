@@ -62,7 +62,7 @@ impl CompactTree {
     /// `None` if the tree has no providers. The root becomes the parent of a provider whose parent
     /// is not in the tree.
     pub(crate) fn build(tree: Tree, names: &mut Names) -> Option<Self> {
-        let shares = names.intern(&SHARES.into());
+        let shares = names.traits.intern(&SHARES.into());
         let mut positions = HashMap::new();
         let mut nodes = Vec::with_capacity(tree.providers.len());
         let (mut stock, mut used, mut generations) = (Vec::new(), Vec::new(), Vec::new());
@@ -77,9 +77,10 @@ impl CompactTree {
             let start = stock.len();
             for (class, inventory) in inventories {
                 used.push(inventory.used);
-                stock.push((names.intern(&class), inventory));
+                stock.push((names.classes.intern(&class), inventory));
             }
-            let mut traits: Vec<Name> = traits.iter().map(|name| names.intern(name)).collect();
+            let mut traits: Vec<Name> =
+                traits.iter().map(|name| names.traits.intern(name)).collect();
             traits.sort_unstable();
             traits.dedup();
             let aggregates = sorted(aggregates);

@@ -10,7 +10,7 @@ mod index;
 
 use std::sync::Arc;
 
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 
 pub(crate) use compact::{CompactTree, Node, best_of};
 pub(crate) use forest::{CHUNK, Forest, Slot};
@@ -96,13 +96,19 @@ impl Snapshot {
 
     /// Records a provider's usage after a commit, in absolute amounts; other classes keep theirs.
     /// Ignores a generation older than the known one, because commits may be reported in any order.
-    pub fn set_usage(&mut self, provider: ProviderId, generation: i64, used: &[(&str, i64)]) {
+    pub fn set_usage(
+        &mut self,
+        provider: ProviderId,
+        generation: i64,
+        used: &[(ResourceClass, i64)],
+    ) {
         let Some((slot, node)) = self.locations.get(provider) else { return };
         let known = self.forest.get(slot).map(|tree| tree.generation(node));
         if known.is_none_or(|known| generation < known) {
             return;
         }
-        let used: Vec<_> = used.iter().map(|(class, n)| (self.names.find(class), *n)).collect();
+        let used: Vec<_> =
+            used.iter().map(|(class, n)| (self.names.classes.find(class), *n)).collect();
         self.forest.change(slot, |tree| tree.set_usage(node, generation, &used));
     }
 
@@ -110,7 +116,7 @@ impl Snapshot {
     pub fn take(&mut self, candidate: &Candidate) {
         for (provider, class, amount) in &candidate.allocations {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
-            let more = [(self.names.find(class), *amount)];
+            let more = [(self.names.classes.find(class), *amount)];
             self.forest.change(slot, |tree| tree.add_usage(node, &more));
         }
     }
@@ -133,9 +139,9 @@ impl Snapshot {
     }
 
     /// The free amount of a class, regardless of `max_unit`.
-    pub(crate) fn free(&self, provider: ProviderId, class: &str) -> i64 {
+    pub(crate) fn free(&self, provider: ProviderId, class: &ResourceClass) -> i64 {
         let Some((slot, node)) = self.locations.get(provider) else { return 0 };
-        let class = self.names.find(class);
+        let class = self.names.classes.find(class);
         let inventory = self.forest.get(slot).and_then(|tree| tree.inventory(node, class));
         inventory.map_or(0, |inventory| inventory.capacity().saturating_sub(inventory.used).max(0))
     }
@@ -195,9 +201,11 @@ impl<'a> TreeView<'a> {
             generation: tree.generation(position),
             inventories: tree
                 .inventories(position)
-                .filter_map(|(class, inventory)| Some((Arc::clone(names.name(class)?), inventory)))
+                .filter_map(|(class, inventory)| {
+                    Some((names.classes.name(class)?.clone(), inventory))
+                })
                 .collect(),
-            traits: node.traits.iter().filter_map(|t| names.name(*t).cloned()).collect(),
+            traits: node.traits.iter().filter_map(|t| names.traits.name(*t).cloned()).collect(),
             aggregates: node.aggregates.to_vec(),
         })
     }
@@ -244,16 +252,16 @@ impl<'a> NodeView<'a> {
     }
 
     /// Its inventories with the present usage.
-    pub fn inventories(&self) -> impl Iterator<Item = (&'a Arc<str>, Inventory)> + use<'a> {
+    pub fn inventories(&self) -> impl Iterator<Item = (&'a ResourceClass, Inventory)> + use<'a> {
         let names = self.names;
         self.tree
             .inventories(self.position)
-            .filter_map(move |(class, inventory)| Some((names.name(class)?, inventory)))
+            .filter_map(move |(class, inventory)| Some((names.classes.name(class)?, inventory)))
     }
 
     /// Its traits, in no particular order.
     pub fn traits(&self) -> impl Iterator<Item = &'a Arc<str>> + use<'a> {
         let names = self.names;
-        self.node().traits.iter().filter_map(move |name| names.name(*name))
+        self.node().traits.iter().filter_map(move |name| names.traits.name(*name))
     }
 }

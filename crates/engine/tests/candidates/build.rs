@@ -1,11 +1,15 @@
 //! Builders for forests and queries.
 
 use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use uuid::Uuid;
 
 pub fn id(number: u128) -> ProviderId {
     ProviderId::from_bytes(number.to_be_bytes())
+}
+
+pub fn class(name: &str) -> ResourceClass {
+    ResourceClass::verbatim(name)
 }
 
 pub fn agg(number: u128) -> Uuid {
@@ -44,7 +48,7 @@ pub trait With: Sized {
 
 impl With for Provider {
     fn has(mut self, class: &str, total: i64) -> Self {
-        self.inventories.push((class.into(), stock(total)));
+        self.inventories.push((self::class(class), stock(total)));
         self
     }
 
@@ -78,7 +82,7 @@ pub fn gpu_host(first: u128, gpus: u128, units: i64) -> Vec<Provider> {
 pub fn group(suffix: &str, resources: &[(&str, i64)]) -> Group {
     Group {
         suffix: suffix.into(),
-        resources: resources.iter().map(|(class, n)| ((*class).into(), *n)).collect(),
+        resources: resources.iter().map(|(class, n)| (self::class(class), *n)).collect(),
         ..Group::default()
     }
 }

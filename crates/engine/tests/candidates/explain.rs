@@ -44,20 +44,20 @@ fn joint_conditions_are_told_apart() {
     let groups = |n: usize, units| -> Vec<Group> {
         ["1", "2", "3"][..n].iter().map(|suffix| group(suffix, &[("VGPU", units)])).collect()
     };
-    let said = |query: &Query| snapshot.explain(query).steps[0].constraint.clone();
-    assert_eq!(said(&query(groups(3, 2))), "room for all groups at once");
+    let constraint = |query: &Query| snapshot.explain(query).steps[0].constraint.clone();
+    assert_eq!(constraint(&query(groups(3, 2))), "room for all groups at once");
     let apart = Query { isolate: true, ..query(groups(3, 1)) };
-    assert_eq!(said(&apart), "group_policy=isolate");
+    assert_eq!(constraint(&apart), "group_policy=isolate");
     let together = Query {
         isolate: true,
         same_subtree: vec![vec!["1".into(), "2".into()]],
         ..query(groups(2, 1))
     };
-    assert_eq!(said(&together), "same_subtree");
+    assert_eq!(constraint(&together), "same_subtree");
 }
 
 /// The explanation for `hosts` hosts, the first of which has a GPU with `units` VGPU.
-fn said(query: &Query, hosts: usize) -> String {
+fn text_of(query: &Query, hosts: usize) -> String {
     let all: Vec<_> = (0..hosts).map(|n| gpu_host(1 + 100 * n as u128, 1, 4)).collect();
     forest(all).explain(query).to_string()
 }
@@ -103,7 +103,7 @@ fn each_condition_has_a_sentence_for_one_host_and_for_several() {
         (of(vgpu()), 3, "All 3 hosts have room."),
         (of(vgpu()), 0, "There is no host."),
     ] {
-        let text = said(&query, hosts);
+        let text = text_of(&query, hosts);
         assert!(text.starts_with(sentence), "{text:?} starts with {sentence:?}");
     }
 }

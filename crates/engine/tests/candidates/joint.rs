@@ -52,7 +52,11 @@ fn a_tree_is_not_given_more_than_it_may_have() {
 }
 
 /// The maximum number of servers that fit, found by trying every candidate for every server.
-fn most(left: &mut BTreeMap<(ProviderId, String), i64>, all: &[Canonical], count: usize) -> usize {
+fn most(
+    left: &mut BTreeMap<(ProviderId, kilonova_ids::ResourceClass), i64>,
+    all: &[Canonical],
+    count: usize,
+) -> usize {
     if count == 0 {
         return 0;
     }
@@ -76,11 +80,11 @@ fn most(left: &mut BTreeMap<(ProviderId, String), i64>, all: &[Canonical], count
     best
 }
 
-fn room(trees: &[Tree]) -> BTreeMap<(ProviderId, String), i64> {
+fn room(trees: &[Tree]) -> BTreeMap<(ProviderId, kilonova_ids::ResourceClass), i64> {
     let providers = trees.iter().flat_map(|tree| &tree.providers);
     let cells = providers.flat_map(|provider| {
         provider.inventories.iter().map(|(class, inventory)| {
-            ((provider.id, class.to_string()), inventory.capacity() - inventory.used)
+            ((provider.id, class.clone()), inventory.capacity() - inventory.used)
         })
     });
     cells.collect()

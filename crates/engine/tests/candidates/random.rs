@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -55,7 +55,8 @@ fn provider() -> impl Strategy<Value = (usize, Provider)> {
             if shares {
                 traits.push(TRAITS[3].into());
             }
-            let inventories = classes.into_iter().map(Into::into).zip(inventories).collect();
+            let inventories =
+                classes.into_iter().map(ResourceClass::verbatim).zip(inventories).collect();
             let (name, generation) = ("".into(), 0);
             let id = ProviderId::nil();
             (
@@ -125,7 +126,7 @@ fn group(suffix: &'static str) -> impl Strategy<Value = Group> {
             let owned = |list: Vec<&str>| list.into_iter().map(String::from).collect();
             Group {
                 suffix: suffix.into(),
-                resources: classes.into_iter().map(String::from).zip(amounts).collect(),
+                resources: classes.into_iter().map(ResourceClass::verbatim).zip(amounts).collect(),
                 required: required.into_iter().map(owned).collect(),
                 forbidden,
                 member_of,

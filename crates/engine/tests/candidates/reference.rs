@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_engine::{Candidate, Group, Inventory, Provider, Query, Tree};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use uuid::Uuid;
 
 /// A candidate in a form in which order does not matter, without its root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Canonical {
-    pub allocations: BTreeMap<(ProviderId, String), i64>,
+    pub allocations: BTreeMap<(ProviderId, ResourceClass), i64>,
     pub mappings: BTreeMap<String, BTreeSet<ProviderId>>,
 }
 
@@ -18,14 +18,14 @@ pub fn canonical(candidate: &Candidate) -> Canonical {
     let amounts = candidate.allocations.iter();
     let served = candidate.mappings.iter();
     Canonical {
-        allocations: amounts.map(|(p, class, n)| ((*p, class.to_string()), *n)).collect(),
+        allocations: amounts.map(|(p, class, n)| ((*p, class.clone()), *n)).collect(),
         mappings: served.map(|(s, ids)| (s.clone(), ids.iter().copied().collect())).collect(),
     }
 }
 
 struct Part<'a> {
     group: &'a Group,
-    resources: Vec<(String, i64)>,
+    resources: Vec<(ResourceClass, i64)>,
 }
 
 struct Forest<'a> {
@@ -45,7 +45,7 @@ pub fn candidates(trees: &[Tree], query: &Query) -> BTreeSet<Canonical> {
     let mut parts = Vec::new();
     for group in &query.groups {
         if group.suffix.is_empty() {
-            let each = |need: &(String, i64)| Part { group, resources: vec![need.clone()] };
+            let each = |need: &(ResourceClass, i64)| Part { group, resources: vec![need.clone()] };
             parts.extend(group.resources.iter().map(each));
         } else {
             parts.push(Part { group, resources: group.resources.clone() });
@@ -166,7 +166,7 @@ fn product<'a>(choices: &[Vec<&'a Provider>]) -> Vec<Vec<&'a Provider>> {
 }
 
 fn inventory<'a>(provider: &'a Provider, class: &str) -> Option<&'a Inventory> {
-    provider.inventories.iter().find(|(c, _)| &**c == class).map(|(_, inventory)| inventory)
+    provider.inventories.iter().find(|(c, _)| **c == *class).map(|(_, inventory)| inventory)
 }
 
 fn fits(provider: &Provider, class: &str, n: i64) -> bool {

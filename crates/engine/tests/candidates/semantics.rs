@@ -2,7 +2,7 @@
 
 use kilonova_engine::{Group, Query, QueryError, Snapshot};
 
-use crate::build::{With, agg, forest, gpu_host, group, id, provider, query};
+use crate::build::{With, agg, class, forest, gpu_host, group, id, provider, query};
 
 fn count(snapshot: &Snapshot, query: &Query) -> usize {
     snapshot.search(query).unwrap().count()
@@ -21,7 +21,7 @@ fn nothing_is_broken_downward_but_sums_are_checked_again() {
     assert_eq!(count(&snapshot, &pair(1, 2)), 1);
     assert_eq!(count(&snapshot, &pair(2, 2)), 0, "the sum exceeds max_unit");
     let candidate = snapshot.search(&pair(1, 2)).unwrap().next().unwrap();
-    assert_eq!(candidate.allocations, [(id(2), "VGPU".into(), 3)]);
+    assert_eq!(candidate.allocations, [(id(2), class("VGPU"), 3)]);
 }
 
 #[test]
@@ -148,9 +148,9 @@ fn questions_without_sense_are_refused() {
     assert_eq!(refusal(query(vec![group("1", &[])])), QueryError::NoResources);
     let vgpu = |suffix| group(suffix, &[("VGPU", 1)]);
     assert_eq!(refusal(query(vec![vgpu("1"), vgpu("1")])), QueryError::DuplicateGroup("1".into()));
-    assert_eq!(refusal(query(vec![group("", &[("VGPU", 0)])])), QueryError::Amount("VGPU".into()));
+    assert_eq!(refusal(query(vec![group("", &[("VGPU", 0)])])), QueryError::Amount(class("VGPU")));
     let twice = group("", &[("VGPU", 1), ("VGPU", 2)]);
-    assert_eq!(refusal(query(vec![twice])), QueryError::DuplicateClass("VGPU".into()));
+    assert_eq!(refusal(query(vec![twice])), QueryError::DuplicateClass(class("VGPU")));
     let idle = Group { required: lists(&["T_A"]), ..group("", &[]) };
     assert_eq!(refusal(query(vec![idle, vgpu("1")])), QueryError::NothingToServe);
     let lost = Query { same_subtree: vec![vec!["2".into()]], ..query(vec![vgpu("1")]) };

@@ -2,7 +2,7 @@
 
 use kilonova_engine::{Inventory, Snapshot, Tree};
 
-use crate::build::{With, forest, gpu_host, group, id, provider, query};
+use crate::build::{With, class, forest, gpu_host, group, id, provider, query};
 
 fn vgpu(snapshot: &Snapshot, host: u128, gpu: u128) -> (i64, i64) {
     let tree = snapshot.tree(id(host)).unwrap();
@@ -14,17 +14,17 @@ fn vgpu(snapshot: &Snapshot, host: u128, gpu: u128) -> (i64, i64) {
 #[test]
 fn older_generations_are_ignored() {
     let mut snapshot = forest([gpu_host(1, 1, 4)]);
-    snapshot.set_usage(id(2), 5, &[("VGPU", 3)]);
+    snapshot.set_usage(id(2), 5, &[(class("VGPU"), 3)]);
     assert_eq!(vgpu(&snapshot, 1, 2), (5, 3));
-    snapshot.set_usage(id(2), 4, &[("VGPU", 1)]);
+    snapshot.set_usage(id(2), 4, &[(class("VGPU"), 1)]);
     assert_eq!(vgpu(&snapshot, 1, 2), (5, 3));
-    snapshot.set_usage(id(2), 6, &[("VGPU", 4)]);
+    snapshot.set_usage(id(2), 6, &[(class("VGPU"), 4)]);
     assert_eq!(vgpu(&snapshot, 1, 2), (6, 4));
     let query = query(vec![group("", &[("VGPU", 1)])]);
     assert_eq!(snapshot.search(&query).unwrap().count(), 0);
-    snapshot.set_usage(id(2), 7, &[("VGPU", 0), ("NO_SUCH", 1)]);
+    snapshot.set_usage(id(2), 7, &[(class("VGPU"), 0), (class("NO_SUCH"), 1)]);
     assert_eq!(snapshot.search(&query).unwrap().count(), 1);
-    snapshot.set_usage(id(99), 1, &[("VGPU", 1)]);
+    snapshot.set_usage(id(99), 1, &[(class("VGPU"), 1)]);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_provider_may_move_whichever_tree_is_told_first() {
     for mut snapshot in [taken_first, left_first] {
         assert_eq!(snapshot.len(), 1);
         assert_eq!(snapshot.root_of(id(101)), Some(id(1)));
-        snapshot.set_usage(id(101), 1, &[("VGPU", 1)]);
+        snapshot.set_usage(id(101), 1, &[(class("VGPU"), 1)]);
         assert_eq!(vgpu(&snapshot, 1, 101), (1, 1));
     }
 }

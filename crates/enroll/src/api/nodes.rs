@@ -3,27 +3,30 @@
 //! ```text
 //! POST /v1/join                         Join    -> Credential; no certificate is needed
 //! POST /v1/hosts/{host}/certificate     Renewal -> Credential
+//! GET  /v1/hosts/{host}/authorities     -> Authorities; ?has=DIGEST of those that the host trusts
 //! GET  /v1/revocations                  -> Revocations
 //! ```
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use kilonova_ids::HostName;
-use kilonova_node_api::{Credential, Join, Renewal, Revocations};
+use kilonova_node_api::{Authorities, Credential, Join, Renewal, Revocations};
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::speaker::only_itself;
 use kilonova_wire::{Body, Refusal, Speaker};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::Enrollment;
-use crate::app::{issue, revocations};
+use crate::app::{issue, revocations, trust};
 
 /// The routes for hosts with a certificate, and for hosts that join.
 pub fn node_routes(enrollment: Enrollment) -> Router {
     Router::new()
         .route("/v1/join", post(join))
         .route("/v1/hosts/{host}/certificate", post(renew))
+        .route("/v1/hosts/{host}/authorities", get(authorities))
         .route("/v1/revocations", get(revocations))
         .route_layer(axum::middleware::from_fn(only_itself))
         .with_state(enrollment)
@@ -45,6 +48,29 @@ async fn revocations(
         return Err(Refusal::unauthorized("This API is only for hosts that have joined."));
     }
     Ok(Json(revocations::current(&enrollment)?))
+}
+
+#[derive(Deserialize)]
+struct Trusted {
+    #[serde(default)]
+    has: Option<String>,
+}
+
+async fn authorities(
+    State(enrollment): State<Enrollment>,
+    speaker: Option<Extension<Speaker>>,
+    Path(host): Path<HostName>,
+    Query(Trusted { has }): Query<Trusted>,
+) -> Result<Json<Authorities>, Refusal> {
+    let Some(Extension(speaker)) = speaker else {
+        return Err(Refusal::unauthorized("This API is only for hosts that have joined."));
+    };
+    speaker.check(&host)?;
+    let is_digest = |text: &String| text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    if has.as_ref().is_some_and(|text| !is_digest(text)) {
+        return Err(Refusal::bad_request("has is not a SHA-256 of 64 hexadecimal digits."));
+    }
+    Ok(Json(trust::current(&enrollment, host, has).await?))
 }
 
 async fn renew(

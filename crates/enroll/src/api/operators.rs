@@ -99,7 +99,7 @@ async fn list(State(service): State<Service>) -> Result<Json<Value>, Refusal> {
     let listing = tokens::list(enrollment).await?;
     let token_view = |(host, until): &(Option<HostName>, Timestamp)| json!({"host": host, "expires_at": zulu(*until)});
     Ok(Json(json!({
-        "authority": enrollment.authority().fingerprint().to_string(),
+        "authority": enrollment.authorities().shown().fingerprint().to_string(),
         "url": enrollment.options.url,
         "certificates": listing.certificates.iter().map(certificate_view).collect::<Vec<_>>(),
         "tokens": listing.tokens.iter().map(token_view).collect::<Vec<_>>(),

@@ -11,15 +11,19 @@ use kilonova_ids::HostName;
 use kilonova_node_api::{Credential, Join, Renewal};
 use kilonova_pki::{HostCertificateParams, Secret, check_host};
 use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind;
 use kilonova_wire::time::{self, zulu};
 
 use crate::app::names;
+use crate::authorities::Held;
 use crate::db::certificates::{self, IssuedCertificate};
-use crate::db::{authority, tokens};
+use crate::db::{authorities, authority, tokens};
 use crate::{Enrollment, Error, Existing};
 
 /// Maximum number of addresses of a host.
 const ADDRESSES: usize = 16;
+/// How often a certificate is signed while authorities change.
+const TRIES: usize = 3;
 
 /// Issues the first certificate of a host against its join token.
 pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credential, Error> {
@@ -33,13 +37,12 @@ pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credenti
         may_join(tx, &*existing, &token_of_host.0, &token_of_host.1, now).map(|_| ())
     };
     enrollment.store.read(may).await?;
-    let (credential, certificate) = sign(enrollment, &host, &join.request, now)?;
-    let (revoked, certificate) = (enrollment.revoked.clone(), Arc::new(certificate));
     let joined = host.clone();
-    let existing = Arc::clone(&enrollment.existing);
-    enrollment
-        .store
-        .write(move |tx| {
+    let credential = signed(enrollment, &host, &join.request, now, |certificate| {
+        let revoked = enrollment.revoked.clone();
+        let existing = Arc::clone(&enrollment.existing);
+        let (hash, host) = (hash.clone(), host.clone());
+        move |tx: &mut Tx<'_>| {
             let bound = may_join(tx, &*existing, &hash, &host, now)?;
             if !tokens::use_up(tx, &hash, now, &host)? {
                 return Err(Error::forbidden(unknown));
@@ -51,8 +54,9 @@ pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credenti
             }
             check_addresses(tx, &certificate, now)?;
             Ok(certificates::add(tx, &certificate)?)
-        })
-        .await?;
+        }
+    })
+    .await?;
     tracing::info!(host = %joined, "a host joined");
     Ok(credential)
 }
@@ -64,21 +68,52 @@ pub(crate) async fn renew(
     renewal: &Renewal,
 ) -> Result<Credential, Error> {
     let now = time::now();
-    let (credential, certificate) = sign(enrollment, host, renewal, now)?;
-    let certificate = Arc::new(certificate);
-    enrollment
-        .store
-        .write(move |tx| {
+    let credential = signed(enrollment, host, renewal, now, |certificate| {
+        move |tx: &mut Tx<'_>| {
             check_addresses(tx, &certificate, now)?;
-            Ok::<_, Error>(certificates::add(tx, &certificate)?)
-        })
-        .await?;
+            Ok(certificates::add(tx, &certificate)?)
+        }
+    })
+    .await?;
     tracing::info!(%host, "renewed the certificate of a host");
     Ok(credential)
 }
 
+/// Signs, and runs the transaction that `store` makes for the certificate. If the authority has
+/// ceased to sign in the meantime, it signs again with the next one.
+async fn signed<W>(
+    enrollment: &Enrollment,
+    host: &HostName,
+    request: &Renewal,
+    now: Timestamp,
+    store: impl Fn(Arc<IssuedCertificate>) -> W,
+) -> Result<Credential, Error>
+where
+    W: FnMut(&mut Tx<'_>) -> Result<(), Error> + Send + 'static,
+{
+    for _ in 0..TRIES {
+        let held = enrollment.authorities.held();
+        let (credential, certificate) = sign(enrollment, &held, host, request, now)?;
+        let number = certificate.authority;
+        let mut work = store(Arc::new(certificate));
+        let stored = enrollment.store.write(move |tx| {
+            authority::touch(tx)?;
+            if authorities::signing(tx)? != Some(number) {
+                return Ok(false);
+            }
+            work(tx).map(|()| true)
+        });
+        if stored.await? {
+            return Ok(credential);
+        }
+        enrollment.authorities.reload().await?;
+    }
+    Err(Error::Refused(Kind::Unavailable, "The authority changes; try again.".to_owned()))
+}
+
 fn sign(
     enrollment: &Enrollment,
+    held: &Held,
     host: &HostName,
     request: &Renewal,
     now: Timestamp,
@@ -91,8 +126,9 @@ fn sign(
         addresses: &request.addresses,
         valid: enrollment.options.valid,
     };
-    let (certificate, facts) = enrollment.authority.sign(&request.csr, &content, now)?;
-    let authority = enrollment.authority.pem().to_owned();
+    let (number, signing) = &held.signing;
+    let (certificate, facts) = signing.sign(&request.csr, &content, now)?;
+    let authority = held.bundle.clone();
     let addresses: Vec<String> = request.addresses.iter().map(IpAddr::to_string).collect();
     let issued = IssuedCertificate {
         serial: facts.serial,
@@ -101,6 +137,7 @@ fn sign(
         made_at: now,
         expires_at: facts.not_after,
         revoked_at: None,
+        authority: *number,
     };
     Ok((Credential { certificate, authority }, issued))
 }
@@ -150,7 +187,6 @@ fn check_addresses(
     certificate: &IssuedCertificate,
     now: Timestamp,
 ) -> Result<(), Error> {
-    authority::touch(tx)?;
     let ours: Vec<&str> = certificate.addresses.split_whitespace().collect();
     for other in certificates::live(tx, now)? {
         if other.host == certificate.host || other.revoked_at.is_some() {

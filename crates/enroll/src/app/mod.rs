@@ -6,3 +6,4 @@ pub(crate) mod names;
 pub(crate) mod revocations;
 pub(crate) mod revoke;
 pub(crate) mod tokens;
+pub(crate) mod trust;

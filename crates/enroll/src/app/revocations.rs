@@ -29,7 +29,11 @@ pub(crate) fn current(enrollment: &Enrollment) -> Result<Revocations, Error> {
     let now = time::now();
     let live = enrollment.revoked.live(now);
     let serials: Vec<&str> = live.iter().map(|one| one.serial.as_str()).collect();
-    let mark = Fingerprint::of(serials.join(" ").as_bytes()).to_string();
+    let held = enrollment.authorities.held();
+    let mut parts: Vec<String> =
+        held.trusted.iter().map(|one| one.fingerprint().to_string()).collect();
+    parts.extend(serials.iter().map(|serial| (*serial).to_owned()));
+    let mark = Fingerprint::of(parts.join(" ").as_bytes()).to_string();
     let mut list = enrollment.list.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(List { revocations, signed_at }) = &*list
         && revocations.mark == mark
@@ -38,7 +42,10 @@ pub(crate) fn current(enrollment: &Enrollment) -> Result<Revocations, Error> {
         return Ok(revocations.clone());
     }
     let revoked: Vec<Revocation> = live.iter().map(Revocation::from).collect();
-    let crl = enrollment.authority.revocations(&revoked, now, time::after(now, VALID))?;
+    // One list of each authority, as a verifier asks the issuer of a certificate.
+    let until = time::after(now, VALID);
+    let crl = held.trusted.iter().map(|one| one.revocations(&revoked, now, until));
+    let crl = crl.collect::<Result<String, _>>()?;
     let revoked =
         live.into_iter().map(|one| RevokedHost { serial: one.serial, host: one.host }).collect();
     let revocations = Revocations { crl, mark, renew_at: time::after(now, RENEW), revoked };

@@ -1,5 +1,6 @@
 //! Revocation: invalidates all certificates and tokens of a host.
 
+use kilonova_changes::Topic;
 use kilonova_ids::HostName;
 use kilonova_wire::time;
 
@@ -15,6 +16,7 @@ pub(crate) async fn revoke(enrollment: &Enrollment, host: &HostName) -> Result<u
         .write(move |tx| {
             tokens::delete_unused(tx, &name)?;
             let serials = certificates::revoke(tx, &name, now)?;
+            kilonova_changes::append(tx, Topic::Revoked, &name, 0)?;
             let (revoked, count) = (revoked.clone(), serials.len());
             tx.on_commit(move || revoked.add(serials));
             Ok::<_, Error>(count)

@@ -69,7 +69,7 @@ pub(crate) async fn make(
         valid_s = seconds,
         "created a join token"
     );
-    let token = Token { secret, authority: enrollment.authority.fingerprint() };
+    let token = Token { secret, authority: enrollment.authorities.shown().fingerprint() };
     Ok(NewToken { token, host, expires_at })
 }
 

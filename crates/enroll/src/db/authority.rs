@@ -1,4 +1,5 @@
-//! The row of `enroll_authority`: the fingerprint of the cloud's authority.
+//! The row of `enroll_authority`: the fingerprint of the authority whose certificate controllers
+//! show, for controllers of earlier versions; and the lock of everybody who issues certificates.
 
 use kilonova_store::{Error, Tx, params, statements};
 
@@ -8,6 +9,8 @@ statements! {
     /// Sets the fingerprint, unless it is set.
     SET = "INSERT INTO enroll_authority (one, fingerprint) VALUES (1, ?1)
         ON CONFLICT (one) DO NOTHING";
+    /// Changes the fingerprint.
+    REPLACE = "UPDATE enroll_authority SET fingerprint = ?1 WHERE one = 1";
     /// Serializes transactions that issue certificates.
     TOUCH = "UPDATE enroll_authority SET fingerprint = fingerprint WHERE one = 1";
 }
@@ -20,6 +23,11 @@ pub(crate) fn read(tx: &mut Tx<'_>) -> Result<Option<String>, Error> {
 /// Sets the fingerprint, unless it is set.
 pub(crate) fn set(tx: &mut Tx<'_>, fingerprint: &str) -> Result<(), Error> {
     tx.execute(SET, params![fingerprint]).map(|_| ())
+}
+
+/// Changes the fingerprint.
+pub(crate) fn replace(tx: &mut Tx<'_>, fingerprint: &str) -> Result<(), Error> {
+    tx.execute(REPLACE, params![fingerprint]).map(|_| ())
 }
 
 /// Serializes the caller with other issuers, so that no two hosts get the same address.

@@ -9,7 +9,7 @@ use crate::revoked::RevokedCertificate;
 /// Selects [`IssuedCertificate`]s.
 macro_rules! select {
     () => {
-        "SELECT serial, host, addresses, made_at, expires_at, revoked_at FROM \
+        "SELECT serial, host, addresses, made_at, expires_at, revoked_at, authority FROM \
          enroll_certificates"
     };
 }
@@ -23,8 +23,8 @@ macro_rules! revoked {
 
 statements! {
     /// Adds a certificate.
-    ADD = "INSERT INTO enroll_certificates (serial, host, addresses, made_at, expires_at)
-        VALUES (?1, ?2, ?3, ?4, ?5)";
+    ADD = "INSERT INTO enroll_certificates (serial, host, addresses, made_at, expires_at, authority)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// The certificates that have not expired.
     LIVE = concat!(select!(), " WHERE expires_at > ?1 ORDER BY host, made_at, serial");
     /// The valid certificates of a host.
@@ -50,6 +50,8 @@ pub(crate) struct IssuedCertificate {
     pub made_at: Timestamp,
     pub expires_at: Timestamp,
     pub revoked_at: Option<Timestamp>,
+    /// The number of the authority that signed it.
+    pub authority: i64,
 }
 
 fn issued(row: &Row) -> Result<IssuedCertificate, Error> {
@@ -60,6 +62,7 @@ fn issued(row: &Row) -> Result<IssuedCertificate, Error> {
         made_at: row.time("made_at")?,
         expires_at: row.time("expires_at")?,
         revoked_at: row.time_opt("revoked_at")?,
+        authority: row.int("authority")?,
     })
 }
 
@@ -67,7 +70,8 @@ fn issued(row: &Row) -> Result<IssuedCertificate, Error> {
 pub(crate) fn add(tx: &mut Tx<'_>, one: &IssuedCertificate) -> Result<(), Error> {
     let (serial, host) = (one.serial.as_str(), one.host.as_str());
     let addresses = one.addresses.as_str();
-    tx.execute(ADD, params![serial, host, addresses, one.made_at, one.expires_at]).map(|_| ())
+    tx.execute(ADD, params![serial, host, addresses, one.made_at, one.expires_at, one.authority])
+        .map(|_| ())
 }
 
 /// The certificates that have not expired.

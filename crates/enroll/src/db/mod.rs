@@ -1,13 +1,15 @@
 //! The SQL of enrollment.
 
+pub(crate) mod authorities;
 pub(crate) mod authority;
 pub(crate) mod certificates;
 pub(crate) mod tokens;
+pub(crate) mod trust;
 
 use kilonova_store::Migration;
 
 /// The schema migrations.
-pub const MIGRATIONS: &[Migration] = &[TABLES, NAMES];
+pub const MIGRATIONS: &[Migration] = &[TABLES, NAMES, AUTHORITIES];
 
 const TABLES: Migration = Migration {
     name: "enroll-1-tables",
@@ -35,7 +37,28 @@ ALTER TABLE enroll_tokens ADD COLUMN replaces BIGINT NOT NULL DEFAULT 0;
 ",
 };
 
+/// The cloud's authorities are rows, and each certificate names its own. Existing certificates are
+/// of the first. One authority at most is in each state before the last.
+const AUTHORITIES: Migration = Migration {
+    name: "enroll-3-authorities",
+    sql: "
+CREATE TABLE enroll_authorities (
+    number BIGINT PRIMARY KEY, fingerprint TEXT NOT NULL UNIQUE, certificate TEXT NOT NULL,
+    state TEXT NOT NULL, made_at BIGINT NOT NULL, trusted_until BIGINT
+);
+CREATE UNIQUE INDEX enroll_authorities_state ON enroll_authorities (state) WHERE state <> 'retired';
+CREATE TABLE enroll_trust (host TEXT PRIMARY KEY, mark TEXT NOT NULL, at BIGINT NOT NULL);
+ALTER TABLE enroll_certificates ADD COLUMN authority BIGINT NOT NULL DEFAULT 1;
+",
+};
+
 /// All statements of this crate, for tests that prepare them on each database.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
-    vec![authority::STATEMENTS, certificates::STATEMENTS, tokens::STATEMENTS]
+    vec![
+        authorities::STATEMENTS,
+        authority::STATEMENTS,
+        certificates::STATEMENTS,
+        tokens::STATEMENTS,
+        trust::STATEMENTS,
+    ]
 }

@@ -80,12 +80,12 @@ impl Link {
 
 /// All links of the host.
 pub(crate) async fn read() -> Result<Links, String> {
-    let said = run("ip", &words(&["-json", "-details", "address", "show"]), b"").await?;
-    parse(&said)
+    let listing = run("ip", &words(&["-json", "-details", "address", "show"]), b"").await?;
+    parse(&listing)
 }
 
-pub(crate) fn parse(said: &[u8]) -> Result<Links, String> {
-    let all: Vec<Link> = serde_json::from_slice(said)
+pub(crate) fn parse(text: &[u8]) -> Result<Links, String> {
+    let all: Vec<Link> = serde_json::from_slice(text)
         .map_err(|error| format!("unexpected output of ip: {error}"))?;
     Ok(all.into_iter().map(|link| (link.name.clone(), link)).collect())
 }

@@ -12,7 +12,7 @@ use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{OutgoingMigration, Progress};
 
 use super::files::Files;
-use super::{Fate, Simulated, failed, unknown};
+use super::{GuestLocation, Simulated, failed, unknown};
 use crate::{DomainState, Error, MigrationState, Step};
 
 impl Simulated {
@@ -36,9 +36,9 @@ impl Simulated {
             return Ok(MigrationState::InProgress(self.progress(server, share)?));
         }
         self.migrations().remove(&server);
-        if let Some((fate, error)) = self.plan.due(step, &name) {
-            if fate != Fate::Stays {
-                self.arrive_unreported(server, &migration.to.host, fate)?;
+        if let Some((guest, error)) = self.plan.due(step, &name) {
+            if guest != GuestLocation::Source {
+                self.arrive_unreported(server, &migration.to.host, guest)?;
             }
             return Err(error);
         }
@@ -55,7 +55,7 @@ impl Simulated {
         &self,
         server: ServerId,
         host: &HostName,
-        fate: Fate,
+        location: GuestLocation,
     ) -> Result<(), Error> {
         let step = Step::Migrate;
         let there = self
@@ -66,7 +66,7 @@ impl Simulated {
             there.ok_or_else(|| Error::new(step, format!("no incoming domain on {host}")))?;
         let mut guests = self.guests();
         let guest = guests.get_mut(&server).ok_or_else(|| unknown(step, server))?;
-        let left = if fate == Fate::ArrivesLeavingPaused {
+        let left = if location == GuestLocation::Both {
             DomainState::Paused
         } else {
             DomainState::Shutoff

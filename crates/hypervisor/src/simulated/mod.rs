@@ -16,7 +16,7 @@ use std::time::Instant;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
 
-pub use plan::{Failure, Fate, Plan};
+pub use plan::{Failure, GuestLocation, Plan};
 
 use crate::{
     DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor, HypervisorInfo,

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use crate::{Error, Step};
 
-/// The fate of a guest whose live migration is reported as failed.
+/// The hosts that have a guest whose live migration is reported as failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Fate {
-    /// It stays on the source.
+pub enum GuestLocation {
+    /// The source: it has not migrated.
     #[default]
-    Stays,
-    /// It arrives on the destination nevertheless.
-    Arrives,
-    /// It arrives on the destination nevertheless, and the source keeps a paused guest.
-    ArrivesLeavingPaused,
+    Source,
+    /// The destination: it has migrated nevertheless.
+    Destination,
+    /// Both: it has migrated nevertheless, and the source keeps a paused guest.
+    Both,
 }
 
 /// A planned failure.
@@ -28,7 +28,7 @@ pub struct Failure {
     /// How often; `None` means always.
     pub times: Option<u32>,
     /// Where the guest is after a failed live migration.
-    pub fate: Fate,
+    pub guest: GuestLocation,
 }
 
 /// Durations and planned failures of one host.
@@ -68,8 +68,8 @@ impl Plan {
         self.due(step, display_name).map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// The next planned failure, and the guest's fate if it was migrating.
-    pub(super) fn due(&self, step: Step, display_name: &str) -> Option<(Fate, Error)> {
+    /// The next planned failure, and where the guest is if it was migrating.
+    pub(super) fn due(&self, step: Step, display_name: &str) -> Option<(GuestLocation, Error)> {
         let mut failures = self.failures.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let due = failures.iter_mut().find(|failure| {
             failure.step == step
@@ -79,7 +79,7 @@ impl Plan {
         let due = due?;
         due.times = due.times.map(|times| times - 1);
         let why = format!("simulated failure of step {step} for {display_name}");
-        Some((due.fate, Error::new(step, why)))
+        Some((due.guest, Error::new(step, why)))
     }
 }
 

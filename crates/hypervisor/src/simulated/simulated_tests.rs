@@ -6,7 +6,7 @@ use std::path::Path;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Boot, DomainConfig, OutgoingMigration, Peer};
 
-use super::{Failure, Fate, Plan, Simulated};
+use super::{Failure, GuestLocation, Plan, Simulated};
 use crate::{Definition, DomainState, Hypervisor, Step};
 
 fn definition(name: &str) -> Definition {
@@ -77,8 +77,8 @@ async fn a_file_without_a_domain_is_left_alone() {
 #[tokio::test]
 async fn failures_come_at_the_named_step_for_the_named_servers_and_then_stop() {
     let folder = tempfile::tempdir().expect("a temporary directory is created");
-    let (step, fate) = (Step::Start, Fate::Stays);
-    let failure = Failure { step, server_name: "bad*".into(), times: Some(1), fate };
+    let (step, guest) = (Step::Start, GuestLocation::Source);
+    let failure = Failure { step, server_name: "bad*".into(), times: Some(1), guest };
     let plan = Plan::new(BTreeMap::new(), vec![failure]);
     let hypervisor = Simulated::open(folder.path().join("host"), plan).expect("opens");
     let (good, bad) = (definition("good"), definition("bad-1"));
@@ -176,13 +176,14 @@ async fn a_snapshot_names_the_disk_it_is_of() {
 
 #[tokio::test]
 async fn a_migration_that_fails_after_arrival_keeps_the_guest_on_the_destination() {
-    for (fate, left) in
-        [(Fate::Arrives, DomainState::Shutoff), (Fate::ArrivesLeavingPaused, DomainState::Paused)]
-    {
+    for (guest, left) in [
+        (GuestLocation::Destination, DomainState::Shutoff),
+        (GuestLocation::Both, DomainState::Paused),
+    ] {
         for was in [DomainState::Running, DomainState::Paused] {
             let folder = tempfile::tempdir().expect("a temporary directory is created");
             let (step, times) = (Step::Migrate, None);
-            let failure = Failure { step, server_name: "*".into(), times, fate };
+            let failure = Failure { step, server_name: "*".into(), times, guest };
             let plan = Plan::new(BTreeMap::new(), vec![failure]);
             let here = Simulated::open(folder.path().join("here"), plan).expect("opens");
             let there = Simulated::open(folder.path().join("there"), Plan::default());
@@ -216,7 +217,7 @@ async fn a_migration_that_fails_after_arrival_keeps_the_guest_on_the_destination
                     .await
                     .expect("the lookup succeeds")
                     .expect("the domain exists");
-                assert_eq!(found.state, state, "{fate:?}");
+                assert_eq!(found.state, state, "{guest:?}");
             }
             let again = Simulated::open(folder.path().join("there"), Plan::default());
             let found =

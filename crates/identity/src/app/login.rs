@@ -109,7 +109,7 @@ impl Identity {
                 self.read(move |tx| begin(tx, &user, &scope, lifetime)).await?
             }
         };
-        Ok((session.token.seal(&self.inner.keys), session))
+        Ok((session.token.seal(&self.inner.keys.current()), session))
     }
 
     async fn by_password(

@@ -5,6 +5,7 @@ pub(crate) mod assignments;
 pub(crate) mod catalog;
 pub(crate) mod credentials;
 pub(crate) mod groups;
+pub(crate) mod keys;
 pub(crate) mod lockouts;
 pub(crate) mod projects;
 pub(crate) mod revocations;
@@ -22,6 +23,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         catalog::STATEMENTS,
         credentials::STATEMENTS,
         groups::STATEMENTS,
+        keys::STATEMENTS,
         lockouts::STATEMENTS,
         projects::STATEMENTS,
         revocations::STATEMENTS,

@@ -123,4 +123,11 @@ CREATE INDEX identity_endpoints_service ON identity_endpoints (service_id);
 CREATE INDEX identity_endpoints_region ON identity_endpoints (region_id);
 ",
     },
+    // The keys are rows of `sealed_secrets`, under the same numbers.
+    Migration {
+        name: "identity-3-token-keys",
+        sql: "
+CREATE TABLE identity_token_keys (number BIGINT PRIMARY KEY, retired_at BIGINT);
+",
+    },
 ];

@@ -3,7 +3,10 @@
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request};
-use kilonova_identity::{CatalogEntry, Identity, IdentityOptions, MIGRATIONS, routes, service};
+use kilonova_identity::{
+    CatalogEntry, Identity, IdentityOptions, MIGRATIONS, TokenKeys, routes, service,
+};
+use kilonova_seal::{KeySource, Vault};
 use kilonova_store::Store;
 pub use kilonova_testkit::http::{Answer as Reply, send};
 use serde_json::{Value, json};
@@ -16,7 +19,7 @@ pub struct Cloud {
     pub identity: Identity,
     pub store: Store,
     pub router: Router,
-    pub keys: std::path::PathBuf,
+    pub keys: TokenKeys,
     _guard: (kilonova_testkit::Guard, TemporaryDirectory),
 }
 
@@ -52,10 +55,14 @@ pub async fn clouds() -> Vec<Cloud> {
 
 pub async fn clouds_with(options: IdentityOptions) -> Vec<Cloud> {
     let mut clouds = Vec::new();
-    for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
+    for (_, store, guard) in
+        kilonova_testkit::stores(&[kilonova_seal::MIGRATIONS, MIGRATIONS]).await
+    {
         let directory = TemporaryDirectory::new();
-        let keys = directory.0.join("keys");
-        let identity = Identity::open(store.clone(), &keys, options.clone()).await.unwrap();
+        let source = KeySource::Default(directory.0.join("seal.key"));
+        let vault = Vault::open(store.clone(), source).await.unwrap();
+        let keys = TokenKeys::open(vault, &directory.0.join("keys")).await.unwrap();
+        let identity = Identity::open(store.clone(), keys.clone(), options.clone()).await.unwrap();
         assert!(identity.bootstrap(PASSWORD).await.unwrap());
         let router = mounted(&identity);
         clouds.push(Cloud { identity, store, router, keys, _guard: (guard, directory) });
@@ -79,6 +86,11 @@ pub fn mounted(identity: &Identity) -> Router {
 }
 
 impl Cloud {
+    /// The directory of the controller's files.
+    pub fn directory(&self) -> &std::path::Path {
+        &self._guard.1.0
+    }
+
     pub async fn call(
         &self,
         method: &str,

@@ -8,9 +8,11 @@
 )]
 
 mod cloud;
+mod controllers;
 mod credentials;
 mod groups;
 mod implied;
+mod keys;
 mod login;
 mod management;
 mod registered;

@@ -208,7 +208,8 @@ async fn an_account_is_locked_after_failures_on_every_controller() {
         assert_eq!(cloud.identity.hash_statistics().hashes, before);
 
         let locking = IdentityOptions { lockout: Some(lockout), ..options() };
-        let other = kilonova_identity::Identity::open(cloud.store.clone(), &cloud.keys, locking);
+        let other =
+            kilonova_identity::Identity::open(cloud.store.clone(), cloud.keys.clone(), locking);
         let other = mounted(&other.await.unwrap());
         assert_eq!(login_from(other.clone(), HOME.into(), right()).await.status, 401);
         tokio::time::sleep(Duration::from_millis(1600)).await;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use kilonova_identity::{Identity, IdentityOptions};
+use kilonova_identity::{Identity, IdentityOptions, TokenKeys};
 use serde_json::{Value, json};
 
-use crate::cloud::{PASSWORD, TemporaryDirectory, clouds, clouds_with, mounted, options};
+use crate::cloud::{clouds, clouds_with, mounted, options};
 
 #[tokio::test]
 async fn a_token_is_validated_and_revoked() {
@@ -62,9 +62,8 @@ async fn an_expired_token_is_refused() {
 async fn a_foreign_token_is_refused() {
     for cloud in clouds().await {
         let token = cloud.admin().await;
-        let directory = TemporaryDirectory::new();
-        let store = cloud.store.clone();
-        let other = Identity::open(store, &directory.0.join("keys"), options()).await.unwrap();
+        let keys = TokenKeys::in_memory().unwrap();
+        let other = Identity::open(cloud.store.clone(), keys, options()).await.unwrap();
         let mut foreign = cloud.call("GET", "/v3", &[], Value::Null).await;
         assert_eq!(foreign.status, 200);
         let request = axum::http::Request::get("/identity/v3/users")
@@ -77,32 +76,6 @@ async fn a_foreign_token_is_refused() {
             let reply = cloud.as_user(wrong, "GET", "/v3/users", Value::Null).await;
             assert_eq!(reply.status, 401);
         }
-    }
-}
-
-#[tokio::test]
-async fn keys_survive_a_restart_and_are_private() {
-    use std::os::unix::fs::PermissionsExt as _;
-    for cloud in clouds().await {
-        let token = cloud.admin().await;
-        let mode =
-            |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&cloud.keys), 0o700);
-        assert_eq!(mode(&cloud.keys.join("1")), 0o600);
-        assert_eq!(std::fs::read_dir(&cloud.keys).unwrap().count(), 1);
-
-        let again = Identity::open(cloud.store.clone(), &cloud.keys, options()).await.unwrap();
-        assert!(!again.bootstrap("something else").await.unwrap());
-        assert!(again.bootstrap("").await.is_err());
-        let mut headers = axum::http::HeaderMap::new();
-        headers.insert("x-auth-token", token.parse().unwrap());
-        assert!(kilonova_wire::Authenticator::authenticate(&again, &headers).await.is_ok());
-        cloud.token("admin", PASSWORD, "admin").await;
-
-        let open = std::fs::Permissions::from_mode(0o644);
-        std::fs::set_permissions(cloud.keys.join("1"), open).unwrap();
-        let refused = Identity::open(cloud.store.clone(), &cloud.keys, options()).await;
-        assert!(refused.err().unwrap().to_string().contains("chmod 600"));
     }
 }
 

@@ -2,11 +2,11 @@
 //! the roles that they had.
 
 use argon2::{Algorithm, Argon2, PasswordHash, PasswordHasher as _, Version};
-use kilonova_identity::{Identity, MIGRATIONS};
+use kilonova_identity::{Identity, MIGRATIONS, TokenKeys};
 use kilonova_store::{Error, Store, params};
 use serde_json::{Value, json};
 
-use crate::cloud::{PASSWORD, TemporaryDirectory, by_name, mounted, options, send, token_of};
+use crate::cloud::{PASSWORD, by_name, mounted, options, send, token_of};
 
 const ADMIN: &str = "a0000000000000000000000000000001";
 const ANN: &str = "a0000000000000000000000000000002";
@@ -118,11 +118,13 @@ async fn users_of_the_older_version_log_in_with_their_roles() {
     assert_eq!(MIGRATIONS[1].name, "identity-2-groups-trusts-catalog");
     for (name, store, _guard) in kilonova_testkit::stores(&[&MIGRATIONS[..1]]).await {
         fill(&store).await;
-        store.migrate(MIGRATIONS).await.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let directory = TemporaryDirectory::new();
-        let keys = directory.0.join("keys");
+        store
+            .migrate(&[kilonova_changes::MIGRATIONS, MIGRATIONS].concat())
+            .await
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        let keys = TokenKeys::in_memory().expect("the keys are generated");
         let identity =
-            Identity::open(store.clone(), &keys, options()).await.expect("the service opens");
+            Identity::open(store.clone(), keys, options()).await.expect("the service opens");
         let new = identity.bootstrap("another password").await.expect("the bootstrap succeeds");
         assert!(!new, "{name}: the admin is there and keeps the password");
         let cloud = Upgraded { router: mounted(&identity) };

@@ -141,14 +141,14 @@ impl Images {
         .await
     }
 
-    /// Deletes an image, the row first: after a failure in between, the next start deletes the file.
+    /// Deletes an image, the row first: after a failure in between, the sweep deletes its data.
     ///
     /// # Errors
     /// [`Error::NotFound`] if it is not visible to the caller, [`Error::Forbidden`] if policy or its
     /// protection forbids it.
     pub async fn delete(&self, context: &Context, id: ImageId) -> Result<(), Error> {
         let caller = self.requester(context);
-        let data = self
+        let location = self
             .store
             .write(move |tx| {
                 let image = allowed(tx, &caller, id, "delete_image")?;
@@ -158,12 +158,11 @@ impl Images {
                     )));
                 }
                 images::delete(tx, id)?;
-                Ok(image.data)
+                Ok(image.location)
             })
             .await?;
-        if let Some(data) = data {
-            let directory = self.directory.clone();
-            self.blocking(move || directory.remove(&data)).await?;
+        if let Some(location) = location {
+            self.remove(&location).await;
         }
         Ok(())
     }

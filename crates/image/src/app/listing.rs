@@ -29,9 +29,9 @@ pub struct ImageFilters {
     pub visibility: Option<Visibility>,
     /// The caller's decision about images shared with it; `None` for any.
     pub shared: Option<Acceptance>,
-    /// Include all visibilities, also community.
+    /// True to include images of every visibility, community too.
     pub all: bool,
-    /// The hidden images instead of the others.
+    /// True for the hidden images, false for the others.
     pub hidden: bool,
     /// Protected from deletion, or not.
     pub protected: Option<bool>,
@@ -45,13 +45,13 @@ pub struct ImageFilters {
     pub disk_formats: Vec<String>,
     /// Any of these; no filter if empty.
     pub container_formats: Vec<String>,
-    /// Bytes at least.
+    /// Minimum size in bytes.
     pub size_min: Option<i64>,
-    /// Bytes at most.
+    /// Maximum size in bytes.
     pub size_max: Option<i64>,
-    /// MiB of memory that a server needs for it.
+    /// The image's minimum memory, in MiB.
     pub min_ram: Option<i64>,
-    /// GiB of disk that a server needs for it.
+    /// The image's minimum disk, in GiB.
     pub min_disk: Option<i64>,
     /// Changed at this time or later.
     pub changed_since: Option<Timestamp>,
@@ -227,8 +227,8 @@ fn sorted(
     first.fill(tx, page)
 }
 
-/// The places of the first images of a page. Keeps no image, so that a caller with many images costs time
-/// but no memory.
+/// The positions of the first images of a page. Keeps no image, so that a caller with many images costs
+/// time but no memory.
 struct First<'a> {
     sort: &'a Sort,
     after: Option<Place>,

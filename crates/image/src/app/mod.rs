@@ -1,14 +1,17 @@
 //! The image service's operations, without HTTP, SQL and files.
 
 mod change;
-mod data;
+mod download;
 mod listing;
 pub(crate) mod patch;
 mod rules;
 mod sharing;
 mod sort;
+mod sweep;
+mod upload;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kilonova_access::Enforcer;
 use kilonova_ids::ImageId;
@@ -16,20 +19,38 @@ use kilonova_store::Tx;
 use kilonova_wire::Context;
 
 use crate::db::{images, members};
-use crate::{Error, ImageOptions, ImageRecord, Images, Visibility};
+use crate::{Error, ImageOptions, ImageRecord, Images, Location, Visibility};
 
-pub use data::DataRange;
+pub use download::DataRange;
 pub use listing::ImageFilters;
 pub(crate) use rules::apply;
 pub(crate) use sort::{Direction, Sort, SortKey};
+pub use sweep::Swept;
+pub(crate) use sweep::Watch;
+
+/// The time that a request waits for the deletion of data that no image names any more.
+const DELETION: Duration = Duration::from_secs(10);
 
 impl Images {
-    /// Runs work that blocks on the disk, and on nothing else, on the file threads.
-    pub(crate) async fn blocking<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, Error> {
-        Ok(self.threads.run(work).await?)
+    /// Deletes the data of an image that is gone. The sweep deletes what remains.
+    pub(crate) async fn remove(&self, location: &Location) {
+        let deleted =
+            async { Ok::<_, Error>(self.stores.of(location)?.delete(&location.name).await?) };
+        let error = match tokio::time::timeout(DELETION, deleted).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", DELETION.as_secs()),
+        };
+        tracing::warn!(
+            store = location.store.as_str(), object = %location.name, error,
+            "cannot delete the data of a deleted image; the sweep tries again"
+        );
+    }
+
+    /// [`Images::remove`] without waiting for it.
+    pub(crate) fn start_remove(&self, location: Location) {
+        let images = self.clone();
+        self.runtime.spawn(async move { images.remove(&location).await });
     }
 }
 

@@ -2,15 +2,16 @@
 
 use jiff::Timestamp;
 use kilonova_ids::ImageId;
+use kilonova_image_store::ObjectName;
 use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
-use crate::record::{ImageRecord, Status, Visibility};
+use crate::record::{ImageRecord, Location, Status, StoreName, Visibility};
 
 /// Selects [`ImageRecord`]s.
 macro_rules! select {
     () => {
         "SELECT id, name, owner, status, visibility, disk_format, container_format, min_ram, \
-         min_disk, protected, hidden, size, virtual_size, checksum, hash, data, tags, \
+         min_disk, protected, hidden, size, virtual_size, checksum, hash, store, data, tags, \
          properties, created_at, updated_at FROM images"
     };
 }
@@ -51,15 +52,6 @@ statements! {
         "SELECT OCTET_LENGTH(tags) + OCTET_LENGTH(properties) AS bytes FROM images",
         listed!()
     );
-    /// Begins an upload; only one uploader succeeds.
-    BEGIN = "UPDATE images SET status = 'saving', data = ?2, updated_at = ?3
-        WHERE id = ?1 AND status = 'queued'";
-    /// Completes an upload.
-    FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
-        hash = ?6, disk_format = ?7, updated_at = ?8 WHERE id = ?1 AND status = 'saving' AND data = ?2";
-    /// Resets an image after a failed upload.
-    RESET_UPLOAD = "UPDATE images SET status = 'queued', data = NULL
-        WHERE id = ?1 AND status = 'saving' AND data = ?2";
     /// Changes the status if it is as expected.
     SET_STATUS = "UPDATE images SET status = ?3, updated_at = ?4 WHERE id = ?1 AND status = ?2";
     /// Writes an owner's row, which serializes transactions that check the owner's quota.
@@ -69,14 +61,23 @@ statements! {
     NUMBER = "SELECT COUNT(*) AS count FROM images WHERE owner = ?1";
     /// The bytes of a project's images.
     BYTES = "SELECT CAST(COALESCE(SUM(size), 0) AS BIGINT) AS bytes FROM images WHERE owner = ?1";
-    /// The data files in use.
-    FILES = "SELECT id, data, status FROM images WHERE data IS NOT NULL";
     /// Deletes an image.
     DELETE = "DELETE FROM images WHERE id = ?1";
 }
 
 fn shape(what: &str) -> Error {
     Error::Shape(format!("images: {what}"))
+}
+
+/// Where the data is, of a row with `store` and `data`.
+pub(super) fn location(row: &Row) -> Result<Option<Location>, Error> {
+    let Some(name) = row.string_opt("data")? else { return Ok(None) };
+    let name = ObjectName::parse(&name).ok_or_else(|| shape("data"))?;
+    let store = match row.string_opt("store")? {
+        None => StoreName::File,
+        Some(word) => StoreName::parse(&word).ok_or_else(|| shape("store"))?,
+    };
+    Ok(Some(Location { store, name }))
 }
 
 fn read(row: &Row) -> Result<ImageRecord, Error> {
@@ -97,7 +98,7 @@ fn read(row: &Row) -> Result<ImageRecord, Error> {
         virtual_size: row.int_opt("virtual_size")?,
         checksum: row.string_opt("checksum")?,
         hash: row.string_opt("hash")?,
-        data: row.string_opt("data")?,
+        location: location(row)?,
         tags: serde_json::from_str(row.text("tags")?).map_err(|_| shape("tags"))?,
         properties: serde_json::from_str(row.text("properties")?)
             .map_err(|_| shape("properties"))?,
@@ -155,6 +156,11 @@ pub(crate) fn update(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> 
         image.updated_at,
     ];
     tx.execute(UPDATE, values).map(|_| ())
+}
+
+/// Announces [`by_id`].
+pub(crate) fn expect(tx: &mut Tx<'_>, id: ImageId) -> Result<(), Error> {
+    tx.expect(BY_ID, params![id])
 }
 
 /// One image by id.
@@ -217,53 +223,6 @@ pub(crate) fn list(
     Ok((rows.iter().map(read).collect::<Result<_, _>>()?, more))
 }
 
-/// Begins an upload; returns false if the image is not queued.
-pub(crate) fn begin(
-    tx: &mut Tx<'_>,
-    id: ImageId,
-    data: &str,
-    now: Timestamp,
-) -> Result<bool, Error> {
-    Ok(tx.execute(BEGIN, params![id, data, now])? > 0)
-}
-
-/// Facts about received data.
-#[derive(Debug, Clone)]
-pub(crate) struct ReceivedData {
-    pub size: i64,
-    pub virtual_size: i64,
-    /// The disk format.
-    pub format: Option<String>,
-    pub checksum: String,
-    pub hash: String,
-}
-
-/// Completes an upload; returns false if it was reset or the image is deleted.
-pub(crate) fn finish(
-    tx: &mut Tx<'_>,
-    id: ImageId,
-    data: &str,
-    received: &ReceivedData,
-    now: Timestamp,
-) -> Result<bool, Error> {
-    let values = params![
-        id,
-        data,
-        received.size,
-        received.virtual_size,
-        &received.checksum,
-        &received.hash,
-        received.format.clone(),
-        now,
-    ];
-    Ok(tx.execute(FINISH, values)? > 0)
-}
-
-/// Resets an image after a failed upload.
-pub(crate) fn reset_upload(tx: &mut Tx<'_>, id: ImageId, data: &str) -> Result<(), Error> {
-    tx.execute(RESET_UPLOAD, params![id, data]).map(|_| ())
-}
-
 /// Changes the status; `false` if it was not `from`.
 pub(crate) fn set_status(
     tx: &mut Tx<'_>,
@@ -288,17 +247,6 @@ pub(crate) fn number(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
 /// The bytes of a project's images.
 pub(crate) fn bytes(tx: &mut Tx<'_>, owner: &str) -> Result<i64, Error> {
     tx.row(BYTES, params![owner])?.map_or(Ok(0), |row| row.int("bytes"))
-}
-
-/// Image, file name and status of all images with a file.
-pub(crate) fn files(tx: &mut Tx<'_>) -> Result<Vec<(ImageId, String, Status)>, Error> {
-    tx.rows(FILES, params![])?
-        .iter()
-        .map(|row| {
-            let status = Status::parse(row.text("status")?).ok_or_else(|| shape("status"))?;
-            Ok((row.id("id")?, row.string("data")?, status))
-        })
-        .collect()
 }
 
 /// Deletes an image; returns false if it does not exist.

@@ -6,6 +6,7 @@ use kilonova_store::Migration;
 pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "image-1-tables", sql: TABLES },
     Migration { name: "image-2-members", sql: MEMBERS },
+    Migration { name: "image-3-stores", sql: STORES },
 ];
 
 const TABLES: &str = "
@@ -30,4 +31,15 @@ CREATE TABLE image_members (
     PRIMARY KEY (image_id, member));
 CREATE INDEX image_members_member ON image_members (member, status);
 CREATE TABLE image_owners (owner TEXT PRIMARY KEY, changes BIGINT NOT NULL);
+";
+
+/// `store` is NULL for files that earlier versions wrote. `uploader` and `sign` belong to an upload in
+/// progress: the machine that receives it, and a number that it increases. Earlier versions leave both
+/// NULL. `image_clouds` has one row: the name of this cloud in stores that clouds may share.
+const STORES: &str = "
+ALTER TABLE images ADD COLUMN store TEXT;
+ALTER TABLE images ADD COLUMN uploader TEXT;
+ALTER TABLE images ADD COLUMN sign BIGINT;
+CREATE INDEX images_saving ON images (id) WHERE status = 'saving';
+CREATE TABLE image_clouds (one BIGINT PRIMARY KEY, cloud TEXT NOT NULL);
 ";

@@ -1,9 +1,11 @@
 //! Upload and download, refused data, and recovery after a crash.
 
+use std::time::Duration;
+
 use axum::body::{Body, Bytes};
 use http_body_util::channel::Channel;
 use kilonova_ids::ImageId;
-use kilonova_image::{Images, find};
+use kilonova_image::{ImageOptions, Images, Swept};
 use serde_json::{Value, json};
 
 use crate::shelf::{ADMIN, ANNA, Shelf, shelves};
@@ -43,8 +45,10 @@ async fn data_is_downloaded_as_uploaded() {
         assert_eq!(shelf.get(ANNA, &path).await.bytes.len(), 1_000_000);
         assert_eq!(shelf.files(), 1);
         let key: ImageId = id.parse().unwrap();
-        let record = shelf.store.read(move |tx| find(tx, key)).await.unwrap().unwrap();
-        assert_eq!(std::fs::read(shelf.images.path(&record).unwrap()).unwrap().len(), 1_000_000);
+        let part = shelf.images.read(key, 999_000, 4096).await.unwrap();
+        assert_eq!((part.size, part.bytes.len()), (1_000_000, 1000));
+        assert!(part.bytes == data[999_000..]);
+        assert_eq!(shelf.images.read(key, 1_000_000, 4096).await.unwrap().bytes, b"");
         let step = json!([{"op": "replace", "path": "/disk_format", "value": "iso"}]);
         assert_eq!(shelf.patch(ANNA, &id, step).await.status, 403);
     }
@@ -121,7 +125,7 @@ async fn until(shelf: &Shelf, id: &str, status: &str) {
         if shelf.status(id).await == status {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("image {id} is {}, not {status}", shelf.status(id).await);
 }
@@ -188,7 +192,7 @@ async fn an_upload_whose_client_disconnects_is_completed_or_reset() {
             if files == 0 {
                 break;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
             files = shelf.files();
         }
         assert_eq!(files, 0);
@@ -214,8 +218,12 @@ async fn a_start_recovers_from_a_crash() {
         std::fs::write(shelf.directory.join(orphan), "orphan").unwrap();
         std::fs::write(shelf.directory.join("notes.txt"), "a file of the operator").unwrap();
 
-        Images::open(shelf.store.clone(), &shelf.directory).await.unwrap();
+        let options = ImageOptions { leftover_age: Duration::ZERO, ..ImageOptions::default() };
+        let again =
+            Images::open_with(shelf.store.clone(), &shelf.directory, options).await.unwrap();
         assert_eq!(shelf.status(&dead).await, "queued");
+        assert_eq!(shelf.images.sweep().await.unwrap(), Swept { deleted: 0, young: 1 });
+        assert_eq!(again.sweep().await.unwrap(), Swept { deleted: 1, young: 0 });
         assert_eq!(shelf.files(), 2);
         let kept = shelf.get(ANNA, &format!("/v2/images/{active}/file")).await;
         assert_eq!(kept.bytes, b"data");

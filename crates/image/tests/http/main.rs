@@ -8,11 +8,13 @@
 )]
 
 mod changes;
+mod controllers;
 mod data;
 mod forms;
 mod limits;
 mod lists;
 mod members;
+mod object_store;
 mod shelf;
 mod slow;
 mod visibility;

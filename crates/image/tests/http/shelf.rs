@@ -2,15 +2,21 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
-use kilonova_image::{ImageOptions, Images, MIGRATIONS, routes, service, statements};
+use http_body_util::BodyExt as _;
+use kilonova_image::{
+    ImageOptions, Images, LEAST_PART, MIGRATIONS, S3Options, Secret, StoreName, StoreOptions,
+    routes, service, statements,
+};
 use kilonova_store::Store;
 pub use kilonova_testkit::http::Answer as Reply;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 pub const ADMIN: &str = "admin";
 pub const ANNA: &str = "anna:red";
@@ -21,8 +27,9 @@ pub struct Shelf {
     pub images: Images,
     pub store: Store,
     pub directory: PathBuf,
+    pub options: ImageOptions,
     pub router: Router,
-    _guard: (kilonova_testkit::Guard, Removed),
+    _guard: Option<(kilonova_testkit::Guard, Removed)>,
 }
 
 struct Removed(PathBuf);
@@ -41,17 +48,65 @@ pub async fn shelves_with(options: ImageOptions) -> Vec<Shelf> {
     let mut shelves = Vec::new();
     for (_, store, guard) in kilonova_testkit::stores(&[MIGRATIONS]).await {
         let directory = std::env::temp_dir().join(format!("kilonova-{}", uuid::Uuid::new_v4()));
-        let images = Images::open_with(store.clone(), &directory, options.clone()).await.unwrap();
-        let routes = routes(images.clone());
-        let routes = kilonova_wire::mount(routes, service(), "/image", Arc::new(NoAuth));
-        let router = Router::new().nest("/image", routes);
-        let guard = (guard, Removed(directory.clone()));
-        shelves.push(Shelf { images, store, directory, router, _guard: guard });
+        let mut shelf = Shelf::open(store, directory.clone(), options.clone()).await;
+        shelf._guard = Some((guard, Removed(directory)));
+        shelves.push(shelf);
     }
     shelves
 }
 
+/// A new bucket at the server that `KILONOVA_TEST_S3` names, by way of `endpoint` if given.
+pub fn bucket(endpoint: Option<String>) -> Option<StoreOptions> {
+    let Ok(server) = std::env::var("KILONOVA_TEST_S3") else {
+        kilonova_testkit::skip_part("no object store: KILONOVA_TEST_S3 names no server");
+        return None;
+    };
+    let s3 = S3Options {
+        endpoint: endpoint.unwrap_or(server),
+        region: "us-east-1".into(),
+        bucket: format!("images-{}", uuid::Uuid::new_v4()),
+        virtual_hosted: false,
+        create_bucket: true,
+        access_key: "id".into(),
+        secret_key: Secret::new("key".into()),
+        cacert: None,
+        part_size: LEAST_PART,
+        timeout: Duration::from_secs(20),
+    };
+    Some(StoreOptions { s3: Some(s3), default: StoreName::S3, ..StoreOptions::default() })
+}
+
+/// [`shelves`], and the same with a bucket each.
+pub async fn shelves_of_all_stores() -> Vec<Shelf> {
+    let mut all = shelves().await;
+    if bucket(None).is_some() {
+        for shelf in shelves().await {
+            let stores = bucket(None).unwrap();
+            all.push(shelf.with_stores(stores).await);
+        }
+    }
+    all
+}
+
 impl Shelf {
+    /// The same with other stores.
+    pub async fn with_stores(mut self, stores: StoreOptions) -> Self {
+        let options = ImageOptions { stores, ..self.options.clone() };
+        let mut other = Self::open(self.store.clone(), self.directory.clone(), options).await;
+        other._guard = self._guard.take();
+        other
+    }
+
+    /// A controller over a database and a directory that somebody else removes.
+    pub async fn open(store: Store, directory: PathBuf, options: ImageOptions) -> Self {
+        let opened = Images::open_with(store.clone(), &directory, options.clone()).await;
+        let images = opened.unwrap();
+        let routes = routes(images.clone());
+        let routes = kilonova_wire::mount(routes, service(), "/image", Arc::new(NoAuth));
+        let router = Router::new().nest("/image", routes);
+        Self { images, store, directory, options, router, _guard: None }
+    }
+
     /// Sends a request as `user:project`; as `user:` without a project.
     pub async fn call(
         &self,
@@ -78,6 +133,21 @@ impl Shelf {
 
     pub async fn get(&self, who: &str, path: &str) -> Reply {
         self.call(who, "GET", path, "application/json", Body::empty()).await
+    }
+
+    /// The bytes of a 200, if the transfer is whole.
+    pub async fn receive(&self, who: &str, path: &str) -> Result<Vec<u8>, String> {
+        let request = Request::get(format!("/image{path}")).header("x-auth-token", who);
+        let request = request.body(Body::empty()).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        if response.status() != 200 {
+            return Err(response.status().to_string());
+        }
+        let length =
+            response.headers()["content-length"].to_str().unwrap().parse::<usize>().unwrap();
+        let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
+        let bytes = body.to_bytes().to_vec();
+        if bytes.len() == length { Ok(bytes) } else { Err(format!("{} bytes", bytes.len())) }
     }
 
     pub async fn post(&self, who: &str, fields: Value) -> Reply {
@@ -113,8 +183,10 @@ impl Shelf {
         reply.body["status"].as_str().unwrap_or("gone").to_owned()
     }
 
+    /// The number of files, without the one that names the cloud.
     pub fn files(&self) -> usize {
-        std::fs::read_dir(&self.directory).unwrap().count()
+        let names = std::fs::read_dir(&self.directory).unwrap();
+        names.filter(|entry| entry.as_ref().unwrap().file_name() != ".cloud").count()
     }
 }
 

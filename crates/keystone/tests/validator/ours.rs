@@ -2,7 +2,7 @@
 
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderName, HeaderValue, Method};
-use kilonova_identity::{CatalogEntry, Identity};
+use kilonova_identity::{CatalogEntry, Identity, TokenKeys};
 use kilonova_keystone::{Http, Session, Validator};
 use kilonova_wire::mount;
 use std::sync::Arc;
@@ -15,15 +15,14 @@ const PASSWORD: &str = "correct horse";
 struct Keystone {
     url: String,
     http: Http,
-    _kept: (tempfile::TempDir, kilonova_testkit::Guard),
+    _kept: kilonova_testkit::Guard,
 }
 
 async fn keystone() -> Keystone {
     let (_, store, guard) =
         kilonova_testkit::stores(&[kilonova_identity::MIGRATIONS]).await.swap_remove(0);
-    let directory = tempfile::tempdir().expect("a temporary directory is created");
-    let identity =
-        Identity::open(store, directory.path(), Default::default()).await.expect("identity opens");
+    let keys = TokenKeys::in_memory().expect("the keys are generated");
+    let identity = Identity::open(store, keys, Default::default()).await.expect("identity opens");
     identity.bootstrap(PASSWORD).await.expect("the bootstrap succeeds");
     identity.set_catalog(vec![CatalogEntry {
         service_type: "placement".into(),
@@ -36,7 +35,7 @@ async fn keystone() -> Keystone {
     Keystone {
         url: format!("http://{address}/identity"),
         http: Http::new(None, Duration::from_secs(10), 1 << 20).expect("the client is created"),
-        _kept: (directory, guard),
+        _kept: guard,
     }
 }
 

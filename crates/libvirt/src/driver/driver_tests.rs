@@ -150,8 +150,8 @@ async fn changes_of_guests_are_reported() {
     driver.define(&guest).await.expect("the domain is defined");
     while tokio::time::timeout(Duration::from_millis(200), driver.changed()).await.is_ok() {}
     driver.start(guest.server).await.expect("the guest is started");
-    let told = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await;
-    assert_eq!(told.expect("an event arrives"), Ok(guest.server));
+    let notified = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await;
+    assert_eq!(notified.expect("an event arrives"), Ok(guest.server));
     driver.destroy(guest.server).await.expect("the guest is destroyed");
 }
 

@@ -22,7 +22,7 @@ pub(super) fn cpu(host: &HostProfile, vcpus: i64, machine: &Machine) -> Element 
         CpuMode::None => {}
     }
     let (sockets, cores, threads) = match machine.topology {
-        Some(said) => (said.sockets, said.cores, said.threads),
+        Some(topology) => (topology.sockets, topology.cores, topology.threads),
         None => (vcpus, 1, 1),
     };
     cpu.push(

@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn a_device_without_a_counterpart_is_refused() {
-        let said = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))]);
-        assert!(said.expect_err("the XML is refused").contains("83b8f4f2"));
-        let said = migration_xml(XML, &[]).expect_err("the XML is refused");
-        assert!(said.contains("0000:25:00.4"), "{said}");
+        let text = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))]);
+        assert!(text.expect_err("the XML is refused").contains("83b8f4f2"));
+        let text = migration_xml(XML, &[]).expect_err("the XML is refused");
+        assert!(text.contains("0000:25:00.4"), "{text}");
         assert!(migration_xml("<domain", &[]).is_err());
     }
 }

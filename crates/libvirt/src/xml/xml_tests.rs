@@ -247,8 +247,8 @@ fn marks_are_part_of_the_xml() {
 
 #[test]
 fn usable_cpu_models() {
-    let said = "<domainCapabilities><cpu><mode name='custom' supported='yes'>
+    let text = "<domainCapabilities><cpu><mode name='custom' supported='yes'>
         <model usable='yes'>Nehalem</model><model usable='no'>EPYC</model></mode></cpu></domainCapabilities>";
-    assert_eq!(usable_models(said), ["Nehalem"]);
+    assert_eq!(usable_models(text), ["Nehalem"]);
     assert!(usable_models("no XML").is_empty());
 }

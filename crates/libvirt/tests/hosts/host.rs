@@ -187,8 +187,8 @@ impl Host {
     /// The last number on the guest's console log on this host.
     pub fn count(&self, server: ServerId) -> Option<u32> {
         let log = self.instances().join(server.to_string()).join("console.log");
-        let said = String::from_utf8_lossy(&std::fs::read(log).ok()?).into_owned();
-        let whole = said.rfind('\n').map(|end| &said[..end])?;
+        let output = String::from_utf8_lossy(&std::fs::read(log).ok()?).into_owned();
+        let whole = output.rfind('\n').map(|end| &output[..end])?;
         let last = whole.lines().rev().find_map(|line| line.trim().strip_prefix("tick "))?;
         u32::from_str_radix(last, 16).ok()
     }

@@ -11,13 +11,13 @@ use serde_json::json;
 
 use super::ports as app;
 use super::subnets as subnet_app;
-use crate::Error;
 use crate::address;
 use crate::db::networks::{self, Network};
 use crate::db::ports::{self as rows, Port};
 use crate::db::subnets::{self, Subnet};
 use crate::error::refused;
 use crate::record::Record;
+use crate::{Error, VnicType};
 use kilonova_wire::refusal::Kind;
 
 /// Its `device_owner`.
@@ -79,7 +79,8 @@ fn make(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<Port, Erro
         network: network.id,
         mac: String::new(),
         device_id: format!("dhcp-{}", network.id),
-        host: String::new(),
+        host: None,
+        vnic_type: VnicType::default(),
         server: None,
         made_for: None,
         ordinal: 0,

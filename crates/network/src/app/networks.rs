@@ -57,7 +57,7 @@ fn visible(caller: &Caller, network: &Network) -> bool {
     reached && caller.allows("get_network", &targets::network(network))
 }
 
-/// The network of a resource whose visibility the caller's rules decide.
+/// The network of a resource, unchecked: the caller checks the visibility of the resource.
 pub(crate) fn of(tx: &mut Tx<'_>, id: NetworkId) -> Result<Network, Error> {
     Ok(rows::find(tx, id)?.ok_or_else(|| not_found(KIND, id))?)
 }

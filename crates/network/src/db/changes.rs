@@ -1,11 +1,12 @@
-//! Rows of `network_changes`, an outbox for hosts. A change that hosts must learn of is recorded in
+//! Rows of `network_changes`, an outbox for hosts. A change that concerns hosts is recorded in
 //! the transaction that makes it; the compute service consumes the rows and updates the hosts.
 //! Redundant rows are harmless.
 
+use kilonova_changes::Topic;
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_store::{Error, Tx, params, statements};
 
-/// A change that hosts must learn of.
+/// A change that concerns hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NetworkChange {
     /// The rules of a security group.
@@ -39,7 +40,8 @@ statements! {
     CLEAR_GROUPS = "DELETE FROM port_groups WHERE port_id = ?1";
 }
 
-/// Records a change for delivery to hosts.
+/// Records a change for delivery to hosts. The controllers deliver a user's change at once; members
+/// of groups change with each boot, and are delivered together a little later.
 pub(crate) fn record(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
     let (kind, id) = match change {
         NetworkChange::Rules(id) => ("rules", id.to_string()),
@@ -47,17 +49,23 @@ pub(crate) fn record(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error
         NetworkChange::Port(id) => ("port", id.to_string()),
         NetworkChange::Network(id) => ("network", id.to_string()),
     };
-    tx.execute(INSERT, params![kind, id]).map(|_| ())
+    tx.defer(INSERT, params![kind, id])?;
+    match change {
+        NetworkChange::Members(_) => Ok(()),
+        NetworkChange::Rules(_) | NetworkChange::Port(_) | NetworkChange::Network(_) => {
+            kilonova_changes::append(tx, Topic::Networks, "", 0)
+        }
+    }
 }
 
 /// Records that a port is being deleted.
 pub(crate) fn record_port_deletion(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
-    tx.execute(INSERT_OF_PORT, params![port]).map(|_| ())
+    tx.defer(INSERT_OF_PORT, params![port])
 }
 
 /// Records that the ports created for a server are being deleted.
 pub(crate) fn record_server_deletion(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.execute(INSERT_OF_SERVER, params![server]).map(|_| ())
+    tx.defer(INSERT_OF_SERVER, params![server])
 }
 
 /// True if a change awaits delivery.
@@ -85,13 +93,13 @@ pub(crate) fn take(tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error> {
 /// Sets the groups of a new port.
 pub(crate) fn add_groups(tx: &mut Tx<'_>, port: PortId, groups: &[String]) -> Result<(), Error> {
     for group in groups {
-        tx.execute(ADD_GROUP, params![group.as_str(), port])?;
+        tx.defer(ADD_GROUP, params![group.as_str(), port])?;
     }
     Ok(())
 }
 
 /// Replaces the groups of a port.
 pub(crate) fn set_groups(tx: &mut Tx<'_>, port: PortId, groups: &[String]) -> Result<(), Error> {
-    tx.execute(CLEAR_GROUPS, params![port])?;
+    tx.defer(CLEAR_GROUPS, params![port])?;
     add_groups(tx, port, groups)
 }

@@ -108,11 +108,11 @@ pub(crate) fn insert(
 
 pub(crate) fn update(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
     let values = params![group.id, text(&group.body)?, group.revision, group.updated_at];
-    tx.execute(UPDATE, values).map(|_| ())
+    tx.defer(UPDATE, values)
 }
 
 pub(crate) fn touch(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
-    tx.execute(TOUCH, params![id]).map(|_| ())
+    tx.defer(TOUCH, params![id])
 }
 
 pub(crate) fn find(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Option<Group>, Error> {
@@ -143,9 +143,9 @@ pub(crate) fn referencing(
 
 /// Deletes a group, its rules, and the rules of other groups that reference it, as Neutron does.
 pub(crate) fn delete(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<(), Error> {
-    tx.execute(DELETE_RULES, params![id])?;
-    tx.execute(DELETE_REFERENCING, params![id])?;
-    tx.execute(DELETE, params![id]).map(|_| ())
+    tx.defer(DELETE_RULES, params![id])?;
+    tx.defer(DELETE_REFERENCING, params![id])?;
+    tx.defer(DELETE, params![id])
 }
 
 pub(crate) fn insert_rule(tx: &mut Tx<'_>, rule: &Rule) -> Result<(), Error> {
@@ -160,7 +160,7 @@ pub(crate) fn insert_rule(tx: &mut Tx<'_>, rule: &Rule) -> Result<(), Error> {
         record.updated_at,
         record.body.get("remote_group_id").and_then(serde_json::Value::as_str),
     ];
-    tx.execute(INSERT_RULE, values).map(|_| ())
+    tx.defer(INSERT_RULE, values)
 }
 
 pub(crate) fn find_rule(tx: &mut Tx<'_>, id: SecurityGroupRuleId) -> Result<Option<Rule>, Error> {
@@ -176,5 +176,5 @@ pub(crate) fn list_rules(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Ru
 }
 
 pub(crate) fn delete_rule(tx: &mut Tx<'_>, id: SecurityGroupRuleId) -> Result<(), Error> {
-    tx.execute(DELETE_RULE, params![id]).map(|_| ())
+    tx.defer(DELETE_RULE, params![id])
 }

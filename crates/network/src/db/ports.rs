@@ -5,10 +5,13 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use kilonova_ids::{ArqId, NetworkId, PortId, PortKind, SecurityGroupId, ServerId, SubnetId};
+use kilonova_ids::{
+    ArqId, HostName, NetworkId, PortId, PortKind, SecurityGroupId, ServerId, SubnetId,
+};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::{changes, record, text};
+use crate::VnicType;
 use crate::address::{self, Range};
 use crate::record::{Body, Record};
 
@@ -19,7 +22,10 @@ pub(crate) struct Port {
     pub network: NetworkId,
     pub mac: String,
     pub device_id: String,
-    pub host: String,
+    /// The host that it is bound to.
+    pub host: Option<HostName>,
+    /// As the body has it.
+    pub vnic_type: VnicType,
     pub server: Option<ServerId>,
     pub made_for: Option<ServerId>,
     /// Position among the ports of its server.
@@ -35,7 +41,7 @@ impl Port {
     /// Detaches the port from its server and clears `device_owner`, on which the delete rule depends.
     pub fn detach(&mut self, now: Timestamp) {
         self.device_id.clear();
-        self.host.clear();
+        self.host = None;
         (self.server, self.arq, self.pci_slot, self.tag) = (None, None, None, None);
         let mut body = Body::new();
         body.insert("device_owner".into(), "".into());
@@ -132,17 +138,28 @@ statements! {
     DELETE_OF_SERVER = "DELETE FROM ports WHERE made_for = ?1";
 }
 
+/// The host that a port is bound to. The column of an unbound port is empty.
+pub(super) fn bound_host(row: &Row) -> Result<Option<HostName>, Error> {
+    Ok(Some(row.host("host")?).filter(|host| !host.is_empty()))
+}
+
+fn host_column(host: Option<&HostName>) -> &str {
+    host.map_or("", HostName::as_str)
+}
+
 fn fold(rows: &[Row]) -> Result<Vec<Port>, Error> {
     let mut ports: Vec<Port> = Vec::new();
     for row in rows {
         let id: PortId = row.id("id")?;
         if ports.last().is_none_or(|last| last.record.id != id) {
+            let record = record(row)?;
             ports.push(Port {
-                record: record(row)?,
+                vnic_type: VnicType::of(&record.body)?,
+                record,
                 network: row.id("network_id")?,
                 mac: row.string("mac")?,
                 device_id: row.string("device_id")?,
-                host: row.string("host")?,
+                host: bound_host(row)?,
                 server: row.id_opt("server_id")?,
                 made_for: row.id_opt("made_for")?,
                 ordinal: row.int("ordinal")?,
@@ -173,7 +190,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, port: &Port) -> Result<bool, Error> {
         port.network,
         &port.mac,
         &port.device_id,
-        &port.host,
+        host_column(port.host.as_ref()),
         port.server,
         port.made_for,
         port.ordinal,
@@ -195,7 +212,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
         record.id,
         &port.mac,
         &port.device_id,
-        &port.host,
+        host_column(port.host.as_ref()),
         port.server,
         port.made_for,
         port.ordinal,
@@ -268,27 +285,27 @@ pub(crate) fn on_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<bool, Error
 }
 
 pub(crate) fn release(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
-    tx.execute(RELEASE, params![port]).map(|_| ())
+    tx.defer(RELEASE, params![port])
 }
 
 pub(crate) fn release_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Result<(), Error> {
-    tx.execute(RELEASE_ON, params![port, subnet]).map(|_| ())
+    tx.defer(RELEASE_ON, params![port, subnet])
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
     changes::record_port_deletion(tx, port)?;
     release(tx, port)?;
-    tx.execute(DELETE, params![port]).map(|_| ())
+    tx.defer(DELETE, params![port])
 }
 
 /// Binds the server's ports to a host, or to none, without devices.
 pub(crate) fn bind(
     tx: &mut Tx<'_>,
     server: ServerId,
-    host: Option<&str>,
+    host: Option<&HostName>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(BIND, params![server, host.unwrap_or_default(), now]).map(|_| ())
+    tx.defer(BIND, params![server, host_column(host), now])
 }
 
 pub(crate) fn set_device(
@@ -298,7 +315,7 @@ pub(crate) fn set_device(
     arq: ArqId,
     slot: &str,
 ) -> Result<(), Error> {
-    tx.execute(SET_DEVICE, params![port, server, arq, slot]).map(|_| ())
+    tx.defer(SET_DEVICE, params![port, server, arq, slot])
 }
 
 /// Deletes the ports created for the server and detaches the others.
@@ -308,8 +325,8 @@ pub(crate) fn detach_server(
     now: Timestamp,
 ) -> Result<(), Error> {
     changes::record_server_deletion(tx, server)?;
-    tx.execute(RELEASE_OF_SERVER, params![server])?;
-    tx.execute(DELETE_OF_SERVER, params![server])?;
+    tx.defer(RELEASE_OF_SERVER, params![server])?;
+    tx.defer(DELETE_OF_SERVER, params![server])?;
     for mut port in of_server(tx, server)? {
         port.detach(now);
         update(tx, &port)?;

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use kilonova_ids::{ArqId, NetworkId, PortId, ServerId, SubnetId};
+use kilonova_ids::{ArqId, HostName, NetworkId, PortId, ServerId, SubnetId};
 use kilonova_store::{Error, Row, Tx, statements};
 
+use super::ports::bound_host;
 use super::{parse, rows_in};
+use crate::VnicType;
 use crate::record::Body;
 
 /// A port of a server.
@@ -16,7 +18,8 @@ pub(crate) struct ServerPortRow {
     pub server: ServerId,
     pub id: PortId,
     pub mac: String,
-    pub host: String,
+    pub host: Option<HostName>,
+    pub vnic_type: VnicType,
     pub tag: Option<String>,
     pub made_for: Option<ServerId>,
     pub arq: Option<ArqId>,
@@ -89,15 +92,17 @@ pub(crate) fn of_servers(
 }
 
 fn port(row: &Row, bodies: &mut Bodies) -> Result<ServerPortRow, Error> {
+    let body = parse(row.text("port_body")?)?;
     Ok(ServerPortRow {
+        vnic_type: VnicType::of(&body)?,
         server: row.id("server_id")?,
         id: row.id("port_id")?,
         mac: row.string("mac")?,
-        host: row.string("host")?,
+        host: bound_host(row)?,
         tag: row.string_opt("tag")?,
         made_for: row.id_opt("made_for")?,
         arq: row.id_opt("arq_id")?,
-        body: parse(row.text("port_body")?)?,
+        body,
         network: row.id("network_id")?,
         network_body: bodies.get(row, "network_id", "network_body")?,
         dhcp_mac: row.string_opt("dhcp_mac")?,

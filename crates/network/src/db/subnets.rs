@@ -81,7 +81,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, record: &Record<SubnetKind>) -> Result<(),
 }
 
 pub(crate) fn set_cursor(tx: &mut Tx<'_>, id: SubnetId, cursor: &str) -> Result<(), Error> {
-    tx.execute(SET_CURSOR, params![id, cursor]).map(|_| ())
+    tx.defer(SET_CURSOR, params![id, cursor])
 }
 
 pub(crate) fn find(tx: &mut Tx<'_>, id: SubnetId) -> Result<Option<Subnet>, Error> {

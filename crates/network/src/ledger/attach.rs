@@ -3,15 +3,15 @@
 use std::net::IpAddr;
 
 use jiff::Timestamp;
-use kilonova_ids::{ArqId, NetworkId, PortId, SecurityGroupId, ServerId};
+use kilonova_ids::{ArqId, HostName, NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_store::Tx;
 use serde_json::json;
 
-use crate::Error;
 use crate::app::{addresses::FixedIp, ports as app};
 use crate::db::ports::{self as rows, Port};
 use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
+use crate::{Error, VnicType};
 use kilonova_wire::refusal::Kind;
 
 /// The port that attaches a server to a network.
@@ -38,7 +38,7 @@ pub struct Attach<'a> {
     /// Its project.
     pub project: &'a str,
     /// The server's host, if it has one.
-    pub host: Option<&'a str>,
+    pub host: Option<&'a HostName>,
     /// The port's `device_owner`: `compute:<zone>`.
     pub owner: &'a str,
     /// Host name of the guest, used for the port's DNS name.
@@ -85,7 +85,8 @@ fn create(
         network,
         mac: String::new(),
         device_id: attach.server.to_string(),
-        host: attach.host.unwrap_or_default().to_owned(),
+        host: attach.host.cloned(),
+        vnic_type: VnicType::default(),
         server: Some(attach.server),
         made_for: Some(attach.server),
         ordinal: attach.ordinal,
@@ -116,7 +117,7 @@ fn attach_existing(
     }
     port.device_id = attach.server.to_string();
     port.server = Some(attach.server);
-    port.host = attach.host.unwrap_or_default().to_owned();
+    port.host = attach.host.cloned();
     port.ordinal = attach.ordinal;
     port.tag = attach.tag.map(str::to_owned);
     let mut body = Body::new();
@@ -136,7 +137,7 @@ fn attach_existing(
 pub fn bind(
     tx: &mut Tx<'_>,
     server: ServerId,
-    host: Option<&str>,
+    host: Option<&HostName>,
     now: Timestamp,
 ) -> Result<(), Error> {
     Ok(rows::bind(tx, server, host, now)?)

@@ -5,10 +5,10 @@ use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_store::Tx;
 use serde_json::{Value, json};
 
-use crate::Error;
 use crate::app::{groups, quotas};
 use crate::db::networks::Network;
 use crate::db::{networks, ports, subnets};
+use crate::{Error, VnicType};
 
 /// The facts of a network that a boot needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub fn port(tx: &mut Tx<'_>, id: PortId) -> Result<Option<PortFacts>, Error> {
         network: port.network,
         taken: !port.device_id.is_empty(),
         has_address: !port.addresses.is_empty(),
-        accelerator: record.text("binding:vnic_type") == "accelerator-direct",
+        accelerator: port.vnic_type == VnicType::AcceleratorDirect,
         device_profile: profile.map(str::to_owned),
     }))
 }

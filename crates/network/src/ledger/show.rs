@@ -3,16 +3,16 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use kilonova_ids::{ArqId, NetworkId, PortId, SecurityGroupId, ServerId, SubnetId};
+use kilonova_ids::{ArqId, HostName, NetworkId, PortId, SecurityGroupId, ServerId, SubnetId};
 use kilonova_store::Tx;
 use serde_json::Value as Json;
 
-use crate::Error;
 use crate::address::Cidr;
 use crate::db::groups::{self, Group};
 use crate::db::ports;
 use crate::db::server_ports::{self, AddressRow, ServerPortRow};
 use crate::record::Body;
+use crate::{Error, VnicType};
 
 /// An address of a port with its subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,14 +44,14 @@ pub struct ServerPort {
     pub id: PortId,
     /// MAC address.
     pub mac: String,
-    /// The host that it is bound to; empty if unbound.
-    pub host: String,
+    /// The host that it is bound to.
+    pub host: Option<HostName>,
     /// The device tag that the guest's metadata shows.
     pub tag: Option<String>,
     /// True if it was created for the server.
     pub made: bool,
-    /// `normal`, `accelerator-direct`, …
-    pub vnic_type: String,
+    /// The kind of its interface.
+    pub vnic_type: VnicType,
     /// The device profile of its accelerator.
     pub device_profile: Option<String>,
     /// The accelerator request of its device.
@@ -79,7 +79,7 @@ pub struct ServerPort {
 impl ServerPort {
     /// True if it has its own accelerator.
     pub fn is_accelerator(&self) -> bool {
-        self.vnic_type == "accelerator-direct" && self.device_profile.is_some()
+        self.vnic_type == VnicType::AcceleratorDirect && self.device_profile.is_some()
     }
 }
 
@@ -119,7 +119,7 @@ fn port(row: ServerPortRow) -> ServerPort {
         host: row.host,
         tag: row.tag,
         made: row.made_for.is_some(),
-        vnic_type: text(own, "binding:vnic_type").unwrap_or_default(),
+        vnic_type: row.vnic_type,
         device_profile: text(own, "device_profile"),
         arq: row.arq,
         groups: groups.filter_map(|id| id.as_str().map(str::to_owned)).collect(),

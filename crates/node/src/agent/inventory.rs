@@ -92,8 +92,8 @@ impl Inventory {
 
     async fn listen(&self) {
         let watch = Arc::clone(&self.watch);
-        let heard = tokio::task::spawn_blocking(move || watch.listen()).await;
-        if let Err(error) = heard.unwrap_or_else(|error| Err(error.into())) {
+        let listened = tokio::task::spawn_blocking(move || watch.listen()).await;
+        if let Err(error) = listened.unwrap_or_else(|error| Err(error.into())) {
             let host = &self.parts.registration.host;
             tracing::warn!(%host, %error, "could not read the kernel log");
         }

@@ -6,14 +6,16 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlPlane, DiskFormat, Observation, OrderResult, Refusal, Registration, Reply,
+    Attempt, Batch, Chunk, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
+    Registration, Reply,
 };
 use tokio::sync::{RwLock, mpsc};
+use uuid::Uuid;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -31,11 +33,15 @@ pub(super) struct Link {
     host: HostName,
     epoch: RwLock<i64>,
     pauses: AtomicU64,
+    /// Identifies this agent in its attempts to register.
+    agent: Uuid,
+    attempts: AtomicI64,
 }
 
 impl Link {
     pub(super) fn new(control: Arc<dyn ControlPlane>, host: HostName) -> Self {
-        Self { control, host, epoch: RwLock::new(0), pauses: AtomicU64::new(0) }
+        let (epoch, agent) = (RwLock::new(0), Uuid::new_v4());
+        Self { control, host, epoch, pauses: AtomicU64::new(0), agent, attempts: AtomicI64::new(0) }
     }
 
     pub(super) fn host(&self) -> &HostName {
@@ -46,11 +52,15 @@ impl Link {
     pub(super) async fn register(&self, registration: Registration) -> Result<(), Stop> {
         let mut epoch = self.epoch.write().await;
         loop {
-            let refusal = match self.control.register(registration.clone()).await {
+            let number = self.attempts.fetch_add(1, Ordering::Relaxed);
+            let attempt = Some(Attempt { agent: self.agent, number });
+            let registration = Registration { attempt, ..registration.clone() };
+            let devices = registration.devices.len();
+            let refusal = match self.control.register(registration).await {
                 Ok(session) => {
                     *epoch = session.epoch;
                     self.pauses.store(0, Ordering::Relaxed);
-                    tracing::info!(host = %self.host, epoch = session.epoch, devices = registration.devices.len(), "registered");
+                    tracing::info!(host = %self.host, epoch = session.epoch, devices, "registered");
                     return Ok(());
                 }
                 Err(refusal) => refusal,

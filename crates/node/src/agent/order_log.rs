@@ -149,7 +149,7 @@ mod tests {
             device: "0000:5e:00.0".into(),
             task: Task::Clean {
                 address: "0000:5e:00.0".into(),
-                resource_class: "CUSTOM_NVME".into(),
+                resource_class: kilonova_ids::ResourceClass::verbatim("CUSTOM_NVME"),
             },
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A domain without a document may still be in use: it is reported and keeps its devices until a
 //! document removes it. A noted mediated device or VF type without a document and a domain is
-//! removed. So is the disk copy of a snapshot, unless a document still asks for its image.
+//! removed. So is the disk copy of a snapshot, unless a document still names its image.
 
 use std::collections::HashSet;
 

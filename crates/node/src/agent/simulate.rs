@@ -40,6 +40,7 @@ impl Node {
             reserved_memory_mb: template.reserved_memory_mb,
             traits: template.traits.clone(),
             devices: Vec::new(),
+            attempt: None,
         };
         let sysfs = Arc::new(sysfs);
         let tools = SimulatedTools {

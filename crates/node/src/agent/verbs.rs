@@ -3,12 +3,11 @@
 
 use kilonova_hypervisor::Definition;
 use kilonova_ids::ImageId;
-use kilonova_node_api::{GuestVerb, Phase};
+use kilonova_node_api::{GuestVerb, Phase, SNAPSHOT_STEP};
 
 use super::notes::{End, Last, Note};
 use super::work::{Halt, Turn, Work};
 
-const SNAPSHOT: &str = "snapshot";
 /// Directory of disk copies that are being uploaded, named by image.
 pub(super) const COPIES: &str = "snapshots";
 
@@ -49,7 +48,7 @@ impl Work {
         self.link
             .upload_image(image, format, file)
             .await
-            .map_err(|why| Halt::failed(SNAPSHOT, format!("the image service: {why}")))
+            .map_err(|why| Halt::failed(SNAPSHOT_STEP, format!("the image service: {why}")))
     }
 
     pub(super) async fn guest_verb(

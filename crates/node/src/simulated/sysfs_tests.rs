@@ -1,4 +1,4 @@
-//! The simulated kernel, only through the trait.
+//! Tests of the simulated kernel through its trait.
 
 use std::path::Path;
 use std::sync::Arc;

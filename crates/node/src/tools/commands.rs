@@ -55,7 +55,7 @@ pub(crate) fn hook(
     let mut environment = vec![
         ("KILONOVA_HOST", host.to_string()),
         ("KILONOVA_ADDRESS", function.address.to_owned()),
-        ("KILONOVA_RESOURCE_CLASS", function.resource_class.to_owned()),
+        ("KILONOVA_RESOURCE_CLASS", function.resource_class.to_string()),
     ];
     if simulated {
         environment.push(("KILONOVA_SIMULATED", "1".to_owned()));

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::pin::Pin;
 
 use kilonova_devices::Bitstream;
+use kilonova_ids::ResourceClass;
 
 pub use commands::Commands;
 pub(crate) use commands::hook;
@@ -34,7 +35,7 @@ pub struct Function<'a> {
     /// Its address.
     pub address: &'a str,
     /// Its resource class.
-    pub resource_class: &'a str,
+    pub resource_class: &'a ResourceClass,
 }
 
 /// Why an operation on a device failed.

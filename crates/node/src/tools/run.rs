@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::ToolError;
 
-/// How much of the output is kept, in bytes.
+/// The bytes of output that are kept.
 const KEPT: usize = 4096;
 /// Polling interval.
 const LOOK: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Runs the program on a blocking thread. Its exit status decides about success.
+    /// Runs the program on a blocking thread. Its exit status determines success.
     pub(super) async fn wait(self) -> Result<String, ToolError> {
         match tokio::task::spawn_blocking(move || self.run()).await {
             Ok(result) => result,
@@ -54,23 +54,23 @@ impl Run {
             _ => cannot(error),
         })?;
         drop(command);
-        let said = Arc::new(Mutex::new(VecDeque::new()));
+        let text = Arc::new(Mutex::new(VecDeque::new()));
         let (silent, listening) = mpsc::channel::<()>();
-        let heard = Arc::clone(&said);
+        let kept = Arc::clone(&text);
         std::thread::spawn(move || {
             let _silent = silent;
             let mut piece = [0; 1024];
             while let Ok(count @ 1..) = reader.read(&mut piece) {
-                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                heard.extend(&piece[..count]);
-                let excess = heard.len().saturating_sub(KEPT);
-                heard.drain(..excess);
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend(&piece[..count]);
+                let excess = kept.len().saturating_sub(KEPT);
+                kept.drain(..excess);
             }
         });
         let status = self.status(child);
         let _ = listening.recv_timeout(LAST_WORDS);
-        let said = said.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        let output = printable(said);
+        let text = text.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        let output = printable(text);
         let failed = |message: String| Err(ToolError { message, output: output.clone() });
         match status {
             Ok(Some(status)) if status.success() => Ok(output),
@@ -130,8 +130,8 @@ mod tests {
         let run = shell("echo to $KILONOVA_ADDRESS; echo and here >&2", LONG);
         assert_eq!(run.run().as_deref(), Ok("to 0000:01:00.0\nand here"));
         let loud = shell("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done", LONG);
-        let said = loud.run().expect("the program succeeds");
-        assert!(said.len() <= KEPT && said.ends_with("line 2999"), "{} bytes", said.len());
+        let output = loud.run().expect("the program succeeds");
+        assert!(output.len() <= KEPT && output.ends_with("line 2999"), "{} bytes", output.len());
         let odd = shell(r"printf 'a\033[2Jb\000c\377'", LONG).run().expect("the program succeeds");
         assert!(!odd.contains(['\u{1b}', '\0']), "{odd:?}");
     }

@@ -8,6 +8,7 @@ use kilonova_devices::{Function, PciAddress};
 use super::file::{Card as CardTable, CardEntry};
 use super::read::Refusal;
 use super::{Card, MdevType, Slot, Tree};
+use kilonova_ids::ResourceClass;
 
 /// The first VF is four functions after its PF.
 const FIRST_VF: u32 = 4;
@@ -15,7 +16,7 @@ const FIRST_VF: u32 = 4;
 /// A card type, with the properties that the kernel does not know.
 pub(super) struct KnownCard {
     card: Arc<Card>,
-    resource_class: Option<String>,
+    resource_class: Option<ResourceClass>,
     traits: Vec<String>,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_devices::MdevGroup;
+use kilonova_ids::ResourceClass;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -42,7 +43,7 @@ pub(super) struct Card {
     #[serde(default)]
     pub vf_files: BTreeMap<String, String>,
     /// For cards that are passed through as a whole.
-    pub resource_class: Option<String>,
+    pub resource_class: Option<ResourceClass>,
     #[serde(default)]
     pub traits: Vec<String>,
 }
@@ -182,7 +183,7 @@ pub(super) struct FakeEntry {
     #[serde(default = "fake_address")]
     pub address: String,
     #[serde(default = "fake_class")]
-    pub resource_class: String,
+    pub resource_class: ResourceClass,
     #[serde(default = "fake_traits")]
     pub traits: Vec<String>,
     #[serde(default = "fake_count")]
@@ -197,8 +198,8 @@ fn fake_address() -> String {
     "0000:0c:00.0".to_owned()
 }
 
-fn fake_class() -> String {
-    "FPGA".to_owned()
+fn fake_class() -> ResourceClass {
+    ResourceClass::verbatim("FPGA")
 }
 
 fn fake_traits() -> Vec<String> {

@@ -10,7 +10,7 @@ use kilonova_devices::{
     NicOptions, NvmeSpec, PciAddress, XidPolicy,
 };
 use kilonova_hypervisor::Step;
-use kilonova_hypervisor::simulated::{Failure, Fate};
+use kilonova_hypervisor::simulated::{Failure, GuestLocation};
 use kilonova_ids::HostName;
 use kilonova_node_api::{DeviceKind, GuestVerb, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 
@@ -296,21 +296,21 @@ fn failures(key: &str, entries: Vec<FailEntry>) -> Result<(Vec<Failure>, Option<
             step,
             server_name: entry.server_name.unwrap_or_else(|| "*".to_owned()),
             times: entry.times,
-            fate: fate(&format!("{key}.guest"), step, entry.guest.as_deref())?,
+            guest: guest_location(&format!("{key}.guest"), step, entry.guest.as_deref())?,
         });
     }
     Ok((failures, create_mdev))
 }
 
-fn fate(key: &str, step: Step, written: Option<&str>) -> Result<Fate, Refusal> {
+fn guest_location(key: &str, step: Step, written: Option<&str>) -> Result<GuestLocation, Refusal> {
     let wrong = |why: &str| Err((key.to_owned(), why.to_owned()));
     match (written, step) {
-        (None, _) => Ok(Fate::Stays),
+        (None, _) => Ok(GuestLocation::Source),
         (Some(_), step) if step != Step::Migrate => wrong("only step migrate has it"),
-        (Some("stays"), _) => Ok(Fate::Stays),
-        (Some("goes"), _) => Ok(Fate::Arrives),
-        (Some("stands"), _) => Ok(Fate::ArrivesLeavingPaused),
-        (Some(other), _) => wrong(&format!("'{other}' must be stays, goes or stands")),
+        (Some("source"), _) => Ok(GuestLocation::Source),
+        (Some("destination"), _) => Ok(GuestLocation::Destination),
+        (Some("both"), _) => Ok(GuestLocation::Both),
+        (Some(other), _) => wrong(&format!("'{other}' must be source, destination or both")),
     }
 }
 

@@ -30,7 +30,7 @@ fn counts(host: &Host) -> Vec<(String, String, usize)> {
         others => others.len(),
     };
     let deployables = devices.iter().flat_map(|device| &device.deployables);
-    deployables.map(|d| (d.name.clone(), d.resource_class.clone(), slots(&d.slots))).collect()
+    deployables.map(|d| (d.name.clone(), d.resource_class.to_string(), slots(&d.slots))).collect()
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn hosts_without_mdev_settings_use_the_given_options() {
     std::fs::write(&file, text).expect("the file is written");
     let group = MdevGroup {
         device_addresses: vec!["0000:85:00.0".into()],
-        mdev_class: Some("CUSTOM_SMALL".into()),
+        mdev_class: Some(kilonova_ids::ResourceClass::verbatim("CUSTOM_SMALL")),
         max_instances: Some(1),
     };
     let options =

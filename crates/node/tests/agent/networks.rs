@@ -35,8 +35,8 @@ fn connected(name: &str, interfaces: &[Interface]) -> Domain {
 /// The number of interfaces by server that the simulated host recorded last.
 fn plugged(host: &Host) -> Vec<(String, usize)> {
     let Ok(text) = std::fs::read_to_string(host.folder("network")) else { return Vec::new() };
-    let said: Value = serde_json::from_str(&text).expect("the text is JSON");
-    let guests = said["guests"].as_object().expect("the value is an object");
+    let answer: Value = serde_json::from_str(&text).expect("the text is JSON");
+    let guests = answer["guests"].as_object().expect("the value is an object");
     guests.iter().map(|(id, all)| (id.clone(), all.as_array().map_or(0, Vec::len))).collect()
 }
 
@@ -75,9 +75,9 @@ async fn networks_are_created_before_guests_and_removed_after_them() {
     control.with(|state| state.filters = Some(filters));
     let generation = control.want(other, present(&connected("plain", &[first])));
     control.expect(generation, Outcome::Running).await;
-    let said = std::fs::read_to_string(host.folder("network")).expect("the file exists");
-    let said: Value = serde_json::from_str(&said).expect("the text is JSON");
-    assert_eq!(said["filters"]["ports"][0]["port"], second.port.to_string());
+    let message = std::fs::read_to_string(host.folder("network")).expect("the file exists");
+    let message: Value = serde_json::from_str(&message).expect("the text is JSON");
+    assert_eq!(message["filters"]["ports"][0]["port"], second.port.to_string());
     assert_eq!(plugged(&host).len(), 2);
 
     running.stop().await;

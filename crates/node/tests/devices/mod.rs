@@ -96,7 +96,7 @@ fn vgpu_type(sysfs: &dyn Sysfs, address: &str) -> String {
 async fn every_host_of_the_example_registers_its_devices() {
     let units = |devices: &[Device]| -> Vec<(String, usize)> {
         let parts = devices.iter().flat_map(|device| &device.deployables);
-        parts.map(|part| (part.resource_class.clone(), part.slots.len())).collect()
+        parts.map(|part| (part.resource_class.to_string(), part.slots.len())).collect()
     };
     let expected: [(&str, &[(&str, usize)]); 10] = [
         ("gpu-whole", &[("PGPU", 1), ("PGPU", 1)]),

@@ -40,7 +40,7 @@ fn program(image: ImageId, server: Option<ServerId>) -> Order {
 }
 
 fn clean(address: &str) -> Order {
-    let resource_class = "CUSTOM_NVME".into();
+    let resource_class = kilonova_ids::ResourceClass::verbatim("CUSTOM_NVME");
     order(Task::Clean { address: address.into(), resource_class }, None)
 }
 

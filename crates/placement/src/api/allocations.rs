@@ -7,7 +7,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::{get, post};
-use kilonova_ids::{ConsumerId, ProviderId, parse_uuid_like};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::{Body, Refusal};
 use serde_json::{Map, Value, json};
@@ -51,7 +51,7 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, R
     let mut shown: Map<String, Value> = Map::new();
     for row in &rows {
         let entry = shown.entry(row.consumer.to_string()).or_insert(json!({"resources": {}}));
-        entry["resources"][&row.class] = row.used.into();
+        entry["resources"][row.class.as_str()] = row.used.into();
         if call.speaks(28) {
             entry["consumer_generation"] = row.generation.into();
         }
@@ -84,7 +84,7 @@ async fn show(call: Call, Path(consumer): Path<String>) -> Result<Response, Refu
         let entry = shown
             .entry(part.provider.to_string())
             .or_insert(json!({"generation": generation, "resources": {}}));
-        entry["resources"][&part.class] = part.used.into();
+        entry["resources"][part.class.as_str()] = part.used.into();
     }
     let mut body = json!({"allocations": shown});
     if let Some(row) = row {
@@ -102,9 +102,10 @@ async fn show(call: Call, Path(consumer): Path<String>) -> Result<Response, Refu
     Ok(call.json(StatusCode::OK, &body, held.iter().map(|(_, part)| part.updated_at).max()))
 }
 
-fn amounts(resources: &Value) -> BTreeMap<String, i64> {
+fn amounts(resources: &Value) -> BTreeMap<ResourceClass, i64> {
     let each = resources.as_object().into_iter().flatten();
-    each.filter_map(|(class, n)| Some((class.clone(), integer(n)?))).collect()
+    each.filter_map(|(class, n)| Some((ResourceClass::verbatim(class.as_str()), integer(n)?)))
+        .collect()
 }
 
 /// Parses one consumer's allocations from a body.

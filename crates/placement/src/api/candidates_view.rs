@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use kilonova_engine::{Candidate, NodeView};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use crate::app::candidates::SearchResult;
@@ -20,7 +20,7 @@ pub struct Shape {
     /// From 1.17.
     pub traits: bool,
     /// Before 1.27, summaries show only the requested classes.
-    pub classes: Option<HashSet<String>>,
+    pub classes: Option<HashSet<ResourceClass>>,
     /// From 1.29: parent and root in summaries.
     pub nested: bool,
 }
@@ -221,8 +221,9 @@ struct Level {
 
 impl Serialize for Stock<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let shown =
-            |class: &str| self.shape.classes.as_ref().is_none_or(|only| only.contains(class));
+        let shown = |class: &ResourceClass| {
+            self.shape.classes.as_ref().is_none_or(|only| only.contains(class))
+        };
         let here = self.node.inventories().filter(|(class, _)| shown(class));
         to.collect_map(here.map(|(class, inventory)| {
             (class, Level { capacity: inventory.capacity(), used: inventory.used })

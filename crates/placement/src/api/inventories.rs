@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 use kilonova_engine::Inventory;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Body, Refusal};
 use serde_json::{Map, Value, json};
@@ -63,13 +63,17 @@ pub fn read(data: &Value) -> Inventory {
 /// Parses the inventories of a body, by class.
 pub fn read_all(data: &Value) -> Vec<ClassInventory> {
     let classes = data["inventories"].as_object();
-    classes.into_iter().flatten().map(|(class, one)| (class.clone(), read(one))).collect()
+    classes
+        .into_iter()
+        .flatten()
+        .map(|(class, one)| (ResourceClass::verbatim(class.as_str()), read(one)))
+        .collect()
 }
 
 async fn all(call: &Call, id: ProviderId) -> Result<Response, Refusal> {
     let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
     let shown: Map<String, Value> =
-        rows.iter().map(|row| (row.class.clone(), view(&row.inventory))).collect();
+        rows.iter().map(|row| (row.class.to_string(), view(&row.inventory))).collect();
     let body = json!({
         "resource_provider_generation": provider.generation,
         "inventories": shown,
@@ -81,13 +85,13 @@ async fn all(call: &Call, id: ProviderId) -> Result<Response, Refusal> {
 async fn single(
     call: &Call,
     id: ProviderId,
-    class: &str,
+    class: &ResourceClass,
     status: StatusCode,
 ) -> Result<Response, Refusal> {
     let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
     let row = rows
         .iter()
-        .find(|row| row.class == class)
+        .find(|row| row.class == *class)
         .ok_or_else(|| Refusal::not_found(format!("No inventory of class {class} for {id}")))?;
     Ok(call.json(status, &one(row, provider.generation), Some(row.updated_at)))
 }
@@ -104,7 +108,7 @@ async fn show(
 ) -> Result<Response, Refusal> {
     call.takes_json()?;
     call.may("placement:resource_providers:inventories:show")?;
-    single(&call, provider_id(&uuid)?, &class, StatusCode::OK).await
+    single(&call, provider_id(&uuid)?, &ResourceClass::verbatim(class), StatusCode::OK).await
 }
 
 async fn exists(call: &Call, id: ProviderId) -> Result<(), Refusal> {
@@ -118,7 +122,7 @@ async fn create(call: Call, Path(uuid): Path<String>, body: Body) -> Result<Resp
     let id = provider_id(&uuid)?;
     exists(&call, id).await?;
     let data = call.body(&body, &schemas::POST_INVENTORY)?;
-    let class = data["resource_class"].as_str().unwrap_or_default().to_owned();
+    let class = ResourceClass::verbatim(data["resource_class"].as_str().unwrap_or_default());
     let wanted = (class.clone(), read(&data));
     let (world, version) = (call.app.world.clone(), call.version);
     call.app.store.write(move |tx| inventories::add(tx, &world, id, &wanted, version)).await?;
@@ -151,6 +155,7 @@ async fn update(
     call.may("placement:resource_providers:inventories:update")?;
     let id = provider_id(&uuid)?;
     exists(&call, id).await?;
+    let class = ResourceClass::verbatim(class);
     let data = call.body(&body, &schemas::PUT_INVENTORY)?;
     let generation = integer(&data["resource_provider_generation"]).unwrap_or_default();
     let wanted = (class.clone(), read(&data));
@@ -167,7 +172,7 @@ async fn delete(
     Path((uuid, class)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
     call.may("placement:resource_providers:inventories:delete")?;
-    let id = provider_id(&uuid)?;
+    let (id, class) = (provider_id(&uuid)?, ResourceClass::verbatim(class));
     let world = call.app.world.clone();
     call.app.store.write(move |tx| inventories::delete(tx, &world, id, &class)).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))

@@ -5,6 +5,7 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
+use kilonova_ids::ResourceClass;
 use kilonova_wire::{Body, Refusal};
 use serde_json::{Value, json};
 
@@ -28,6 +29,11 @@ fn view(call: &Call, name: &str) -> Value {
     json!({"name": name, "links": [{"rel": "self", "href": call.path(&own(name))}]})
 }
 
+/// A class to create. The schema has refused a name that breaks a rule.
+fn new_class(name: &str) -> Result<ResourceClass, Refusal> {
+    ResourceClass::parse(name).map_err(|why| Refusal::bad_request(format!("{name:?}: {why}")))
+}
+
 async fn list(call: Call) -> Result<Response, Refusal> {
     call.since(2)?;
     call.takes_json()?;
@@ -41,7 +47,7 @@ async fn show(call: Call, Path(name): Path<String>) -> Result<Response, Refusal>
     call.since(2)?;
     call.takes_json()?;
     call.may("placement:resource_classes:show")?;
-    let wanted = name.clone();
+    let wanted = ResourceClass::verbatim(name.as_str());
     let made = call.app.store.read(move |tx| classes::get(tx, &wanted)).await?;
     Ok(call.json(StatusCode::OK, &view(&call, &name), made))
 }
@@ -51,7 +57,7 @@ async fn create(call: Call, body: Body) -> Result<Response, Refusal> {
     call.sends_json()?;
     call.may("placement:resource_classes:create")?;
     let data = call.body(&body, &schemas::RESOURCE_CLASS)?;
-    let name = data["name"].as_str().unwrap_or_default().to_owned();
+    let name = new_class(data["name"].as_str().unwrap_or_default())?;
     let wanted = name.clone();
     call.app.store.write(move |tx| classes::create(tx, &wanted)).await?;
     Ok(call.located(call.empty(StatusCode::CREATED), &own(&name)))
@@ -66,7 +72,8 @@ async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Resp
     call.sends_json()?;
     call.may("placement:resource_classes:update")?;
     let data = call.body(&body, &schemas::RESOURCE_CLASS)?;
-    let new = data["name"].as_str().unwrap_or_default().to_owned();
+    let new = new_class(data["name"].as_str().unwrap_or_default())?;
+    let name = ResourceClass::verbatim(name);
     let (world, wanted) = (call.app.world.clone(), new.clone());
     call.app.store.write(move |tx| classes::rename(tx, &world, &name, &wanted)).await?;
     Ok(call.json(StatusCode::OK, &view(&call, &new), None))
@@ -75,7 +82,7 @@ async fn update(call: Call, Path(name): Path<String>, body: Body) -> Result<Resp
 async fn ensure(call: Call, name: String) -> Result<Response, Refusal> {
     call.may("placement:resource_classes:update")?;
     schemas::RESOURCE_CLASS.check(&json!({"name": name}))?;
-    let wanted = name.clone();
+    let wanted = new_class(&name)?;
     let made = call
         .app
         .store
@@ -94,6 +101,7 @@ async fn ensure(call: Call, name: String) -> Result<Response, Refusal> {
 async fn delete(call: Call, Path(name): Path<String>) -> Result<Response, Refusal> {
     call.since(2)?;
     call.may("placement:resource_classes:delete")?;
+    let name = ResourceClass::verbatim(name);
     call.app.store.write(move |tx| classes::delete(tx, &name)).await?;
     Ok(call.empty(StatusCode::NO_CONTENT))
 }

@@ -1,7 +1,7 @@
 //! The grammars of query values: `VCPU:1,MEMORY_MB:512`, `T1,!T2`, `in:U1,U2`. Shared by the list
 //! of providers and the search for candidates.
 
-use kilonova_ids::{ProviderId, parse_uuid_like};
+use kilonova_ids::{ProviderId, ResourceClass, parse_uuid_like};
 use kilonova_wire::Refusal;
 use uuid::Uuid;
 
@@ -10,14 +10,15 @@ use super::call::{Call, bad_query};
 const EXAMPLE: &str = "Expected resources query string parameter in form: \
                        ?resources=VCPU:2,MEMORY_MB:1024.";
 
-/// `CLASS:AMOUNT,…`. If a class is repeated, the last amount counts.
-pub fn resources(text: &str) -> Result<Vec<(String, i64)>, Refusal> {
+/// `CLASS:AMOUNT,…`. If a class is repeated, the last amount counts. A class may be any text here:
+/// the lookup refuses those that do not exist.
+pub fn resources(text: &str) -> Result<Vec<(ResourceClass, i64)>, Refusal> {
     if text.trim().is_empty() {
         return Err(Refusal::bad_request(format!(
             "Badly formed resources parameter. {EXAMPLE} Got: empty string."
         )));
     }
-    let mut wanted: Vec<(String, i64)> = Vec::new();
+    let mut wanted: Vec<(ResourceClass, i64)> = Vec::new();
     for part in text.split(',') {
         let mut pieces = part.split(':');
         let (Some(class), Some(amount), None) = (pieces.next(), pieces.next(), pieces.next())
@@ -36,8 +37,8 @@ pub fn resources(text: &str) -> Result<Vec<(String, i64)>, Refusal> {
                 "Requested resource {class} requires amount >= 1. Got: {amount}."
             )));
         }
-        wanted.retain(|(have, _)| have != class);
-        wanted.push((class.to_owned(), amount));
+        wanted.retain(|(have, _)| *have != class);
+        wanted.push((ResourceClass::verbatim(class), amount));
     }
     Ok(wanted)
 }
@@ -201,7 +202,8 @@ mod tests {
     #[test]
     fn amounts_are_positive_and_the_last_of_a_class_counts() {
         let found = resources("VCPU:1,DISK_GB:5,VCPU:2").expect("the value is well formed");
-        assert_eq!(found, vec![("DISK_GB".to_owned(), 5), ("VCPU".to_owned(), 2)]);
+        let found: Vec<_> = found.iter().map(|(class, amount)| (class.as_str(), *amount)).collect();
+        assert_eq!(found, [("DISK_GB", 5), ("VCPU", 2)]);
         for wrong in ["", "VCPU", "VCPU:", "VCPU:0", "VCPU:-1", "VCPU:1:2", "VCPU:x"] {
             assert!(resources(wrong).is_err(), "{wrong}");
         }

@@ -28,7 +28,7 @@ async fn of_provider(call: Call, Path(uuid): Path<String>) -> Result<Response, R
     let id = provider_id(&uuid)?;
     let (provider, rows) = call.app.store.read(move |tx| inventories::list(tx, id)).await?;
     let used: Map<String, Value> =
-        rows.into_iter().map(|row| (row.class, row.inventory.used.into())).collect();
+        rows.into_iter().map(|row| (row.class.into(), row.inventory.used.into())).collect();
     let body = json!({"resource_provider_generation": provider.generation, "usages": used});
     Ok(call.json(StatusCode::OK, &body, None))
 }
@@ -96,13 +96,14 @@ async fn total(call: Call) -> Result<Response, Refusal> {
     if !call.speaks(38) {
         let mut sums: BTreeMap<String, i64> = BTreeMap::new();
         for (_, class, amount) in used {
-            *sums.entry(class).or_default() += amount;
+            *sums.entry(class.into()).or_default() += amount;
         }
         return Ok(call.json(StatusCode::OK, &json!({"usages": sums}), None));
     }
     let mut sums: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
     let counts = counts.into_iter().map(|(of, n)| (of, "consumer_count".to_owned(), n));
-    for (of, class, amount) in used.into_iter().chain(counts) {
+    let used = used.into_iter().map(|(of, class, n)| (of, String::from(class), n));
+    for (of, class, amount) in used.chain(counts) {
         if let Some(name) = shown_as(of.as_deref(), kind.as_deref()) {
             *sums.entry(name).or_default().entry(class).or_default() += amount;
         }

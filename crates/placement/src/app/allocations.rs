@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 use kilonova_wire::{Refusal, time};
 
@@ -33,7 +33,7 @@ pub struct AllocationChange {
     /// consumer must not exist.
     pub generation: Option<Option<i64>>,
     /// Amounts by provider and class. Empty removes the consumer.
-    pub allocations: BTreeMap<ProviderId, BTreeMap<String, i64>>,
+    pub allocations: BTreeMap<ProviderId, BTreeMap<ResourceClass, i64>>,
 }
 
 /// Another service that creates consumers through the ledger, together with rows of its own.
@@ -185,9 +185,9 @@ struct ProviderChange {
     /// True if the provider's generation changes.
     visible: bool,
     /// Released amounts by class.
-    released: BTreeMap<String, i64>,
+    released: BTreeMap<ResourceClass, i64>,
     /// Single amounts claimed, by class.
-    taken: BTreeMap<String, Vec<i64>>,
+    taken: BTreeMap<ResourceClass, Vec<i64>>,
 }
 
 #[derive(Default)]
@@ -200,10 +200,10 @@ impl UsageChanges {
         *change.released.entry(held.class.clone()).or_default() += held.used;
     }
 
-    fn take(&mut self, provider: ProviderId, class: &str, amount: i64) {
+    fn take(&mut self, provider: ProviderId, class: &ResourceClass, amount: i64) {
         let change = self.0.entry(provider).or_default();
         change.visible = true;
-        change.taken.entry(class.to_owned()).or_default().push(amount);
+        change.taken.entry(class.clone()).or_default().push(amount);
     }
 
     fn apply(self, tx: &mut Tx<'_>, world: &World, now: Timestamp) -> Result<(), Error> {
@@ -226,8 +226,8 @@ impl UsageChanges {
 impl ProviderChange {
     fn apply(self, tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
         let have = inventories::of_provider(tx, provider)?;
-        let mut shifts: BTreeMap<&str, i64> =
-            self.released.iter().map(|(class, amount)| (class.as_str(), -amount)).collect();
+        let mut shifts: BTreeMap<&ResourceClass, i64> =
+            self.released.iter().map(|(class, amount)| (class, -amount)).collect();
         for (class, amounts) in &self.taken {
             let class_name = class.clone();
             let Some(row) = have.iter().find(|row| row.class == *class) else {
@@ -238,7 +238,7 @@ impl ProviderChange {
             if amounts.iter().any(broken) {
                 return Err(Error::Constraint { provider, class: class_name });
             }
-            let shift = shifts.entry(class.as_str()).or_default();
+            let shift = shifts.entry(class).or_default();
             *shift = amounts
                 .iter()
                 .try_fold(*shift, |sum, n| sum.checked_add(*n))

@@ -2,13 +2,14 @@
 //! uses them.
 
 use jiff::Timestamp;
+use kilonova_ids::ResourceClass;
 use kilonova_store::Tx;
 use kilonova_wire::{Refusal, time};
 
 use crate::{Error, World, db, names};
 
 /// The message about an unknown class.
-pub fn unknown(name: &str) -> String {
+pub fn unknown(name: &ResourceClass) -> String {
     format!("No such resource class {name}.")
 }
 
@@ -16,7 +17,7 @@ pub fn unknown(name: &str) -> String {
 ///
 /// # Errors
 /// Store errors only.
-pub fn exists(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+pub fn exists(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
     Ok(names::is_standard_class(name) || db::classes::created_at(tx, name)?.is_some())
 }
 
@@ -24,7 +25,7 @@ pub fn exists(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+pub fn pin(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
     Ok(names::is_standard_class(name) || db::classes::pin(tx, name)?)
 }
 
@@ -32,8 +33,8 @@ pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
 ///
 /// # Errors
 /// Store errors only.
-pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(String, Option<Timestamp>)>, Error> {
-    let standard = names::CLASSES.iter().map(|name| ((*name).to_owned(), None));
+pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(ResourceClass, Option<Timestamp>)>, Error> {
+    let standard = names::CLASSES.iter().map(|name| (ResourceClass::verbatim(*name), None));
     let custom = db::classes::custom(tx)?.into_iter().map(|(name, at)| (name, Some(at)));
     Ok(standard.chain(custom).collect())
 }
@@ -42,7 +43,7 @@ pub fn list(tx: &mut Tx<'_>) -> Result<Vec<(String, Option<Timestamp>)>, Error> 
 ///
 /// # Errors
 /// 404.
-pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Error> {
+pub fn get(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<Option<Timestamp>, Error> {
     if names::is_standard_class(name) {
         return Ok(None);
     }
@@ -54,7 +55,7 @@ pub fn get(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Error> {
 ///
 /// # Errors
 /// 409 if it exists.
-pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+pub fn create(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<(), Error> {
     if db::classes::ensure(tx, name, time::now())? {
         return Ok(());
     }
@@ -65,7 +66,12 @@ pub fn create(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// 400 for a standard class, 404, 409 for a name that is taken.
-pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(), Error> {
+pub fn rename(
+    tx: &mut Tx<'_>,
+    world: &World,
+    name: &ResourceClass,
+    new: &ResourceClass,
+) -> Result<(), Error> {
     if get(tx, name)?.is_none() {
         return Err(
             Refusal::bad_request(format!("Cannot update standard resource class {name}")).into()
@@ -87,7 +93,7 @@ pub fn rename(tx: &mut Tx<'_>, world: &World, name: &str, new: &str) -> Result<(
 ///
 /// # Errors
 /// 400 for a standard class, 404, 409 while it is in use.
-pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+pub fn delete(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<(), Error> {
     if get(tx, name)?.is_none() {
         return Err(Refusal::bad_request(format!(
             "Error in delete resource class: Cannot delete standard resource class {name}."

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use kilonova_engine::Provider;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use uuid::Uuid;
@@ -31,7 +31,7 @@ pub struct ProviderFilters {
     /// Traits that must be absent.
     pub forbidden: Vec<String>,
     /// Amounts for each of which one request must fit.
-    pub resources: Vec<(String, i64)>,
+    pub resources: Vec<(ResourceClass, i64)>,
 }
 
 impl ProviderFilters {
@@ -58,7 +58,7 @@ impl ProviderFilters {
             && !self.forbidden.iter().any(has)
             && self.resources.iter().all(|(class, amount)| {
                 provider.inventories.iter().any(|(have, inv)| {
-                    **have == **class
+                    have == class
                         && inv.used + amount <= inv.capacity()
                         && (inv.min_unit..=inv.max_unit).contains(amount)
                         && amount % inv.step_size == 0

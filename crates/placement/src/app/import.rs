@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 pub use kilonova_engine::Inventory;
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 use uuid::Uuid;
@@ -32,7 +32,7 @@ pub struct ProviderCopy {
     /// The generation that clients see.
     pub generation: i64,
     /// Inventories by class; `used` is always 0.
-    pub inventories: BTreeMap<String, Inventory>,
+    pub inventories: BTreeMap<ResourceClass, Inventory>,
     /// Traits.
     pub traits: BTreeSet<String>,
     /// Aggregates.
@@ -53,7 +53,7 @@ pub struct ConsumerCopy {
     /// The user.
     pub user_id: String,
     /// Amounts by provider and class.
-    pub allocations: BTreeMap<(ProviderId, String), i64>,
+    pub allocations: BTreeMap<(ProviderId, ResourceClass), i64>,
 }
 
 /// Creates custom classes and traits. Returns the names that cannot be created: standard names of a
@@ -63,7 +63,7 @@ pub struct ConsumerCopy {
 /// Store errors only.
 pub fn ensure_names(
     tx: &mut Tx<'_>,
-    used: &[String],
+    used: &[ResourceClass],
     have: &[String],
 ) -> Result<Vec<String>, Error> {
     let now = time::now();
@@ -72,7 +72,7 @@ pub fn ensure_names(
         if name.starts_with("CUSTOM_") {
             classes::ensure(tx, name, now)?;
         } else {
-            unknown.push(name.clone());
+            unknown.push(name.to_string());
         }
     }
     for name in have.iter().filter(|name| !names::is_standard_trait(name)) {
@@ -188,7 +188,7 @@ pub fn import_consumer(tx: &mut Tx<'_>, world: &World, copy: &ConsumerCopy) -> R
         updated_at: now,
     };
     copies::set_consumer(tx, copy.id, &row)?;
-    let mut shifts: BTreeMap<(ProviderId, String), i64> = BTreeMap::new();
+    let mut shifts: BTreeMap<(ProviderId, ResourceClass), i64> = BTreeMap::new();
     for (place, amount) in have.into_iter().flat_map(|have| have.allocations) {
         *shifts.entry(place).or_default() -= amount;
     }

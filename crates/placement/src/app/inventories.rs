@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use kilonova_engine::Inventory;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::Tx;
 use kilonova_wire::{Microversion, Refusal, time};
 
@@ -15,7 +15,7 @@ use crate::db::providers::ProviderRow;
 use crate::{Error, World, codes, names};
 
 /// A class and its requested inventory.
-pub type ClassInventory = (String, Inventory);
+pub type ClassInventory = (ResourceClass, Inventory);
 
 /// A provider and its inventories.
 ///
@@ -113,10 +113,15 @@ pub fn update(
 ///
 /// # Errors
 /// 404, and 409 while it is in use.
-pub fn delete(tx: &mut Tx<'_>, world: &World, id: ProviderId, class: &str) -> Result<(), Error> {
+pub fn delete(
+    tx: &mut Tx<'_>,
+    world: &World,
+    id: ProviderId,
+    class: &ResourceClass,
+) -> Result<(), Error> {
     let row = providers::lock(tx, id)?;
     let have = db::inventories::of_provider(tx, id)?;
-    let Some(old) = have.iter().find(|old| old.class == class) else {
+    let Some(old) = have.iter().find(|old| old.class == *class) else {
         return Err(Refusal::not_found(format!(
             "No inventory of class {class} found for delete: No inventory of class {class} found \
              for delete"
@@ -151,7 +156,7 @@ pub fn write(
     let now = time::now();
     let drained = db::drains::one(tx, id)?;
     let mut withheld = false;
-    let mut old: HashMap<String, InventoryRow> = db::inventories::of_provider(tx, id)?
+    let mut old: HashMap<ResourceClass, InventoryRow> = db::inventories::of_provider(tx, id)?
         .into_iter()
         .map(|row| (row.class.clone(), row))
         .collect();
@@ -166,11 +171,11 @@ pub fn write(
         }
         let reported = before.as_ref().and_then(|row| row.reported_reserved);
         let shown = before.as_ref().map(|row| row.inventory.reserved);
-        withheld |= reported.is_some_and(|said| said > inventory.reserved);
+        withheld |= reported.is_some_and(|amount| amount > inventory.reserved);
         let by_operator = if shown == Some(inventory.reserved) {
             before.as_ref().and_then(|row| row.operator_reserved)
         } else {
-            reported.filter(|said| *said != inventory.reserved).map(|_| inventory.reserved)
+            reported.filter(|amount| *amount != inventory.reserved).map(|_| inventory.reserved)
         };
         let row = InventoryRow {
             class: class.clone(),
@@ -216,7 +221,7 @@ fn refused(action: &str, id: ProviderId, why: &str) -> Refusal {
 
 fn check(
     id: ProviderId,
-    class: &str,
+    class: &ResourceClass,
     inventory: &Inventory,
     version: Microversion,
 ) -> Result<(), String> {

@@ -41,20 +41,20 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<Uuid>, Error> 
 
 /// Adds a provider to an aggregate; idempotent.
 pub fn add(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid) -> Result<(), Error> {
-    tx.execute(ADD, params![id, aggregate.to_string()]).map(|_| ())
+    tx.defer(ADD, params![id, aggregate.to_string()])
 }
 
 /// Adds a provider to an aggregate in the client's spelling; idempotent.
 pub fn add_as(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid, sent: &str) -> Result<(), Error> {
-    tx.execute(ADD_AS, params![id, aggregate.to_string(), sent]).map(|_| ())
+    tx.defer(ADD_AS, params![id, aggregate.to_string(), sent])
 }
 
 /// Removes a provider from an aggregate; idempotent.
 pub fn remove(tx: &mut Tx<'_>, id: ProviderId, aggregate: Uuid) -> Result<(), Error> {
-    tx.execute(REMOVE, params![id, aggregate.to_string()]).map(|_| ())
+    tx.defer(REMOVE, params![id, aggregate.to_string()])
 }
 
 /// Removes a provider from all aggregates.
 pub fn clear(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
-    tx.execute(CLEAR, params![id]).map(|_| ())
+    tx.defer(CLEAR, params![id])
 }

@@ -1,7 +1,7 @@
 //! Rows of `resource_classes`: the custom classes. Standard classes are constants of the program.
 
 use jiff::Timestamp;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::{Error, Tx, params, statements};
 
 statements! {
@@ -30,25 +30,25 @@ statements! {
 }
 
 /// The custom classes and their creation times.
-pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(String, Timestamp)>, Error> {
+pub fn custom(tx: &mut Tx<'_>) -> Result<Vec<(ResourceClass, Timestamp)>, Error> {
     tx.rows(CUSTOM, params![])?
         .iter()
-        .map(|row| Ok((row.string("name")?, row.time("updated_at")?)))
+        .map(|row| Ok((row.class("name")?, row.time("updated_at")?)))
         .collect()
 }
 
 /// The creation time of a custom class; `None` if it does not exist.
-pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Error> {
+pub fn created_at(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<Option<Timestamp>, Error> {
     tx.row(GET, params![name])?.map(|row| row.time("updated_at")).transpose()
 }
 
 /// Creates a custom class; returns false if it exists.
-pub fn ensure(tx: &mut Tx<'_>, name: &str, now: Timestamp) -> Result<bool, Error> {
+pub fn ensure(tx: &mut Tx<'_>, name: &ResourceClass, now: Timestamp) -> Result<bool, Error> {
     Ok(tx.execute(ENSURE, params![name, now])? > 0)
 }
 
 /// True if the custom class exists. No concurrent transaction can delete it.
-pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
+pub fn pin(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
     Ok(tx.execute(PIN, params![name])? > 0)
 }
 
@@ -56,8 +56,8 @@ pub fn pin(tx: &mut Tx<'_>, name: &str) -> Result<bool, Error> {
 /// the trees that have it.
 pub fn rename(
     tx: &mut Tx<'_>,
-    name: &str,
-    new: &str,
+    name: &ResourceClass,
+    new: &ResourceClass,
     now: Timestamp,
 ) -> Result<Vec<ProviderId>, Error> {
     tx.execute(RENAME, params![name, new, now])?;
@@ -68,6 +68,6 @@ pub fn rename(
 }
 
 /// Deletes a custom class.
-pub fn delete(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+pub fn delete(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<(), Error> {
     tx.execute(DELETE, params![name]).map(|_| ())
 }

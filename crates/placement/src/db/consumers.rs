@@ -1,8 +1,8 @@
 //! Rows of `consumers` and `allocations`. A consumer exists exactly while it has allocations.
 
 use jiff::Timestamp;
-use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::{Error, Row, Tx, Value, params, statements};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
+use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 statements! {
     /// One consumer.
@@ -10,7 +10,7 @@ statements! {
         FROM consumers WHERE id = ?1";
     /// Inserts a consumer. On PostgreSQL a concurrent insert makes the transaction run again.
     INSERT = "INSERT INTO consumers (id, generation, consumer_type, project_id, user_id, updated_at)
-        VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO NOTHING";
+        VALUES (?1, 1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO NOTHING RETURNING id";
     /// Inserts a consumer with the project and user of another.
     INSERT_SUCCESSOR = "INSERT INTO consumers
         (id, generation, consumer_type, project_id, user_id, updated_at)
@@ -33,6 +33,12 @@ statements! {
     /// Inserts one allocation.
     INSERT_ALLOCATION = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// Inserts two allocations.
+    INSERT_TWO_ALLOCATIONS = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+        VALUES (?1, ?3, ?4, ?5, ?2), (?1, ?6, ?7, ?8, ?2)";
+    /// Inserts three allocations.
+    INSERT_THREE_ALLOCATIONS = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
+        VALUES (?1, ?3, ?4, ?5, ?2), (?1, ?6, ?7, ?8, ?2), (?1, ?9, ?10, ?11, ?2)";
     /// Inserts four allocations.
     INSERT_FOUR_ALLOCATIONS = "INSERT INTO allocations (consumer_id, provider_id, class, used, updated_at)
         VALUES (?1, ?3, ?4, ?5, ?2), (?1, ?6, ?7, ?8, ?2), (?1, ?9, ?10, ?11, ?2),
@@ -89,7 +95,7 @@ pub struct AllocationRow {
     /// The provider.
     pub provider: ProviderId,
     /// The class.
-    pub class: String,
+    pub class: ResourceClass,
     /// The amount.
     pub used: i64,
     /// Time of the last write.
@@ -104,7 +110,7 @@ pub struct NamedAllocation {
     /// The provider's name.
     pub name: String,
     /// The class.
-    pub class: String,
+    pub class: ResourceClass,
     /// The amount.
     pub amount: i64,
 }
@@ -115,7 +121,7 @@ pub fn allocations_of(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<NamedAlloca
         Ok(NamedAllocation {
             provider: row.id("provider_id")?,
             name: row.string("name")?,
-            class: row.string("class")?,
+            class: row.class("class")?,
             amount: row.int("used")?,
         })
     };
@@ -141,7 +147,7 @@ pub fn allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<AllocationRow>
     let read = |row: &Row| {
         Ok(AllocationRow {
             provider: row.id("provider_id")?,
-            class: row.string("class")?,
+            class: row.class("class")?,
             used: row.int("used")?,
             updated_at: row.time("updated_at")?,
         })
@@ -174,7 +180,23 @@ pub fn insert(
     owner: ConsumerOwner<'_>,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    Ok(tx.execute(INSERT, &owner.values(id, now))? > 0)
+    let asked = ask_insert(tx, id, owner, now)?;
+    inserted(tx, asked)
+}
+
+/// Asks for [`insert`].
+pub fn ask_insert(
+    tx: &mut Tx<'_>,
+    id: ConsumerId,
+    owner: ConsumerOwner<'_>,
+    now: Timestamp,
+) -> Result<Asked, Error> {
+    tx.ask(INSERT, &owner.values(id, now))
+}
+
+/// True if the consumer was inserted.
+pub fn inserted(tx: &mut Tx<'_>, asked: Asked) -> Result<bool, Error> {
+    Ok(tx.answer_row(asked)?.is_some())
 }
 
 /// Inserts a consumer with the project and user of another; returns false if it exists.
@@ -195,27 +217,27 @@ pub fn update(
     owner: ConsumerOwner<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(UPDATE, &owner.values(id, now)).map(|_| ())
+    tx.defer(UPDATE, &owner.values(id, now))
 }
 
 /// Increments a consumer's generation after a change of its allocations.
 pub fn bump(tx: &mut Tx<'_>, id: ConsumerId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(BUMP, params![id, now]).map(|_| ())
+    tx.defer(BUMP, params![id, now])
 }
 
 /// Deletes a consumer without allocations.
 pub fn delete(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
-    tx.execute(DELETE, params![id]).map(|_| ())
+    tx.defer(DELETE, params![id])
 }
 
 /// Deletes all allocations of a consumer. The providers' usage stays as it is.
 pub fn delete_allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
-    tx.execute(DELETE_ALLOCATIONS, params![id]).map(|_| ())
+    tx.defer(DELETE_ALLOCATIONS, params![id])
 }
 
 /// Moves all allocations from one consumer to another.
 pub fn move_allocations(tx: &mut Tx<'_>, from: ConsumerId, to: ConsumerId) -> Result<(), Error> {
-    tx.execute(MOVE_ALLOCATIONS, params![from, to]).map(|_| ())
+    tx.defer(MOVE_ALLOCATIONS, params![from, to])
 }
 
 /// Deletes one allocation. The provider's usage stays as it is.
@@ -223,9 +245,9 @@ pub fn delete_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     provider: ProviderId,
-    class: &str,
+    class: &ResourceClass,
 ) -> Result<(), Error> {
-    tx.execute(DELETE_ALLOCATION, params![id, provider, class]).map(|_| ())
+    tx.defer(DELETE_ALLOCATION, params![id, provider, class])
 }
 
 /// Inserts one allocation, or adds to it. The provider's usage stays as it is.
@@ -233,11 +255,11 @@ pub fn add_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     provider: ProviderId,
-    class: &str,
+    class: &ResourceClass,
     amount: i64,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(ADD_ALLOCATION, params![id, provider, class, amount, now]).map(|_| ())
+    tx.defer(ADD_ALLOCATION, params![id, provider, class, amount, now])
 }
 
 /// Inserts one allocation. The provider's usage stays as it is.
@@ -245,30 +267,33 @@ pub fn insert_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,
     provider: ProviderId,
-    class: &str,
+    class: &ResourceClass,
     amount: i64,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(INSERT_ALLOCATION, params![id, provider, class, amount, now]).map(|_| ())
+    tx.defer(INSERT_ALLOCATION, params![id, provider, class, amount, now])
 }
 
 /// Inserts new allocations of a consumer, four to a statement.
 pub fn insert_allocations(
     tx: &mut Tx<'_>,
     id: ConsumerId,
-    amounts: &[(ProviderId, &str, i64)],
+    amounts: &[(ProviderId, &ResourceClass, i64)],
     now: Timestamp,
 ) -> Result<(), Error> {
-    let (fours, rest) = amounts.as_chunks::<4>();
-    for four in fours {
+    for some in amounts.chunks(4) {
         let mut values = params![id, now].to_vec();
-        for (provider, class, amount) in four {
+        for (provider, class, amount) in some {
             values.extend(params![*provider, *class, *amount].iter().cloned());
         }
-        tx.execute(INSERT_FOUR_ALLOCATIONS, &values)?;
-    }
-    for (provider, class, amount) in rest {
-        insert_allocation(tx, id, *provider, class, *amount, now)?;
+        match some {
+            [(provider, class, amount)] => {
+                insert_allocation(tx, id, *provider, class, *amount, now)?;
+            }
+            [_, _] => tx.defer(INSERT_TWO_ALLOCATIONS, &values)?,
+            [_, _, _] => tx.defer(INSERT_THREE_ALLOCATIONS, &values)?,
+            _ => tx.defer(INSERT_FOUR_ALLOCATIONS, &values)?,
+        }
     }
     Ok(())
 }
@@ -293,7 +318,7 @@ pub struct OnProviderRow {
     /// The consumer.
     pub consumer: ConsumerId,
     /// The class.
-    pub class: String,
+    pub class: ResourceClass,
     /// The amount.
     pub used: i64,
     /// Time of the last write.
@@ -307,7 +332,7 @@ pub fn on_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<OnProviderRow>
     let read = |row: &Row| {
         Ok(OnProviderRow {
             consumer: row.id("consumer_id")?,
-            class: row.string("class")?,
+            class: row.class("class")?,
             used: row.int("used")?,
             updated_at: row.time("updated_at")?,
             generation: row.int("generation")?,
@@ -321,10 +346,10 @@ pub fn usage(
     tx: &mut Tx<'_>,
     project: &str,
     user: Option<&str>,
-) -> Result<Vec<(Option<String>, String, i64)>, Error> {
+) -> Result<Vec<(Option<String>, ResourceClass, i64)>, Error> {
     tx.rows(USAGE, params![project, user])?
         .iter()
-        .map(|row| Ok((row.string_opt("consumer_type")?, row.string("class")?, row.int("used")?)))
+        .map(|row| Ok((row.string_opt("consumer_type")?, row.class("class")?, row.int("used")?)))
         .collect()
 }
 

@@ -29,7 +29,7 @@ pub fn set_generation(
     generation: i64,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(SET_GENERATION, params![provider, generation, now]).map(|_| ())
+    tx.defer(SET_GENERATION, params![provider, generation, now])
 }
 
 /// Inserts or replaces a consumer.
@@ -42,10 +42,10 @@ pub fn set_consumer(tx: &mut Tx<'_>, id: ConsumerId, row: &ConsumerRow) -> Resul
         &row.user_id,
         row.updated_at,
     ];
-    tx.execute(SET_CONSUMER, values).map(|_| ())
+    tx.defer(SET_CONSUMER, values)
 }
 
 /// Marks the provider's inventories that a copy over-committed.
 pub fn mark_shrunk(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
-    tx.execute(MARK_SHRUNK, params![provider]).map(|_| ())
+    tx.defer(MARK_SHRUNK, params![provider])
 }

@@ -42,12 +42,12 @@ pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
 
 /// Drains a provider, existing or not; idempotent.
 pub fn set(tx: &mut Tx<'_>, provider: ProviderId, now: Timestamp) -> Result<(), Error> {
-    tx.execute(SET, params![provider, now]).map(|_| ())
+    tx.defer(SET, params![provider, now])
 }
 
 /// Ends the draining of a provider; idempotent.
 pub fn clear(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
-    tx.execute(CLEAR, params![provider]).map(|_| ())
+    tx.defer(CLEAR, params![provider])
 }
 
 /// Reserves the provider's reported inventories completely; returns whether any changed.

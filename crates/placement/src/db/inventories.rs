@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use kilonova_engine::Inventory;
-use kilonova_ids::ProviderId;
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_ids::{ProviderId, ResourceClass};
+use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 /// The columns of an [`InventoryRow`].
 macro_rules! columns {
@@ -53,7 +53,7 @@ statements! {
 #[derive(Debug, Clone)]
 pub struct InventoryRow {
     /// Resource class.
-    pub class: String,
+    pub class: ResourceClass,
     /// The numbers.
     pub inventory: Inventory,
     /// `reserved` as the host last reported it.
@@ -66,7 +66,7 @@ pub struct InventoryRow {
 
 fn read(row: &Row) -> Result<InventoryRow, Error> {
     Ok(InventoryRow {
-        class: row.string("class")?,
+        class: row.class("class")?,
         inventory: numbers(row)?,
         reported_reserved: row.int_opt("reported_reserved")?,
         operator_reserved: row.int_opt("operator_reserved")?,
@@ -93,10 +93,10 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<InventoryRow>,
 }
 
 /// A provider's classes with their usage.
-pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, i64)>, Error> {
+pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(ResourceClass, i64)>, Error> {
     tx.rows(USED, params![id])?
         .iter()
-        .map(|row| Ok((row.string("class")?, row.int("used")?)))
+        .map(|row| Ok((row.class("class")?, row.int("used")?)))
         .collect()
 }
 
@@ -108,7 +108,7 @@ pub fn put(
     new: bool,
 ) -> Result<(), Error> {
     let inv = &row.inventory;
-    tx.execute(
+    tx.defer(
         if new { INSERT } else { UPDATE },
         params![
             provider,
@@ -132,18 +132,40 @@ pub fn put(
 pub fn claim(
     tx: &mut Tx<'_>,
     provider: ProviderId,
-    amounts: &[(&str, i64)],
+    amounts: &[(&ResourceClass, i64)],
 ) -> Result<Vec<InventoryRow>, Error> {
-    let mut rows = Vec::new();
-    for four in amounts.chunks(4) {
-        let mut values = params![provider].to_vec();
-        for at in 0..4 {
-            values.push(four.get(at).map(|(class, _)| *class).into());
-            values.push(four.get(at).map(|(_, amount)| *amount).into());
-        }
-        rows = tx.rows(CLAIM, &values)?;
+    let asked = ask_claim(tx, provider, amounts)?;
+    claimed(tx, asked)
+}
+
+/// Asks for [`claim`]. Negative amounts release.
+pub fn ask_claim(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    amounts: &[(&ResourceClass, i64)],
+) -> Result<Asked, Error> {
+    let (last, before) = match amounts.chunks(4).collect::<Vec<_>>().split_last() {
+        Some((last, before)) => (*last, before.to_vec()),
+        None => (amounts, Vec::new()),
+    };
+    for four in before {
+        tx.defer(CLAIM, &claim_values(provider, four))?;
     }
-    rows.iter().map(read).collect()
+    tx.ask(CLAIM, &claim_values(provider, last))
+}
+
+fn claim_values(provider: ProviderId, four: &[(&ResourceClass, i64)]) -> Vec<Value> {
+    let mut values = vec![provider.into()];
+    for at in 0..4 {
+        values.push(four.get(at).map(|(class, _)| *class).into());
+        values.push(four.get(at).map(|(_, amount)| *amount).into());
+    }
+    values
+}
+
+/// The inventories after [`ask_claim`].
+pub fn claimed(tx: &mut Tx<'_>, asked: Asked) -> Result<Vec<InventoryRow>, Error> {
+    tx.answer(asked)?.iter().map(read).collect()
 }
 
 /// Adds an amount to the usage, or subtracts it, without a check. Returns false if the provider has
@@ -151,7 +173,7 @@ pub fn claim(
 pub fn add_usage(
     tx: &mut Tx<'_>,
     provider: ProviderId,
-    class: &str,
+    class: &ResourceClass,
     by: i64,
 ) -> Result<bool, Error> {
     Ok(tx.execute(ADD_USAGE, params![provider, class, by])? > 0)
@@ -159,20 +181,24 @@ pub fn add_usage(
 
 /// Raises `reserved` of a device to the amount that its host cannot offer.
 pub fn withhold(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
-    tx.execute(WITHHOLD, params![provider]).map(|_| ())
+    tx.defer(WITHHOLD, params![provider])
 }
 
 /// True if a provider has an inventory of the class.
-pub fn class_in_use(tx: &mut Tx<'_>, class: &str) -> Result<bool, Error> {
+pub fn class_in_use(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<bool, Error> {
     Ok(tx.row(CLASS_IN_USE, params![class])?.is_some())
 }
 
 /// Deletes all inventories of a provider, which must not be in use.
 pub fn delete_all(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
-    tx.execute(DELETE_ALL, params![provider]).map(|_| ())
+    tx.defer(DELETE_ALL, params![provider])
 }
 
 /// Deletes an inventory; returns false if it is in use or does not exist.
-pub fn delete_idle(tx: &mut Tx<'_>, provider: ProviderId, class: &str) -> Result<bool, Error> {
+pub fn delete_idle(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    class: &ResourceClass,
+) -> Result<bool, Error> {
     Ok(tx.execute(DELETE_IDLE, params![provider, class])? > 0)
 }

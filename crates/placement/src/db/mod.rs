@@ -3,7 +3,6 @@
 
 pub mod aggregates;
 pub mod audit;
-pub mod changes;
 pub mod classes;
 pub mod consumers;
 pub mod copies;
@@ -18,7 +17,6 @@ pub mod trees;
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![
         aggregates::STATEMENTS,
-        changes::STATEMENTS,
         classes::STATEMENTS,
         consumers::STATEMENTS,
         copies::STATEMENTS,

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kilonova_ids::ProviderId;
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
 /// The columns of a [`ProviderRow`].
 macro_rules! columns {
@@ -157,17 +157,17 @@ pub fn place(
     root: ProviderId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(PLACE, params![id, name, parent, root, now]).map(|_| ())
+    tx.defer(PLACE, params![id, name, parent, root, now])
 }
 
 /// Marks the provider as reported by its host.
 pub fn mark_reported(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
-    tx.execute(MARK_REPORTED, params![id]).map(|_| ())
+    tx.defer(MARK_REPORTED, params![id])
 }
 
 /// Deletes a provider without inventories, traits, aggregates and allocations.
 pub fn delete(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
-    tx.execute(DELETE, params![id]).map(|_| ())
+    tx.defer(DELETE, params![id])
 }
 
 /// True if the provider has children.
@@ -199,13 +199,24 @@ fn counters(row: Option<Row>) -> Result<Option<Counters>, Error> {
 
 /// Increments generation and version; `None` if the provider does not exist.
 pub fn bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<Option<Counters>, Error> {
-    let row = tx.row(BUMP, params![id, now])?;
+    let asked = ask_bump(tx, id, now)?;
+    bumped(tx, asked)
+}
+
+/// Asks for [`bump`].
+pub fn ask_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<Asked, Error> {
+    tx.ask(BUMP, params![id, now])
+}
+
+/// The counters after [`ask_bump`] or [`ask_touch`].
+pub fn bumped(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Counters>, Error> {
+    let row = tx.answer_row(asked)?;
     counters(row)
 }
 
 /// Increments the version of a root after a change of its tree.
 pub fn changed(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
-    tx.execute(CHANGED, params![root])?;
+    tx.defer(CHANGED, params![root])?;
     Ok(())
 }
 
@@ -216,13 +227,13 @@ pub fn report(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<String>, Error
 
 /// Sets the fingerprint of the report that the tree matches.
 pub fn set_report(tx: &mut Tx<'_>, root: ProviderId, fingerprint: &str) -> Result<(), Error> {
-    tx.execute(SET_REPORT, params![root, fingerprint]).map(|_| ())
+    tx.defer(SET_REPORT, params![root, fingerprint])
 }
 
 /// Clears the fingerprint of a provider's tree, so that the next report is compared even if it is
 /// unchanged.
 pub fn clear_report(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
-    tx.execute(CLEAR_REPORT, params![id]).map(|_| ())
+    tx.defer(CLEAR_REPORT, params![id])
 }
 
 /// Number of providers of the tree, and of inventories, that a host reported.
@@ -233,6 +244,11 @@ pub fn reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<(i64, i64), E
 
 /// Increments the version only.
 pub fn touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<Counters>, Error> {
-    let row = tx.row(TOUCH, params![id])?;
-    counters(row)
+    let asked = ask_touch(tx, id)?;
+    bumped(tx, asked)
+}
+
+/// Asks for [`touch`].
+pub fn ask_touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Asked, Error> {
+    tx.ask(TOUCH, params![id])
 }

@@ -91,13 +91,4 @@ CREATE TABLE drains (
     provider_id TEXT NOT NULL PRIMARY KEY,
     at BIGINT NOT NULL
 );
-CREATE TABLE change_log (
-    seq {serial},
-    root_id TEXT NOT NULL,
-    transaction_id BIGINT NOT NULL,
-    at BIGINT NOT NULL
-);
-CREATE INDEX change_log_transaction ON change_log (transaction_id) WHERE transaction_id > 0;
-CREATE TABLE change_log_start (position BIGINT NOT NULL);
-INSERT INTO change_log_start (position) VALUES (0);
 ";

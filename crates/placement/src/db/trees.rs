@@ -1,10 +1,10 @@
 //! Whole provider trees as the engine takes them: one after a change, all at start.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use kilonova_engine::{Inventory, Provider, Tree};
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::providers::ProviderRow;
@@ -65,7 +65,7 @@ pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
 /// Inventories, traits and aggregates by provider.
 #[derive(Default)]
 struct ProviderDetails {
-    inventories: HashMap<ProviderId, Vec<(Arc<str>, Inventory)>>,
+    inventories: HashMap<ProviderId, Vec<(ResourceClass, Inventory)>>,
     traits: HashMap<ProviderId, Vec<Arc<str>>>,
     aggregates: HashMap<ProviderId, Vec<uuid::Uuid>>,
 }
@@ -73,24 +73,30 @@ struct ProviderDetails {
 impl ProviderDetails {
     fn read(amounts: &[Row], traits: &[Row], groups: &[Row]) -> Result<Self, Error> {
         let mut details = Self::default();
-        let mut names: HashMap<String, Arc<str>> = HashMap::new();
-        let mut name = |text: &str| -> Arc<str> {
-            match names.get(text) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let new: Arc<str> = Arc::from(text);
-                    names.insert(text.to_owned(), Arc::clone(&new));
-                    new
-                }
-            }
-        };
+        let mut classes: HashSet<ResourceClass> = HashSet::new();
+        let mut names: HashSet<Arc<str>> = HashSet::new();
         for row in amounts {
             let inventory = inventories::numbers(row)?;
-            let class = name(row.text("class")?);
+            let class = match classes.get(row.text("class")?) {
+                Some(known) => known.clone(),
+                None => {
+                    let new = row.class("class")?;
+                    classes.insert(new.clone());
+                    new
+                }
+            };
             details.inventories.entry(row.id("provider_id")?).or_default().push((class, inventory));
         }
         for row in traits {
-            let have = name(row.text("trait")?);
+            let text = row.text("trait")?;
+            let have = match names.get(text) {
+                Some(known) => Arc::clone(known),
+                None => {
+                    let new: Arc<str> = Arc::from(text);
+                    names.insert(Arc::clone(&new));
+                    new
+                }
+            };
             details.traits.entry(row.id("provider_id")?).or_default().push(have);
         }
         for row in groups {

@@ -6,14 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use kilonova_ids::{ConsumerId, ProviderId};
-use kilonova_store::Tx;
+use kilonova_changes::{ask_append_tree, number_of};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
 
 use super::Claim;
 use crate::db::consumers::{self, ConsumerOwner};
 use crate::db::inventories::{self, InventoryRow};
-use crate::db::{changes, providers};
+use crate::db::providers;
 use crate::{Error, World};
 
 /// Claims resources for a new consumer, all or nothing.
@@ -22,13 +23,38 @@ use crate::{Error, World};
 /// [`Error::Capacity`] and similar errors if the claim no longer fits ([`Error::no_longer_fits`]).
 /// After any error the caller must abort the transaction.
 pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error> {
-    let mut wanted: BTreeMap<ProviderId, BTreeMap<&str, i64>> = BTreeMap::new();
+    ask_claim(tx, claim)?.check(tx, world)?.record(tx, world)
+}
+
+/// A claim whose statements were asked, and whose answers nobody has read yet.
+#[must_use = "a claim may not fit"]
+pub struct AskedClaim<'a> {
+    consumer: ConsumerId,
+    inserted: Asked,
+    parts: Vec<AskedPart<'a>>,
+    now: Timestamp,
+}
+
+/// The amounts on one provider.
+struct AskedPart<'a> {
+    provider: ProviderId,
+    amounts: Vec<(&'a ResourceClass, i64)>,
+    bumped: Asked,
+    claimed: Asked,
+}
+
+/// Asks for a [`claim`], so that other statements can travel with it.
+///
+/// # Errors
+/// [`Error::BadClaim`] for amounts that no claim can have; store errors.
+pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>, Error> {
+    let mut wanted: BTreeMap<ProviderId, BTreeMap<&ResourceClass, i64>> = BTreeMap::new();
     for part in &claim.allocations {
         if part.amount <= 0 {
             return Err(Error::BadClaim(claim.consumer));
         }
         let classes = wanted.entry(part.provider).or_default();
-        let amount = classes.entry(part.class.as_str()).or_default();
+        let amount = classes.entry(&part.class).or_default();
         *amount = amount.checked_add(part.amount).ok_or(Error::BadClaim(claim.consumer))?;
     }
     if wanted.is_empty() {
@@ -40,26 +66,65 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
         project_id: &claim.project_id,
         user_id: &claim.user_id,
     };
-    if !consumers::insert(tx, claim.consumer, owner, now)? {
-        return Err(Error::ConsumerExists(claim.consumer));
+    let inserted = consumers::ask_insert(tx, claim.consumer, owner, now)?;
+    let mut parts = Vec::with_capacity(wanted.len());
+    for (provider, classes) in wanted {
+        let amounts: Vec<_> = classes.into_iter().collect();
+        let bumped = providers::ask_bump(tx, provider, now)?;
+        let claimed = inventories::ask_claim(tx, provider, &amounts)?;
+        parts.push(AskedPart { provider, amounts, bumped, claimed });
     }
-    let mut roots = BTreeSet::new();
-    let mut amounts = Vec::new();
-    for (provider, classes) in &wanted {
-        let provider = *provider;
-        let counters = providers::bump(tx, provider, now)?.ok_or(Error::NoProvider(provider))?;
-        let here: Vec<(&str, i64)> = classes.iter().map(|(class, n)| (*class, *n)).collect();
-        let rows = inventories::claim(tx, provider, &here)?;
-        for (class, amount) in here {
-            fits(&rows, provider, class, amount)?;
-            amounts.push((provider, class, amount));
+    Ok(AskedClaim { consumer: claim.consumer, inserted, parts, now })
+}
+
+/// A claim that fits, and whose allocations are not recorded yet.
+#[must_use = "a claim that is not recorded breaks the ledger"]
+pub struct CheckedClaim<'a> {
+    consumer: ConsumerId,
+    amounts: Vec<(ProviderId, &'a ResourceClass, i64)>,
+    roots: BTreeSet<ProviderId>,
+    now: Timestamp,
+}
+
+impl<'a> AskedClaim<'a> {
+    /// Checks the answers. Writes nothing.
+    ///
+    /// # Errors
+    /// Those of [`claim`].
+    pub fn check(self, tx: &mut Tx<'_>, world: &World) -> Result<CheckedClaim<'a>, Error> {
+        let Self { consumer, inserted, parts, now } = self;
+        if !consumers::inserted(tx, inserted)? {
+            return Err(Error::ConsumerExists(consumer));
         }
-        roots.insert(counters.root);
-        let used = rows.into_iter().map(|row| (row.class, row.inventory.used)).collect();
-        publish(tx, world, provider, counters.version, used);
+        let mut roots = BTreeSet::new();
+        let mut all = Vec::new();
+        for AskedPart { provider, amounts, bumped, claimed } in parts {
+            let counters = providers::bumped(tx, bumped)?.ok_or(Error::NoProvider(provider))?;
+            let rows = inventories::claimed(tx, claimed)?;
+            for (class, amount) in amounts {
+                fits(&rows, provider, class, amount)?;
+                all.push((provider, class, amount));
+            }
+            roots.insert(counters.root);
+            publish(tx, world, provider, counters.version, usage_of(rows));
+        }
+        Ok(CheckedClaim { consumer, amounts: all, roots, now })
     }
-    consumers::insert_allocations(tx, claim.consumer, &amounts, now)?;
-    log_trees(tx, world, roots, now)
+}
+
+impl CheckedClaim<'_> {
+    /// Records the allocations.
+    ///
+    /// # Errors
+    /// Store errors only.
+    pub fn record(self, tx: &mut Tx<'_>, world: &World) -> Result<(), Error> {
+        consumers::insert_allocations(tx, self.consumer, &self.amounts, self.now)?;
+        log_trees(tx, world, self.roots, self.now)
+    }
+}
+
+fn usage_of(rows: Vec<InventoryRow>) -> Vec<(ResourceClass, i64)> {
+    rows.into_iter().map(|row| (row.class, row.inventory.used)).collect()
 }
 
 /// Releases all resources of a consumer. A consumer without allocations is not an error.
@@ -71,15 +136,19 @@ pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(
     let now = time::now();
     consumers::delete_allocations(tx, consumer)?;
     consumers::delete(tx, consumer)?;
-    let mut roots = BTreeSet::new();
+    let mut asked = Vec::new();
     for part in rows.chunk_by(|a, b| a.provider == b.provider) {
         let Some(provider) = part.first().map(|row| row.provider) else { continue };
-        let counters = providers::touch(tx, provider)?.ok_or(Error::NoProvider(provider))?;
-        for row in part {
-            inventories::add_usage(tx, provider, &row.class, -row.used)?;
-        }
+        let touched = providers::ask_touch(tx, provider)?;
+        let amounts: Vec<_> = part.iter().map(|row| (&row.class, -row.used)).collect();
+        asked.push((provider, touched, inventories::ask_claim(tx, provider, &amounts)?));
+    }
+    let mut roots = BTreeSet::new();
+    for (provider, touched, released) in asked {
+        let counters = providers::bumped(tx, touched)?.ok_or(Error::NoProvider(provider))?;
         roots.insert(counters.root);
-        publish_usage(tx, world, provider, counters.version)?;
+        let used = usage_of(inventories::claimed(tx, released)?);
+        publish(tx, world, provider, counters.version, used);
     }
     log_trees(tx, world, roots, now)
 }
@@ -102,7 +171,7 @@ fn publish(
     world: &World,
     provider: ProviderId,
     version: i64,
-    used: Vec<(String, i64)>,
+    used: Vec<(ResourceClass, i64)>,
 ) {
     let world = world.clone();
     tx.on_commit(move || world.set_usage(provider, version, &used));
@@ -116,9 +185,13 @@ pub(crate) fn log_trees(
     now: Timestamp,
 ) -> Result<(), Error> {
     for root in roots {
-        let entry = changes::append(tx, root, now)?;
-        let world = world.clone();
-        tx.on_commit(move || world.shows(entry));
+        let (entry, world) = (ask_append_tree(tx, &root.to_string(), now)?, world.clone());
+        tx.on_commit_with(entry, move |rows| {
+            // Without its number the own entry would only be read again.
+            if let Some(number) = number_of(&rows) {
+                world.shows(number);
+            }
+        });
     }
     Ok(())
 }
@@ -127,18 +200,18 @@ pub(crate) fn log_trees(
 fn fits(
     rows: &[InventoryRow],
     provider: ProviderId,
-    class: &str,
+    class: &ResourceClass,
     amount: i64,
 ) -> Result<(), Error> {
-    let Some(row) = rows.iter().find(|row| row.class == class) else {
-        return Err(Error::NoInventory { provider, class: class.to_owned() });
+    let Some(row) = rows.iter().find(|row| row.class == *class) else {
+        return Err(Error::NoInventory { provider, class: class.clone() });
     };
     let inv = &row.inventory;
     if amount < inv.min_unit || amount > inv.max_unit || amount % inv.step_size != 0 {
-        return Err(Error::Constraint { provider, class: class.to_owned() });
+        return Err(Error::Constraint { provider, class: class.clone() });
     }
     if inv.used as f64 > (inv.total - inv.reserved) as f64 * inv.allocation_ratio {
-        return Err(Error::Capacity { provider, class: class.to_owned() });
+        return Err(Error::Capacity { provider, class: class.clone() });
     }
     Ok(())
 }

@@ -13,10 +13,10 @@ mod report;
 mod reserve;
 mod traits;
 
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
-pub use claim::{claim, release};
+pub use claim::{AskedClaim, CheckedClaim, ask_claim, claim, release};
 pub(crate) use claim::{log_trees, publish_usage};
 pub use drain::{drain, mark_drained};
 pub use hand_over::hand_over;
@@ -36,7 +36,7 @@ pub struct Allocation {
     /// The provider.
     pub provider: ProviderId,
     /// The class.
-    pub class: String,
+    pub class: ResourceClass,
     /// The amount, greater than zero.
     pub amount: i64,
 }
@@ -64,7 +64,7 @@ pub struct ProviderSpec {
     /// Unique name.
     pub name: String,
     /// Its inventories; `used` is ignored.
-    pub inventories: Vec<(String, kilonova_engine::Inventory)>,
+    pub inventories: Vec<(ResourceClass, kilonova_engine::Inventory)>,
     /// Its traits.
     pub traits: Vec<String>,
 }

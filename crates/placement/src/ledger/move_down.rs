@@ -8,7 +8,7 @@
 //! room.
 
 use jiff::Timestamp;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
 use super::ProviderSpec;
@@ -53,7 +53,8 @@ pub(super) fn move_down(
     reported: &[ProviderSpec],
     now: Timestamp,
 ) -> Result<(Vec<InventoryRow>, bool), Error> {
-    let offers = |spec: &ProviderSpec, class: &str| spec.inventories.iter().any(|i| i.0 == class);
+    let offers =
+        |spec: &ProviderSpec, class: &ResourceClass| spec.inventories.iter().any(|i| i.0 == *class);
     let mut old = inventories::of_provider(tx, root.id)?;
     old.retain(|row| {
         let below = reported.iter().any(|child| offers(child, &row.class));
@@ -119,7 +120,7 @@ fn hand_down(
     parts: &[(usize, i64)],
     now: Timestamp,
 ) -> Result<(), Error> {
-    let (consumer, class) = (held.consumer, held.class.as_str());
+    let (consumer, class) = (held.consumer, &held.class);
     consumers::delete_allocation(tx, consumer, root, class)?;
     inventories::add_usage(tx, root, class, -held.used)?;
     for (at, amount) in parts {

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use kilonova_engine::Inventory;
-use kilonova_ids::ProviderId;
+use kilonova_ids::{ProviderId, ResourceClass};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
@@ -197,7 +197,7 @@ fn write_inventories(
     let reserved = |by_operator: Option<i64>, reported: &Inventory| {
         rule.of(by_operator, reported.reserved, reported.total)
     };
-    let mut old: HashMap<String, InventoryRow> = inventories::of_provider(tx, spec.id)?
+    let mut old: HashMap<ResourceClass, InventoryRow> = inventories::of_provider(tx, spec.id)?
         .into_iter()
         .map(|row| (row.class.clone(), row))
         .collect();

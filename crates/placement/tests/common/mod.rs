@@ -2,8 +2,11 @@
 
 pub mod http;
 
+use std::sync::{Arc, Mutex};
+
+use kilonova_changes::{Applied, Entry, Followed, Follower, Subscriber};
 use kilonova_engine::{Group, Inventory, Query};
-use kilonova_ids::{ConsumerId, ProviderId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_placement::ledger::{Allocation, Claim, ProviderSpec};
 use kilonova_placement::{AUDIT, MIGRATIONS, World};
 use kilonova_store::Store;
@@ -28,7 +31,10 @@ pub fn spec(name: &str, inventories: &[(&str, i64)], traits: &[&str]) -> Provide
     ProviderSpec {
         id: ProviderId::new_v4(),
         name: name.to_owned(),
-        inventories: inventories.iter().map(|(c, n)| ((*c).to_owned(), inventory(*n))).collect(),
+        inventories: inventories
+            .iter()
+            .map(|(c, n)| (ResourceClass::verbatim(*c), inventory(*n)))
+            .collect(),
         traits: traits.iter().map(|t| (*t).to_owned()).collect(),
     }
 }
@@ -43,7 +49,7 @@ pub fn claim_of(consumer: ConsumerId, parts: &[(ProviderId, &str, i64)]) -> Clai
             .iter()
             .map(|(provider, class, amount)| Allocation {
                 provider: *provider,
-                class: (*class).to_owned(),
+                class: ResourceClass::verbatim(*class),
                 amount: *amount,
             })
             .collect(),
@@ -53,7 +59,10 @@ pub fn claim_of(consumer: ConsumerId, parts: &[(ProviderId, &str, i64)]) -> Clai
 /// Providers on which the snapshot finds room.
 pub fn room(world: &World, class: &str, amount: i64) -> Vec<ProviderId> {
     let query = Query {
-        groups: vec![Group { resources: vec![(class.to_owned(), amount)], ..Group::default() }],
+        groups: vec![Group {
+            resources: vec![(ResourceClass::verbatim(class), amount)],
+            ..Group::default()
+        }],
         ..Query::default()
     };
     let snapshot = world.snapshot();
@@ -71,4 +80,60 @@ pub fn room(world: &World, class: &str, amount: i64) -> Vec<ProviderId> {
 /// Panics with the violations of the audit.
 pub async fn audited(store: &Store) {
     assert_eq!(kilonova_testkit::audit::broken(store, &[AUDIT]).await, Vec::<String>::new());
+}
+
+/// A copy that follows the change log of a database.
+pub struct Replica {
+    pub world: World,
+    follower: Follower,
+    read: Arc<Mutex<Vec<ProviderId>>>,
+}
+
+/// The trees that a copy read again.
+#[derive(Debug, PartialEq, Eq)]
+pub enum News {
+    Trees(Vec<ProviderId>),
+    Everything,
+}
+
+struct Recording {
+    world: World,
+    store: Store,
+    read: Arc<Mutex<Vec<ProviderId>>>,
+}
+
+impl Subscriber for Recording {
+    fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
+        Box::pin(async move {
+            let trees = self.world.follow(&self.store, entries).await?;
+            self.read.lock().expect("no panic").extend(trees);
+            Ok(())
+        })
+    }
+
+    fn reload(&self) -> Applied<'_> {
+        Box::pin(async move { Ok(self.world.load(&self.store).await?) })
+    }
+}
+
+impl Replica {
+    /// A copy of the database's present content.
+    pub async fn of(store: &Store) -> Self {
+        let mut follower = Follower::open(store).await.expect("the log is read");
+        let (world, read) = (World::new(), Arc::default());
+        world.load(store).await.expect("the copy is loaded");
+        let (store, of) = (store.clone(), Arc::clone(&read));
+        follower.subscribe(Arc::new(Recording { world: world.clone(), store, read: of }));
+        Self { world, follower, read }
+    }
+
+    /// Polls once.
+    pub async fn follow(&mut self) -> News {
+        match self.follower.poll().await.expect("the poll succeeds") {
+            Followed::Entries(_) => {
+                News::Trees(std::mem::take(&mut self.read.lock().expect("no panic")))
+            }
+            Followed::Everything => News::Everything,
+        }
+    }
 }

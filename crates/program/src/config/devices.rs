@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_devices::{Cleanup, MdevGroup, MdevOptions};
+use kilonova_ids::ResourceClass;
 
 use super::File;
 use crate::Failure;
@@ -85,7 +86,7 @@ pub fn cleanup(file: &File) -> Result<Cleanup, Failure> {
 fn group(file: &File, name: &str) -> Result<MdevGroup, Failure> {
     Ok(MdevGroup {
         device_addresses: list(file.get(name, ADDRESSES).unwrap_or_default()),
-        mdev_class: file.get(name, CLASS).map(str::to_owned),
+        mdev_class: file.get(name, CLASS).map(ResourceClass::verbatim),
         max_instances: file.parse(name, MOST, "a whole number of at least 1")?,
     })
 }

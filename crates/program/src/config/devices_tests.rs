@@ -119,8 +119,11 @@ fn each_class_may_have_a_command() {
          cleanup_timeout = 60\n",
     )
     .expect("the configuration is valid");
-    assert_eq!(both.command("CUSTOM_NVME").map(<[String]>::len), Some(2));
-    assert_eq!(both.command("FPGA"), Some(&["/bin/blank".to_owned()][..]));
+    assert_eq!(both.command(&ResourceClass::verbatim("CUSTOM_NVME")).map(<[String]>::len), Some(2));
+    assert_eq!(
+        both.command(&ResourceClass::verbatim("FPGA")),
+        Some(&["/bin/blank".to_owned()][..])
+    );
     assert_eq!(both.timeout().as_secs(), 60);
     assert_eq!(read("").expect("the result is valid"), Cleanup::default());
     for (text, part) in [
@@ -132,7 +135,7 @@ fn each_class_may_have_a_command() {
         ("[devices]\ncleanup_timeout = 0\n", "at least 1"),
         ("[devices]\ncleanup_timeout = soon\n", "[devices] cleanup_timeout"),
     ] {
-        let said = read(text).expect_err(text);
-        assert!(said.contains(part), "{said}");
+        let message = read(text).expect_err(text);
+        assert!(message.contains(part), "{message}");
     }
 }

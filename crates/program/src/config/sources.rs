@@ -161,8 +161,8 @@ mod tests {
                 "k.conf:3: [pci] alias: Invalid PCI alias definition: alias \"a\": it names no device",
             ),
         ] {
-            let said = read(text).expect_err(text);
-            assert!(said.contains(part), "{said}");
+            let message = read(text).expect_err(text);
+            assert!(message.contains(part), "{message}");
         }
     }
 
@@ -190,8 +190,8 @@ mod tests {
             ),
             ("[devices]\nxid_policy = 79:no\n", "k.conf:2: [devices] xid_policy: \"79:no\":"),
         ] {
-            let said = sources(text).expect_err(text);
-            assert!(said.contains(part), "{said}");
+            let message = sources(text).expect_err(text);
+            assert!(message.contains(part), "{message}");
         }
     }
 }

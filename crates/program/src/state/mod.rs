@@ -171,8 +171,8 @@ mod tests {
             let checked = StateDir::check_private(&path);
             assert_eq!(checked.is_ok(), fine, "{wide:o}");
             if let Err(refusal) = checked {
-                let said = refusal.to_string();
-                assert!(said.contains(&format!("chmod 700 {}", path.display())), "{said}");
+                let message = refusal.to_string();
+                assert!(message.contains(&format!("chmod 700 {}", path.display())), "{message}");
             }
         }
     }

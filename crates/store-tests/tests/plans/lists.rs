@@ -3,12 +3,13 @@
 /// Tables whose size the operator determines, or with at most one row per host. All others grow
 /// with the tenants' activity.
 pub const SMALL: &[(&str, &[&str])] = &[
-    ("one row", &["change_log_start", "enroll_authority"]),
+    ("one row", &["change_log_start", "enroll_authority", "image_clouds", "seal_current"]),
     (
         "what an administrator makes by hand",
         &[
             "aggregates",
             "device_profiles",
+            "enroll_authorities",
             "enroll_tokens",
             "flavor_access",
             "flavors",
@@ -18,16 +19,26 @@ pub const SMALL: &[(&str, &[&str])] = &[
             "identity_regions",
             "identity_roles",
             "identity_services",
+            "identity_token_keys",
             "quota_classes",
             "resource_classes",
+            "sealed_secrets",
             "traits",
         ],
     ),
     (
         "a few rows for each host",
-        &["aggregate_hosts", "enroll_certificates", "host_reports", "hosts", "machines"],
+        &[
+            "aggregate_hosts",
+            "enroll_certificates",
+            "enroll_trust",
+            "host_reports",
+            "hosts",
+            "machines",
+        ],
     ),
     ("a row for each version", &["schema_migrations"]),
+    ("a row for each kind of work that one controller does", &["leases"]),
 ];
 
 /// Statements that scan a growing table, and the table, by reason.
@@ -39,7 +50,6 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("placement::db::trees::ALL_AGGREGATES", "provider_aggregates"),
             ("placement::db::trees::ALL_INVENTORIES", "inventories"),
             ("placement::db::trees::ALL_TRAITS", "provider_traits"),
-            ("image::db::images::FILES", "images"),
         ],
     ),
     (
@@ -55,7 +65,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("compute_db::servers::listing::LIVE_ALL", "servers"),
             ("image::db::images::LIST", "images"),
             ("image::db::images::WEIGHTS", "images"),
-            ("placement::db::changes::OLD", "change_log"),
+            ("changes::db::OLD", "change_log"),
         ],
     ),
     (
@@ -108,6 +118,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("accelerator::db::parked::IDLE", "attach_handles"),
             ("flow::statements::OPEN_BY_KIND", "operations"),
             ("flow::statements::OPEN_SINCE", "operations"),
+            ("image::db::uploads::IN_PROGRESS", "images"),
             ("network::db::changes::ANY", "network_changes"),
             ("network::db::changes::TAKE", "network_changes"),
         ],
@@ -123,10 +134,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         "addresses are compared by a part of them, which no index finds; in a read",
         &[("network::db::ports::SERVERS_AT", "port_addresses")],
     ),
-    (
-        "the greatest key, at the end of the table",
-        &[("placement::db::changes::LAST", "change_log")],
-    ),
+    ("the greatest key, at the end of the table", &[("changes::db::LAST", "change_log")]),
     (
         "an index serves it: PostgreSQL without statistics takes a device for one of hundreds of parts",
         &[("accelerator::db::orders::OTHERS_ON_DEVICE", "attach_handles")],

@@ -21,6 +21,7 @@ use lists::{SMALL, WALKS};
 
 fn migrations() -> Vec<&'static [Migration]> {
     vec![
+        kilonova_seal::MIGRATIONS,
         kilonova_identity::MIGRATIONS,
         kilonova_enroll::MIGRATIONS,
         kilonova_image::MIGRATIONS,
@@ -36,13 +37,15 @@ fn migrations() -> Vec<&'static [Migration]> {
 /// Every statement by its name, `crate::module::NAME`. The audits' rules have their texts as names.
 fn statements() -> Vec<(String, String)> {
     let lists = [
+        kilonova_seal::statements(),
         kilonova_identity::statements(),
         kilonova_enroll::statements(),
         kilonova_image::statements(),
         kilonova_network::statements(),
         kilonova_placement::statements(),
+        vec![kilonova_changes::STATEMENTS],
         kilonova_accelerator::statements(),
-        vec![kilonova_flow::STATEMENTS],
+        vec![kilonova_flow::STATEMENTS, kilonova_flow::lease::STATEMENTS],
         kilonova_compute_db::statements(),
     ];
     let all = lists.iter().flatten().flat_map(|list| list.iter());
@@ -75,7 +78,7 @@ async fn no_statement_scans_a_growing_table() {
         databases += 1;
         let tables = tables(&store).await.expect("the tables are listed");
         for name in small.iter().filter(|name| !tables.iter().any(|table| table == *name)) {
-            wrong.push(format!("{name} is said to be small, and there is no such table"));
+            wrong.push(format!("{name} is listed as small, and there is no such table"));
         }
         grow(&store).await.expect("the tables are filled");
         for (name, sql) in &statements {

@@ -4,100 +4,113 @@
 //! thread waits for an answer here. A statement therefore wakes no other thread, and an idle connection
 //! costs nothing. It must never decide whether a transaction runs again.
 //!
-//! Statements that only control the transaction (`BEGIN`, `SAVEPOINT`) wait until the next statement
-//! and are sent together with it, in one round trip.
+//! Statements that only control the transaction (`BEGIN`, `SAVEPOINT`) and those whose answer nobody
+//! needs yet wait in a [`Queue`]. They are sent together with the next statement whose answer is
+//! needed, or with `COMMIT`, in one round trip. If one of them fails, the server refuses those after
+//! it, and a `COMMIT` rolls back.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
+use tokio_postgres::error::{DbError, Severity};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Statement};
+use tokio_postgres::{Client, Statement};
 
+use super::dial::{Refused, dial};
+use super::fate::{self, Fate, Mark, Ticket};
+use super::line::{Asking, Line, OwnRuntime};
+use super::queue::{Call, Plan, Queue, Request, Wants};
 use super::types;
-use crate::{Error, Row, Value};
+use super::url::PostgresUrl;
+use crate::{Error, Options, Row, Value};
 
-/// How long a connection attempt may take.
-const CONNECT: Duration = Duration::from_secs(5);
-
-/// Reads and writes the socket.
-type Driver = Pin<Box<dyn Future<Output = Result<(), tokio_postgres::Error>> + Send>>;
+/// How long a migration's statement may take.
+const PATIENT: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) struct Connection {
     runtime: OwnRuntime,
     line: Line,
+    /// How long the answer to an ordinary statement may take.
+    limit: Duration,
     /// Prepared statements by their text, as the services write it.
     statements: HashMap<String, Statement>,
     client: Client,
-    /// Control statements that are sent with the next statement.
-    waiting: String,
+    /// Statements that are sent with the next statement whose answer is needed.
+    queue: Queue,
+    /// The answers of statements that nobody has taken yet, by number.
+    answers: Vec<(u64, Reply)>,
+    /// Round trips of this transaction, without those that only prepare statements.
+    round_trips: u64,
     /// True once a statement of this transaction was sent.
     begun: bool,
     /// True after a failed statement, until a savepoint is restored: the server rolls such a
     /// transaction back, even at `COMMIT`.
     failed: bool,
+    /// When it was opened.
+    since: Instant,
+    /// How it marks the transactions that it commits.
+    mark: Mark,
 }
 
-/// A runtime that async code may drop: dropping a [`Runtime`] itself blocks.
-struct OwnRuntime(Option<Runtime>);
+/// The answer to a statement.
+enum Reply {
+    Changed(u64),
+    Rows(Vec<tokio_postgres::Row>),
+}
 
-impl OwnRuntime {
-    /// Runs a future on the current thread.
-    ///
-    /// # Errors
-    /// Those of the future.
-    fn run<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let closed = || Error::Unavailable("the connection to PostgreSQL is closed".into());
-        self.0.as_ref().ok_or_else(closed)?.block_on(future)
+/// Why statements that were sent together failed.
+pub(crate) struct Failed {
+    pub error: Error,
+    /// The first parameter of the statement that failed: the key of its row.
+    pub key: Option<Value>,
+    /// True if the statement precedes an open savepoint, which therefore cannot be restored.
+    pub is_outside: bool,
+    /// True if the server has refused a statement: the transaction cannot commit. False if its
+    /// answer, such as the one to a `COMMIT`, is missing.
+    pub is_refused: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, key: None, is_outside: false, is_refused: false }
     }
-}
-
-impl Drop for OwnRuntime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-/// The socket, and how long an answer may take.
-struct Line {
-    /// `None` once the connection has ended: dropping it ends the requests that wait for an answer.
-    driver: Option<Driver>,
-    limit: Duration,
-    /// True once the connection cannot be used any more.
-    broken: bool,
 }
 
 impl Connection {
-    /// Connects, on the current thread.
+    /// Connects, on the current thread. `last` is the number of the host that accepted last.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the server is unreachable or refuses the connection.
-    pub(super) fn open(config: &tokio_postgres::Config, limit: Duration) -> Result<Self, Error> {
-        let unavailable = |why: &dyn std::error::Error| {
-            Error::Unavailable(format!("cannot connect to PostgreSQL: {}", chain(why)))
-        };
-        let runtime =
-            Builder::new_current_thread().enable_all().build().map_err(|e| unavailable(&e))?;
-        let connected =
-            runtime.block_on(async { tokio::time::timeout(CONNECT, config.connect(NoTls)).await });
-        let (client, connection) = match connected {
-            Ok(connected) => connected.map_err(|e| unavailable(&e))?,
-            Err(late) => return Err(unavailable(&late)),
-        };
-        let line = Line { driver: Some(Box::pin(connection)), limit, broken: false };
+    /// If no host accepts.
+    pub(super) fn open(
+        url: &PostgresUrl,
+        options: &Options,
+        last: &AtomicUsize,
+    ) -> Result<Self, Refused> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|e| Refused {
+            why: format!("cannot start a connection's runtime: {e}"),
+            is_temporary: true,
+        })?;
+        let dialed = runtime.block_on(dial(url, options, last))?;
+        let (client, driver, limit) = (dialed.client, dialed.driver, options.answer_timeout);
+        let line = Line::new(driver, limit);
         Ok(Self {
-            runtime: OwnRuntime(Some(runtime)),
+            runtime: OwnRuntime::new(runtime),
             line,
+            limit,
             statements: HashMap::new(),
             client,
-            waiting: String::new(),
+            queue: Queue::default(),
+            answers: Vec::new(),
+            round_trips: 0,
             begun: false,
             failed: false,
+            since: Instant::now(),
+            mark: Mark::new(),
         })
     }
 
@@ -106,94 +119,162 @@ impl Connection {
         self.line.broken = true;
     }
 
+    /// The time since it was opened.
+    pub(super) fn age(&self) -> Duration {
+        self.since.elapsed()
+    }
+
     /// True if the connection can be used for another transaction.
     pub(super) fn is_usable(&self) -> bool {
         !self.line.broken && !self.client.is_closed()
     }
 
+    /// Makes the connection ready to mark its commits, once.
+    ///
+    /// # Errors
+    /// If the server fails.
+    pub(super) fn ready(&mut self) -> Result<(), Error> {
+        if self.mark.is_ready {
+            return Ok(());
+        }
+        let sql = self.mark.setup();
+        self.simple(&sql)?;
+        self.mark.is_ready = true;
+        Ok(())
+    }
+
+    /// The outcome of a transaction of a lost connection, which cannot commit it any
+    /// more.
+    ///
+    /// # Errors
+    /// If the server fails: the outcome is still unknown.
+    pub(super) fn fate(&mut self, ticket: &Ticket) -> Result<Fate, Error> {
+        self.ready()?;
+        let rows = self.simple(&ticket.lookup())?;
+        let number = rows.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        });
+        number
+            .and_then(|number| ticket.fate(number))
+            .ok_or_else(|| Error::Shape(format!("{} has no trace of a transaction", fate::TABLE)))
+    }
+
+    /// The last transaction that it tried to commit.
+    pub(super) fn ticket(&self) -> Ticket {
+        self.mark.ticket()
+    }
+
+    /// Runs statements without parameters outside a transaction.
+    fn simple(&mut self, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, Error> {
+        let Self { runtime, line, client, .. } = self;
+        let client = &*client;
+        let asking: Asking<'_, _> = Box::pin(client.simple_query(sql));
+        let answers = runtime.run(line.answers(vec![asking]))?;
+        let first = answers.into_iter().next();
+        let closed = || Error::Unavailable("the connection to PostgreSQL is closed".into());
+        Ok(first.ok_or_else(closed)??)
+    }
+
     /// Begins a transaction with its first statement.
     pub(super) fn begin(&mut self, read_only: bool) {
-        (self.begun, self.failed) = (false, false);
-        self.waiting.clear();
-        self.later(if read_only {
+        self.line.limit = self.limit;
+        (self.begun, self.failed, self.round_trips) = (false, false, 0);
+        self.queue.clear();
+        self.answers.clear();
+        self.queue.control(if read_only {
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         } else {
             "BEGIN ISOLATION LEVEL REPEATABLE READ"
         });
     }
 
-    /// Commits. A transaction that only read does not wait for the answer, because its commit cannot
-    /// fail.
+    /// Commits, together with the statements that were not sent yet. A transaction that only read does
+    /// not wait for the answer, because its commit cannot fail.
     ///
     /// # Errors
-    /// If the commit failed, or if a statement failed and the work hid that. After
-    /// [`Error::Unavailable`] the outcome is unknown.
-    pub(super) fn commit(&mut self, read_only: bool) -> Result<(), Error> {
+    /// If the commit or a statement before it failed, or if a statement failed and the work hid that.
+    /// After [`Error::Unavailable`] the outcome is unknown; otherwise nothing was changed.
+    pub(super) fn commit(&mut self, read_only: bool) -> Result<(), Failed> {
         if self.failed {
             self.roll_back();
-            return Err(Error::Other("a transaction with a failed statement cannot commit".into()));
-        }
-        if !self.begun {
-            self.waiting.clear();
-            return Ok(());
+            let hidden = "a transaction with a failed statement cannot commit";
+            return Err(Error::Other(hidden.into()).into());
         }
         if read_only {
-            self.send("COMMIT");
+            self.queue.clear();
+            if self.begun {
+                self.send("COMMIT");
+            }
             return Ok(());
         }
-        self.batch("COMMIT")
+        if !self.will_commit() {
+            self.queue.clear();
+            return Ok(());
+        }
+        // In one message with COMMIT, which the server does not run after an error.
+        let mark = self.mark.advance();
+        self.queue.control(&mark);
+        self.queue.control("COMMIT");
+        let committed = self.flush();
+        if committed.is_err() && self.is_usable() {
+            self.roll_back();
+        }
+        committed
+    }
+
+    /// True if the transaction has statements, so that its commit waits for an answer.
+    pub(super) fn will_commit(&self) -> bool {
+        self.begun || self.queue.has_calls()
     }
 
     /// Rolls back, without waiting for the answer.
     pub(super) fn roll_back(&mut self) {
-        self.waiting.clear();
+        self.queue.clear();
         if self.begun {
             self.send("ROLLBACK");
         }
     }
 
+    /// Begins a savepoint with the next statement, and returns its number.
+    pub(super) fn savepoint(&mut self) -> u64 {
+        self.queue.savepoint()
+    }
+
+    /// Releases a savepoint with the next statement.
+    pub(super) fn release(&mut self, savepoint: u64) {
+        self.queue.release(savepoint);
+    }
+
     /// Restores a savepoint and releases it, with the next statement.
-    pub(super) fn restore(&mut self, savepoint: &str) {
-        self.failed = false;
-        self.later(&format!("ROLLBACK TO SAVEPOINT {savepoint}; RELEASE SAVEPOINT {savepoint}"));
-    }
-
-    /// Sends a control statement with the next statement. Its failure is the failure of that one.
-    pub(super) fn later(&mut self, sql: &str) {
-        if !self.waiting.is_empty() {
-            self.waiting.push_str("; ");
+    pub(super) fn restore(&mut self, savepoint: u64) {
+        if self.queue.restore(savepoint) {
+            self.failed = false;
         }
-        self.waiting.push_str(sql);
     }
 
-    /// The control statements that must be sent now.
-    fn control(&mut self) -> String {
-        self.begun = true;
-        std::mem::take(&mut self.waiting)
+    /// Round trips of this transaction.
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips
+    }
+
+    /// Lifts the limits on this transaction's statements.
+    pub(super) fn be_patient(&mut self) {
+        self.line.limit = PATIENT;
+        self.queue.control("SET LOCAL statement_timeout = 0");
     }
 
     /// Runs statements without parameters and waits for their end.
-    pub(super) fn batch(&mut self, sql: &str) -> Result<(), Error> {
-        self.later(sql);
+    pub(super) fn batch(&mut self, sql: &str) -> Result<(), Failed> {
+        self.queue.control(sql);
         self.flush()
-    }
-
-    /// Sends the control statements now and waits for their end.
-    fn flush(&mut self) -> Result<(), Error> {
-        let control = self.control();
-        let Self { runtime, line, client, .. } = self;
-        let ended = runtime.run(line.answer(client.batch_execute(&control)));
-        self.failed |= ended.is_err();
-        ended
     }
 
     /// Sends a statement that cannot fail and does not wait for its end: the next transaction on this
     /// connection comes after it.
     fn send(&mut self, sql: &str) {
-        self.later(sql);
-        let sql = self.control();
         let Self { runtime, line, client, .. } = self;
-        let mut sent = pin!(client.batch_execute(&sql));
+        let mut sent = pin!(client.batch_execute(sql));
         let sent = runtime.run(poll_fn(|context| {
             line.broken |= matches!(sent.as_mut().poll(context), Poll::Ready(Err(_)));
             line.poll(context);
@@ -202,110 +283,183 @@ impl Connection {
         line.broken |= sent.is_err();
     }
 
-    pub(super) fn prepare(&mut self, sql: &str) -> Result<Statement, Error> {
-        if let Some(statement) = self.statements.get(sql) {
-            return Ok(statement.clone());
+    /// Adds a statement to those that are sent with the next one whose answer is needed. Returns the
+    /// number of its answer.
+    pub(super) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants) -> u64 {
+        let plan = match self.statements.get(sql) {
+            Some(statement) => Plan::Prepared(statement.clone()),
+            None => Plan::Text(sql.to_owned()),
+        };
+        self.queue.call(plan, params.to_vec(), wants)
+    }
+
+    /// The number of changed rows that was asked for.
+    pub(super) fn changed(&mut self, number: u64) -> Result<u64, Failed> {
+        match self.answer(number)? {
+            Reply::Changed(changed) => Ok(changed),
+            Reply::Rows(rows) => Ok(rows.len() as u64),
         }
-        // In a failed transaction, a savepoint must be restored first.
-        if self.begun && !self.waiting.is_empty() {
+    }
+
+    /// The rows that were asked for.
+    pub(super) fn rows(&mut self, number: u64) -> Result<Vec<Row>, Failed> {
+        match self.answer(number)? {
+            Reply::Changed(_) => Ok(Vec::new()),
+            Reply::Rows(rows) => Ok(types::rows(&rows)?),
+        }
+    }
+
+    /// The rows that were asked for and came with the commit or before it. After a commit nothing
+    /// can fail any more, so an unexpected row counts as none.
+    pub(super) fn committed(&mut self, number: u64) -> Vec<Row> {
+        let position = self.answers.iter().position(|(of, _)| *of == number);
+        match position.map(|position| self.answers.swap_remove(position).1) {
+            Some(Reply::Rows(rows)) => types::rows(&rows).unwrap_or_default(),
+            Some(Reply::Changed(_)) | None => Vec::new(),
+        }
+    }
+
+    fn answer(&mut self, number: u64) -> Result<Reply, Failed> {
+        if !self.answers.iter().any(|(of, _)| *of == number) {
             self.flush()?;
         }
-        let own = rewrite(sql);
-        let Self { runtime, line, client, .. } = self;
-        let statement = runtime.run(line.answer(client.prepare(&own)));
-        self.failed |= statement.is_err();
-        let statement = statement?;
-        self.statements.insert(sql.to_owned(), statement.clone());
-        Ok(statement)
+        let position = self.answers.iter().position(|(of, _)| *of == number);
+        position.map(|position| self.answers.swap_remove(position).1).ok_or_else(|| {
+            Error::Other("the statement was rolled back before its answer was read".into()).into()
+        })
     }
 
-    pub(super) fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64, Error> {
-        let statement = self.prepare(sql)?;
-        let control = self.control();
-        let Self { runtime, line, client, .. } = self;
-        let params = borrowed(params);
-        let answer = client.execute(&statement, &params);
-        let changed = runtime.run(line.answer(after(client, &control, answer)));
-        self.failed |= changed.is_err();
-        changed
-    }
-
-    pub(super) fn rows(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>, Error> {
-        let statement = self.prepare(sql)?;
-        let control = self.control();
-        let Self { runtime, line, client, .. } = self;
-        let params = borrowed(params);
-        let answer = client.query(&statement, &params);
-        let rows = runtime.run(line.answer(after(client, &control, answer)));
-        self.failed |= rows.is_err();
-        types::rows(&rows?)
-    }
-}
-
-/// Sends control statements and, without waiting for their end, a statement.
-async fn after<T>(
-    client: &Client,
-    control: &str,
-    statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, tokio_postgres::Error> {
-    if control.is_empty() {
-        return statement.await;
-    }
-    // Both are sent in this order, because `join` polls them in this order.
-    let (controlled, answer) = tokio::join!(biased; client.batch_execute(control), statement);
-    controlled?;
-    answer
-}
-
-impl Line {
-    /// The answer to a request; the socket is driven until it is there.
-    async fn answer<T>(
-        &mut self,
-        request: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, Error> {
-        let limit = self.limit;
-        let mut request = pin!(request);
-        let answer = poll_fn(|context| {
-            if let Poll::Ready(answer) = request.as_mut().poll(context) {
-                return Poll::Ready(answer);
-            }
-            self.poll(context);
-            // Driving the socket may have brought the answer, or the end of the connection.
-            request.as_mut().poll(context)
+    /// Sends all statements and waits for their answers.
+    fn flush(&mut self) -> Result<(), Failed> {
+        let sent = self.prepare_queue().and_then(|()| {
+            let requests = self.queue.take();
+            self.exchange(&requests)
         });
-        match tokio::time::timeout(limit, answer).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => {
-                self.broken = true;
-                Err(Error::Unavailable(format!("PostgreSQL did not answer within {limit:?}")))
-            }
+        if sent.is_err() {
+            self.failed = true;
+            self.queue.clear();
         }
+        sent
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) {
-        if self.driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
-            self.driver = None;
-            self.broken = true;
+    /// Prepares the statements of the queue that are new to this connection.
+    fn prepare_queue(&mut self) -> Result<(), Failed> {
+        let mut texts: Vec<String> = self.queue.unprepared().map(str::to_owned).collect();
+        if texts.is_empty() {
+            return Ok(());
         }
+        texts.sort_unstable();
+        texts.dedup();
+        // In a failed transaction, a savepoint must be restored first.
+        if self.begun {
+            let control = self.queue.take_control();
+            self.exchange(&control)?;
+            self.round_trips -= u64::from(!control.is_empty());
+        }
+        self.prepare_all(&texts)?;
+        let Self { queue, statements, .. } = self;
+        queue.prepared(|sql| statements.get(sql).cloned());
+        Ok(())
+    }
+
+    /// Prepares statements in one round trip.
+    fn prepare_all(&mut self, texts: &[String]) -> Result<(), Error> {
+        let own: Vec<String> = texts.iter().map(|sql| rewrite(sql)).collect();
+        let Self { runtime, line, client, .. } = self;
+        let client = &*client;
+        let wanted = own.iter().map(|sql| -> Asking<'_, _> { Box::pin(client.prepare(sql)) });
+        let prepared = runtime.run(line.answers(wanted.collect()))?;
+        for (sql, statement) in texts.iter().zip(prepared) {
+            self.statements.insert(sql.clone(), statement?);
+        }
+        Ok(())
+    }
+
+    /// Sends statements without waiting in between, then waits for all of their answers.
+    fn exchange(&mut self, requests: &[Request]) -> Result<(), Failed> {
+        let Self { runtime, line, client, .. } = self;
+        let (client, mut asking, mut positions) = (&*client, Vec::new(), Vec::new());
+        let mut position = 0;
+        while let Some(request) = requests.get(position) {
+            positions.push(position);
+            if let Request::Statement(call) = request {
+                let Plan::Prepared(statement) = &call.plan else {
+                    return Err(Error::Other("a statement was not prepared".into()).into());
+                };
+                asking.push(ask(client, call, statement));
+                position += 1;
+            } else {
+                let (sql, number) =
+                    Request::leading_control(requests.get(position..).unwrap_or(&[]));
+                asking.push(control(client, sql));
+                position += number;
+            }
+        }
+        if asking.is_empty() {
+            return Ok(());
+        }
+        (self.begun, self.round_trips) = (true, self.round_trips + 1);
+        let number = asking.len();
+        let answers = runtime.run(line.answers(asking))?;
+        let is_sent = answers.len() == number;
+        for (position, answer) in positions.into_iter().zip(answers) {
+            match (answer, requests.get(position)) {
+                (Ok(Some(reply)), Some(Request::Statement(call))) => {
+                    self.answers.push((call.number, reply));
+                }
+                (Ok(_), _) => {}
+                (Err(error), request) => {
+                    let key = match request {
+                        Some(Request::Statement(call)) => call.params.first().cloned(),
+                        _ => None,
+                    };
+                    let later = requests.get(position..).unwrap_or(&[]);
+                    let is_outside = Request::leave_savepoint(later);
+                    // The end of a session is FATAL, and may come during a commit.
+                    let answer = error.as_db_error().and_then(DbError::parsed_severity);
+                    let is_refused = answer == Some(Severity::Error);
+                    return Err(Failed { error: error.into(), key, is_outside, is_refused });
+                }
+            }
+        }
+        if !is_sent {
+            return Err(Error::Other("a statement was not sent".into()).into());
+        }
+        Ok(())
+    }
+
+    /// Prepares a statement without running it.
+    pub(super) fn prepare(&mut self, sql: &str) -> Result<(), Error> {
+        let prepared = self.prepare_all(&[sql.to_owned()]);
+        self.failed |= prepared.is_err();
+        prepared
     }
 }
 
-fn borrowed(params: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
-    params.iter().map(|p| p as &(dyn ToSql + Sync)).collect()
+fn control(client: &Client, sql: String) -> Asking<'_, Option<Reply>> {
+    Box::pin(async move { client.batch_execute(&sql).await.map(|()| None) })
+}
+
+fn ask<'a>(
+    client: &'a Client,
+    call: &'a Call,
+    statement: &'a Statement,
+) -> Asking<'a, Option<Reply>> {
+    Box::pin(async move {
+        let params: Vec<_> = call.params.iter().map(|p| p as &(dyn ToSql + Sync)).collect();
+        Ok(match call.wants {
+            Wants::Rows => Some(Reply::Rows(client.query(statement, &params).await?)),
+            Wants::Changed => Some(Reply::Changed(client.execute(statement, &params).await?)),
+            Wants::Nothing => {
+                client.execute(statement, &params).await?;
+                None
+            }
+        })
+    })
 }
 
 /// Rewrites `?3` to `$3`. Statements contain no literal question marks, because values are
 /// parameters.
 fn rewrite(sql: &str) -> String {
     sql.replace('?', "$")
-}
-
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

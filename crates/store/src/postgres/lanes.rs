@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::Value;
+
 /// Keys with equal hashes share a lane and only wait unnecessarily.
 const LANES: u64 = 1024;
 
@@ -29,6 +31,15 @@ impl Lane {
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         Self(hasher.finish() % LANES)
+    }
+
+    /// The lane of the row that a statement writes: statements that write a row have its key as their
+    /// first parameter.
+    pub(crate) fn of_key(key: &Value) -> Option<Self> {
+        match key {
+            Value::Text(key) => Some(Self::of(key)),
+            Value::Null | Value::Int(_) | Value::Real(_) => None,
+        }
     }
 }
 

@@ -10,27 +10,42 @@
 //! that the caller's own check finds the row and reports it.
 //!
 //! A transaction whose connection is lost before its commit has changed nothing and runs again on
-//! another connection.
+//! another connection. If the connection is lost during the commit, another connection looks up whether
+//! it was committed ([`fate`]).
 
 mod connection;
+mod dial;
+mod fate;
 mod lanes;
+mod line;
+mod password;
 mod pool;
+mod queue;
 mod session;
+mod tls;
 mod types;
+mod url;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilonova_threads::Pool as Threads;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use connection::Connection;
+pub(crate) use connection::Failed;
+use fate::{Fate, Ticket};
 pub(crate) use lanes::Lane;
 use lanes::Lanes;
 use pool::Pool;
+pub(crate) use queue::Wants;
 pub(crate) use session::Session;
+pub use url::PostgresUrl;
 
-use crate::work::{Failure, Outcome, Work};
-use crate::{Error, Tx};
+use crate::tx::Hook;
+use crate::work::{Answer, Failure, Outcome, Work};
+use crate::{Error, Options, Tx};
 
 /// How long a transaction is retried after conflicts before the caller gets its conflict.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,27 +58,62 @@ const FIRST_PAUSE: Duration = Duration::from_micros(200);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after a connection was lost or refused.
 const RECONNECT: Duration = Duration::from_millis(200);
-/// Maximum number of connections.
-const CONNECTIONS: usize = 16;
 
 pub(crate) struct Postgres {
     pool: Pool,
     /// One thread per connection.
     threads: Threads,
+    /// One permit per connection: unlike the threads, waiting for one has a limit.
+    turns: Arc<Semaphore>,
     lanes: Lanes,
+    /// How long a transaction waits for its lanes and its turn.
+    wait: Duration,
+    /// How long a transaction waits until the outcome of its commit is known.
+    patience: Duration,
 }
 
 impl Postgres {
-    pub(crate) async fn open(config: &tokio_postgres::Config) -> Result<Self, Error> {
-        let threads = Threads::new("postgresql", CONNECTIONS)
+    pub(crate) async fn open(url: &PostgresUrl, options: &Options) -> Result<Self, Error> {
+        let connections = options.max_pool_size;
+        let threads = Threads::new("postgresql", connections)
             .map_err(|e| Error::Open(format!("cannot start the threads of PostgreSQL: {e}")))?;
-        let pool = Pool::new(config.clone(), CONNECTIONS);
-        let first = pool.clone();
-        let opened = threads.run(move || first.take().map(|connection| first.put(connection)));
-        match opened.await {
-            Ok(Ok(())) => Ok(Self { pool, threads, lanes: Lanes::new() }),
-            Ok(Err(error)) => Err(Error::Open(error.to_string())),
-            Err(error) => Err(Error::Open(error.to_string())),
+        let pool = Pool::new(url.clone(), options.clone());
+        let mut attempts = 0;
+        loop {
+            let first = pool.clone();
+            let opened = threads.run(move || first.connect().map(|one| first.put(one))).await;
+            match opened.map_err(|error| Error::Open(error.to_string()))? {
+                Ok(()) => break,
+                Err(refused) if !refused.is_temporary => return Err(Error::Open(refused.why)),
+                Err(refused) if options.max_retries.is_some_and(|most| attempts >= most) => {
+                    return Err(Error::Unavailable(refused.why));
+                }
+                Err(_) => attempts = attempts.saturating_add(1),
+            }
+            tokio::time::sleep(options.retry_interval).await;
+        }
+        let turns = Arc::new(Semaphore::new(connections));
+        let (wait, patience) = (options.pool_timeout, options.answer_timeout);
+        Ok(Self { pool, threads, turns, lanes: Lanes::new(), wait, patience })
+    }
+
+    /// Waits for the lanes and for a turn.
+    async fn wait(
+        &self,
+        lanes: &BTreeSet<Lane>,
+    ) -> Result<(Vec<tokio::sync::OwnedMutexGuard<()>>, OwnedSemaphorePermit), Error> {
+        let waited = tokio::time::timeout(self.wait, async {
+            let held = self.lanes.take(lanes).await;
+            let turn = Arc::clone(&self.turns).acquire_owned().await;
+            turn.map(|turn| (held, turn))
+        });
+        match waited.await {
+            Ok(Ok(ready)) => Ok(ready),
+            Ok(Err(_)) => Err(Error::Unavailable("the pool of connections is closed".into())),
+            Err(_) => {
+                let why = format!("no connection became free within {:?}", self.wait);
+                Err(Error::Unavailable(why))
+            }
         }
     }
 
@@ -75,14 +125,33 @@ impl Postgres {
         self.run(true, BTreeSet::new(), work).await
     }
 
+    /// Looks up the fate of a transaction, and runs its hooks if it was committed, even if nobody waits
+    /// for the answer any more. `None` if the answer takes too long.
+    async fn settle(&self, ticket: Ticket, hooks: Vec<Hook>) -> Option<Fate> {
+        let (pool, threads) = (self.pool.clone(), self.threads.clone());
+        let settled = tokio::spawn(async move {
+            let fate = look_up(pool, threads, ticket).await;
+            tracing::warn!(
+                ?fate,
+                "the connection was lost during a commit; its outcome was looked up"
+            );
+            if fate == Some(Fate::Committed) {
+                hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
+            }
+            fate
+        });
+        tokio::time::timeout(self.patience, settled).await.ok()?.ok()?
+    }
+
     async fn run(&self, read_only: bool, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut doubted = false;
         loop {
-            let held = self.lanes.take(&lanes).await;
+            let (held, turn) = self.wait(&lanes).await?;
             let pool = self.pool.clone();
             let run = move || {
+                let _turn = turn;
                 let ended = match pool.take() {
                     Ok(connection) => once(&pool, connection, read_only, &mut work),
                     Err(error) => Ended::Lost(error.into()),
@@ -106,6 +175,18 @@ impl Postgres {
                     pause = RECONNECT;
                     (error, None, UNREACHABLE)
                 }
+                Ended::Unknown(unknown) => {
+                    let Unknown { error, ticket, value, hooks } = *unknown;
+                    match self.settle(ticket, hooks).await {
+                        Some(Fate::Committed) => return Ok(value),
+                        Some(Fate::RolledBack) => (error.into(), None, UNREACHABLE),
+                        None => {
+                            let why =
+                                format!("it is not known whether a commit succeeded: {error}");
+                            return Err(Error::Unavailable(why).into());
+                        }
+                    }
+                }
             };
             if begun.elapsed() > patience {
                 return Err(error);
@@ -117,8 +198,47 @@ impl Postgres {
     }
 }
 
+/// Looks up the fate of a transaction until the server answers.
+async fn look_up(pool: Pool, threads: Threads, ticket: Ticket) -> Option<Fate> {
+    loop {
+        let (pool, lost) = (pool.clone(), ticket.clone());
+        let looked = threads.run(move || {
+            let mut connection = pool.take()?;
+            let fate = connection.fate(&lost);
+            if matches!(fate, Err(Error::Unavailable(_))) {
+                connection.abandon();
+            }
+            pool.put(connection);
+            fate
+        });
+        match looked.await {
+            Ok(Ok(fate)) => return Some(fate),
+            Ok(Err(error)) if !ticket.is_recent() => {
+                tracing::error!(%error, "the outcome of a commit stays unknown");
+                return None;
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "cannot look up a commit yet"),
+            Err(error) => {
+                tracing::error!(%error, "cannot look up a commit");
+                return None;
+            }
+        }
+        tokio::time::sleep(RECONNECT).await;
+    }
+}
+
+/// A transaction whose connection was lost during its commit.
+struct Unknown {
+    error: Error,
+    ticket: Ticket,
+    value: Answer,
+    hooks: Vec<Hook>,
+}
+
 enum Ended {
     Done(Outcome),
+    /// The commit was not answered.
+    Unknown(Box<Unknown>),
     /// The transaction must run again; with the lane of the conflicting row, if known.
     Conflict(Failure, Option<Lane>),
     /// The transaction failed after a key violation: a newer snapshot may show the reason.
@@ -130,6 +250,14 @@ enum Ended {
 /// Runs the transaction once, on a thread that may block. A usable connection returns to the pool; a
 /// panic of the work drops it, which rolls the transaction back.
 fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Work) -> Ended {
+    if !read_only && let Err(error) = connection.ready() {
+        let lost = matches!(error, Error::Unavailable(_));
+        if lost {
+            connection.abandon();
+        }
+        pool.put(connection);
+        return if lost { Ended::Lost(error.into()) } else { Ended::Done(Err(error.into())) };
+    }
     connection.begin(read_only);
     let mut tx = Tx::postgres(Session::new(&mut connection));
     let outcome = work(&mut tx);
@@ -137,17 +265,28 @@ fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Wor
     let hooks = std::mem::take(&mut tx.hooks);
     drop(tx);
     let ended = match outcome {
-        // Its outcome is unknown only if the connection is lost during a commit of changes.
         Ok(value) => match connection.commit(read_only) {
             Ok(()) => {
-                hooks.into_iter().for_each(|hook| hook());
+                hooks.into_iter().for_each(|hook| hook.run(|number| connection.committed(number)));
                 Ended::Done(Ok(value))
             }
-            Err(error @ Error::Retry(_)) => Ended::Conflict(error.into(), None),
-            Err(error) => {
-                connection.abandon();
-                Ended::Done(Err(error.into()))
+            Err(Failed { error: error @ Error::Retry(_), key, .. }) => {
+                Ended::Conflict(error.into(), key.as_ref().and_then(Lane::of_key))
             }
+            Err(Failed { error: error @ (Error::Unique(_) | Error::Reference(_)), .. }) => {
+                Ended::Doubtful(error.into())
+            }
+            Err(Failed { error: error @ Error::Unavailable(_), is_refused, .. }) => {
+                connection.abandon();
+                if is_refused {
+                    pool.put(connection);
+                    return Ended::Lost(error.into());
+                }
+                let ticket = connection.ticket();
+                Ended::Unknown(Box::new(Unknown { error, ticket, value, hooks }))
+            }
+            // The server has rolled back.
+            Err(Failed { error, .. }) => Ended::Done(Err(error.into())),
         },
         Err(error) if lost || !connection.is_usable() => {
             connection.abandon();
@@ -166,4 +305,15 @@ fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Wor
     };
     pool.put(connection);
     ended
+}
+
+/// The text of an error and its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }

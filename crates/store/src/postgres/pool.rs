@@ -3,49 +3,88 @@
 //! A connection belongs to one transaction at a time. The pool keeps the idle ones, the most recently
 //! used first, so that a quiet process uses few. The threads that run transactions limit their number.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use super::connection::Connection;
-use crate::Error;
-
-/// How long a statement or a connection attempt may take before the connection is given up.
-const LIMIT: Duration = Duration::from_secs(30);
+use super::dial::Refused;
+use super::url::PostgresUrl;
+use crate::{Error, Options};
 
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Inner>);
 
 struct Inner {
-    config: tokio_postgres::Config,
+    url: PostgresUrl,
+    options: Options,
     idle: Mutex<Vec<Connection>>,
+    /// The host that accepted last.
+    host: AtomicUsize,
+    /// Why the last attempt to connect failed; `None` if it succeeded.
+    outage: Mutex<Option<String>>,
+    /// Held by the one thread that connects during an outage.
+    attempt: Mutex<()>,
 }
 
 impl Pool {
-    /// An empty pool; it keeps up to `size` idle connections.
-    pub(super) fn new(config: tokio_postgres::Config, size: usize) -> Self {
-        Self(Arc::new(Inner { config, idle: Mutex::new(Vec::with_capacity(size)) }))
+    /// An empty pool.
+    pub(super) fn new(url: PostgresUrl, options: Options) -> Self {
+        let (host, outage, attempt) = Default::default();
+        let idle = Mutex::new(Vec::with_capacity(options.max_pool_size));
+        Self(Arc::new(Inner { url, options, idle, host, outage, attempt }))
     }
 
     /// An idle connection, or a new one. Blocks while it connects.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the server cannot be reached.
+    /// [`Error::Unavailable`] if no server can be reached.
     pub(super) fn take(&self) -> Result<Connection, Error> {
-        let idle = self.idle().pop();
-        idle.map_or_else(|| Connection::open(&self.0.config, LIMIT), Ok)
+        let idle = locked(&self.0.idle).pop();
+        idle.map_or_else(|| self.connect().map_err(|refused| Error::Unavailable(refused.why)), Ok)
+    }
+
+    /// A new connection. During an outage one thread at a time tries, and the others are refused at
+    /// once: a server that hangs must not occupy every thread, and one that starts is not stormed.
+    pub(super) fn connect(&self) -> Result<Connection, Refused> {
+        let Inner { url, options, host, outage, attempt, .. } = &*self.0;
+        let known = locked(outage).clone();
+        let _alone = match (known, attempt.try_lock()) {
+            (None, _) => None,
+            (Some(_), Ok(guard)) => Some(guard),
+            (Some(_), Err(TryLockError::Poisoned(poisoned))) => Some(poisoned.into_inner()),
+            (Some(why), Err(TryLockError::WouldBlock)) => {
+                return Err(Refused { why, is_temporary: true });
+            }
+        };
+        let opened = Connection::open(url, options, host);
+        let before = {
+            let now = opened.as_ref().err().map(|refused| refused.why.clone());
+            std::mem::replace(&mut *locked(outage), now)
+        };
+        match (&opened, before) {
+            (Err(refused), None) => tracing::warn!("{}; trying again", refused.why),
+            (Ok(_), Some(_)) => tracing::info!("PostgreSQL accepts connections again"),
+            (Err(_), Some(_)) | (Ok(_), None) => {}
+        }
+        opened
     }
 
     /// Returns a connection. One that is not usable is closed, and the idle ones with it: what broke
-    /// it, such as a restart of the server, broke them too.
+    /// it, such as a restart of the server, broke them too. An old one is closed alone.
     pub(super) fn put(&self, connection: Connection) {
-        if connection.is_usable() {
-            self.idle().push(connection);
+        let limit = self.0.options.connection_recycle_time;
+        let closed = if !connection.is_usable() {
+            std::mem::take(&mut *locked(&self.0.idle))
+        } else if limit.is_some_and(|limit| connection.age() > limit) {
+            Vec::new()
         } else {
-            drop(std::mem::take(&mut *self.idle()));
-        }
+            locked(&self.0.idle).push(connection);
+            return;
+        };
+        drop((closed, connection));
     }
+}
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

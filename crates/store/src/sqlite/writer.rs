@@ -88,7 +88,7 @@ impl Finish {
     fn end(self, failure: Option<&Error>) {
         let outcome = match failure {
             None => {
-                self.hooks.into_iter().for_each(|hook| hook());
+                self.hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
                 Ok(self.value)
             }
             Some(error) => Err(error.again().into()),

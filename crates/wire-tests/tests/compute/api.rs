@@ -212,17 +212,17 @@ impl<'a> Api<'a> {
 
     /// Creates a server and waits until it is `ACTIVE`.
     pub async fn server(&self, name: &str, flavor: &str) -> String {
-        let mut wish = json!({
+        let mut sent = json!({
             "name": name, "flavorRef": flavor, "imageRef": self.cloud.image,
             "metadata": {"k": "v"},
         });
         if self.minor >= 37 {
-            wish["networks"] = json!("none");
+            sent["networks"] = json!("none");
         }
         if self.minor >= 52 {
-            wish["tags"] = json!(["red"]);
+            sent["tags"] = json!(["red"]);
         }
-        let made = self.send("POST /servers", json!({"server": wish}), ALL, 202).await;
+        let made = self.send("POST /servers", json!({"server": sent}), ALL, 202).await;
         let made = made.expect("the server is accepted");
         let id = made["server"]["id"].as_str().expect("the server has an id").to_owned();
         self.becomes(&id, "ACTIVE").await;

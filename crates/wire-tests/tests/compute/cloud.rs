@@ -144,6 +144,7 @@ impl Cloud {
             vcpus: 4,
             memory_mb: 4096,
             disk_gb: 10,
+            attempt: None,
         };
         let registered =
             self.compute.store.write(move |tx| register(tx, &host, Timestamp::UNIX_EPOCH)).await;

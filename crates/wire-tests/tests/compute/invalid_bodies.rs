@@ -65,7 +65,7 @@ fn names(message: &str, field: &str, action: Option<&str>) -> bool {
         "{} is not valid under any of the given schemas",
     ];
     let named = message.contains(field) || message.contains(invalid_bodies::UNKNOWN);
-    named || action.is_some() || UPSTREAMS.iter().any(|said| message.contains(said))
+    named || action.is_some() || UPSTREAMS.iter().any(|text| message.contains(text))
 }
 
 fn action_of(taken: &Taken) -> Option<String> {

@@ -38,7 +38,7 @@ pub fn recording() -> Option<Vec<Recorded>> {
 
 fn requests(line: &str) -> Vec<Recorded> {
     let command: Value = serde_json::from_str(line).expect("the line is JSON");
-    let said = command["cmd"].as_str().unwrap_or_default().to_owned();
+    let message = command["cmd"].as_str().unwrap_or_default().to_owned();
     let all = command["reqs"].as_array().cloned().unwrap_or_default();
     let mut found: Vec<Recorded> = Vec::new();
     for one in all {
@@ -62,7 +62,7 @@ fn requests(line: &str) -> Vec<Recorded> {
             body: read("body"),
             status: one["status"].as_u64().and_then(|s| u16::try_from(s).ok()).unwrap_or(0),
             answer: read("response").unwrap_or(Value::Null),
-            command: said.clone(),
+            command: message.clone(),
         };
         // The client polls, and the recorder captured some requests twice.
         let is_again = found.last().is_some_and(|last| {

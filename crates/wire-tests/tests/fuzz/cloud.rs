@@ -93,12 +93,14 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
     let compute =
         Compute::open(store.clone(), world.clone()).await.expect("the compute service opens");
     let compute = compute.with_images(images.clone());
-    kilonova_compute_app::reconcile::start(&compute);
+    let lease = kilonova_flow::Lease::new("loops", "test", Duration::from_secs(86_400));
+    assert!(lease.renew(&store).await.expect("the lease is taken"), "nobody else holds it");
+    kilonova_compute_app::reconcile::start(&compute, &lease);
     let cheap = argon2::Params::new(8, 1, 1, None).expect("the parameters are valid");
     let options = kilonova_identity::IdentityOptions { hash_cost: cheap, ..Default::default() };
-    let keys = folder.path().join("keys");
+    let keys = kilonova_identity::TokenKeys::in_memory().expect("the keys are generated");
     let identity =
-        Identity::open(store.clone(), &keys, options).await.expect("the identity service opens");
+        Identity::open(store.clone(), keys, options).await.expect("the identity service opens");
     identity.bootstrap("secret").await.expect("the administrator is created");
     let accelerator = kilonova_accelerator::State::new(store.clone(), world.clone())
         .with_nodes(Arc::new(compute.clone()))

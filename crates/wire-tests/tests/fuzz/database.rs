@@ -84,6 +84,9 @@ async fn errors_of_the_servers_are_told_apart() {
         ("53100", 507),
         ("53200", 503),
         ("53300", 503),
+        // A statement or a wait for a lock that took too long.
+        ("57014", 503),
+        ("55P03", 503),
         ("57P01", 503),
         ("57P02", 503),
         ("57P03", 503),

@@ -21,7 +21,7 @@ const BODIES: usize = 20_000;
 /// one each time.
 const SEED: u64 = 20_261_122;
 /// Number of bodies between two progress messages.
-const TOLD: usize = 50_000;
+const PRINTED: usize = 50_000;
 const LANES: usize = 4;
 /// Requests of a lane per round.
 const ROUND: usize = 500;
@@ -46,11 +46,11 @@ async fn nothing_that_is_sent_is_a_fault_of_ours() {
     let mut faults = Vec::new();
     for cloud in clouds().await {
         let mut run = Run::new(Arc::new(cloud), Arc::clone(&document), seed);
-        let mut told = 0;
+        let mut printed = 0;
         while run.bodies < wanted {
             run.round().await;
-            if run.bodies - told >= TOLD {
-                told = run.bodies;
+            if run.bodies - printed >= PRINTED {
+                printed = run.bodies;
                 run.report();
             }
         }
@@ -126,7 +126,7 @@ impl Run {
                 let key =
                     format!("{} {} {} {status} {what}", sent.service, sent.method, sent.route);
                 if self.faults.len() < 200 && !self.faults.contains_key(&key) {
-                    let text = self.told(index, &sent, status, &wrong, &answer).await;
+                    let text = self.describe(index, &sent, status, &wrong, &answer).await;
                     eprintln!("{text}\n");
                     self.faults.insert(key, text);
                 }
@@ -135,7 +135,7 @@ impl Run {
         self.sound("after a round").await;
     }
 
-    async fn told(
+    async fn describe(
         &self,
         index: u64,
         sent: &Sent,

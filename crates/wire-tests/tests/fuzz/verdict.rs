@@ -112,21 +112,23 @@ fn is_written(sent: &Sent) -> bool {
 
 /// Returns true if the body is a fault in its service's dialect.
 pub fn is_fault(service: &str, status: u16, body: &Value) -> bool {
-    let said = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
+    let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
     match service {
         "compute" => body.as_object().is_some_and(|map| {
             map.len() == 1
-                && map.values().all(|fault| fault["code"] == status && said(&fault["message"]))
+                && map.values().all(|fault| fault["code"] == status && is_text(&fault["message"]))
         }),
         "placement" => {
             body["errors"][0]["status"] == status
-                && said(&body["errors"][0]["detail"])
-                && said(&body["errors"][0]["request_id"])
+                && is_text(&body["errors"][0]["detail"])
+                && is_text(&body["errors"][0]["request_id"])
         }
-        "accelerator" => said(&body["error_message"]),
-        "identity" => body["error"]["code"] == status && said(&body["error"]["message"]),
-        "network" => said(&body["NeutronError"]["type"]) && said(&body["NeutronError"]["message"]),
-        _ => said(&body["code"]) && said(&body["message"]),
+        "accelerator" => is_text(&body["error_message"]),
+        "identity" => body["error"]["code"] == status && is_text(&body["error"]["message"]),
+        "network" => {
+            is_text(&body["NeutronError"]["type"]) && is_text(&body["NeutronError"]["message"])
+        }
+        _ => is_text(&body["code"]) && is_text(&body["message"]),
     }
 }
 

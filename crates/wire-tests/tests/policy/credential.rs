@@ -141,8 +141,8 @@ impl<'a> Signed<'a> {
         let path = "/v2.1/flavors";
         let made = self.as_user(&self.compute, &admin, Method::POST, path, flavor).await;
         assert_eq!(made.status, 200, "{}", made.text);
-        let wish = json!({"server": {"name": "s", "flavorRef": "f", "imageRef": self.cloud.image}});
-        let made = self.as_user(&self.compute, token, Method::POST, "/v2.1/servers", wish).await;
+        let sent = json!({"server": {"name": "s", "flavorRef": "f", "imageRef": self.cloud.image}});
+        let made = self.as_user(&self.compute, token, Method::POST, "/v2.1/servers", sent).await;
         assert_eq!(made.status, 202, "{}", made.text);
         let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
         made["server"]["id"].as_str().expect("the server has an id").to_owned()
@@ -199,9 +199,9 @@ async fn a_credential_with_one_role_has_the_permissions_of_the_role() {
             assert_eq!(seen.status, sees, "{role}: {}", seen.text);
             let events = json!({"events": [{"name": "network-changed", "server_uuid": server}]});
             let external = "/v2.1/os-server-external-events";
-            let told =
+            let notified =
                 signed.as_user(&signed.compute, &narrow, Method::POST, external, events).await;
-            assert_eq!(told.status == 403, role != "service", "{role}: {}", told.text);
+            assert_eq!(notified.status == 403, role != "service", "{role}: {}", notified.text);
         }
         // The owner still has it, and may delete it.
         let gone =

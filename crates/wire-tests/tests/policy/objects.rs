@@ -78,9 +78,9 @@ impl Objects {
         let name = self.red.clone();
         let flavor = json!({"flavor": {"name": name, "ram": 64, "vcpus": 1, "disk": 1}});
         self.make(router, "admin", "/v2.1/flavors", "flavors", flavor).await;
-        let wish = json!({"server": {
+        let sent = json!({"server": {
             "name": "s", "flavorRef": self.ids["flavors"], "imageRef": cloud.image}});
-        self.make(router, "member", "/v2.1/servers", "servers", wish).await;
+        self.make(router, "member", "/v2.1/servers", "servers", sent).await;
         let group = json!({"server_group": {"name": name, "policies": ["affinity"]}});
         self.make(router, "member", "/v2.1/os-server-groups", "os-server-groups", group).await;
         let aggregate = json!({"aggregate": {"name": name}});

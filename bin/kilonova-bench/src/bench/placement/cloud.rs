@@ -84,7 +84,7 @@ fn spec(name: &str, inventories: &[(&str, i64, f64)], traits: &[&str]) -> Provid
         let (reserved, min_unit, step_size, used) = (0, 1, 1, 0);
         let terms =
             Inventory { total, reserved, min_unit, max_unit, step_size, allocation_ratio, used };
-        ((*class).to_owned(), terms)
+        (kilonova_ids::ResourceClass::verbatim(*class), terms)
     };
     ProviderSpec {
         id: ProviderId::new_v4(),

@@ -1,6 +1,8 @@
 //! Decides the next step for one guest of a host to be drained. Pure.
 
-use super::guest::Guest;
+use kilonova_ids::HostName;
+
+use super::guest::{Guest, MoveKind, MoveStatus, VmState};
 
 /// The operator's permissions.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,7 +42,7 @@ fn stays(why: impl Into<String>, remedy: impl Into<String>) -> Step {
 }
 
 /// The next step for a guest of `host`; `up` is the host's state.
-pub fn decide(host: &str, up: bool, guest: &Guest, allowed: Allowed) -> Step {
+pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Step {
     let id = &guest.id;
     if let Some(operation) = &guest.operation {
         if !up {
@@ -51,7 +53,7 @@ pub fn decide(host: &str, up: bool, guest: &Guest, allowed: Allowed) -> Step {
         let waits = operation.waits_for.as_deref().unwrap_or("completion");
         return Step::Wait(format!("{} in progress, waits for {waits}", operation.action));
     }
-    if guest.host.as_deref() != Some(host) {
+    if guest.host.as_ref() != Some(host) {
         return elsewhere(host, up, guest);
     }
     if !up {
@@ -62,8 +64,11 @@ pub fn decide(host: &str, up: bool, guest: &Guest, allowed: Allowed) -> Step {
             ),
         );
     }
-    match guest.vm_state.as_deref().unwrap_or_default() {
-        "active" => match &guest.cannot_move_running {
+    let Some(state) = &guest.vm_state else {
+        return stays("its state is unknown", format!("kilonova server explain {id}"));
+    };
+    match state {
+        VmState::Active => match &guest.cannot_move_running {
             None => Step::Live,
             Some(_) if allowed.cold => Step::Cold,
             Some(address) => stays(
@@ -71,48 +76,50 @@ pub fn decide(host: &str, up: bool, guest: &Guest, allowed: Allowed) -> Step {
                 "drain again with --cold, which stops, moves and restarts it",
             ),
         },
-        "paused" => match &guest.cannot_move_running {
+        VmState::Paused => match &guest.cannot_move_running {
             None => Step::Live,
             Some(address) => stays(
                 format!("it is paused, and its device {address} is passed through whole"),
                 format!("openstack server unpause {id}, then drain again with --cold"),
             ),
         },
-        "stopped" => Step::Cold,
-        "shelved" => Step::Offload,
-        "suspended" => stays(
+        VmState::Stopped => Step::Cold,
+        VmState::Shelved => Step::Offload,
+        VmState::Suspended => stays(
             "it is suspended, and its saved memory cannot be migrated",
             format!("openstack server resume {id}, then drain again"),
         ),
-        "rescued" => {
+        VmState::Rescued => {
             stays("it is in rescue", format!("openstack server unrescue {id}, then drain again"))
         }
-        "resized" => stays(
+        VmState::Resized => stays(
             "it waits for its owner to confirm or revert a resize",
             format!("openstack server resize confirm {id} (or revert), then drain again"),
         ),
-        "soft-delete" => stays(
+        VmState::SoftDeleted => stays(
             "it is soft-deleted and can still be restored",
             format!("openstack server delete --force {id}, or openstack server restore {id}"),
         ),
-        "error" => stays(
+        VmState::Error => stays(
             "it is in ERROR",
             format!(
                 "kilonova server explain {id}; openstack server reboot --hard {id} or delete it"
             ),
         ),
-        other => stays(format!("it is {other}"), format!("kilonova server explain {id}")),
+        VmState::Other(other) => {
+            stays(format!("it is {other}"), format!("kilonova server explain {id}"))
+        }
     }
 }
 
 /// The next step for a server that is on another host, or on none, and has remains here.
-fn elsewhere(host: &str, up: bool, guest: &Guest) -> Step {
+fn elsewhere(host: &HostName, up: bool, guest: &Guest) -> Step {
     let id = &guest.id;
-    if let Some(open) = guest.open_move.as_ref().filter(|open| open.source == host)
-        && guest.vm_state.as_deref() == Some("resized")
-        && open.status == "finished"
+    if let Some(open) = guest.open_move.as_ref().filter(|open| open.source == *host)
+        && guest.vm_state == Some(VmState::Resized)
+        && open.status == MoveStatus::Finished
     {
-        if open.kind == "migration" {
+        if open.kind == MoveKind::Migration {
             return Step::Confirm;
         }
         return stays(
@@ -131,14 +138,18 @@ fn elsewhere(host: &str, up: bool, guest: &Guest) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::super::guest::{Move, Operation};
+    use super::super::guest::{Action, Move, Operation};
     use super::*;
+
+    fn host(name: &str) -> HostName {
+        HostName::verbatim(name)
+    }
 
     fn guest(state: &str) -> Guest {
         Guest {
             id: "u".into(),
-            vm_state: Some(state.into()),
-            host: Some("a".into()),
+            vm_state: serde_json::from_value(state.into()).ok(),
+            host: Some(host("a")),
             ..Guest::default()
         }
     }
@@ -152,7 +163,7 @@ mod tests {
 
     #[test]
     fn running_guests_migrate_live_and_stopped_ones_cold() {
-        let ask = |one: &Guest, cold| decide("a", true, one, Allowed { cold });
+        let ask = |one: &Guest, cold| decide(&host("a"), true, one, Allowed { cold });
         assert_eq!(ask(&guest("active"), false), Step::Live);
         assert_eq!(ask(&guest("paused"), true), Step::Live);
         assert_eq!(ask(&guest("stopped"), false), Step::Cold);
@@ -171,26 +182,22 @@ mod tests {
             ("error", "explain u"),
             ("building", "it is building"),
         ] {
-            let said = why(ask(&guest(state), true));
-            assert!(said.contains(word), "{said}");
+            let explanation = why(ask(&guest(state), true));
+            assert!(explanation.contains(word), "{explanation}");
         }
     }
 
     #[test]
     fn a_finished_migration_is_confirmed_but_a_resize_is_left_to_its_owner() {
-        let kept = |kind: &str| Guest {
-            host: Some("b".into()),
-            open_move: Some(Move {
-                kind: kind.into(),
-                status: "finished".into(),
-                source: "a".into(),
-            }),
+        let kept = |kind: MoveKind| Guest {
+            host: Some(host("b")),
+            open_move: Some(Move { kind, status: MoveStatus::Finished, source: host("a") }),
             ..guest("resized")
         };
-        let ask = |one: &Guest, up| decide("a", up, one, Allowed::default());
-        assert_eq!(ask(&kept("migration"), true), Step::Confirm);
-        assert_eq!(ask(&kept("migration"), false), Step::Confirm);
-        assert!(why(ask(&kept("resize"), true)).contains("its owner confirms"));
+        let ask = |one: &Guest, up| decide(&host("a"), up, one, Allowed::default());
+        assert_eq!(ask(&kept(MoveKind::Migration), true), Step::Confirm);
+        assert_eq!(ask(&kept(MoveKind::Migration), false), Step::Confirm);
+        assert!(why(ask(&kept(MoveKind::Resize), true)).contains("its owner confirms"));
         let gone = Guest { host: None, ..guest("active") };
         assert!(why(ask(&gone, true)).contains("Wait"));
         assert!(why(ask(&gone, false)).contains("when the host is up again"));
@@ -200,16 +207,19 @@ mod tests {
     fn operations_are_awaited_unless_the_host_is_down() {
         let busy = Guest {
             operation: Some(Operation {
-                action: "reboot".into(),
+                action: Action::Other("reboot".into()),
                 waits_for: Some("host a to restart the guest".into()),
             }),
             ..guest("active")
         };
-        let said = why(decide("a", true, &busy, Allowed::default()));
-        assert!(said.contains("reboot in progress, waits for host a"), "{said}");
-        let said = why(decide("a", false, &busy, Allowed::default()));
-        assert!(said.contains("the host is down") && said.contains("explain u"), "{said}");
-        let said = why(decide("a", false, &guest("active"), Allowed { cold: true }));
-        assert!(said.contains("evacuate u"), "{said}");
+        let explanation = why(decide(&host("a"), true, &busy, Allowed::default()));
+        assert!(explanation.contains("reboot in progress, waits for host a"), "{explanation}");
+        let explanation = why(decide(&host("a"), false, &busy, Allowed::default()));
+        assert!(
+            explanation.contains("the host is down") && explanation.contains("explain u"),
+            "{explanation}"
+        );
+        let explanation = why(decide(&host("a"), false, &guest("active"), Allowed { cold: true }));
+        assert!(explanation.contains("evacuate u"), "{explanation}");
     }
 }

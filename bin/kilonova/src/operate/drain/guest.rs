@@ -1,24 +1,128 @@
 //! A host and its guests, as the API describes them.
 
+use std::fmt;
+
+use kilonova_ids::HostName;
 use serde::Deserialize;
 
 /// A host and the servers on it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct DrainedHost {
     /// Its name.
-    pub name: String,
+    pub name: HostName,
     /// The id of its compute service.
     pub service_id: String,
-    /// `up` or `down`.
-    pub state: String,
-    /// `enabled` or `disabled`.
-    pub status: String,
+    /// The state of its agent.
+    pub state: HostState,
+    /// The operator's setting.
+    pub status: HostStatus,
     /// Why it is disabled.
     pub disabled_reason: Option<String>,
     /// Accelerators that are allocated or dirty.
     pub accelerators_not_free: i64,
     /// The servers with anything on the host.
     pub guests: Vec<Guest>,
+}
+
+/// The state of a host's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostState {
+    /// It reports.
+    Up,
+    /// It is silent, or the host is forced down.
+    Down,
+}
+
+/// An operator's setting for a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostStatus {
+    /// The scheduler uses it.
+    Enabled,
+    /// The scheduler does not use it.
+    Disabled,
+}
+
+/// Nova's VM state of a server, as far as a drain depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VmState {
+    /// Running.
+    Active,
+    /// Running, with its vCPUs stopped.
+    Paused,
+    /// Its memory is saved on disk.
+    Suspended,
+    /// Shut off.
+    Stopped,
+    /// Running from a rescue image.
+    Rescued,
+    /// Resized or migrated, and not yet confirmed.
+    Resized,
+    /// Shut off on its host, with an image of its disk.
+    Shelved,
+    /// Deleted, and restorable for a while.
+    #[serde(rename = "soft-delete")]
+    SoftDeleted,
+    /// An operation failed.
+    Error,
+    /// Any other state, also one of a newer controller.
+    #[serde(untagged)]
+    Other(String),
+}
+
+/// Nova's action of an operation, as far as a drain depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub enum Action {
+    /// A live migration.
+    #[serde(rename = "live-migration")]
+    LiveMigration,
+    /// A cold migration.
+    #[serde(rename = "migrate")]
+    Migrate,
+    /// The offload of a shelved server.
+    #[serde(rename = "shelveOffload")]
+    Offload,
+    /// Any other action.
+    #[serde(untagged)]
+    Other(String),
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LiveMigration => "live-migration",
+            Self::Migrate => "migrate",
+            Self::Offload => "shelveOffload",
+            Self::Other(name) => name,
+        })
+    }
+}
+
+/// Nova's type of a migration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MoveKind {
+    /// A cold migration.
+    Migration,
+    /// A resize.
+    Resize,
+    /// A live migration.
+    LiveMigration,
+    /// An evacuation.
+    Evacuation,
+}
+
+/// Nova's status of a migration, as far as a drain depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MoveStatus {
+    /// It waits for its confirmation.
+    Finished,
+    /// Any other status.
+    #[serde(untagged)]
+    Other(String),
 }
 
 /// A server with anything on the host.
@@ -31,9 +135,9 @@ pub struct Guest {
     /// Nova's status.
     pub status: Option<String>,
     /// Nova's VM state.
-    pub vm_state: Option<String>,
+    pub vm_state: Option<VmState>,
     /// Its current host.
-    pub host: Option<String>,
+    pub host: Option<HostName>,
     /// PCI address of a device that prevents live migration.
     pub cannot_move_running: Option<String>,
     /// The operation in progress.
@@ -44,24 +148,24 @@ pub struct Guest {
 }
 
 /// An operation in progress.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Operation {
     /// Nova's action.
-    pub action: String,
+    pub action: Action,
     /// The awaited event, as a message.
     pub waits_for: Option<String>,
 }
 
 /// A migration.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Move {
-    /// `migration`, `resize`, `live-migration` or `evacuation`.
+    /// Nova's type.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: MoveKind,
     /// Nova's status.
-    pub status: String,
+    pub status: MoveStatus,
     /// The source host.
-    pub source: String,
+    pub source: HostName,
 }
 
 impl Guest {

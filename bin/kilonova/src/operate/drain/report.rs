@@ -1,5 +1,6 @@
 //! The result of a drain.
 
+use kilonova_ids::HostName;
 use serde_json::{Value, json};
 
 use crate::operate::text::plain;
@@ -12,7 +13,7 @@ pub struct Moved {
     /// `live`, `cold` or `offloaded`.
     pub how: &'static str,
     /// Its current host.
-    pub to: Option<String>,
+    pub to: Option<HostName>,
 }
 
 /// A server with anything left on the host.
@@ -45,7 +46,7 @@ pub enum End {
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The host.
-    pub host: String,
+    pub host: HostName,
     /// How it ended.
     pub end: End,
     /// The servers that left.
@@ -145,7 +146,7 @@ mod tests {
     #[test]
     fn only_an_empty_host_is_a_success() {
         let mut report = Report {
-            host: "a".into(),
+            host: HostName::verbatim("a"),
             end: End::Done,
             moved: Vec::new(),
             left: Vec::new(),

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
+use kilonova_ids::HostName;
 use kilonova_program::signals::StopSignals;
 use serde_json::{Value, json};
 
 use super::decide::{Allowed, Step, Why, decide};
-use super::guest::{DrainedHost, Guest};
+use super::guest::{Action, DrainedHost, Guest, HostState, HostStatus};
 use super::progress::ProgressDisplay;
 use super::report::{End, Moved, Remaining, Report};
 use crate::cloud::{Compute, ComputeError};
@@ -26,7 +27,7 @@ const TRIES: u32 = 5;
 /// The request of a drain.
 pub struct DrainRequest {
     /// The host.
-    pub host: String,
+    pub host: HostName,
     /// The operator's permissions.
     pub allowed: Allowed,
     /// Concurrent moves.
@@ -93,11 +94,11 @@ pub async fn drain(compute: &Compute, request: &DrainRequest) -> Result<Report, 
 ///
 /// # Errors
 /// If the host does not exist or the cloud refuses.
-pub async fn undrain(compute: &Compute, name: &str) -> Result<String, Failure> {
+pub async fn undrain(compute: &Compute, name: &HostName) -> Result<String, Failure> {
     let host = query(compute, name).await.map_err(ComputeError::fatal)?;
     let name = text::plain(&host.name);
-    let down = if host.state == "up" { "" } else { " It is down: start its agent." };
-    if host.status == "enabled" {
+    let down = if host.state == HostState::Up { "" } else { " It is down: start its agent." };
+    if host.status == HostStatus::Enabled {
         return Ok(format!("Host {name} is already enabled.{down}"));
     }
     let path = format!("/os-services/{}", host.service_id);
@@ -108,7 +109,7 @@ pub async fn undrain(compute: &Compute, name: &str) -> Result<String, Failure> {
     Ok(format!("Host {name} is enabled; it was disabled{was}.{down}"))
 }
 
-async fn query(compute: &Compute, name: &str) -> Result<DrainedHost, ComputeError> {
+async fn query(compute: &Compute, name: &HostName) -> Result<DrainedHost, ComputeError> {
     let mut answer = compute.get(&format!("/kilonova/hosts/{}", text::segment(name))).await?;
     serde_json::from_value(answer["host"].take()).map_err(|e| {
         ComputeError::Unreachable(format!("unexpected description of host {name}: {e}"))
@@ -121,7 +122,7 @@ async fn disable(
     request: &DrainRequest,
     progress: &mut ProgressDisplay,
 ) -> Result<(), Failure> {
-    if host.status == "disabled" {
+    if host.status == HostStatus::Disabled {
         let why = host.disabled_reason.as_deref().map(text::plain).unwrap_or_default();
         progress.line(&format!("Host {} is already disabled ({why}).", text::plain(&host.name)));
         return Ok(());
@@ -200,7 +201,7 @@ impl Run<'_> {
 
     /// The step of [`decide`], except that a server whose move failed stays.
     fn decide(&self, guest: &Guest) -> Step {
-        let up = self.host.state == "up";
+        let up = self.host.state == HostState::Up;
         let step = decide(&self.host.name, up, guest, self.request.allowed);
         match (&step, self.failed.get(&guest.id)) {
             (Step::Stays(_) | Step::Wait(_), _) | (_, None) => step,
@@ -212,7 +213,9 @@ impl Run<'_> {
     }
 
     fn is_moving(&self, guest: &Guest) -> bool {
-        let moves = |action: &str| matches!(action, "live-migration" | "migrate" | "shelveOffload");
+        let moves = |action: &Action| {
+            matches!(action, Action::LiveMigration | Action::Migrate | Action::Offload)
+        };
         let requested = self.begun.contains_key(&guest.id) && !self.failed.contains_key(&guest.id);
         requested || guest.operation.as_ref().is_some_and(|one| moves(&one.action))
     }
@@ -272,7 +275,7 @@ impl Run<'_> {
             self.begun.keys().filter(|id| !here.contains(id)).cloned().collect();
         for id in gone {
             let to = match self.compute.get(&format!("/kilonova/servers/{id}")).await {
-                Ok(answer) => answer["server"]["host"].as_str().map(str::to_owned),
+                Ok(answer) => answer["server"]["host"].as_str().map(HostName::verbatim),
                 Err(ComputeError::Refused { .. }) => None,
                 Err(unreachable) => return Err(unreachable),
             };

@@ -225,14 +225,17 @@ mod tests {
         assert!(shown.acceptor().is_ok());
         let strange = write(other.path(), &["cloud.example"]);
         let mixed = TlsFiles { key: strange.key, ..files.clone() };
-        let said = refused(&mixed);
-        assert!(said.contains("[api] key") && said.contains("is not the key of"), "{said}");
-        let said = refused(&TlsFiles { cert: files.key.clone(), ..files.clone() });
-        assert!(said.contains("[api] cert") && said.contains("no certificate"), "{said}");
-        let said = refused(&TlsFiles { key: files.cert.clone(), ..files.clone() });
-        assert!(said.contains("[api] key") && said.contains("no private key"), "{said}");
-        let said = refused(&TlsFiles { cert: folder.path().join("gone"), ..files });
-        assert!(said.contains("gone: No such file"), "{said}");
+        let message = refused(&mixed);
+        assert!(
+            message.contains("[api] key") && message.contains("is not the key of"),
+            "{message}"
+        );
+        let message = refused(&TlsFiles { cert: files.key.clone(), ..files.clone() });
+        assert!(message.contains("[api] cert") && message.contains("no certificate"), "{message}");
+        let message = refused(&TlsFiles { key: files.cert.clone(), ..files.clone() });
+        assert!(message.contains("[api] key") && message.contains("no private key"), "{message}");
+        let message = refused(&TlsFiles { cert: folder.path().join("gone"), ..files });
+        assert!(message.contains("gone: No such file"), "{message}");
     }
 
     #[test]

@@ -26,46 +26,46 @@ pub(super) struct Forwarded {
 
 /// Parses the headers of a request from a trusted proxy.
 pub(super) fn read(headers: &HeaderMap, proxies: &Proxies) -> Forwarded {
-    let mut said = match list(headers, "forwarded").as_slice() {
+    let mut given = match list(headers, "forwarded").as_slice() {
         [] => before_rfc7239(headers, proxies),
         elements => rfc7239(elements, proxies),
     };
     let prefix = list(headers, "x-forwarded-prefix").pop();
-    said.prefix = prefix
+    given.prefix = prefix
         .map(|text| text.trim_end_matches('/').to_owned())
         .filter(|text| !text.is_empty() && is_prefix(text));
-    said
+    given
 }
 
 fn rfc7239(elements: &[String], proxies: &Proxies) -> Forwarded {
-    let mut said = Forwarded::default();
+    let mut parsed = Forwarded::default();
     for element in elements.iter().rev() {
         let mut client = None;
         for (name, value) in element.split(';').filter_map(|pair| pair.split_once('=')) {
             let value = value.trim().trim_matches('"');
             match name.trim().to_ascii_lowercase().as_str() {
                 "for" => client = address(value),
-                "proto" => said.proto = proto(value).or(said.proto),
-                "host" if is_authority(value) => said.host = Some(value.to_owned()),
+                "proto" => parsed.proto = proto(value).or(parsed.proto),
+                "host" if is_authority(value) => parsed.host = Some(value.to_owned()),
                 _ => {}
             }
         }
         let Some(client) = client else { break };
-        said.client = Some(client);
+        parsed.client = Some(client);
         if !proxies.contain(client) {
             break;
         }
     }
-    said
+    parsed
 }
 
 fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Forwarded {
     let clients = list(headers, "x-forwarded-for");
-    let mut said = Forwarded::default();
+    let mut parsed = Forwarded::default();
     let mut hops = 0;
     for text in clients.iter().rev() {
         let Some(client) = address(text) else { break };
-        said.client = Some(client);
+        parsed.client = Some(client);
         hops += 1;
         if !proxies.contain(client) {
             break;
@@ -78,16 +78,16 @@ fn before_rfc7239(headers: &HeaderMap, proxies: &Proxies) -> Forwarded {
         let at = values.len().checked_sub(if whole { hops } else { 1 })?;
         Some(values.swap_remove(at))
     };
-    said.proto = at("x-forwarded-proto").as_deref().and_then(proto);
-    said.host = at("x-forwarded-host").filter(|host| is_authority(host));
-    if let Some(host) = &mut said.host
+    parsed.proto = at("x-forwarded-proto").as_deref().and_then(proto);
+    parsed.host = at("x-forwarded-host").filter(|host| is_authority(host));
+    if let Some(host) = &mut parsed.host
         && !has_port(host)
         && let Some(port) = at("x-forwarded-port").and_then(|port| port.parse::<u16>().ok())
-        && port != if said.proto == Some("https") { 443 } else { 80 }
+        && port != if parsed.proto == Some("https") { 443 } else { 80 }
     {
         host.push_str(&format!(":{port}"));
     }
-    said
+    parsed
 }
 
 /// The elements of a list header, over all its lines. Commas in quotes do not separate.
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    fn said(headers: &[(&'static str, &str)]) -> Forwarded {
+    fn forwarded(headers: &[(&'static str, &str)]) -> Forwarded {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let value = HeaderValue::from_str(value).expect("the header value is valid");
@@ -178,7 +178,7 @@ mod tests {
             ),
             (vec![("forwarded", "for=unknown;proto=https")], expect("", "https", "", "")),
         ] {
-            assert_eq!(said(&headers), expected, "{headers:?}");
+            assert_eq!(forwarded(&headers), expected, "{headers:?}");
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
                 expect("", "", "", ""),
             ),
         ] {
-            assert_eq!(said(&headers), expected, "{headers:?}");
+            assert_eq!(forwarded(&headers), expected, "{headers:?}");
         }
     }
 }

@@ -38,7 +38,7 @@ pub(in crate::serve) enum PerAddress {
 struct Taken {
     total: usize,
     by_address: HashMap<IpAddr, usize>,
-    said: Option<Instant>,
+    warned_at: Option<Instant>,
 }
 
 /// The right to one connection, until dropped.
@@ -86,8 +86,8 @@ impl Pool {
                 return Ok(Slot { pool: self.clone(), address });
             }
         };
-        if taken.said.is_none_or(|said| said.elapsed() > QUIET) {
-            taken.said = Some(Instant::now());
+        if taken.warned_at.is_none_or(|at| at.elapsed() > QUIET) {
+            taken.warned_at = Some(Instant::now());
             let (open, limit) = (taken.total, self.0.limit);
             match full {
                 Full::All => tracing::warn!(

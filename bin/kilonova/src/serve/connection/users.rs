@@ -34,16 +34,16 @@ impl RequestOrigin {
     pub(in crate::serve) fn note<B>(&self, request: &mut Request<B>, peer: IpAddr) {
         let peer = peer.to_canonical();
         let trusted = self.0.proxies.contain(peer);
-        let said = trusted.then(|| forwarded::read(request.headers(), &self.0.proxies));
-        let said = said.unwrap_or_default();
+        let given = trusted.then(|| forwarded::read(request.headers(), &self.0.proxies));
+        let given = given.unwrap_or_default();
         let origin = self.0.endpoint.clone().unwrap_or_else(|| {
-            let host = said.host.as_deref().or_else(|| base::host(request.headers()));
+            let host = given.host.as_deref().or_else(|| base::host(request.headers()));
             let host = host.unwrap_or("localhost");
-            let prefix = said.prefix.as_deref().unwrap_or_default();
-            format!("{}://{host}{prefix}", said.proto.unwrap_or(self.0.scheme)).into()
+            let prefix = given.prefix.as_deref().unwrap_or_default();
+            format!("{}://{host}{prefix}", given.proto.unwrap_or(self.0.scheme)).into()
         });
         let extensions = request.extensions_mut();
-        extensions.insert(PeerAddress(said.client.unwrap_or(peer)));
+        extensions.insert(PeerAddress(given.client.unwrap_or(peer)));
         extensions.insert(Origin(origin));
     }
 }

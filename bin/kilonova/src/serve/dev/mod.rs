@@ -159,8 +159,8 @@ impl Admin {
         let body = http_body_util::Limited::new(answer.into_body(), LARGEST).collect().await;
         let body = body.map_err(|e| failed(&e))?.to_bytes();
         if !status.is_success() {
-            let said = String::from_utf8_lossy(&body);
-            return Err(failed(&format!("{status}: {said}")));
+            let text = String::from_utf8_lossy(&body);
+            return Err(failed(&format!("{status}: {text}")));
         }
         Ok((token, serde_json::from_slice(&body).unwrap_or_default()))
     }

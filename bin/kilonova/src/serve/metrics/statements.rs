@@ -1,4 +1,4 @@
-//! Counters of database statements, separate for requests and for background loops, so that the cost of
+//! Counters of database statements and round trips, separate for requests and for background loops, so that the cost of
 //! a request can be told from the cost of an idle process.
 
 use kilonova_store::Store;
@@ -39,8 +39,12 @@ impl Statements {
         let statements = Family::<OriginLabel, Counter>::default();
         let help = "Database statements of requests and of background loops";
         registry.register("statements", help, statements.clone());
+        let round_trips = Family::<OriginLabel, Counter>::default();
+        let help = "Waits for an answer of PostgreSQL by requests and by background loops";
+        registry.register("round_trips", help, round_trips.clone());
         for (whose, meter) in [("requests", &self.requests), ("loops", &self.loops)] {
             statements.get_or_create(&OriginLabel { whose }).inc_by(meter.count());
+            round_trips.get_or_create(&OriginLabel { whose }).inc_by(meter.round_trips());
         }
     }
 }

@@ -10,10 +10,10 @@ use crate::kit::{Cloud, Environment, Session};
 /// Reads until the connection closes. Returns how long that took and what was received.
 fn until_closed(mut stream: TcpStream) -> (Duration, Vec<u8>) {
     let begun = Instant::now();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     // A reset closes the connection too.
-    drop(stream.read_to_end(&mut heard));
-    (begun.elapsed(), heard)
+    drop(stream.read_to_end(&mut received));
+    (begun.elapsed(), received)
 }
 
 #[test]
@@ -39,15 +39,19 @@ fn a_slow_head_and_a_slow_login_are_broken_off() {
         let slow = scope.spawn(move || until_closed(body));
         let (took, _) = until_closed(head);
         assert!((8..14).contains(&took.as_secs()), "the head: {took:?}");
-        let (took, heard) = slow.join().expect("the thread ends");
+        let (took, received) = slow.join().expect("the thread ends");
         assert!((8..20).contains(&took.as_secs()), "the body: {took:?}");
-        Answer::parse("a slow login", &heard).refused_saying(408, &["within 10 s"]);
+        Answer::parse("a slow login", &received).refused_saying(408, &["within 10 s"]);
     });
     let mut idle = idle;
     write!(idle, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .expect("the request is sent");
-    let (_, heard) = until_closed(idle);
-    assert_eq!(Answer::parse("after a pause", &heard).status, 200, "an idle connection stays open");
+    let (_, received) = until_closed(idle);
+    assert_eq!(
+        Answer::parse("after a pause", &received).status,
+        200,
+        "an idle connection stays open"
+    );
 }
 
 #[test]
@@ -57,8 +61,8 @@ fn one_address_has_only_so_many_connections() {
     let idle: Vec<TcpStream> = (0..5).map(|_| connect(serve.address)).collect();
     // The kernel accepts the connection before the server does.
     std::thread::sleep(Duration::from_millis(200));
-    let (_, heard) = until_closed(connect(serve.address));
-    let answer = Answer::parse("one too many", &heard);
+    let (_, received) = until_closed(connect(serve.address));
+    let answer = Answer::parse("one too many", &received);
     answer.refused_saying(503, &["connection limit"]);
     assert_eq!(answer.header("retry-after"), Some("5"));
     drop(idle);

@@ -109,7 +109,7 @@ fn headers_of_anybody_else_change_nothing() {
 fn links_and_the_admins_files_use_the_public_endpoint() {
     let place = Environment::configured("[api]\npublic_endpoint = https://cloud.example/os/\n");
     let serve = place.start();
-    assert!(serve.said.contains("ready on https://cloud.example/os ("), "{}", serve.said);
+    assert!(serve.output.contains("ready on https://cloud.example/os ("), "{}", serve.output);
     for name in ["clouds.yaml", "openrc"] {
         let text = std::fs::read_to_string(place.state().join(name)).expect("the file exists");
         assert!(text.contains("https://cloud.example/os/identity/v3"), "{text}");

@@ -61,13 +61,13 @@ fn handshake(address: SocketAddr, file: &Path) -> std::io::Result<Tls> {
 fn ask(stream: &mut Tls, path: &str) -> String {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost:1\r\n\r\n")
         .expect("the request is sent");
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     loop {
         let mut more = [0; 4096];
         let read = stream.read(&mut more).expect("an answer arrives");
         assert!(read > 0, "the server closed the connection");
-        heard.extend_from_slice(&more[..read]);
-        let text = String::from_utf8_lossy(&heard).to_lowercase();
+        received.extend_from_slice(&more[..read]);
+        let text = String::from_utf8_lossy(&received).to_lowercase();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         if length.and_then(|length| length.parse().ok()) == Some(body.len()) {
@@ -91,7 +91,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 fn links_and_the_admins_files_name_https() {
     let place = place();
     let serve = place.start();
-    assert!(serve.said.contains("kilonova: ready on https://127.0.0.1:"), "{}", serve.said);
+    assert!(serve.output.contains("kilonova: ready on https://127.0.0.1:"), "{}", serve.output);
     let cert = place.file("cert.pem");
     let mut stream = handshake(serve.address, &cert).expect("the TLS handshake succeeds");
     let body = ask(&mut stream, "/identity/v3");
@@ -113,9 +113,9 @@ fn operators_commands_speak_tls() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["server", "explain", "no-such-server", "--os-cloud", "kilonova", "--clouds"]);
     let output = command.arg(clouds).env_clear().output().expect("the program runs");
-    let said = stderr(&output);
-    assert!(said.contains("no-such-server") && !said.contains("certificate"), "{said}");
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = stderr(&output);
+    assert!(printed.contains("no-such-server") && !printed.contains("certificate"), "{printed}");
+    assert_eq!(output.status.code(), Some(2), "{printed}");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn new_connections_get_a_replaced_certificate_and_open_ones_continue() {
     let mut old = handshake(serve.address, &before).expect("the TLS handshake succeeds");
     ask(&mut old, "/identity/v3");
     place.write("key.pem", "half a key");
-    wait_for("the broken pair is told of", || {
+    wait_for("the broken pair is logged", || {
         serve.log().contains("cannot use the changed certificate").then_some(())
     });
     handshake(serve.address, &before).expect("the old pair is shown meanwhile");
@@ -141,8 +141,8 @@ fn new_connections_get_a_replaced_certificate_and_open_ones_continue() {
 fn plain_http_on_the_tls_port_gets_400() {
     let place = place();
     let serve = place.start();
-    let heard = raw(serve.address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    let answer = Answer::parse("plain HTTP", &heard);
+    let received = raw(serve.address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+    let answer = Answer::parse("plain HTTP", &received);
     answer.refused_saying(400, &["requires TLS", "https://"]);
 }
 

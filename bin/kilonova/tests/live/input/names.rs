@@ -59,7 +59,7 @@ fn names_in_any_script_come_back_as_they_were() {
         }
         // The zero-width joiner is unprintable; upstream refuses it too.
         let bear = json!({"flavor": {"name": "🐻\u{200d}❄️", "ram": 1, "vcpus": 1, "disk": 1}});
-        let said = cloud.admin.post("/compute/v2.1/flavors", &bear).refused(400);
-        assert!(said.contains("unprintable"), "{said}");
+        let message = cloud.admin.post("/compute/v2.1/flavors", &bear).refused(400);
+        assert!(message.contains("unprintable"), "{message}");
     }
 }

@@ -65,16 +65,16 @@ fn latest_and_absent_are_the_ends_of_the_range() {
         ("/accelerator/v2/devices", "accelerator", "2.0", "2.3"),
     ] {
         let ask = |version: &str| cloud.admin.with("OpenStack-API-Version", version).get(path);
-        let told = |version: &str| format!("{service} {version}");
-        let latest = ask(&told("latest"));
+        let header_value = |version: &str| format!("{service} {version}");
+        let latest = ask(&header_value("latest"));
         latest.ok(200);
-        assert_eq!(latest.header("openstack-api-version"), Some(told(most).as_str()));
+        assert_eq!(latest.header("openstack-api-version"), Some(header_value(most).as_str()));
         let other = ask(&format!("volume 3.1, {service} {most}"));
-        assert_eq!(other.header("openstack-api-version"), Some(told(most).as_str()));
+        assert_eq!(other.header("openstack-api-version"), Some(header_value(most).as_str()));
         let mut none = cloud.admin.clone();
         none.headers.retain(|(name, _)| name != "OpenStack-API-Version");
         let none = none.get(path);
-        assert_eq!(none.header("openstack-api-version"), Some(told(least).as_str()));
+        assert_eq!(none.header("openstack-api-version"), Some(header_value(least).as_str()));
         assert!(none.header("vary").is_some_and(|v| v.to_lowercase().contains("api-version")));
     }
 }

@@ -29,7 +29,7 @@ impl Answer {
     pub fn parse(asked: &str, bytes: &[u8]) -> Self {
         let cut = bytes.windows(4).position(|window| window == b"\r\n\r\n");
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(300)]).into_owned();
-        let cut = cut.unwrap_or_else(|| panic!("{asked}: this is no answer: {shown:?}"));
+        let cut = cut.unwrap_or_else(|| panic!("{asked}: this is not an answer: {shown:?}"));
         let head = String::from_utf8_lossy(&bytes[..cut]).into_owned();
         let mut lines = head.split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());

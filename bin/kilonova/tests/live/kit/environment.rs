@@ -39,6 +39,12 @@ impl Environment {
         Self { config: Some(text.to_owned()), ..Self::new() }
     }
 
+    /// With another configuration file from now on.
+    pub fn reconfigured(mut self, text: &str) -> Self {
+        self.config = Some(text.to_owned());
+        self
+    }
+
     /// Adds the demo's simulated hosts.
     pub fn with_hosts(mut self) -> Self {
         self.nodes = true;
@@ -48,6 +54,31 @@ impl Environment {
     /// The state directory.
     pub fn state(&self) -> PathBuf {
         self.directory.path().join("state")
+    }
+
+    /// Runs a command for this controller, such as `keys list`, until it ends.
+    pub fn tool(&self, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
+        command.args(words).arg("--state-dir").arg(self.state()).stdin(Stdio::null());
+        if let Some(database) = &self.database {
+            command.args(["--database", database]);
+        }
+        if let Some(text) = &self.config {
+            command.arg("--config").arg(self.write("kilonova.conf", text));
+        }
+        command.env_remove("RUST_LOG").output().expect("the program runs")
+    }
+
+    /// Copies the sealing key of another controller of the same cloud: all that a further controller
+    /// needs.
+    pub fn share_seal(&self, other: &Self) {
+        use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+        let made = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(self.state());
+        made.expect("the state directory is created");
+        let to = self.state().join("seal.key");
+        std::fs::copy(other.state().join("seal.key"), &to).expect("the file is copied");
+        std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600))
+            .expect("the mode is set");
     }
 
     /// A file beside the state directory.
@@ -112,10 +143,10 @@ pub fn stderr(output: &Output) -> String {
 fn fresh_database(server: &str) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let made = runtime.expect("the runtime starts").block_on(kilonova_testkit::fresh_postgres());
-    let Some(kilonova_store::DatabaseUrl::Postgres(config)) = made else {
+    let Some(kilonova_store::DatabaseUrl::Postgres(made)) = made else {
         panic!("{server} is not PostgreSQL");
     };
-    let name = config.get_dbname().expect("the database has a name");
+    let name = made.database().expect("the database has a name");
     let (scheme, rest) = server.split_once("://").expect("the server is a URL");
     let (host, path) = rest.split_once('/').expect("the URL has a database");
     let options = path.split_once('?').map_or(String::new(), |(_, options)| format!("?{options}"));

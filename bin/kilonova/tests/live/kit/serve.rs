@@ -14,7 +14,7 @@ pub struct Serve {
     _stdout: BufReader<ChildStdout>,
     log: PathBuf,
     /// Its output up to and including the line that says it is ready.
-    pub said: String,
+    pub output: String,
     /// The address it listens on.
     pub address: SocketAddr,
 }
@@ -26,15 +26,15 @@ impl Serve {
         command.stdout(Stdio::piped()).stderr(stderr);
         let mut child = command.spawn().expect("the program starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("standard output is piped"));
-        let mut said = String::new();
+        let mut output = String::new();
         loop {
             let mut line = String::new();
             if stdout.read_line(&mut line).expect("the output is UTF-8") == 0 {
                 let status = child.wait().expect("the process ends");
                 let log = std::fs::read_to_string(&log).unwrap_or_default();
-                panic!("it ended before it was ready: {status}\n{said}\n{log}");
+                panic!("it ended before it was ready: {status}\n{output}\n{log}");
             }
-            said.push_str(&line);
+            output.push_str(&line);
             let Some(rest) = line.strip_prefix("kilonova: ready on http") else { continue };
             let rest = rest.trim_start_matches('s').trim_start_matches("://");
             let named = rest.split(' ').next().unwrap_or_default();
@@ -42,7 +42,7 @@ impl Serve {
             let port = || named.rsplit_once(':')?.1.parse::<u16>().ok();
             let elsewhere = || ([127, 0, 0, 1], port().unwrap_or_default()).into();
             let address = named.parse().unwrap_or_else(|_| elsewhere());
-            return Self { child, _stdout: stdout, log, said, address };
+            return Self { child, _stdout: stdout, log, output, address };
         }
     }
 
@@ -73,9 +73,15 @@ impl Serve {
     pub fn terminate(&mut self) -> (ExitStatus, Duration) {
         self.signal(rustix::process::Signal::TERM);
         let begun = Instant::now();
+        (self.wait(), begun.elapsed())
+    }
+
+    /// Waits until the server has ended.
+    pub fn wait(&mut self) -> ExitStatus {
+        let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().expect("the process's state is readable") {
-                return (status, begun.elapsed());
+                return status;
             }
             assert!(begun.elapsed() < Duration::from_secs(20), "it does not end");
             std::thread::sleep(Duration::from_millis(10));
@@ -103,7 +109,8 @@ impl Serve {
             .expect("the kernel resets the peak");
     }
 
-    fn signal(&self, signal: rustix::process::Signal) {
+    /// Sends a signal.
+    pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(pid.expect("the process id is valid"), signal)
             .expect("the signal is sent");

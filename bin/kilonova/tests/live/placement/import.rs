@@ -86,7 +86,7 @@ fn import(to: &Environment, from: &Serve) -> Output {
     command.output().expect("the program runs")
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -124,11 +124,15 @@ fn a_copy_is_exact_and_may_be_made_again() {
     for mut to in Environment::all() {
         to.config = Some(ALONE.into());
         let first = import(&to, &source);
-        assert_eq!(first.status.code(), Some(0), "{}", said(&first));
-        assert!(said(&first).contains("verified: the copy is exact"), "{}", said(&first));
+        assert_eq!(first.status.code(), Some(0), "{}", text_of(&first));
+        assert!(text_of(&first).contains("verified: the copy is exact"), "{}", text_of(&first));
         let again = import(&to, &source);
-        assert_eq!(again.status.code(), Some(0), "{}", said(&again));
-        assert!(said(&again).contains("; 0 trees and consumers were written"), "{}", said(&again));
+        assert_eq!(again.status.code(), Some(0), "{}", text_of(&again));
+        assert!(
+            text_of(&again).contains("; 0 trees and consumers were written"),
+            "{}",
+            text_of(&again)
+        );
         let mut copy = to.start();
         let (mine, theirs) = (shown(&admin(&copy)), shown(&admin(&source)));
         assert_eq!(mine.len(), theirs.len());
@@ -137,7 +141,7 @@ fn a_copy_is_exact_and_may_be_made_again() {
         }
         copy.terminate();
         let doctor = to.run("doctor", &[]);
-        assert_eq!(doctor.status.code(), Some(0), "{}", said(&doctor));
+        assert_eq!(doctor.status.code(), Some(0), "{}", text_of(&doctor));
     }
 }
 
@@ -165,8 +169,13 @@ fn a_second_import_takes_changes_and_reports_own_objects() {
     let second = import(&to, &source);
     let gone = held["allocations"].as_object().expect("the answer has allocations").len();
     assert!(gone > 0);
-    assert_eq!(second.status.code(), Some(1), "{}", said(&second));
-    assert_eq!(said(&second).matches("here but not there").count(), gone, "{}", said(&second));
+    assert_eq!(second.status.code(), Some(1), "{}", text_of(&second));
+    assert_eq!(
+        text_of(&second).matches("here but not there").count(),
+        gone,
+        "{}",
+        text_of(&second)
+    );
 
     let mut copy = to.start();
     let ours = admin(&copy);
@@ -179,7 +188,7 @@ fn a_second_import_takes_changes_and_reports_own_objects() {
     }
     copy.terminate();
     let third = import(&to, &source);
-    assert_eq!(third.status.code(), Some(0), "{}", said(&third));
+    assert_eq!(third.status.code(), Some(0), "{}", text_of(&third));
 }
 
 #[test]
@@ -189,7 +198,7 @@ fn an_unreachable_server_is_named() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
         command.args(["placement", "import"]).args(options).arg("--state-dir").arg(to.state());
         let output = command.env_remove("OS_TOKEN").output().expect("the program runs");
-        (output.status.code(), said(&output))
+        (output.status.code(), text_of(&output))
     };
     let (code, text) = run(&["--from", "http://127.0.0.1:1", "--noauth", "admin"]);
     assert!(code == Some(1) && text.contains("no answer from http://127.0.0.1:1"), "{text}");
@@ -204,5 +213,5 @@ fn an_unreachable_server_is_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kilonova"));
     command.args(["placement", "import", "--noauth", "nobody", "--from", &serve.url()]);
     let output = command.arg("--state-dir").arg(nobody.state()).output().expect("the program runs");
-    assert!(said(&output).contains("requires an admin's token"), "{}", said(&output));
+    assert!(text_of(&output).contains("requires an admin's token"), "{}", text_of(&output));
 }

@@ -32,9 +32,9 @@ fn tokens_are_validated_by_the_external_keystone() {
     assert!(!place.state().join("clouds.yaml").exists(), "no admin of ours is made");
 
     let answer = nobody.token("made up").get("/resource_providers");
-    let said = answer.header("www-authenticate").map(str::to_owned);
+    let reply = answer.header("www-authenticate").map(str::to_owned);
     answer.refused(401);
-    assert_eq!(said, Some(format!("Keystone uri=\"{}/identity\"", keystone.url())));
+    assert_eq!(reply, Some(format!("Keystone uri=\"{}/identity\"", keystone.url())));
     nobody.get("/").ok(200);
 
     keystone.kill();
@@ -66,8 +66,8 @@ fn unusable_settings_are_refused_by_name() {
     ] {
         let place = Environment::configured(&change);
         let output = place.run("serve", &["--listen", "127.0.0.1:0"]);
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(words), "{words:?} is not in {said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(words), "{words:?} is not in {printed}");
     }
 }

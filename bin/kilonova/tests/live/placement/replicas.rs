@@ -45,7 +45,9 @@ fn knows(who: &Session, host: &str) -> bool {
 #[test]
 fn controllers_see_each_others_commits() {
     let Some((here, there)) = pair() else { return };
-    let (one, two) = (here.start(), there.start());
+    let one = here.start();
+    there.share_seal(&here);
+    let two = there.start();
     let (a, b) = (admin(&one), admin(&two));
     let mut took: Vec<Duration> = Vec::new();
     for n in 0..10 {
@@ -68,7 +70,9 @@ fn controllers_see_each_others_commits() {
 #[test]
 fn a_stopped_controller_catches_up_without_stale_claims() {
     let Some((here, there)) = pair() else { return };
-    let (one, two) = (here.start(), there.start());
+    let one = here.start();
+    there.share_seal(&here);
+    let two = there.start();
     let (a, b) = (admin(&one), admin(&two));
     let full = host(&a, "full", 4);
     until("the first host is seen", || knows(&b, &full));

@@ -57,6 +57,6 @@ fn without_all_services_it_is_refused() {
     let place = Environment::configured("[api]\nservices = identity, placement\n");
     let output = place.run("serve", &["--listen", "127.0.0.1:0", "--dev"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = crate::kit::environment::stderr(&output);
-    assert!(said.contains("--dev") && said.contains("all services"), "{said}");
+    let printed = crate::kit::environment::stderr(&output);
+    assert!(printed.contains("--dev") && printed.contains("all services"), "{printed}");
 }

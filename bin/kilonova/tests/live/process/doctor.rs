@@ -95,17 +95,17 @@ fn no_database_is_distinguished_from_a_broken_one() {
     let place = Environment::new();
     let output = place.run("doctor", &[]);
     assert_eq!(output.status.code(), Some(2));
-    let said = stderr(&output);
-    assert!(said.contains("no state directory") && said.contains("--state-dir"), "{said}");
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("files"), "nothing is said to be ok");
+    let printed = stderr(&output);
+    assert!(printed.contains("no state directory") && printed.contains("--state-dir"), "{printed}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("files"), "no area is shown as ok");
     assert!(!place.state().exists(), "the command only reads");
     std::fs::create_dir(place.state()).expect("the directory is created");
     let output = place.run("doctor", &[]);
     assert_eq!(output.status.code(), Some(2));
-    let said = stderr(&output);
-    assert!(said.contains("no database at") && said.contains("kilonova.db"), "{said}");
+    let printed = stderr(&output);
+    assert!(printed.contains("no database at") && printed.contains("kilonova.db"), "{printed}");
 
-    let broken = place.write("broken.db", "this is no database, whatever it is called");
+    let broken = place.write("broken.db", "this is not a database, whatever it is called");
     let mut command = place.command("doctor");
     let output = command.args(["--database", &format!("sqlite:///{}", broken.display())]).output();
     let output = output.expect("the program runs");
@@ -118,8 +118,8 @@ fn no_database_is_distinguished_from_a_broken_one() {
     for url in [&url, "postgresql://kn@127.0.0.1:1/kn?connect_timeout=2"] {
         let mut command = place.command("doctor");
         let output = command.args(["--database", url]).output().expect("the program runs");
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert_eq!(printed.trim_end().lines().count(), 1, "{printed}");
     }
 }

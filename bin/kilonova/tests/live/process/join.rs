@@ -1,6 +1,7 @@
 //! Hosts that join: a real `serve` with a node listener, and the agent's own client.
 
-use std::net::IpAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -19,19 +20,21 @@ use kilonova_node_link::{
     Error, HostIdentity, Identity, Remote, follow_revocations, keep_certified,
 };
 use kilonova_pki::{Authority, HostCertificateParams, Token};
+use rustix::process::Signal;
+use rustls::{ClientConnection, StreamOwned};
 use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::kit::client::{connect, raw};
 use crate::kit::environment::{repository, stderr};
-use crate::kit::{Cloud, Environment, Serve, cloud};
+use crate::kit::{Answer, Cloud, Environment, Serve, cloud};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// A host of the demo's topology.
 const HOST: &str = "virtlab606";
 
 /// A cloud with a node listener, and the listener's URL.
-fn open(place: Environment) -> (Cloud, String) {
+pub(super) fn open(place: Environment) -> (Cloud, String) {
     let serve = place.start_with(|command| {
         command.args(["--node-listen", "127.0.0.1:0"]);
     });
@@ -41,8 +44,8 @@ fn open(place: Environment) -> (Cloud, String) {
 }
 
 /// The URL at which hosts reach a controller.
-fn node_listener(serve: &Serve) -> String {
-    let line = serve.said.lines().find_map(|line| line.strip_prefix("kilonova: hosts join at "));
+pub(super) fn node_listener(serve: &Serve) -> String {
+    let line = serve.output.lines().find_map(|line| line.strip_prefix("kilonova: hosts join at "));
     line.expect("the output names the node listener").to_owned()
 }
 
@@ -55,7 +58,7 @@ fn node(cloud: &Cloud, words: &[&str]) -> Output {
     output
 }
 
-fn token(cloud: &Cloud, host: &str) -> Token {
+pub(super) fn token(cloud: &Cloud, host: &str) -> Token {
     let made = node(cloud, &["enroll", "--host", host, "--format", "json"]);
     let made: Value = serde_json::from_slice(&made.stdout).expect("the output is JSON");
     assert_eq!(made["host"], host);
@@ -66,14 +69,19 @@ fn addresses(last: u8) -> Vec<IpAddr> {
     vec![IpAddr::from([192, 0, 2, last])]
 }
 
-async fn joined(cloud: &Cloud, url: &str, host: &str, last: u8) -> (Identity, HostIdentity) {
+pub(super) async fn joined(
+    cloud: &Cloud,
+    url: &str,
+    host: &str,
+    last: u8,
+) -> (Identity, HostIdentity) {
     let identity = Identity::at(&cloud.place.file(host));
     let known =
         identity.join(url, &token(cloud, host), &HostName::verbatim(host), addresses(last)).await;
     (identity.clone(), known.expect("the host joins"))
 }
 
-fn registration(host: &str) -> Registration {
+pub(super) fn registration(host: &str) -> Registration {
     Registration {
         host: HostName::verbatim(host),
         machine_id: String::new(),
@@ -87,6 +95,7 @@ fn registration(host: &str) -> Registration {
         reserved_memory_mb: 0,
         traits: Vec::new(),
         devices: Vec::new(),
+        attempt: None,
     }
 }
 
@@ -105,14 +114,17 @@ fn at(
 }
 
 fn authority(place: &Environment) -> Authority {
-    let read = |name: &str| std::fs::read_to_string(place.state().join("ca").join(name));
+    let folder = place.file(&format!("ca-{}", uuid::Uuid::new_v4()));
+    let output = place.tool(&["ca", "export", &folder.display().to_string()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let read = |name: &str| std::fs::read_to_string(folder.join(name));
     let (certificate, key) = (read("ca.crt").expect("the file exists"), read("ca.key"));
     Authority::load(&certificate, &key.expect("the file exists")).expect("the authority loads")
 }
 
 async fn refused(remote: &Remote, words: &str) {
-    let said = remote.register(registration(HOST)).await.expect_err("the host is refused");
-    assert!(said.to_string().contains(words), "{words:?} is not in: {said}");
+    let message = remote.register(registration(HOST)).await.expect_err("the host is refused");
+    assert!(message.to_string().contains(words), "{words:?} is not in: {message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -143,7 +155,10 @@ async fn servers_boot_on_a_host_that_has_joined() {
         }
         cloud.server(&cloud.admin, "one", &flavor, &image);
         drop(stop);
-        running.await.expect("the task does not panic").expect("the node stops when it is told to");
+        running
+            .await
+            .expect("the task does not panic")
+            .expect("the node stops when the signal arrives");
     }
 }
 
@@ -152,42 +167,42 @@ async fn a_join_token_works_once_for_one_host() {
     let (cloud, url) = open(Environment::new());
     let token = token(&cloud, "a");
     let identity = Identity::at(&cloud.place.file("a"));
-    let said = identity
+    let message = identity
         .join(&url, &token, &HostName::verbatim("b"), addresses(1))
         .await
         .expect_err("another host is refused");
-    assert!(said.to_string().contains("for host a, but this is host b"), "{said}");
+    assert!(message.to_string().contains("for host a, but this is host b"), "{message}");
     let other = Token { authority: kilonova_pki::Fingerprint::of(b"x"), ..token.clone() };
-    let said = identity
+    let message = identity
         .join(&url, &other, &HostName::verbatim("a"), addresses(1))
         .await
         .expect_err("an unknown authority is refused");
-    assert!(said.to_string().contains("authority is not the one in the token"), "{said}");
+    assert!(message.to_string().contains("authority is not the one in the token"), "{message}");
     let full = Identity::at(Path::new("/proc/nothing"));
-    let said = full
+    let message = full
         .join(&url, &token, &HostName::verbatim("a"), addresses(1))
         .await
         .expect_err("a full disk is refused");
-    assert!(matches!(said, Error::Identity { .. }), "{said}");
+    assert!(matches!(message, Error::Identity { .. }), "{message}");
     identity
         .join(&url, &token, &HostName::verbatim("a"), addresses(1))
         .await
         .expect("the token is still good");
-    let said = identity
+    let message = identity
         .join(&url, &token, &HostName::verbatim("a"), addresses(1))
         .await
         .expect_err("a second use is refused");
-    assert!(said.to_string().contains("Host a used this token"), "{said}");
-    for file in [cloud.place.file("a/identity.json"), cloud.place.state().join("ca/ca.key")] {
+    assert!(message.to_string().contains("Host a used this token"), "{message}");
+    for file in [cloud.place.file("a/identity.json"), cloud.place.state().join("seal.key")] {
         let mode = std::fs::metadata(&file).expect("the file exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{}", file.display());
     }
     let plain = url.replace("https", "http");
-    let said = identity
+    let message = identity
         .join(&plain, &token, &HostName::verbatim("a"), addresses(1))
         .await
         .expect_err("a URL without TLS is refused");
-    assert!(said.to_string().contains("such as https://"), "{said}");
+    assert!(message.to_string().contains("such as https://"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,25 +210,25 @@ async fn a_host_may_act_for_itself_only() {
     let (cloud, url) = open(Environment::new());
     let (_, a) = joined(&cloud, &url, "a", 1).await;
     let remote = a.remote().expect("the client is created");
-    let said = remote.register(registration("b")).await.expect_err("another host is refused");
+    let message = remote.register(registration("b")).await.expect_err("another host is refused");
     let words = "belongs to host a, which cannot act for host b";
-    assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
-    let said =
+    assert!(matches!(&message, Refusal::Rejected(why) if why.contains(words)), "{message}");
+    let message =
         remote.desired(&HostName::verbatim("b"), 1, 0).await.expect_err("another host is refused");
-    assert!(matches!(&said, Refusal::Rejected(why) if why.contains(words)), "{said}");
+    assert!(matches!(&message, Refusal::Rejected(why) if why.contains(words)), "{message}");
     let epoch =
         remote.register(registration("a")).await.expect("the host may act for itself").epoch;
     remote.desired(&HostName::verbatim("a"), epoch, 0).await.expect("the host may act for itself");
     // Without a certificate, a client can only join.
     let nobody = kilonova_pki::trusting(&a.authority).expect("the TLS settings are valid");
     let nobody = Remote::certified(&url, nobody).expect("the client is created");
-    let said = nobody
+    let message = nobody
         .register(registration("a"))
         .await
         .expect_err("a host without a certificate is refused");
     assert!(
-        matches!(&said, Refusal::Rejected(why) if why.contains("no client certificate")),
-        "{said}"
+        matches!(&message, Refusal::Rejected(why) if why.contains("no client certificate")),
+        "{message}"
     );
     nobody.clock().await.expect("the time needs no certificate");
 }
@@ -237,8 +252,8 @@ async fn unaccepted_certificates_are_refused_with_a_remedy() {
     refused(&believes, "not the control plane that this host joined").await;
     let remote = known.remote().expect("the client is created");
     remote.register(registration(HOST)).await.expect("the host is accepted");
-    let said = node(&cloud, &["revoke", HOST]);
-    assert!(String::from_utf8_lossy(&said.stdout).contains("is revoked"));
+    let text = node(&cloud, &["revoke", HOST]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("is revoked"));
     refused(
         &remote,
         &format!("was revoked: create a token with `kilonova node enroll --host {HOST}`"),
@@ -266,17 +281,17 @@ async fn a_certificate_is_renewed_in_time() {
     std::fs::write(cloud.place.file(HOST).join("identity.json"), text)
         .expect("the file is written");
     let remote = due.remote().expect("the client is created");
-    let (told, mut heard) = watch::channel(None);
+    let (sender, mut receiver) = watch::channel(None);
     let keeping = tokio::spawn(keep_certified(
         remote.clone(),
         identity.clone(),
         due.clone(),
         addresses(1),
         Duration::from_millis(50),
-        move |known: &HostIdentity| drop(told.send_replace(Some(known.clone()))),
+        move |known: &HostIdentity| drop(sender.send_replace(Some(known.clone()))),
     ));
     let soon = Duration::from_secs(20);
-    let new = tokio::time::timeout(soon, heard.wait_for(Option::is_some)).await;
+    let new = tokio::time::timeout(soon, receiver.wait_for(Option::is_some)).await;
     let new = new
         .expect("the event arrives in time")
         .expect("the agent reports it")
@@ -291,26 +306,13 @@ async fn a_certificate_is_renewed_in_time() {
     remote.register(registration(HOST)).await.expect("the new certificate is accepted");
     // The running agent takes up what an operator replaces by joining again.
     let (_, again) = joined(&cloud, &url, HOST, 1).await;
-    let taken = heard.wait_for(|known| known.as_ref() == Some(&again));
+    let taken = receiver.wait_for(|known| known.as_ref() == Some(&again));
     tokio::time::timeout(soon, taken)
         .await
         .expect("the event arrives in time")
         .expect("the agent reports it");
     remote.register(registration(HOST)).await.expect("that certificate is accepted");
     keeping.abort();
-}
-
-#[test]
-fn a_controller_without_the_clouds_authority_is_refused() {
-    let (cloud, _) = open(Environment::new());
-    let Cloud { mut serve, place, .. } = cloud;
-    serve.terminate();
-    std::fs::remove_dir_all(place.state().join("ca")).expect("the directory is removed");
-    let output = place.run("serve", &["--listen", "127.0.0.1:0", "--node-listen", "127.0.0.1:0"]);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("copy the folder ca from the controller that has it"), "{said}");
-    assert!(!place.state().join("ca").exists());
 }
 
 /// A host whose long poll is open, and the instant at which that poll ends.
@@ -331,6 +333,36 @@ async fn polling(
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!waiting.is_finished(), "it waits for news");
     waiting
+}
+
+/// Asks the port of hosts without a certificate, as a balancer does.
+fn probe(url: &str, authority: &str, path: &str) -> Answer {
+    let address = url.strip_prefix("https://").expect("the URL has TLS");
+    let address: SocketAddr = address.parse().expect("the URL names an address");
+    let config = kilonova_pki::trusting(authority).expect("the TLS settings are valid");
+    let client = ClientConnection::new(Arc::new(config), address.ip().into());
+    let client = client.expect("the TLS client is created");
+    let mut stream = StreamOwned::new(client, connect(address));
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .expect("the request is sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("the answer arrives");
+    Answer::parse(path, &answer).check()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_port_of_hosts_tells_its_health_and_answers_polls_at_the_end() {
+    let (mut cloud, url) = open(Environment::new());
+    let (_, known) = joined(&cloud, &url, HOST, 1).await;
+    for path in ["/healthz", "/readyz", "/healthcheck"] {
+        assert_eq!(probe(&url, &known.authority, path).status, 200, "{path}");
+    }
+    let waiting = polling(&known).await;
+    cloud.serve.signal(Signal::TERM);
+    let (answer, _) = waiting.await.expect("the task does not panic");
+    let batch = answer.expect("the poll is answered");
+    assert!(!batch.complete && batch.documents.is_empty(), "{batch:?}");
+    assert_eq!(cloud.serve.wait().code(), Some(0), "{}", cloud.serve.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -357,14 +389,7 @@ async fn a_long_poll_at_another_controller_ends_with_the_certificate() {
     let mut other = Environment::new();
     other.database.clone_from(&place.database);
     let (one, url) = open(place);
-    // The controllers of a cloud share its authority.
-    let (from, to) = (one.place.state().join("ca"), other.state().join("ca"));
-    std::fs::create_dir_all(&to).expect("the directory is created");
-    std::fs::set_permissions(other.state(), std::fs::Permissions::from_mode(0o700))
-        .expect("the state directory is private");
-    for name in ["ca.crt", "ca.key"] {
-        std::fs::copy(from.join(name), to.join(name)).expect("the file is copied");
-    }
+    other.share_seal(&one.place);
     let serve = other.start_with(|command| {
         command.args(["--node-listen", "127.0.0.1:0"]);
     });
@@ -395,15 +420,18 @@ async fn hosts_receive_the_revocation_list() {
         before,
         "it is signed once"
     );
-    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let following = tokio::spawn(follow_revocations(
         remote.clone(),
         Duration::from_millis(50),
-        move |list, new| told.send((list.clone(), new.to_vec())).is_ok(),
+        move |list, new| sender.send((list.clone(), new.to_vec())).is_ok(),
     ));
-    assert_eq!(heard.recv().await.expect("the first list arrives"), (before.clone(), Vec::new()));
+    assert_eq!(
+        receiver.recv().await.expect("the first list arrives"),
+        (before.clone(), Vec::new())
+    );
     node(&cloud, &["revoke", "evil"]);
-    let soon = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
+    let soon = tokio::time::timeout(Duration::from_secs(10), receiver.recv()).await;
     let (list, new) = soon.expect("the event arrives in time").expect("the second list arrives");
     following.abort();
     assert_ne!(list.mark, before.mark);
@@ -432,9 +460,9 @@ async fn hosts_receive_the_revocation_list() {
             .arg(file(name, certificate))
             .output();
         let output = output.expect("openssl runs");
-        let said = stderr(&output);
-        assert_eq!(output.status.success(), fine, "{name}: {said}");
-        assert!(fine || said.contains("certificate revoked"), "{said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.success(), fine, "{name}: {printed}");
+        assert!(fine || printed.contains("certificate revoked"), "{printed}");
     }
     let refused = evil
         .remote()
@@ -495,8 +523,8 @@ async fn an_existing_host_name_needs_an_operators_permission() {
         ("127.0.0.1", "looks like an address"),
         ("EVIL", "lower case"),
     ] {
-        let (fine, said, _) = enroll(&["--host", host]);
-        assert!(!fine && said.contains(words), "{host}: {said}");
+        let (fine, message, _) = enroll(&["--host", host]);
+        assert!(!fine && message.contains(words), "{host}: {message}");
     }
     // A token for any host does not permit it either.
     let (_, _, made) = enroll(&["--format", "json"]);
@@ -510,14 +538,14 @@ async fn an_existing_host_name_needs_an_operators_permission() {
         ("10.1", "looks like an address"),
     ] {
         let identity = Identity::at(&cloud.place.file("any"));
-        let said = identity
+        let message = identity
             .join(&url, &any, &HostName::verbatim(host), addresses(9))
             .await
             .expect_err(host);
-        assert!(said.to_string().contains(words), "{host}: {said}");
+        assert!(message.to_string().contains(words), "{host}: {message}");
     }
-    let (fine, said, made) = enroll(&["--host", HOST, "--replace", "--format", "json"]);
-    assert!(fine, "{said}");
+    let (fine, message, made) = enroll(&["--host", HOST, "--replace", "--format", "json"]);
+    assert!(fine, "{message}");
     let made: Value = serde_json::from_str(&made).expect("the output is JSON");
     let token: Token =
         made["token"].as_str().expect("a token is present").parse().expect("the token parses");
@@ -538,7 +566,7 @@ async fn nonsense_of_a_host_is_refused_in_a_sentence() {
     let slot = HandleSlot::TestPci { address: "0000:0c:00.0".into() };
     let deployable = |name: &str| Deployable {
         name: name.into(),
-        resource_class: "FPGA".into(),
+        resource_class: kilonova_ids::ResourceClass::verbatim("FPGA"),
         traits: Vec::new(),
         driver: "fake".into(),
         facts: std::collections::BTreeMap::new(),
@@ -560,8 +588,8 @@ async fn nonsense_of_a_host_is_refused_in_a_sentence() {
         ("vcpus is -5", Registration { vcpus: -5, ..registration(HOST) }),
         ("two devices have the address", Registration { devices: twice, ..registration(HOST) }),
     ] {
-        let said = remote.register(wrong).await;
-        assert!(matches!(&said, Err(Refusal::Rejected(why)) if why.contains(words)), "{said:?}");
+        let text = remote.register(wrong).await;
+        assert!(matches!(&text, Err(Refusal::Rejected(why)) if why.contains(words)), "{text:?}");
     }
     remote.register(registration(HOST)).await.expect("the correct registration is accepted");
 }

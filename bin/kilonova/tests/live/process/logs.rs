@@ -83,7 +83,7 @@ fn provoke(cloud: &Cloud) -> Vec<String> {
     secrets.push("stranger-token-99".into());
     let state = cloud.place.state();
     secrets.push(
-        std::fs::read_to_string(state.join("keys/1"))
+        std::fs::read_to_string(state.join("seal.key"))
             .expect("the key is generated")
             .trim()
             .to_owned(),
@@ -112,7 +112,7 @@ fn no_secret_is_logged_however_much_is() {
         let admin = crate::kit::cloud::admin(&place, &serve);
         let cloud = Cloud { serve, place, admin };
         let secrets = provoke(&cloud);
-        assert!(cloud.serve.log().contains("\"DEBUG\""), "it is as talkative as it was told");
+        assert!(cloud.serve.log().contains("\"DEBUG\""), "the log has the requested level");
         check(&cloud.serve, &secrets);
     }
 }

@@ -2,12 +2,15 @@
 
 mod dev;
 mod doctor;
+mod health;
 mod invalid_setup;
 mod join;
 mod logs;
 mod metrics;
 mod nodes;
 mod operators;
+mod rotation;
+mod secrets;
 mod services;
 mod shutdown;
 mod start;

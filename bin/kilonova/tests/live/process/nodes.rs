@@ -100,7 +100,8 @@ fn agents_need_the_shared_token() {
     node.send("POST", "/node/v1/register", "application/json", b"{").refused(422);
     node.get("/node/v1/hosts/h/desired").refused_saying(400, &["epoch"]);
     node.get("/node/v1/hosts/h/desired?epoch=1&since=0").refused_saying(422, &["h", "registered"]);
-    node.send("POST", "/node/v1/hosts/h/observed?epoch=1", "application/json", b"[]").refused(409);
+    node.send("POST", "/node/v1/hosts/h/observed?epoch=1", "application/json", b"[]")
+        .refused_saying(422, &["h", "registered"]);
 }
 
 #[test]
@@ -110,10 +111,10 @@ fn options_are_validated_before_anything_is_created() {
     let refused = |control: &str, word: &Path, host: &str, words: &[&str]| {
         let mut command = command(&cloud.place, control, word);
         let output = command.args(["--host", host]).output().expect("the program runs");
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         for word in words {
-            assert!(said.contains(word), "{word:?} is not in: {said}");
+            assert!(printed.contains(word), "{word:?} is not in: {printed}");
         }
         assert!(!cloud.place.file("hosts").exists());
     };

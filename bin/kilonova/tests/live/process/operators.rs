@@ -45,14 +45,17 @@ fn out(output: &Output) -> String {
 fn missing_credentials_are_named() {
     for words in [["server", "explain", "x"], ["host", "drain", "x"], ["host", "undrain", "x"]] {
         let output = command(&words).output().expect("the program runs");
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("OS_AUTH_URL is not set") && said.contains("--os-cloud"), "{said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(
+            printed.contains("OS_AUTH_URL is not set") && printed.contains("--os-cloud"),
+            "{printed}"
+        );
         let output =
             command(&words).args(["--os-cloud", "home"]).output().expect("the program runs");
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("cannot read /nowhere/clouds.yaml"), "{said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains("cannot read /nowhere/clouds.yaml"), "{printed}");
     }
 }
 
@@ -68,8 +71,11 @@ fn an_admin_is_served_and_others_are_refused() {
         let report: Value = serde_json::from_str(&out(&named)).expect("the output is JSON");
         assert_eq!(report["id"], one.as_str(), "{report}");
         cloud.server(&cloud.admin, "one (1)", &flavor, &image);
-        let said = stderr(&admin(&cloud, &["server", "explain", "one (1)"]));
-        assert!(said.contains("2 servers are named one (1)") && said.contains(&one), "{said}");
+        let printed = stderr(&admin(&cloud, &["server", "explain", "one (1)"]));
+        assert!(
+            printed.contains("2 servers are named one (1)") && printed.contains(&one),
+            "{printed}"
+        );
 
         cloud.user("mia", "member");
         let by_mia = |words: &[&str]| {
@@ -77,13 +83,13 @@ fn an_admin_is_served_and_others_are_refused() {
             assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
             stderr(&refused)
         };
-        let said = by_mia(&["server", "explain", &one]);
-        assert!(said.contains("could not be found"), "{said}");
-        let said = by_mia(&["server", "explain", "one (1)"]);
-        assert!(said.contains("no server is named one (1)"), "{said}");
-        let said = by_mia(&["host", "drain", "virtlab606"]);
-        assert!(said.contains("Policy doesn't allow"), "{said}");
-        assert!(said.contains("administrator credentials"), "{said}");
+        let printed = by_mia(&["server", "explain", &one]);
+        assert!(printed.contains("could not be found"), "{printed}");
+        let printed = by_mia(&["server", "explain", "one (1)"]);
+        assert!(printed.contains("no server is named one (1)"), "{printed}");
+        let printed = by_mia(&["host", "drain", "virtlab606"]);
+        assert!(printed.contains("Policy doesn't allow"), "{printed}");
+        assert!(printed.contains("administrator credentials"), "{printed}");
         let wrong = run(&cloud, "admin", "wrong", "admin", &["host", "drain", "virtlab606"]);
         assert_eq!(wrong.status.code(), Some(2));
         assert!(stderr(&wrong).contains("refuses the login"), "{}", stderr(&wrong));

@@ -66,7 +66,7 @@ fn hosts_register_where_devices_are_served_without_the_compute_api() {
         .as_array()
         .is_none_or(Vec::is_empty)
     {
-        assert!(begun.elapsed() < Duration::from_secs(20), "no host has said what it has");
+        assert!(begun.elapsed() < Duration::from_secs(20), "no host has registered its devices");
         std::thread::sleep(Duration::from_millis(30));
     }
     admin.get("/compute/v2.1/servers").refused(404);
@@ -165,17 +165,17 @@ fn noauth_excludes_the_identity_service() {
 
     let place = open("identity, placement");
     let output = place.run("serve", &[]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("[api] services") && said.contains("noauth2"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("[api] services") && printed.contains("noauth2"), "{printed}");
 }
 
 #[test]
 fn invalid_tokens_are_refused_at_the_start() {
     let place = Environment::configured("[api]\nservices = placement\n");
     let output = place.run("serve", &[]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("keystone") && said.contains("identity"), "{said}");
-    assert!(!place.state().exists(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("keystone") && printed.contains("identity"), "{printed}");
+    assert!(!place.state().exists(), "{printed}");
 }

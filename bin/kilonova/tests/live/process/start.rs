@@ -12,10 +12,6 @@ use crate::kit::{Cloud, Environment};
 /// Mode and text of the files that are written once; the server's address is left out.
 fn written(state: &Path, address: SocketAddr) -> BTreeMap<String, (u32, String)> {
     let mut files = BTreeMap::new();
-    let keys = std::fs::read_dir(state.join("keys")).expect("the keys are readable");
-    let keys = keys.map(|entry| {
-        format!("keys/{}", entry.expect("the key is generated").file_name().display())
-    });
     let secrets =
         std::fs::read_dir(state).expect("the directory is readable").filter_map(|entry| {
             let name = entry
@@ -23,10 +19,12 @@ fn written(state: &Path, address: SocketAddr) -> BTreeMap<String, (u32, String)>
                 .file_name()
                 .into_string()
                 .expect("the name is valid");
-            let secret = name.ends_with(".token") || name == "openrc" || name == "clouds.yaml";
+            let ends = |end: &str| name.ends_with(end);
+            let secret =
+                ends(".token") || ends(".key") || name == "openrc" || name == "clouds.yaml";
             secret.then_some(name)
         });
-    for name in keys.chain(secrets) {
+    for name in secrets {
         let path = state.join(&name);
         let mode = path.metadata().expect("the file is readable").permissions().mode() & 0o777;
         let text = std::fs::read_to_string(path).expect("the file is UTF-8");
@@ -39,10 +37,14 @@ fn written(state: &Path, address: SocketAddr) -> BTreeMap<String, (u32, String)>
 fn the_first_start_writes_secrets_for_its_owner_and_the_second_changes_none() {
     for place in Environment::all() {
         let mut serve = place.start();
-        assert!(serve.said.contains("first start"), "{}", serve.said);
-        assert!(serve.said.contains("source ") && serve.said.contains("/openrc"), "{}", serve.said);
+        assert!(serve.output.contains("first start"), "{}", serve.output);
+        assert!(
+            serve.output.contains("source ") && serve.output.contains("/openrc"),
+            "{}",
+            serve.output
+        );
         let first = written(&place.state(), serve.address);
-        for name in ["openrc", "clouds.yaml", "keys/1"] {
+        for name in ["openrc", "clouds.yaml", "seal.key"] {
             assert!(first.contains_key(name), "{name} of {:?}", first.keys());
         }
         for (name, (mode, text)) in &first {
@@ -52,12 +54,12 @@ fn the_first_start_writes_secrets_for_its_owner_and_the_second_changes_none() {
         let mode =
             |path: &Path| path.metadata().expect("the file exists").permissions().mode() & 0o777;
         assert_eq!(mode(&place.state()), 0o700);
-        assert_eq!(mode(&place.state().join("keys")), 0o700);
+        assert!(!place.state().join("keys").exists(), "the token keys are in the database");
         let token = admin(&place, &serve);
         serve.terminate();
 
         let again = place.start();
-        assert!(!again.said.contains("first start"), "{}", again.said);
+        assert!(!again.output.contains("first start"), "{}", again.output);
         // The files follow the port, which has changed.
         assert_eq!(written(&place.state(), again.address), first);
         let mut same = token.clone();
@@ -77,7 +79,7 @@ fn lost_credentials_are_not_made_up() {
     std::fs::remove_file(place.state().join("clouds.yaml")).expect("the file is removed");
 
     let mut again = place.start();
-    assert!(!again.said.contains("first start"), "{}", again.said);
+    assert!(!again.output.contains("first start"), "{}", again.output);
     assert!(!place.state().join("clouds.yaml").exists(), "with a password that is not the admin's");
     assert_eq!(password(&place), word, "openrc is as it was");
     assert!(again.log().contains("clouds.yaml"), "{}", again.log());

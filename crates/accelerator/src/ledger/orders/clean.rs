@@ -99,7 +99,7 @@ pub(super) fn order(
     }
     let task = Task::Clean {
         address: parked.address.clone(),
-        resource_class: (&parked.resource_class).into(),
+        resource_class: parked.resource_class.clone(),
     };
     let order = NewOrder {
         uuid: OperationId::new_v4(),

@@ -92,3 +92,11 @@ pub fn announce(tx: &mut Tx<'_>, nodes: &dyn Nodes) -> Result<(), Error> {
 pub fn since(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<Vec<Order>, Error> {
     Ok(orders::since(tx, host, generation)?)
 }
+
+/// Announces [`since`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_since(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<(), Error> {
+    Ok(orders::expect_since(tx, host, generation)?)
+}

@@ -118,7 +118,7 @@ pub(super) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Res
 pub(super) fn is_uploaded(tx: &mut Tx<'_>, change: &InPlaceChange) -> Result<bool, Error> {
     let Some(image) = change.image() else { return Ok(true) };
     Ok(match kilonova_image::find(tx, image)? {
-        Some(image) => image.status == "active",
+        Some(image) => image.status == kilonova_image::Status::Active,
         None => !matches!(change, InPlaceChange::Shelve(_)),
     })
 }

@@ -15,7 +15,7 @@ use crate::actions::ServerAction;
 use crate::flows::operation::Operation;
 use crate::{Compute, Error, flows, states, usage};
 
-/// Deletes a server so that `restore` can take it back, or for good where that is not possible.
+/// Soft-deletes a server, so that `restore` can undo it; deletes it for good if that is off or impossible.
 /// Idempotent.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ pub fn restore(
     super::begin(tx, compute, context, server, &ServerCommand::Restore, now)
 }
 
-/// Deletes a server for good whose `reclaim_instance_interval` is over, if it is still soft-deleted.
+/// Deletes a soft-deleted server for good once its `reclaim_instance_interval` is over.
 ///
 /// # Errors
 /// The database's.

@@ -96,8 +96,8 @@ fn scheduled(failure: Option<&str>, now: Timestamp) -> flow::Event {
     }
 }
 
-/// Claims a place on a host that has not failed yet and asks that host for the guest. Returns why
-/// there is no place.
+/// Claims a place on a host that has not failed yet and sends that host the guest's document. Returns
+/// the reason if there is no place.
 fn place(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -167,8 +167,8 @@ pub(super) fn spawned(
     }
 }
 
-/// Nothing is left of the attempt: the next host is tried, or the server is offloaded as before and
-/// holds nothing.
+/// The failed attempt is rolled back. The next host is tried; without one, the server is offloaded as
+/// before and holds nothing.
 pub(super) fn cleared(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

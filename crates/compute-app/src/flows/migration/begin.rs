@@ -43,11 +43,13 @@ pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Do
 
 /// Refuses a move whose source is down.
 pub(super) fn check_source_is_up(
+    tx: &mut Tx<'_>,
     compute: &Compute,
     server: &Server,
     now: Timestamp,
 ) -> Result<(), Error> {
-    if server.host.as_ref().is_some_and(|host| compute.host_is_lost(host, now)) {
+    let Some(host) = &server.host else { return Ok(()) };
+    if compute.host_is_lost(tx, host, now)? {
         return Err(Refusal::conflict("Service is unavailable at this time.").into());
     }
     Ok(())

@@ -32,7 +32,7 @@ pub enum ColdRequest {
     Migrate(Option<HostName>),
 }
 
-/// Begins it. A lack of hosts fails the action, not the request.
+/// Begins a resize or a cold migration. A lack of hosts fails the action, not the request.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it, 403 over quota, 400 for a flavor
@@ -54,7 +54,7 @@ pub fn migrate_cold(
         }
     };
     states::allow(context, server, action)?;
-    begin::check_source_is_up(compute, server, now)?;
+    begin::check_source_is_up(tx, compute, server, now)?;
     if let ColdRequest::Resize(flavor) = request {
         check_growth(tx, server, flavor)?;
         boot::machine::check(&server.spec.image_properties, flavor)?;
@@ -129,7 +129,7 @@ fn check_growth(tx: &mut Tx<'_>, server: &Server, flavor: &FlavorOf) -> Result<(
     usage::check(tx, &server.project_id, &server.user_id, grown)
 }
 
-/// A host reports on a cold migration.
+/// Applies a host's report to a cold migration.
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     ctx: FlowContext<'_>,
@@ -193,7 +193,7 @@ fn source_stopped(
     }
 }
 
-/// Asks the destination for the guest.
+/// Sends the destination the guest's document.
 pub(super) fn make_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -246,7 +246,7 @@ pub(super) fn guest_at_dest(
     Ok(Desired::Present(Box::new(domain)))
 }
 
-/// The report on a guest that the destination makes.
+/// The destination's report on the guest.
 pub(super) enum Made {
     /// The guest has this power state, as requested.
     As(PowerState),

@@ -94,7 +94,7 @@ fn release_source(
         return claims::drop_held(tx, compute, server, source);
     }
     documents::put(tx, compute, source, server, &Desired::Absent)?;
-    if compute.host_is_lost(source, now) {
+    if compute.host_is_lost(tx, source, now)? {
         claims::abandon_held(tx, compute, server, source)?;
     }
     Ok(())
@@ -130,7 +130,7 @@ pub fn revert(
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::RevertResize)?;
     let migration = finished(tx, server)?;
-    if compute.host_is_lost(&migration.source, now) {
+    if compute.host_is_lost(tx, &migration.source, now)? {
         return Err(Refusal::conflict("Service is unavailable at this time.").into());
     }
     let state = Operation::Revert(Revert::Begin);

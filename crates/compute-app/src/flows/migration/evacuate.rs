@@ -51,7 +51,7 @@ pub fn evacuate(
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Evacuate)?;
     let source = server.host.clone().ok_or_else(|| states::not_ready(server))?;
-    if !compute.host_is_lost(&source, now) {
+    if !compute.row_is_lost(tx, &source, now)? {
         let words = format!("Compute service of {source} is still in use.");
         return Err(Refusal::bad_request(words).into());
     }
@@ -103,7 +103,7 @@ fn keep_shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(kept)))
 }
 
-/// The fate of an open operation when the server is evacuated.
+/// The end of an open operation when the server is evacuated.
 enum Interrupted {
     /// Another host works on it, or it removes the server: the evacuation is refused.
     Refuse,
@@ -246,7 +246,7 @@ fn dest_made(
             servers::set_launched(tx, id, now)?;
             moves::close(tx, ctx.migration.id, Status::Done, now)?;
             ctx.put(tx, source, &Desired::Absent)?;
-            if ctx.compute.host_is_lost(source, now) {
+            if ctx.compute.host_is_lost(tx, source, now)? {
                 claims::abandon_held(tx, ctx.compute, id, source)?;
             }
             journal::finish(tx, ctx.open, End::Done, None, now)

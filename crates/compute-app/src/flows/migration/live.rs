@@ -62,7 +62,7 @@ pub fn migrate_live(
     states::allow(context, server, ServerAction::LiveMigrate)?;
     aliases::check(&compute.options.pci_aliases, &server.spec.flavor)?;
     for host in [Some(&source), request.host.as_ref()].into_iter().flatten() {
-        if compute.host_is_lost(host, now) {
+        if compute.host_is_lost(tx, host, now)? {
             let words = format!("Compute service of {host} is unavailable at this time.");
             return Err(Refusal::bad_request(words).into());
         }
@@ -144,7 +144,7 @@ fn leave_queue(
     let ctx = FlowContext { compute, open: &open, server, migration, now };
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
     let attempts = attempts.clone();
-    if compute.host_is_lost(&dest, now) {
+    if compute.host_is_lost(tx, &dest, now)? {
         let attempts = Attempts { reason: Some(format!("{dest} went down.")), ..attempts };
         return roll_back::release_untouched_dest(tx, &ctx, FailedMove::Live(attempts.into()));
     }
@@ -370,7 +370,7 @@ fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<
     flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
     servers::set_state(tx, id, state, None, power_state, now)?;
     moves::close(tx, ctx.migration.id, Status::Completed, now)?;
-    if ctx.compute.host_is_lost(&ctx.migration.source, now) {
+    if ctx.compute.host_is_lost(tx, &ctx.migration.source, now)? {
         claims::abandon_held(tx, ctx.compute, id, &ctx.migration.source)?;
     }
     journal::finish(tx, ctx.open, End::Done, None, now)

@@ -221,7 +221,7 @@ pub fn locate_guest(
     let Some((server, migration)) = load(tx, &open)? else { return Ok(()) };
     let ctx = FlowContext { compute, open: &open, server, migration, now };
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
-    let source_is_down = compute.host_is_lost(&ctx.migration.source, now);
+    let source_is_down = compute.host_is_lost(tx, &ctx.migration.source, now)?;
     match live {
         LiveMigration::Transfer(transit) | LiveMigration::Abort(transit) if source_is_down => {
             ask_dest(tx, &ctx, Transit { source: None, ..transit.clone() })
@@ -233,7 +233,7 @@ pub fn locate_guest(
                 ask_source(tx, &ctx, transit)
             } else if compute.host_is_declared_dead(&dest) && transit.source.is_some() {
                 stayed(tx, &ctx, transit)
-            } else if !compute.host_is_lost(&dest, now) {
+            } else if !compute.host_is_lost(tx, &dest, now)? {
                 ask_dest(tx, &ctx, transit)
             } else if !transit.lost {
                 report_silence(tx, &ctx, transit, &dest)

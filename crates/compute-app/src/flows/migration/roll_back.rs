@@ -446,9 +446,11 @@ pub fn abandon_dest(
         return Ok(false);
     };
     let Some((server, migration)) = load(tx, &open)? else { return Ok(false) };
-    let is_down = |host: &HostName| compute.host_is_lost(host, now);
-    let dest = migration.dest.clone().filter(is_down).filter(|_| !migration.same_host());
+    let dest = migration.dest.clone().filter(|_| !migration.same_host());
     let Some(dest) = dest else { return Ok(false) };
+    if !compute.host_is_lost(tx, &dest, now)? {
+        return Ok(false);
+    }
     tracing::warn!(
         server = %server.id, host = %dest,
         "the destination of the move is down; continuing without it, its devices stay dirty"

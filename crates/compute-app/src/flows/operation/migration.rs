@@ -175,7 +175,9 @@ struct Data {
         with = "jiff::fmt::serde::timestamp::microsecond::optional"
     )]
     asked: Option<Timestamp>,
-    told: bool,
+    /// The column keeps the name of earlier builds.
+    #[serde(rename = "told")]
+    lost: bool,
     stopped: bool,
 }
 
@@ -191,7 +193,7 @@ impl Data {
             sent: transit.sent,
             source: transit.source,
             asked: transit.asked,
-            told: transit.lost,
+            lost: transit.lost,
             stopped: transit.stopped,
             ..Self::of(&transit.attempts)
         }
@@ -203,8 +205,8 @@ impl Data {
     }
 
     fn transit(self) -> Transit {
-        let Self { cancelled, sent, source, asked, told, stopped, .. } = self;
-        Transit { cancelled, sent, source, asked, lost: told, stopped, attempts: self.attempts() }
+        let Self { cancelled, sent, source, asked, lost, stopped, .. } = self;
+        Transit { cancelled, sent, source, asked, lost, stopped, attempts: self.attempts() }
     }
 
     fn no_power(&self, row: Row<'_>) -> Result<(), Unreadable> {
@@ -216,7 +218,7 @@ impl Data {
         row.never("sent", self.sent)?;
         row.never("source", self.source.is_some())?;
         row.never("asked", self.asked.is_some())?;
-        row.never("told", self.told)?;
+        row.never("told", self.lost)?;
         row.never("stopped", self.stopped)
     }
 }

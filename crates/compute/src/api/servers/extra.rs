@@ -7,7 +7,7 @@ use kilonova_compute_app::microversions;
 use kilonova_compute_db::servers::Server;
 use kilonova_wire::Microversion;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::view::ViewContext;
 
@@ -56,6 +56,7 @@ impl<'a> Extra<'a> {
         if server.host.is_some()
             && let Some(groups) = view_context.ports.groups(server.id)
         {
+            let groups: Vec<Value> = groups.into_iter().map(|name| json!({"name": name})).collect();
             add(microversions::MIN, "security_groups", ExtraValue::Json(Cow::Owned(groups.into())));
         }
         add(microversions::SHOW_LOCKED, "locked", ExtraValue::Flag(server.lock.is_some()));
@@ -87,7 +88,7 @@ impl<'a> Extra<'a> {
         add(
             microversions::SCHEDULER_HINTS,
             "scheduler_hints",
-            ExtraValue::Json(Cow::Borrowed(&spec.hints)),
+            ExtraValue::Json(Cow::Owned(Value::Object(spec.hints.as_sent().clone()))),
         );
         let host = server.host.as_deref();
         if view_context.visibility.attributes {

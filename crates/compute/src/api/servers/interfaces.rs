@@ -16,6 +16,7 @@ use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::find::find;
+use super::ports_view;
 use crate::api::input;
 
 type JsonAnswer = Result<Json<Value>, Refusal>;
@@ -53,7 +54,7 @@ pub(super) async fn addresses(
 ) -> JsonAnswer {
     no_query(&query, version)?;
     let (server, ports) = connections(&compute, caller, id).await?;
-    Ok(Json(json!({"addresses": ports.addresses(server.id, false)})))
+    Ok(Json(json!({"addresses": ports_view::addresses(ports.of(server.id), false)})))
 }
 
 pub(super) async fn address(
@@ -62,7 +63,7 @@ pub(super) async fn address(
     Path((id, network)): Path<(String, String)>,
 ) -> JsonAnswer {
     let (server, ports) = connections(&compute, caller, id).await?;
-    let mut all = ports.addresses(server.id, false);
+    let mut all = ports_view::addresses(ports.of(server.id), false);
     match all.remove(&network) {
         Some(list) => Ok(Json(json!({network: list}))),
         None => {
@@ -106,7 +107,7 @@ pub(super) async fn list(
 ) -> JsonAnswer {
     no_query(&query, version)?;
     let (server, ports) = connections(&compute, caller, id).await?;
-    let view = |port: &ServerPort| Connections::interface(port, version >= TAGS_SHOWN);
+    let view = |port: &ServerPort| ports_view::interface(port, version >= TAGS_SHOWN);
     let list: Vec<Value> = ports.of(server.id).iter().map(view).collect();
     Ok(Json(json!({"interfaceAttachments": list})))
 }
@@ -138,7 +139,7 @@ fn view_of_port(
     let id = parse_uuid_like::<PortId>(port);
     let found = ports.of(server.id).iter().find(|known| Some(known.id) == id);
     let found = found.ok_or_else(|| no_port(port, server))?;
-    let view = Connections::interface(found, version >= TAGS_SHOWN);
+    let view = ports_view::interface(found, version >= TAGS_SHOWN);
     Ok(Json(json!({"interfaceAttachment": view})))
 }
 

@@ -13,6 +13,7 @@ mod interfaces;
 mod list;
 pub(super) mod metadata;
 mod migrations;
+mod ports_view;
 mod schema;
 mod show;
 mod sort;

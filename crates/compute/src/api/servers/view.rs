@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha224};
 
 use super::extra::Extra;
+use super::ports_view;
 
 /// The parts of a server that only some callers see.
 #[derive(Clone, Copy)]
@@ -260,7 +261,7 @@ impl<'a> Detail<'a> {
             flavor: Flavor::of(server, view_context),
             created: time::zulu(server.created_at),
             updated: time::zulu(server.updated_at),
-            addresses: view_context.ports.addresses(server.id, true),
+            addresses: ports_view::addresses(view_context.ports.of(server.id), true),
             access_v4: &spec.access[0],
             access_v6: &spec.access[1],
             links: links(view_context.base, server.id),

@@ -10,44 +10,44 @@ use super::inspect::{
     assert_same_handles,
 };
 use super::{FIRST, ONE, SECOND};
-use crate::kit::{Cloud, GPU, Up, hosts};
+use crate::kit::{Cloud, GPU, RunningCloud, hosts};
 use crate::servers::resize::{admin, confirm_resize};
 
 /// Runs a scenario on a server with an accelerator, on each store, and checks that nothing is left
 /// of it at the end.
-async fn with_server(options: Options, scenario: impl AsyncFn(&Cloud, &mut Up, &str)) {
+async fn with_server(options: Options, scenario: impl AsyncFn(&Cloud, &mut RunningCloud, &str)) {
     let topology = hosts(&[("accel_host0", &[FIRST, GPU]), ("accel_host1", &[SECOND, GPU])]);
     for mut cloud in Cloud::all(topology).await {
         cloud.options = options.clone();
-        let mut up = cloud.start().await;
-        up.wait_for_hosts().await;
-        let id = up.active_server(&cloud, "accel_server1", "fpga").await;
-        assert_bound(&cloud, &up, &id, ONE).await;
-        scenario(&cloud, &mut up, &id).await;
-        up.wait_for_host_cleanup(&cloud).await;
-        cloud.assert_consistent(&up, "at the end").await;
-        cloud.teardown(&up, "at the end").await;
-        assert_no_claims(&up, &id).await;
-        up.kill().await;
+        let mut running = cloud.start().await;
+        running.wait_for_hosts().await;
+        let id = running.active_server(&cloud, "accel_server1", "fpga").await;
+        assert_bound(&cloud, &running, &id, ONE).await;
+        scenario(&cloud, &mut running, &id).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        cloud.assert_consistent(&running, "at the end").await;
+        cloud.teardown(&running, "at the end").await;
+        assert_no_claims(&running, &id).await;
+        running.kill().await;
     }
 }
 
 /// Runs the actions in order, each with its final status; the ARQs stay the same throughout.
 async fn assert_keeps_devices(actions: &[(Value, &str)]) {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let before = assert_bound(cloud, up, id, ONE).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let before = assert_bound(cloud, running, id, ONE).await;
         for (action, status) in actions {
-            let answer = up.try_act(id, action.clone()).await;
+            let answer = running.try_act(id, action.clone()).await;
             assert!(answer.status.is_success(), "{action}: {}", answer.body);
-            up.wait_for_status(id, status).await;
-            assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
+            running.wait_for_status(id, status).await;
+            assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
         }
     })
     .await;
 }
 
-async fn hosts_of(up: &Up, id: &str) -> (String, String) {
-    let host = up.server(id).await["OS-EXT-SRV-ATTR:host"]
+async fn hosts_of(running: &RunningCloud, id: &str) -> (String, String) {
+    let host = running.server(id).await["OS-EXT-SRV-ATTR:host"]
         .as_str()
         .expect("the server has a host")
         .to_owned();
@@ -82,12 +82,12 @@ async fn stop_start_ok() {
 
 #[tokio::test]
 async fn lock_unlock_ok() {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let before = assert_bound(cloud, up, id, ONE).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let before = assert_bound(cloud, running, id, ONE).await;
         for (action, locked) in [("lock", true), ("unlock", false)] {
-            up.act(id, json!({action: null})).await;
-            assert_eq!(up.server(id).await["locked"], locked);
-            assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
+            running.act(id, json!({action: null})).await;
+            assert_eq!(running.server(id).await["locked"], locked);
+            assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
         }
     })
     .await;
@@ -112,50 +112,50 @@ async fn create_image_ok() {
 
 #[tokio::test]
 async fn rescue_unrescue_ok() {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let before = assert_bound(cloud, up, id, ONE).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let before = assert_bound(cloud, running, id, ONE).await;
         let rescue = json!({"adminPass": "MySecretPass", "rescue_image_ref": cloud.image});
-        up.try_act(id, json!({"rescue": rescue})).await.expect(200);
-        up.wait_for_status(id, "RESCUE").await;
-        assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
-        up.act(id, json!({"unrescue": {}})).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
+        running.try_act(id, json!({"rescue": rescue})).await.expect(200);
+        running.wait_for_status(id, "RESCUE").await;
+        assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
+        running.act(id, json!({"unrescue": {}})).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
     })
     .await;
 }
 
 #[tokio::test]
 async fn evacuate_ok() {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let (host, other) = hosts_of(up, id).await;
-        assert_eq!(arqs(up, id).await[0]["hostname"], host.as_str());
-        up.nodes.kill(&host).await;
-        up.force_down(&host, true).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let (host, other) = hosts_of(running, id).await;
+        assert_eq!(arqs(running, id).await[0]["hostname"], host.as_str());
+        running.nodes.kill(&host).await;
+        running.force_down(&host, true).await;
         let action = json!({"evacuate": {"host": other}});
-        admin(up, "2.94", id, action).await.expect(200);
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_holds(cloud, up, id, ONE).await;
-        assert_eq!(arqs(up, id).await[0]["hostname"], other.as_str());
-        up.start_node(cloud, &host).await;
-        up.force_down(&host, false).await;
+        admin(running, "2.94", id, action).await.expect(200);
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_holds(cloud, running, id, ONE).await;
+        assert_eq!(arqs(running, id).await[0]["hostname"], other.as_str());
+        running.start_node(cloud, &host).await;
+        running.force_down(&host, false).await;
         crate::kit::wait_until("the old host has dropped the guest", async || {
             cloud.column("SELECT host FROM documents").await == [other.clone()]
         })
         .await;
-        assert_bound(cloud, up, id, ONE).await;
+        assert_bound(cloud, running, id, ONE).await;
     })
     .await;
 }
 
 #[tokio::test]
 async fn rebuild_ok() {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let before = assert_bound(cloud, up, id, ONE).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let before = assert_bound(cloud, running, id, ONE).await;
         let rebuild = json!({"imageRef": cloud.image, "OS-DCF:diskConfig": "AUTO"});
-        up.act(id, json!({"rebuild": rebuild})).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
+        running.act(id, json!({"rebuild": rebuild})).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
     })
     .await;
 }
@@ -164,14 +164,14 @@ async fn rebuild_ok() {
 async fn shelve_and_unshelve_ok() {
     let options =
         Options { shelved_offload_time: SignedDuration::from_secs(3600), ..Options::default() };
-    with_server(options, async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let before = assert_bound(cloud, up, id, ONE).await;
-        up.act(id, json!({"shelve": {}})).await;
-        up.wait_for_status(id, "SHELVED").await;
-        assert_same_handles(&before, &arqs(up, id).await);
-        up.act(id, json!({"unshelve": null})).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
+    with_server(options, async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let before = assert_bound(cloud, running, id, ONE).await;
+        running.act(id, json!({"shelve": {}})).await;
+        running.wait_for_status(id, "SHELVED").await;
+        assert_same_handles(&before, &arqs(running, id).await);
+        running.act(id, json!({"unshelve": null})).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
     })
     .await;
 }
@@ -180,19 +180,19 @@ async fn shelve_and_unshelve_ok() {
 async fn shelve_offload_and_unshelve_ok() {
     let options =
         Options { shelved_offload_time: SignedDuration::from_secs(-1), ..Options::default() };
-    with_server(options, async |cloud: &Cloud, up: &mut Up, id: &str| {
-        up.act(id, json!({"shelve": {}})).await;
-        up.wait_for_status(id, "SHELVED").await;
-        assert_eq!(arqs(up, id).await.len(), 1);
-        admin(up, "2.90", id, json!({"shelveOffload": {}})).await.expect(202);
-        up.wait_for_status(id, "SHELVED_OFFLOADED").await;
-        assert_no_claims(up, id).await;
+    with_server(options, async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        running.act(id, json!({"shelve": {}})).await;
+        running.wait_for_status(id, "SHELVED").await;
+        assert_eq!(arqs(running, id).await.len(), 1);
+        admin(running, "2.90", id, json!({"shelveOffload": {}})).await.expect(202);
+        running.wait_for_status(id, "SHELVED_OFFLOADED").await;
+        assert_no_claims(running, id).await;
         for host in ["accel_host0", "accel_host1"] {
-            assert_no_allocations_on(up, host).await;
+            assert_no_allocations_on(running, host).await;
         }
-        up.act(id, json!({"unshelve": null})).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_bound(cloud, up, id, ONE).await;
+        running.act(id, json!({"unshelve": null})).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_bound(cloud, running, id, ONE).await;
     })
     .await;
 }
@@ -200,32 +200,32 @@ async fn shelve_offload_and_unshelve_ok() {
 /// Upstream's `test_resize_fails`.
 #[tokio::test]
 async fn resize_ok() {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let before = assert_bound(cloud, up, id, ONE).await;
-        let (host, other) = hosts_of(up, id).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let before = assert_bound(cloud, running, id, ONE).await;
+        let (host, other) = hosts_of(running, id).await;
         let away = json!({"resize": {"flavorRef": "plain", "OS-DCF:diskConfig": "AUTO"}});
-        up.act(id, away.clone()).await;
-        up.wait_for_status(id, "VERIFY_RESIZE").await;
-        assert_holds(cloud, up, id, &[]).await;
+        running.act(id, away.clone()).await;
+        running.wait_for_status(id, "VERIFY_RESIZE").await;
+        assert_holds(cloud, running, id, &[]).await;
         assert_eq!(
-            super::inspect::used_on(up, &host, "FPGA").await,
+            super::inspect::used_on(running, &host, "FPGA").await,
             1,
             "held until it is confirmed"
         );
-        up.act(id, json!({"revertResize": null})).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
-        up.act(id, away).await;
-        up.wait_for_status(id, "VERIFY_RESIZE").await;
-        confirm_resize(up, cloud, id).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_bound(cloud, up, id, &[]).await;
-        assert_eq!(hosts_of(up, id).await.0, other);
-        up.act(id, json!({"resize": {"flavorRef": "fpga"}})).await;
-        up.wait_for_status(id, "VERIFY_RESIZE").await;
-        confirm_resize(up, cloud, id).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_bound(cloud, up, id, ONE).await;
+        running.act(id, json!({"revertResize": null})).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
+        running.act(id, away).await;
+        running.wait_for_status(id, "VERIFY_RESIZE").await;
+        confirm_resize(running, cloud, id).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_bound(cloud, running, id, &[]).await;
+        assert_eq!(hosts_of(running, id).await.0, other);
+        running.act(id, json!({"resize": {"flavorRef": "fpga"}})).await;
+        running.wait_for_status(id, "VERIFY_RESIZE").await;
+        confirm_resize(running, cloud, id).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_bound(cloud, running, id, ONE).await;
     })
     .await;
 }
@@ -243,20 +243,20 @@ async fn suspend_ok() {
 /// Upstream's `test_migrate_fails`.
 #[tokio::test]
 async fn migrate_ok() {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let (host, other) = hosts_of(up, id).await;
-        admin(up, "2.90", id, json!({"migrate": null})).await.expect(202);
-        up.wait_for_status(id, "VERIFY_RESIZE").await;
-        assert_holds(cloud, up, id, ONE).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let (host, other) = hosts_of(running, id).await;
+        admin(running, "2.90", id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(id, "VERIFY_RESIZE").await;
+        assert_holds(cloud, running, id, ONE).await;
         assert_eq!(
-            super::inspect::used_on(up, &host, "FPGA").await,
+            super::inspect::used_on(running, &host, "FPGA").await,
             1,
             "held until it is confirmed"
         );
-        confirm_resize(up, cloud, id).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        assert_eq!(hosts_of(up, id).await.0, other);
-        assert_bound(cloud, up, id, ONE).await;
+        confirm_resize(running, cloud, id).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        assert_eq!(hosts_of(running, id).await.0, other);
+        assert_bound(cloud, running, id, ONE).await;
     })
     .await;
 }
@@ -266,26 +266,26 @@ async fn migrate_ok() {
 /// is refused.
 #[tokio::test]
 async fn live_migrate_ok() {
-    with_server(Options::default(), async |cloud: &Cloud, up: &mut Up, id: &str| {
-        let (host, other) = hosts_of(up, id).await;
-        admin(up, "2.90", id, json!({"migrate": {"host": other}})).await.expect(202);
-        up.wait_for_status(id, "VERIFY_RESIZE").await;
-        confirm_resize(up, cloud, id).await;
-        up.wait_for_status(id, "ACTIVE").await;
-        let before = assert_bound(cloud, up, id, ONE).await;
+    with_server(Options::default(), async |cloud: &Cloud, running: &mut RunningCloud, id: &str| {
+        let (host, other) = hosts_of(running, id).await;
+        admin(running, "2.90", id, json!({"migrate": {"host": other}})).await.expect(202);
+        running.wait_for_status(id, "VERIFY_RESIZE").await;
+        confirm_resize(running, cloud, id).await;
+        running.wait_for_status(id, "ACTIVE").await;
+        let before = assert_bound(cloud, running, id, ONE).await;
         let live = json!({"os-migrateLive": {"host": host, "block_migration": "auto"}});
-        let refused = admin(up, "2.90", id, live.clone()).await;
+        let refused = admin(running, "2.90", id, live.clone()).await;
         refused.refused(400, "cannot live-migrate");
-        assert_same_handles(&before, &assert_bound(cloud, up, id, ONE).await);
-        up.delete(id).await;
-        up.wait_until_gone(id).await;
-        let id = &up.active_server_on(cloud, &other, "profile").await;
-        assert_bound(cloud, up, id, &[("VGPU", 1)]).await;
-        admin(up, "2.90", id, live).await.expect(202);
-        up.wait_for_status(id, "ACTIVE").await;
-        up.wait_for_host_cleanup(cloud).await;
-        assert_eq!(hosts_of(up, id).await.0, host);
-        assert_bound(cloud, up, id, &[("VGPU", 1)]).await;
+        assert_same_handles(&before, &assert_bound(cloud, running, id, ONE).await);
+        running.delete(id).await;
+        running.wait_until_gone(id).await;
+        let id = &running.active_server_on(cloud, &other, "profile").await;
+        assert_bound(cloud, running, id, &[("VGPU", 1)]).await;
+        admin(running, "2.90", id, live).await.expect(202);
+        running.wait_for_status(id, "ACTIVE").await;
+        running.wait_for_host_cleanup(cloud).await;
+        assert_eq!(hosts_of(running, id).await.0, host);
+        assert_bound(cloud, running, id, &[("VGPU", 1)]).await;
     })
     .await;
 }

@@ -6,7 +6,7 @@ use kilonova_node::topology::Topology;
 use serde_json::json;
 
 use super::inspect::{assert_holds, devices, used, used_on};
-use crate::kit::{Cloud, Up};
+use crate::kit::{Cloud, RunningCloud};
 use crate::servers::resize::admin;
 
 pub const FIRST: &str = "0000:81:00.0";
@@ -97,33 +97,39 @@ pub fn gpu(host: &str, address: &str) -> String {
 }
 
 /// Ends a host's agent and starts it with another configuration.
-pub async fn restart_with(cloud: &mut Cloud, up: &mut Up, topology: Topology) {
+pub async fn restart_with(cloud: &mut Cloud, running: &mut RunningCloud, topology: Topology) {
     for host in topology.hosts {
         let name = host.name.clone();
-        up.nodes.kill(&name).await;
+        running.nodes.kill(&name).await;
         let known = cloud.topology.hosts.iter_mut().find(|known| known.name == name);
         *known.expect("the host is known") = host;
-        up.start_node(cloud, &name).await;
+        running.start_node(cloud, &name).await;
     }
 }
 
 /// A flavor with these extra specs and this memory.
-pub async fn flavor(up: &Up, id: &str, ram: i64, specs: serde_json::Value) {
-    up.flavor(id, json!({"ram": ram})).await;
+pub async fn flavor(running: &RunningCloud, id: &str, ram: i64, specs: serde_json::Value) {
+    running.flavor(id, json!({"ram": ram})).await;
     let path = format!("POST /flavors/{id}/os-extra_specs");
-    up.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
+    running.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
 }
 
 /// Checks the units in use of a class on a host, and the number of its mediated devices.
-pub async fn assert_mdev_usage(cloud: &Cloud, up: &Up, host: &str, class: &str, expected: usize) {
-    assert_eq!(used_on(up, host, class).await, expected as i64, "{host}");
+pub async fn assert_mdev_usage(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    host: &str,
+    class: &str,
+    expected: usize,
+) {
+    assert_eq!(used_on(running, host, class).await, expected as i64, "{host}");
     assert_eq!(cloud.files(host, "mdevs").len(), expected, "{host}");
 }
 
 /// Checks that the guest has one mediated device, on that GPU, and that the GPU's provider shows it.
 pub async fn assert_device_on(
     cloud: &Cloud,
-    up: &Up,
+    running: &RunningCloud,
     id: &str,
     host: &str,
     address: &str,
@@ -131,40 +137,40 @@ pub async fn assert_device_on(
 ) {
     let seen = devices(cloud, host, id);
     assert_eq!(seen.iter().map(|one| one.parent.as_str()).collect::<Vec<_>>(), [address]);
-    assert_eq!(used(up, &gpu(host, address), class).await, 1);
+    assert_eq!(used(running, &gpu(host, address), class).await, 1);
 }
 
 /// Resizes a server from `host1` to `host2`, reverts, resizes again and confirms. Both hosts hold a
 /// device until the resize ends.
 pub async fn resize_and_revert_then_confirm(
     cloud: &Cloud,
-    up: &Up,
+    running: &RunningCloud,
     id: &str,
     flavor: &str,
     class: &str,
 ) {
     let assert_usage = async |first: usize, second: usize| {
-        assert_mdev_usage(cloud, up, "host1", class, first).await;
-        assert_mdev_usage(cloud, up, "host2", class, second).await;
+        assert_mdev_usage(cloud, running, "host1", class, first).await;
+        assert_mdev_usage(cloud, running, "host2", class, second).await;
     };
     assert_usage(1, 0).await;
     let before = devices(cloud, "host1", id);
     for (end, code) in [("revertResize", 202), ("confirmResize", 204)] {
         let resize = json!({"resize": {"flavorRef": flavor}});
-        admin(up, "2.90", id, resize).await.expect(202);
-        up.wait_for_status(id, "VERIFY_RESIZE").await;
+        admin(running, "2.90", id, resize).await.expect(202);
+        running.wait_for_status(id, "VERIFY_RESIZE").await;
         assert_usage(1, 1).await;
-        admin(up, "2.90", id, json!({end: null})).await.expect(code);
-        up.wait_for_status(id, "ACTIVE").await;
-        up.wait_for_host_cleanup(cloud).await;
+        admin(running, "2.90", id, json!({end: null})).await.expect(code);
+        running.wait_for_status(id, "ACTIVE").await;
+        running.wait_for_host_cleanup(cloud).await;
         if end == "revertResize" {
             assert_usage(1, 0).await;
             assert_eq!(devices(cloud, "host1", id), before);
         } else {
             assert_usage(0, 1).await;
         }
-        assert_holds(cloud, up, id, &[(class, 1)]).await;
-        cloud.assert_consistent(up, end).await;
+        assert_holds(cloud, running, id, &[(class, 1)]).await;
+        cloud.assert_consistent(running, end).await;
     }
-    cloud.teardown(up, "resized").await;
+    cloud.teardown(running, "resized").await;
 }

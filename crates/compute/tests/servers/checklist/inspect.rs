@@ -10,11 +10,11 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, Answer, Client, Cloud, Up};
+use crate::kit::{ADMIN, Answer, Client, Cloud, RunningCloud};
 
 /// Calls the Placement API.
-pub async fn placement(up: &Up, what: &str, body: Option<Value>) -> Answer {
-    call(&up.placement(), what, "placement 1.36", body).await
+pub async fn placement(running: &RunningCloud, what: &str, body: Option<Value>) -> Answer {
+    call(&running.placement(), what, "placement 1.36", body).await
 }
 
 async fn call(client: &Client, what: &str, version: &str, body: Option<Value>) -> Answer {
@@ -31,67 +31,68 @@ async fn call(client: &Client, what: &str, version: &str, body: Option<Value>) -
     client.send(request).await
 }
 
-async fn get_placement(up: &Up, path: &str) -> Value {
-    placement(up, &format!("GET {path}"), None).await.expect(200)
+async fn get_placement(running: &RunningCloud, path: &str) -> Value {
+    placement(running, &format!("GET {path}"), None).await.expect(200)
 }
 
 /// The provider of that name.
-pub async fn provider(up: &Up, name: &str) -> Option<String> {
-    let found = get_placement(up, &format!("/resource_providers?name={name}")).await;
+pub async fn provider(running: &RunningCloud, name: &str) -> Option<String> {
+    let found = get_placement(running, &format!("/resource_providers?name={name}")).await;
     found["resource_providers"][0]["uuid"].as_str().map(str::to_owned)
 }
 
 /// Names of the providers of a host by their UUIDs, including the root.
-pub async fn tree(up: &Up, host: &str) -> BTreeMap<String, String> {
-    let root = provider(up, host).await.expect("the host has a provider");
-    let found = get_placement(up, &format!("/resource_providers?in_tree={root}")).await;
+pub async fn tree(running: &RunningCloud, host: &str) -> BTreeMap<String, String> {
+    let root = provider(running, host).await.expect("the host has a provider");
+    let found = get_placement(running, &format!("/resource_providers?in_tree={root}")).await;
     let all = found["resource_providers"].as_array().expect("the answer has a list").clone();
     let text = |value: &Value| value.as_str().expect("the value is a string").to_owned();
     all.iter().map(|one| (text(&one["uuid"]), text(&one["name"]))).collect()
 }
 
 /// The inventory of a class on the provider of that name.
-pub async fn inventory(up: &Up, name: &str, class: &str) -> Value {
-    let id = provider(up, name).await.expect("the provider exists");
-    get_placement(up, &format!("/resource_providers/{id}/inventories")).await["inventories"][class]
+pub async fn inventory(running: &RunningCloud, name: &str, class: &str) -> Value {
+    let id = provider(running, name).await.expect("the provider exists");
+    get_placement(running, &format!("/resource_providers/{id}/inventories")).await["inventories"]
+        [class]
         .take()
 }
 
 /// Units of a class that are in use on the provider of that name.
-pub async fn used(up: &Up, name: &str, class: &str) -> i64 {
-    let id = provider(up, name).await.expect("the provider exists");
-    let usages = get_placement(up, &format!("/resource_providers/{id}/usages")).await;
+pub async fn used(running: &RunningCloud, name: &str, class: &str) -> i64 {
+    let id = provider(running, name).await.expect("the provider exists");
+    let usages = get_placement(running, &format!("/resource_providers/{id}/usages")).await;
     usages["usages"][class].as_i64().unwrap_or_default()
 }
 
 /// Units of a class that are in use on all providers of a host.
-pub async fn used_on(up: &Up, host: &str, class: &str) -> i64 {
+pub async fn used_on(running: &RunningCloud, host: &str, class: &str) -> i64 {
     let mut units = 0;
-    for name in tree(up, host).await.values() {
-        units += used(up, name, class).await;
+    for name in tree(running, host).await.values() {
+        units += used(running, name, class).await;
     }
     units
 }
 
 /// Checks that no provider of a host has an allocation.
-pub async fn assert_no_allocations_on(up: &Up, host: &str) {
-    for (id, name) in tree(up, host).await {
+pub async fn assert_no_allocations_on(running: &RunningCloud, host: &str) {
+    for (id, name) in tree(running, host).await {
         let allocations_of =
-            get_placement(up, &format!("/resource_providers/{id}/allocations")).await;
+            get_placement(running, &format!("/resource_providers/{id}/allocations")).await;
         assert_eq!(allocations_of["allocations"], json!({}), "{name}");
     }
 }
 
 /// The allocations of a consumer: amounts by provider.
-pub async fn allocations_of(up: &Up, consumer: &str) -> BTreeMap<String, Value> {
-    let found = get_placement(up, &format!("/allocations/{consumer}")).await;
+pub async fn allocations_of(running: &RunningCloud, consumer: &str) -> BTreeMap<String, Value> {
+    let found = get_placement(running, &format!("/allocations/{consumer}")).await;
     let all = found["allocations"].as_object().expect("the value is an object").clone();
     all.into_iter().map(|(id, mut one)| (id, one["resources"].take())).collect()
 }
 
 /// The accelerator requests of a server, as the accelerator API shows them.
-pub async fn arqs(up: &Up, server: &str) -> Vec<Value> {
-    let (store, world) = (up.compute.store.clone(), up.compute.world.clone());
+pub async fn arqs(running: &RunningCloud, server: &str) -> Vec<Value> {
+    let (store, world) = (running.compute.store.clone(), running.compute.world.clone());
     let router = kilonova_wire::mount(
         kilonova_accelerator::routes(kilonova_accelerator::State::new(store, world)),
         kilonova_accelerator::service(),
@@ -137,20 +138,25 @@ pub fn devices(cloud: &Cloud, host: &str, server: &str) -> Vec<GuestDevice> {
     seen
 }
 
-async fn host_and_root(up: &Up, server: &Value) -> (String, String) {
+async fn host_and_root(running: &RunningCloud, server: &Value) -> (String, String) {
     let host = server["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned();
-    let root = provider(up, &host).await.expect("the host has a provider");
+    let root = provider(running, &host).await.expect("the host has a provider");
     (host, root)
 }
 
 /// Checks that the server is allocated its flavor on the root provider and these devices on child
 /// providers, and nothing else, and that its guest has one device per unit. Returns the child
 /// providers, one for each unit.
-pub async fn assert_holds(cloud: &Cloud, up: &Up, id: &str, wanted: &[(&str, i64)]) -> Vec<String> {
-    let server = up.server(id).await;
-    let (host, root) = host_and_root(up, &server).await;
-    let tree = tree(up, &host).await;
-    let mut held = allocations_of(up, id).await;
+pub async fn assert_holds(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    id: &str,
+    wanted: &[(&str, i64)],
+) -> Vec<String> {
+    let server = running.server(id).await;
+    let (host, root) = host_and_root(running, &server).await;
+    let tree = tree(running, &host).await;
+    let mut held = allocations_of(running, id).await;
     let flavor = &server["flavor"];
     let plain = json!({
         "VCPU": flavor["vcpus"], "MEMORY_MB": flavor["ram"], "DISK_GB": flavor["disk"],
@@ -176,11 +182,16 @@ pub async fn assert_holds(cloud: &Cloud, up: &Up, id: &str, wanted: &[(&str, i64
 /// [`assert_holds`] for the only server of a cloud, with devices from a profile: its ARQs are bound to
 /// its child providers, its guest has their handles, and no other host has allocations. Returns the
 /// ARQs.
-pub async fn assert_bound(cloud: &Cloud, up: &Up, id: &str, wanted: &[(&str, i64)]) -> Vec<Value> {
-    let mut places = assert_holds(cloud, up, id, wanted).await;
-    let server = up.server(id).await;
-    let (host, _) = host_and_root(up, &server).await;
-    let arqs = arqs(up, id).await;
+pub async fn assert_bound(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    id: &str,
+    wanted: &[(&str, i64)],
+) -> Vec<Value> {
+    let mut places = assert_holds(cloud, running, id, wanted).await;
+    let server = running.server(id).await;
+    let (host, _) = host_and_root(running, &server).await;
+    let arqs = arqs(running, id).await;
     let mut bound = Vec::new();
     let mut handles = Vec::new();
     for arq in &arqs {
@@ -200,7 +211,7 @@ pub async fn assert_bound(cloud: &Cloud, up: &Up, id: &str, wanted: &[(&str, i64
     guest.sort();
     assert_eq!(guest, handles, "{arqs:#?}");
     for other in cloud.topology.hosts.iter().filter(|other| *other.name != *host) {
-        assert_no_allocations_on(up, &other.name).await;
+        assert_no_allocations_on(running, &other.name).await;
     }
     arqs
 }
@@ -218,9 +229,9 @@ fn handle_in_domain(arq: &Value) -> String {
 }
 
 /// Checks that the server has no allocation and no ARQ.
-pub async fn assert_no_claims(up: &Up, id: &str) {
-    assert_eq!(allocations_of(up, id).await, BTreeMap::new());
-    assert_eq!(arqs(up, id).await, Vec::<Value>::new());
+pub async fn assert_no_claims(running: &RunningCloud, id: &str) {
+    assert_eq!(allocations_of(running, id).await, BTreeMap::new());
+    assert_eq!(arqs(running, id).await, Vec::<Value>::new());
 }
 
 /// Checks that the ARQs and their handles are unchanged.

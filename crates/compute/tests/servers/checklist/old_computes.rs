@@ -10,10 +10,10 @@ use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
 use super::inspect::{assert_holds, provider};
-use crate::kit::{Answer, Client, Cloud, Up, hosts};
+use crate::kit::{Answer, Client, Cloud, RunningCloud, hosts};
 
-async fn post_to_node_api(up: &Up, path: &str, message: &Value) -> Answer {
-    let routes = nodes::routes(Link(up.compute.clone()));
+async fn post_to_node_api(running: &RunningCloud, path: &str, message: &Value) -> Answer {
+    let routes = nodes::routes(Link(running.compute.clone()));
     let router = kilonova_wire::mount(routes, nodes::service(), "/node", Arc::new(NoAuth));
     let request = Request::post(path)
         .header("host", "cloud:1234")
@@ -43,17 +43,18 @@ fn first_registration(host: &str) -> Value {
 
 #[tokio::test]
 async fn an_agent_of_an_older_version_is_served() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("new", &[])])).await {
-        up.nodes.kill("new").await;
-        let session =
-            post_to_node_api(&up, "/v1/register", &first_registration("old")).await.expect(200);
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("new", &[])])).await {
+        running.nodes.kill("new").await;
+        let session = post_to_node_api(&running, "/v1/register", &first_registration("old"))
+            .await
+            .expect(200);
         assert!(session["epoch"].as_i64() > Some(0), "{session}");
-        let mut boot_request = up.boot_request(&cloud, "one", "fpga");
+        let mut boot_request = running.boot_request(&cloud, "one", "fpga");
         boot_request["server"]["host"] = json!("old");
-        let made = up.admin("2.90", "POST /servers", boot_request).await.expect(202);
+        let made = running.admin("2.90", "POST /servers", boot_request).await.expect(202);
         let id = made["server"]["id"].as_str().expect("the answer has an id");
-        assert_eq!(up.server(id).await["OS-EXT-SRV-ATTR:host"], "old");
-        let arqs = super::inspect::arqs(&up, id).await;
+        assert_eq!(running.server(id).await["OS-EXT-SRV-ATTR:host"], "old");
+        let arqs = super::inspect::arqs(&running, id).await;
         assert_eq!((&arqs[0]["hostname"], &arqs[0]["state"]), (&json!("old"), &json!("Bound")));
         cloud.audit("an old agent").await;
     }
@@ -61,22 +62,22 @@ async fn an_agent_of_an_older_version_is_served() {
 
 #[tokio::test]
 async fn an_agent_of_another_protocol_is_refused() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("new", &[super::FIRST])])).await {
-        let id = up.active_server(&cloud, "one", "fpga").await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("new", &[super::FIRST])])).await {
+        let id = running.active_server(&cloud, "one", "fpga").await;
         for path in ["/v0/register", "/v2/register", "/register"] {
             assert_eq!(
-                post_to_node_api(&up, path, &first_registration("new")).await.status,
+                post_to_node_api(&running, path, &first_registration("new")).await.status,
                 404,
                 "{path}"
             );
         }
         let mut wrong = first_registration("other");
         wrong["devices"][0]["deployables"][0]["slots"][0]["type"] = json!("of_tomorrow");
-        let refused = post_to_node_api(&up, "/v1/register", &wrong).await;
+        let refused = post_to_node_api(&running, "/v1/register", &wrong).await;
         assert!(refused.status.is_client_error(), "{}", refused.body);
-        assert_eq!(provider(&up, "other").await, None);
-        assert_holds(&cloud, &up, &id, super::ONE).await;
-        cloud.assert_consistent(&up, "refused").await;
-        cloud.teardown(&up, "refused").await;
+        assert_eq!(provider(&running, "other").await, None);
+        assert_holds(&cloud, &running, &id, super::ONE).await;
+        cloud.assert_consistent(&running, "refused").await;
+        cloud.teardown(&running, "refused").await;
     }
 }

@@ -6,57 +6,58 @@ use serde_json::{Value, json};
 
 use super::gpus::{FIRST, NVIDIA_11, SECOND, assert_device_on, gpu, hosts_at, restart_with};
 use super::inspect::{assert_holds, inventory, placement, provider, tree, used};
-use crate::kit::{Cloud, Up, fault};
+use crate::kit::{Cloud, RunningCloud, fault};
 
 const THIRD: &str = "0000:81:02.0";
 
 /// Sets an inventory of three vGPUs on the root provider by hand.
-async fn add_root_inventory(up: &Up, root: &str) {
+async fn add_root_inventory(running: &RunningCloud, root: &str) {
     let path = format!("/resource_providers/{root}/inventories");
-    let mut all = placement(up, &format!("GET {path}"), None).await.expect(200);
+    let mut all = placement(running, &format!("GET {path}"), None).await.expect(200);
     all["inventories"]["VGPU"] = json!({"total": 3, "max_unit": 3});
-    placement(up, &format!("PUT {path}"), Some(all)).await.expect(200);
+    placement(running, &format!("PUT {path}"), Some(all)).await.expect(200);
 }
 
 /// A consumer of an upstream Nova with one of these vGPUs.
-async fn external_server(up: &Up, root: &str) -> String {
+async fn external_server(running: &RunningCloud, root: &str) -> String {
     let id = ConsumerId::new_v4().to_string();
     let resources = json!({"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1, "VGPU": 1});
     let body = json!({
         "allocations": {root: {"resources": resources}},
         "project_id": "red", "user_id": "ann", "consumer_generation": null,
     });
-    placement(up, &format!("PUT /allocations/{id}"), Some(body)).await.expect(204);
+    placement(running, &format!("PUT /allocations/{id}"), Some(body)).await.expect(204);
     id
 }
 
-async fn allocations(up: &Up, id: &str) -> Value {
-    placement(up, &format!("GET /allocations/{id}"), None).await.expect(200)["allocations"].take()
+async fn allocations(running: &RunningCloud, id: &str) -> Value {
+    placement(running, &format!("GET /allocations/{id}"), None).await.expect(200)["allocations"]
+        .take()
 }
 
 #[tokio::test]
 async fn create_servers_with_vgpu() {
     let addresses = [FIRST, SECOND, THIRD];
-    for (mut cloud, mut up) in
+    for (mut cloud, mut running) in
         Cloud::all_running(hosts_at(&addresses, &[("compute1", "scarce", "")])).await
     {
-        assert_eq!(tree(&up, "compute1").await.len(), 1, "no type is enabled");
-        let root = provider(&up, "compute1").await.expect("the host has a provider");
-        add_root_inventory(&up, &root).await;
-        let old = [external_server(&up, &root).await, external_server(&up, &root).await];
-        assert_eq!(used(&up, "compute1", "VGPU").await, 2);
+        assert_eq!(tree(&running, "compute1").await.len(), 1, "no type is enabled");
+        let root = provider(&running, "compute1").await.expect("the host has a provider");
+        add_root_inventory(&running, &root).await;
+        let old = [external_server(&running, &root).await, external_server(&running, &root).await];
+        assert_eq!(used(&running, "compute1", "VGPU").await, 2);
         // Inventory without a device is not claimed for a server of ours.
-        let id = up.boot(&cloud, "too early", "vgpu").await;
-        let server = up.wait_for_status(&id, "ERROR").await;
+        let id = running.boot(&cloud, "too early", "vgpu").await;
+        let server = running.wait_for_status(&id, "ERROR").await;
         assert!(fault(&server).contains("the host's own provider has none"), "{server}");
-        cloud.assert_consistent(&up, "before").await;
+        cloud.assert_consistent(&running, "before").await;
 
         let enabled = hosts_at(&addresses, &[("compute1", "scarce", NVIDIA_11)]);
-        restart_with(&mut cloud, &mut up, enabled).await;
-        assert_eq!(inventory(&up, "compute1", "VGPU").await, Value::Null);
+        restart_with(&mut cloud, &mut running, enabled).await;
+        assert_eq!(inventory(&running, "compute1", "VGPU").await, Value::Null);
         let mut places = Vec::new();
         for id in &old {
-            let mut held = allocations(&up, id).await;
+            let mut held = allocations(&running, id).await;
             let held = held.as_object_mut().expect("the value is an object");
             let plain = json!({"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1});
             assert_eq!(
@@ -70,23 +71,23 @@ async fn create_servers_with_vgpu() {
             }
         }
         assert_ne!(places[0], places[1], "a GPU of one vGPU is not given twice");
-        cloud.assert_consistent(&up, "after").await;
+        cloud.assert_consistent(&running, "after").await;
 
         let mut free = Vec::new();
         for address in addresses {
-            assert_eq!(inventory(&up, &gpu("compute1", address), "VGPU").await["total"], 1);
-            if used(&up, &gpu("compute1", address), "VGPU").await == 0 {
+            assert_eq!(inventory(&running, &gpu("compute1", address), "VGPU").await["total"], 1);
+            if used(&running, &gpu("compute1", address), "VGPU").await == 0 {
                 free.push(address);
             }
         }
         assert_eq!(free.len(), 1);
-        let id = up.active_server(&cloud, "third", "vgpu").await;
-        assert_holds(&cloud, &up, &id, &[("VGPU", 1)]).await;
-        assert_device_on(&cloud, &up, &id, "compute1", free[0], "VGPU").await;
-        cloud.assert_consistent(&up, "all in use").await;
+        let id = running.active_server(&cloud, "third", "vgpu").await;
+        assert_holds(&cloud, &running, &id, &[("VGPU", 1)]).await;
+        assert_device_on(&cloud, &running, &id, "compute1", free[0], "VGPU").await;
+        cloud.assert_consistent(&running, "all in use").await;
         for id in &old {
-            placement(&up, &format!("DELETE /allocations/{id}"), None).await.expect(204);
+            placement(&running, &format!("DELETE /allocations/{id}"), None).await.expect(204);
         }
-        cloud.teardown(&up, "all deleted").await;
+        cloud.teardown(&running, "all deleted").await;
     }
 }

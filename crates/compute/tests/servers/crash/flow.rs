@@ -4,7 +4,7 @@ use kilonova_compute_app::reconcile::rest;
 use kilonova_node::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, Up, hosts, wait_until};
+use crate::kit::{ADMIN, ANN, Answer, Cloud, GPU, RunningCloud, hosts, wait_until};
 
 const LIVE: &str = r#"{"os-migrateLive": {"host": null, "block_migration": "auto"}}"#;
 
@@ -79,7 +79,7 @@ pub fn flow(
 
 impl Flow {
     /// Creates the server that exists before and returns its id.
-    pub async fn prepare(&self, cloud: &Cloud, up: &Up) -> Option<String> {
+    pub async fn prepare(&self, cloud: &Cloud, running: &RunningCloud) -> Option<String> {
         if self.flavor == "loaded" {
             // Forgets the loaded bitstream, so that each boot programs the card.
             cloud.execute("UPDATE deployables SET bitstream_id = NULL").await;
@@ -88,81 +88,83 @@ impl Flow {
             return None;
         }
         if matches!(self.before, Before::Migrated | Before::ActiveOnA) {
-            let id = up.active_server_on(cloud, "a", self.flavor).await;
+            let id = running.active_server_on(cloud, "a", self.flavor).await;
             if self.before == Before::Migrated {
-                accepted(&operate(cloud, up, &id, r#"{"migrate": null}"#).await);
-                up.wait_for_status(&id, "VERIFY_RESIZE").await;
+                accepted(&operate(cloud, running, &id, r#"{"migrate": null}"#).await);
+                running.wait_for_status(&id, "VERIFY_RESIZE").await;
             }
             return Some(id);
         }
         if let Before::AfterActionsOnA(actions) = self.before {
-            let id = up.active_server_on(cloud, "a", self.flavor).await;
+            let id = running.active_server_on(cloud, "a", self.flavor).await;
             for (body, status) in actions {
-                assert!(accepted(&operate(cloud, up, &id, body).await));
-                up.wait_for_status(&id, status).await;
+                assert!(accepted(&operate(cloud, running, &id, body).await));
+                running.wait_for_status(&id, status).await;
             }
             return Some(id);
         }
-        let id = up.active_server(cloud, "before", self.flavor).await;
+        let id = running.active_server(cloud, "before", self.flavor).await;
         if let Before::AfterActions(actions) = self.before {
             for (body, status) in actions {
-                assert!(accepted(&up.try_act(&id, parse(cloud, body)).await));
-                up.wait_for_status(&id, status).await;
+                assert!(accepted(&running.try_act(&id, parse(cloud, body)).await));
+                running.wait_for_status(&id, status).await;
             }
         }
         if self.before == Before::Deleted {
-            up.delete(&id).await;
-            up.wait_for_status(&id, "SOFT_DELETED").await;
+            running.delete(&id).await;
+            running.wait_for_status(&id, "SOFT_DELETED").await;
             cloud.execute("UPDATE resting SET since = 0").await;
         }
         if self.before == Before::Stopped {
-            up.act(&id, json!({"os-stop": null})).await;
-            up.wait_for_status(&id, "SHUTOFF").await;
+            running.act(&id, json!({"os-stop": null})).await;
+            running.wait_for_status(&id, "SHUTOFF").await;
         }
         Some(id)
     }
 
     /// Runs the operation while the services live. True if every request was answered.
-    pub async fn act(&self, cloud: &Cloud, up: &Up, id: Option<&str>) -> bool {
+    pub async fn act(&self, cloud: &Cloud, running: &RunningCloud, id: Option<&str>) -> bool {
         let id = id.unwrap_or_default();
         match self.act {
-            Act::Boot => created_id(self.boot(cloud, up, 1, 1).await).is_some(),
-            Act::BootThree => created_id(self.boot(cloud, up, 3, 3).await).is_some(),
-            Act::BootSome => created_id(self.boot(cloud, up, 1, 4).await).is_some(),
-            Act::BootAndDelete => match created_id(self.boot(cloud, up, 1, 1).await) {
-                Some(id) => delete(up, &id).await,
+            Act::Boot => created_id(self.boot(cloud, running, 1, 1).await).is_some(),
+            Act::BootThree => created_id(self.boot(cloud, running, 3, 3).await).is_some(),
+            Act::BootSome => created_id(self.boot(cloud, running, 1, 4).await).is_some(),
+            Act::BootAndDelete => match created_id(self.boot(cloud, running, 1, 1).await) {
+                Some(id) => delete(running, &id).await,
                 None => false,
             },
-            Act::Delete => delete(up, id).await,
+            Act::Delete => delete(running, id).await,
             Act::DeleteOnLostHost(host) => {
-                accepted(&up.try_force_down(host, true).await) && delete(up, id).await
+                accepted(&running.try_force_down(host, true).await) && delete(running, id).await
             }
             Act::Operate(bodies) => {
                 let mut all = true;
                 for body in bodies {
-                    all = all && accepted(&operate(cloud, up, id, body).await);
+                    all = all && accepted(&operate(cloud, running, id, body).await);
                 }
                 all
             }
             Act::OperateAndDelete(body) => {
-                accepted(&operate(cloud, up, id, body).await)
+                accepted(&operate(cloud, running, id, body).await)
                     && accepted(
-                        &up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await,
+                        &running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await,
                     )
             }
             Act::Evacuate => {
-                accepted(&up.try_force_down("a", true).await)
-                    && accepted(&operate(cloud, up, id, r#"{"evacuate": {}}"#).await)
+                accepted(&running.try_force_down("a", true).await)
+                    && accepted(&operate(cloud, running, id, r#"{"evacuate": {}}"#).await)
             }
             Act::Abort | Act::ForceComplete => {
-                accepted(&operate(cloud, up, id, LIVE).await)
-                    && self.control_live_migration(up, id).await
+                accepted(&operate(cloud, running, id, LIVE).await)
+                    && self.control_live_migration(running, id).await
             }
-            Act::Reclaim => rest::run(up.compute.clone()).await.is_ok() && !up.plan.is_dead(),
+            Act::Reclaim => {
+                rest::run(running.compute.clone()).await.is_ok() && !running.plan.is_dead()
+            }
             Act::Actions(bodies) => {
                 let mut all = true;
                 for body in bodies {
-                    all = all && accepted(&up.try_act(id, parse(cloud, body)).await);
+                    all = all && accepted(&running.try_act(id, parse(cloud, body)).await);
                 }
                 all
             }
@@ -170,16 +172,16 @@ impl Flow {
     }
 
     /// Aborts or forces the live migration once it runs. True if the request was accepted.
-    async fn control_live_migration(&self, up: &Up, id: &str) -> bool {
+    async fn control_live_migration(&self, running: &RunningCloud, id: &str) -> bool {
         let path = format!("/servers/{id}/migrations");
         let mut number = None;
         wait_until("the migration runs", async || {
-            let list = up.get(ADMIN, "2.80", &path).await;
+            let list = running.get(ADMIN, "2.80", &path).await;
             let found = list.body["migrations"].as_array().cloned().unwrap_or_default();
-            let running = found.iter().find(|one| one["status"] == "running");
-            number = running.and_then(|one| one["id"].as_i64());
-            let nobody = up.plan.is_dead() || up.nodes.names().is_empty();
-            number.is_some() || nobody || up.all_idle().await
+            let migration = found.iter().find(|one| one["status"] == "running");
+            number = migration.and_then(|one| one["id"].as_i64());
+            let nobody = running.plan.is_dead() || running.nodes.names().is_empty();
+            number.is_some() || nobody || running.all_idle().await
         })
         .await;
         let Some(number) = number else { return false };
@@ -187,23 +189,34 @@ impl Flow {
             Act::Abort => (format!("DELETE {path}/{number}"), None),
             _ => (format!("POST {path}/{number}/action"), Some(json!({"force_complete": null}))),
         };
-        up.call(ADMIN, "2.80", &what, body).await.status.is_success()
+        running.call(ADMIN, "2.80", &what, body).await.status.is_success()
     }
 
-    async fn boot(&self, cloud: &Cloud, up: &Up, least: usize, most: usize) -> Answer {
-        let mut boot_request = up.boot_request(cloud, "one", self.flavor);
+    async fn boot(
+        &self,
+        cloud: &Cloud,
+        running: &RunningCloud,
+        least: usize,
+        most: usize,
+    ) -> Answer {
+        let mut boot_request = running.boot_request(cloud, "one", self.flavor);
         boot_request["server"]["min_count"] = json!(least);
         boot_request["server"]["max_count"] = json!(most);
-        up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await
+        running.call(ANN, "2.90", "POST /servers", Some(boot_request)).await
     }
 
     /// Undoes the side effects of the operation, such as a forced-down host.
-    pub async fn undo_side_effects(&self, cloud: &Cloud, up: &Up, servers: &[Value]) {
+    pub async fn undo_side_effects(
+        &self,
+        cloud: &Cloud,
+        running: &RunningCloud,
+        servers: &[Value],
+    ) {
         if let Act::DeleteOnLostHost(host) = self.act {
-            up.force_down(host, false).await;
+            running.force_down(host, false).await;
         }
         if let Act::Evacuate = self.act {
-            up.force_down("a", false).await;
+            running.force_down("a", false).await;
             // The operation did not wait for host `a` to start its guest again.
             let on_a = |server: &&Value| server["OS-EXT-SRV-ATTR:host"] == "a";
             let stays = servers.iter().filter(on_a).count();
@@ -225,9 +238,9 @@ impl Flow {
     }
 }
 
-async fn operate(cloud: &Cloud, up: &Up, id: &str, body: &str) -> Answer {
+async fn operate(cloud: &Cloud, running: &RunningCloud, id: &str, body: &str) -> Answer {
     let body = parse(cloud, body);
-    up.call(ADMIN, "2.91", &format!("POST /servers/{id}/action"), Some(body)).await
+    running.call(ADMIN, "2.91", &format!("POST /servers/{id}/action"), Some(body)).await
 }
 
 /// A body in which `IMAGE` stands for the id of the servers' image.
@@ -236,8 +249,8 @@ fn parse(cloud: &Cloud, body: &str) -> Value {
         .expect("the text is JSON")
 }
 
-async fn delete(up: &Up, id: &str) -> bool {
-    accepted(&up.call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await)
+async fn delete(running: &RunningCloud, id: &str) -> bool {
+    accepted(&running.call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await)
 }
 
 fn created_id(answer: Answer) -> Option<String> {

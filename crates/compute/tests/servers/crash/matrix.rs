@@ -8,7 +8,7 @@ use kilonova_compute_app::Options;
 use kilonova_store::testing::{CrashPlan, Death};
 
 use super::Flow;
-use crate::kit::{Cloud, Up};
+use crate::kit::{Cloud, RunningCloud};
 
 /// More writes than any operation has.
 const MOST: u64 = 60;
@@ -22,8 +22,8 @@ pub async fn run(flow: Flow) {
 pub async fn run_with(flow: Flow, options: Options) {
     for mut cloud in Cloud::all((flow.topology)()).await {
         cloud.options = options.clone();
-        let mut up = cloud.start().await;
-        up.wait_for_hosts().await;
+        let mut running = cloud.start().await;
+        running.wait_for_hosts().await;
         let mut points = 0;
         for everything in [true, false] {
             for at in 0.. {
@@ -31,7 +31,7 @@ pub async fn run_with(flow: Flow, options: Options) {
                 let mut died = false;
                 for death in DEATHS {
                     let plan = CrashPlan::at(at, death);
-                    (up, died) = crash(&flow, &cloud, up, plan, everything, died).await;
+                    (running, died) = crash(&flow, &cloud, running, plan, everything, died).await;
                     points += u32::from(died);
                 }
                 if !died {
@@ -39,10 +39,10 @@ pub async fn run_with(flow: Flow, options: Options) {
                 }
             }
         }
-        points += crash_nodes(&flow, &cloud, &mut up).await;
+        points += crash_nodes(&flow, &cloud, &mut running).await;
         assert!(points >= 8, "{}: {points} crash points", flow.name);
         println!("{} on {}: {points} crash points", flow.name, cloud.name);
-        up.kill().await;
+        running.kill().await;
     }
 }
 
@@ -51,55 +51,57 @@ pub async fn run_with(flow: Flow, options: Options) {
 async fn crash(
     flow: &Flow,
     cloud: &Cloud,
-    mut up: Up,
+    mut running: RunningCloud,
     plan: CrashPlan,
     everything: bool,
     before: bool,
-) -> (Up, bool) {
+) -> (RunningCloud, bool) {
     let when = format!("{} {plan:?} of {}", flow.name, if everything { "all" } else { "services" });
-    let id = flow.prepare(cloud, &up).await;
+    let id = flow.prepare(cloud, &running).await;
     if everything {
-        up.kill().await;
-        up = cloud.start_with_plan(plan.clone()).await;
-        up.wait_for_hosts().await;
+        running.kill().await;
+        running = cloud.start_with_plan(plan.clone()).await;
+        running.wait_for_hosts().await;
     } else {
-        up.replace_services(cloud, plan.clone()).await;
+        running.replace_services(cloud, plan.clone()).await;
     }
-    let answered = flow.act(cloud, &up, id.as_deref()).await;
-    up.wait_all_idle_or_dead().await;
+    let answered = flow.act(cloud, &running, id.as_deref()).await;
+    running.wait_all_idle_or_dead().await;
     let died = plan.is_dead();
     cloud.audit(&when).await;
     if everything {
-        up.kill().await;
-        up = cloud.start().await;
-        up.wait_for_hosts().await;
+        running.kill().await;
+        running = cloud.start().await;
+        running.wait_for_hosts().await;
     } else {
-        up.replace_services(cloud, CrashPlan::default()).await;
+        running.replace_services(cloud, CrashPlan::default()).await;
     }
-    finish(flow, cloud, &up, answered, &when).await;
-    (up, died || before)
+    finish(flow, cloud, &running, answered, &when).await;
+    (running, died || before)
 }
 
 /// Runs the operation once for each number of writes after which the agents crash.
-async fn crash_nodes(flow: &Flow, cloud: &Cloud, up: &mut Up) -> u32 {
+async fn crash_nodes(flow: &Flow, cloud: &Cloud, running: &mut RunningCloud) -> u32 {
     let mut points = 0;
     for after in 0.. {
         let when = format!("{} nodes die after {after} writes", flow.name);
-        let id = flow.prepare(cloud, up).await;
+        let id = flow.prepare(cloud, running).await;
         let plan = CrashPlan::counting();
-        up.replace_services(cloud, plan.clone()).await;
+        running.replace_services(cloud, plan.clone()).await;
         let mut quiet = false;
         let answered = if after == 0 {
-            up.restart_nodes(cloud, async |up| flow.act(cloud, up, id.as_deref()).await).await
+            running
+                .restart_nodes(cloud, async |running| flow.act(cloud, running, id.as_deref()).await)
+                .await
         } else {
-            let answered = flow.act(cloud, up, id.as_deref()).await;
+            let answered = flow.act(cloud, running, id.as_deref()).await;
             while plan.writes() < after && !quiet {
                 tokio::task::yield_now().await;
-                quiet = up.all_idle().await;
+                quiet = running.all_idle().await;
             }
-            up.restart_nodes(cloud, async |_| answered).await
+            running.restart_nodes(cloud, async |_| answered).await
         };
-        finish(flow, cloud, up, answered, &when).await;
+        finish(flow, cloud, running, answered, &when).await;
         if quiet {
             break;
         }
@@ -108,13 +110,13 @@ async fn crash_nodes(flow: &Flow, cloud: &Cloud, up: &mut Up) -> u32 {
     points
 }
 
-async fn finish(flow: &Flow, cloud: &Cloud, up: &Up, answered: bool, when: &str) {
-    let servers = up.wait_all_idle().await;
-    up.wait_for_host_cleanup(cloud).await;
+async fn finish(flow: &Flow, cloud: &Cloud, running: &RunningCloud, answered: bool, when: &str) {
+    let servers = running.wait_all_idle().await;
+    running.wait_for_host_cleanup(cloud).await;
     // The last commit of the crashed services may follow the start of their successors.
-    up.compute.world.follow(&cloud.store).await.expect("the change log is applied");
-    flow.undo_side_effects(cloud, up, &servers).await;
+    running.compute.world.load(&cloud.store).await.expect("the providers are loaded");
+    flow.undo_side_effects(cloud, running, &servers).await;
     flow.assert_statuses(&servers, answered, when);
-    cloud.assert_consistent(up, when).await;
-    cloud.teardown(up, when).await;
+    cloud.assert_consistent(running, when).await;
+    cloud.teardown(running, when).await;
 }

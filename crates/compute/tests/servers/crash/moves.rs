@@ -159,7 +159,7 @@ async fn run_unacknowledged(guest: &'static str, topology: fn() -> Topology) {
 #[tokio::test]
 async fn a_live_migration_with_a_lost_acknowledgement() {
     run_unacknowledged("live migration that goes unheard", || {
-        let fail = "fail = [{ step = \"migrate\", guest = \"goes\" }]";
+        let fail = "fail = [{ step = \"migrate\", guest = \"destination\" }]";
         hosts(&[("a", &[GPU, fail]), ("b", &[GPU])])
     })
     .await;
@@ -168,7 +168,7 @@ async fn a_live_migration_with_a_lost_acknowledgement() {
 #[tokio::test]
 async fn a_live_migration_that_leaves_the_guest_paused() {
     run_unacknowledged("live migration, left standing", || {
-        let fail = "fail = [{ step = \"migrate\", guest = \"stands\" }]";
+        let fail = "fail = [{ step = \"migrate\", guest = \"both\" }]";
         hosts(&[("a", &[GPU, fail]), ("b", &[GPU])])
     })
     .await;

@@ -19,7 +19,7 @@ use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
-use super::running::Up;
+use super::running::RunningCloud;
 use super::topology::aliases;
 use crate::common::Client;
 
@@ -87,28 +87,28 @@ impl Cloud {
     }
 
     /// [`Cloud::all`], with services and hosts started.
-    pub async fn all_running(topology: Topology) -> Vec<(Self, Up)> {
+    pub async fn all_running(topology: Topology) -> Vec<(Self, RunningCloud)> {
         let mut all = Vec::new();
         for cloud in Self::all(topology).await {
-            let up = cloud.start().await;
-            up.wait_for_hosts().await;
-            all.push((cloud, up));
+            let running = cloud.start().await;
+            running.wait_for_hosts().await;
+            all.push((cloud, running));
         }
         all
     }
 
     /// Starts services and hosts.
-    pub async fn start(&self) -> Up {
+    pub async fn start(&self) -> RunningCloud {
         self.start_with_plan(CrashPlan::default()).await
     }
 
     /// Starts services and hosts that crash as the plan says.
-    pub async fn start_with_plan(&self, plan: CrashPlan) -> Up {
-        let mut up = Up::new(self, plan).await;
+    pub async fn start_with_plan(&self, plan: CrashPlan) -> RunningCloud {
+        let mut running = RunningCloud::new(self, plan).await;
         for host in &self.topology.hosts {
-            up.nodes.start(host);
+            running.nodes.start(host);
         }
-        up
+        running
     }
 
     /// A host of the topology.

@@ -8,7 +8,7 @@ use kilonova_placement::World;
 use kilonova_store::{Error, params};
 use serde_json::Value;
 
-use super::{Cloud, Up};
+use super::{Cloud, RunningCloud};
 
 impl Cloud {
     /// Checks every rule of the ledger.
@@ -50,9 +50,9 @@ impl Cloud {
     }
 
     /// Checks the rules, and that each host has exactly the guests and devices of the ledger.
-    pub async fn assert_consistent(&self, up: &Up, when: &str) {
+    pub async fn assert_consistent(&self, running: &RunningCloud, when: &str) {
         self.audit(when).await;
-        let servers = up.servers().await;
+        let servers = running.servers().await;
         for host in &self.topology.hosts {
             let here = |status: &[&str]| {
                 let mut ids: Vec<String> = servers
@@ -72,14 +72,14 @@ impl Cloud {
                 let folder = self.nodes().join(host.name.as_str()).join("domains");
                 let xml = std::fs::read_to_string(folder.join(format!("{id}.xml")))
                     .expect("the domain XML is read");
-                let said = xml.matches("<kilonova:device ").count();
+                let text = xml.matches("<kilonova:device ").count();
                 let all = devices.iter().all(|device| xml.contains(&format!("'{device}'")));
                 let when = format!("{} {} {when} {devices:?}", self.name, host.name);
-                assert!(said == devices.len() && all, "{when}: {xml}");
+                assert!(text == devices.len() && all, "{when}: {xml}");
             }
             // The power state of a guest whose last operation failed is unknown.
             let unknown = here(&["ERROR"]);
-            let running: Vec<_> =
+            let guests: Vec<_> =
                 files("running").into_iter().filter(|id| !unknown.contains(id)).collect();
             let mut runs = here(&["ACTIVE", "PAUSED", "RESCUE"]);
             runs.extend(here(&["VERIFY_RESIZE"]).into_iter().filter(|id| {
@@ -87,12 +87,12 @@ impl Cloud {
                 server.is_some_and(|server| server["OS-EXT-STS:power_state"] == 1)
             }));
             runs.sort();
-            assert_eq!(running, runs, "{} {} {when}", self.name, host.name);
+            assert_eq!(guests, runs, "{} {} {when}", self.name, host.name);
             assert_eq!(files("saved"), here(&["SUSPENDED"]), "{} {} {when}", self.name, host.name);
             let mdevs = self.mdevs_of(&host.name).await;
             assert_eq!(files("mdevs"), mdevs, "{} {} {when}", self.name, host.name);
         }
-        self.assert_memory_matches_database(up, when).await;
+        self.assert_memory_matches_database(running, when).await;
     }
 
     /// The guests that should be on a host, with the devices that the ledger gives each: those of the
@@ -139,19 +139,19 @@ impl Cloud {
     }
 
     /// Checks that the world in memory equals the database, once the last commit is applied.
-    async fn assert_memory_matches_database(&self, up: &Up, when: &str) {
+    async fn assert_memory_matches_database(&self, running: &RunningCloud, when: &str) {
         let fresh = World::new();
         fresh.load(&self.store).await.expect("the providers are loaded");
         let held = providers(&fresh);
         let taken_in = tokio::time::Instant::now() + std::time::Duration::from_secs(2);
-        while providers(&up.compute.world) != held && tokio::time::Instant::now() < taken_in {
+        while providers(&running.compute.world) != held && tokio::time::Instant::now() < taken_in {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
-        assert_eq!(providers(&up.compute.world), held, "{} {when}", self.name);
+        assert_eq!(providers(&running.compute.world), held, "{} {when}", self.name);
     }
 
     /// Checks that no claim, document or guest is left, on any host or in any table.
-    pub async fn assert_empty(&self, up: &Up, when: &str) {
+    pub async fn assert_empty(&self, running: &RunningCloud, when: &str) {
         self.audit(when).await;
         for sql in [
             "SELECT id FROM servers",
@@ -176,14 +176,14 @@ impl Cloud {
                 assert!(left.is_empty(), "{} {when}: {} {folder} {left:?}", self.name, host.name);
             }
         }
-        self.assert_memory_matches_database(up, when).await;
+        self.assert_memory_matches_database(running, when).await;
     }
 
     /// Deletes every server and checks that nothing is left of it.
-    pub async fn teardown(&self, up: &Up, when: &str) {
-        up.delete_all_servers().await;
-        up.wait_for_host_cleanup(self).await;
-        self.assert_empty(up, when).await;
+    pub async fn teardown(&self, running: &RunningCloud, when: &str) {
+        running.delete_all_servers().await;
+        running.wait_for_host_cleanup(self).await;
+        self.assert_empty(running, when).await;
     }
 }
 

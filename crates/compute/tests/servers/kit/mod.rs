@@ -1,6 +1,7 @@
 //! A cloud in the test's process: services over a database, simulated hosts, a client.
 
 mod cloud;
+mod controllers;
 mod ledger;
 mod link;
 mod networks;
@@ -11,7 +12,8 @@ mod wait;
 
 pub use crate::common::{ADMIN, ANN, Answer, BOB, Client};
 pub use cloud::{Cloud, client};
+pub use controllers::Controllers;
 pub use ledger::fault;
-pub use running::Up;
+pub use running::RunningCloud;
 pub use topology::{DISK, FPGA, GPU, GPUS, INTEL, ONCE, VFIO_VGPU, aliases, hosts, network_cards};
 pub use wait::wait_until;

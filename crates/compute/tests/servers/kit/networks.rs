@@ -8,10 +8,10 @@ use kilonova_network::Networks;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
-use super::Up;
+use super::RunningCloud;
 use crate::common::{Answer, Client};
 
-impl Up {
+impl RunningCloud {
     /// `neutron(ANN, "POST /ports", json)`; paths are below `/v2.0`.
     pub async fn neutron(&self, token: &str, what: &str, body: Option<Value>) -> Answer {
         let (method, path) = what.split_once(' ').expect("the call is a method and a path");

@@ -94,6 +94,11 @@ impl Nodes {
         &*self.running.get(host).expect("the agent was started").parts.hypervisor
     }
 
+    /// True if a host's agent was started and has not ended.
+    pub fn is_running(&self, host: &str) -> bool {
+        self.running.get(host).is_some_and(|running| !running.task.is_finished())
+    }
+
     pub fn names(&self) -> Vec<HostName> {
         self.running.keys().cloned().collect()
     }

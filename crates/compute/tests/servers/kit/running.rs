@@ -20,7 +20,7 @@ use super::link::SwitchableLink;
 use super::nodes::Nodes;
 use crate::common::{ANN, Answer, Client};
 
-pub struct Up {
+pub struct RunningCloud {
     pub compute: Compute,
     pub plan: CrashPlan,
     pub nodes: Nodes,
@@ -30,7 +30,7 @@ pub struct Up {
     before: HashMap<HostName, i64>,
 }
 
-impl Deref for Up {
+impl Deref for RunningCloud {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -38,22 +38,32 @@ impl Deref for Up {
     }
 }
 
-impl Up {
+impl RunningCloud {
     /// Services without hosts.
     pub async fn new(cloud: &Cloud, plan: CrashPlan) -> Self {
         let compute = cloud.services(plan.clone()).await;
         let link = Arc::new(SwitchableLink::new(Arc::new(Link(compute.clone()))));
         let nodes = Nodes::new(link.clone(), cloud.nodes());
         let client = client(compute.clone());
-        let mut up = Self { compute, plan, nodes, client, link, before: HashMap::new() };
-        up.record_epochs(None);
-        up
+        let mut running = Self { compute, plan, nodes, client, link, before: HashMap::new() };
+        running.record_epochs(None);
+        running
     }
 
     /// Stops everything as if the process were killed. The kernel completes the calls that it has
     /// received.
     pub async fn kill(mut self) {
         self.nodes.kill_all().await;
+    }
+
+    /// Makes the client use the services as they are now.
+    pub fn renew_client(&mut self) {
+        self.client = client(self.compute.clone());
+    }
+
+    /// Connects the agents to another control plane.
+    pub fn connect(&self, control: Arc<dyn ControlPlane>) {
+        self.link.switch(control);
     }
 
     /// Replaces the services while the agents continue.

@@ -6,7 +6,7 @@ use kilonova_compute_db::fleet;
 use kilonova_store::{Error, Tx, params};
 use serde_json::Value;
 
-use super::{Cloud, Up};
+use super::{Cloud, RunningCloud};
 
 /// The deadline of every wait; only a failing test reaches it.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ fn is_idle(server: &Value) -> bool {
     server["status"] != "BUILD" && server["OS-EXT-STS:task_state"].is_null()
 }
 
-impl Up {
+impl RunningCloud {
     /// Waits until every running host has registered, or the process is dead.
     pub async fn wait_for_hosts(&self) {
         wait_until("all hosts have registered", async || {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{ALL, flavors, print, row};
-use crate::kit::{ADMIN, Cloud, Up, hosts};
+use crate::kit::{ADMIN, Cloud, RunningCloud, hosts};
 use crate::servers::checklist::inspect::devices;
 
 const OPERATIONS: &[&str] = &[
@@ -41,19 +41,19 @@ fn of(flavor: &str) -> usize {
 /// Boots servers as an admin, and returns the number on each host.
 async fn ask(
     cloud: &Cloud,
-    up: &Up,
+    running: &RunningCloud,
     flavor: &str,
     more: Value,
     hints: Value,
 ) -> BTreeMap<String, usize> {
-    let mut boot_request = up.boot_request(cloud, "some", flavor);
+    let mut boot_request = running.boot_request(cloud, "some", flavor);
     if let (Some(server), Value::Object(more)) = (boot_request["server"].as_object_mut(), more) {
         server.extend(more);
     }
     boot_request["os:scheduler_hints"] = hints;
-    up.admin("2.90", "POST /servers", boot_request).await.expect(202);
+    running.admin("2.90", "POST /servers", boot_request).await.expect(202);
     let mut spread = BTreeMap::new();
-    for server in up.wait_all_idle().await {
+    for server in running.wait_all_idle().await {
         assert_eq!(server["status"], "ACTIVE", "{server}");
         let host =
             server["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned();
@@ -64,63 +64,69 @@ async fn ask(
     spread
 }
 
-async fn group(up: &Up, policy: &str) -> Value {
+async fn group(running: &RunningCloud, policy: &str) -> Value {
     let body = json!({"server_group": {"name": policy, "policy": policy}});
-    let made = up.admin("2.64", "POST /os-server-groups", body).await.expect(200);
+    let made = running.admin("2.64", "POST /os-server-groups", body).await.expect(200);
     json!({"group": made["server_group"]["id"]})
 }
 
-async fn perform(cloud: &Cloud, up: &mut Up, flavor: &str, operation: &str) -> String {
+async fn perform(
+    cloud: &Cloud,
+    running: &mut RunningCloud,
+    flavor: &str,
+    operation: &str,
+) -> String {
     let none = json!({});
     match operation {
         "create and delete" => {
-            let id = up.active_server(cloud, "one", flavor).await;
-            cloud.assert_consistent(up, operation).await;
-            up.delete(&id).await;
-            up.wait_until_gone(&id).await;
-            cloud.assert_empty(up, operation).await;
+            let id = running.active_server(cloud, "one", flavor).await;
+            cloud.assert_consistent(running, operation).await;
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+            cloud.assert_empty(running, operation).await;
         }
         "create two" => {
-            let spread = ask(cloud, up, flavor, json!({"min_count": 2}), none).await;
+            let spread = ask(cloud, running, flavor, json!({"min_count": 2}), none).await;
             assert_eq!(spread.values().sum::<usize>(), 2);
         }
         "create as many as fit, of ten" => {
             let more = json!({"min_count": 2, "max_count": 10});
-            let spread = ask(cloud, up, flavor, more, none).await;
+            let spread = ask(cloud, running, flavor, more, none).await;
             assert_eq!(spread.values().sum::<usize>(), fitting(flavor), "{spread:?}");
         }
         "create two in a group, apart" => {
-            let hints = group(up, "anti-affinity").await;
-            let spread = ask(cloud, up, flavor, json!({"min_count": 2}), hints).await;
+            let hints = group(running, "anti-affinity").await;
+            let spread = ask(cloud, running, flavor, json!({"min_count": 2}), hints).await;
             assert_eq!(spread, [("a".into(), 1), ("b".into(), 1)].into());
         }
         "create two in a group, together" => {
-            let hints = group(up, "affinity").await;
-            let spread = ask(cloud, up, flavor, json!({"min_count": 2}), hints).await;
+            let hints = group(running, "affinity").await;
+            let spread = ask(cloud, running, flavor, json!({"min_count": 2}), hints).await;
             assert_eq!(spread.into_values().collect::<Vec<_>>(), [2]);
         }
         "create in a zone" => {
-            let spread = ask(cloud, up, flavor, json!({"availability_zone": "nova"}), none).await;
+            let spread =
+                ask(cloud, running, flavor, json!({"availability_zone": "nova"}), none).await;
             assert_eq!(spread.len(), 1);
         }
         "create on a host" => {
-            let spread = ask(cloud, up, flavor, json!({"host": "b"}), none).await;
+            let spread = ask(cloud, running, flavor, json!({"host": "b"}), none).await;
             assert_eq!(spread, [("b".into(), 1)].into());
         }
         "create on a host by the zone" => {
             let more = json!({"availability_zone": "nova:b"});
-            let spread = ask(cloud, up, flavor, more, none).await;
+            let spread = ask(cloud, running, flavor, more, none).await;
             assert_eq!(spread, [("b".into(), 1)].into());
         }
         "delete while the node is down" => {
-            let id = up.active_server_on(cloud, "a", flavor).await;
-            up.nodes.kill("a").await;
-            up.force_down("a", true).await;
-            up.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
-            assert!(up.server(&id).await.is_null(), "the delete does not wait for the host");
+            let id = running.active_server_on(cloud, "a", flavor).await;
+            running.nodes.kill("a").await;
+            running.force_down("a", true).await;
+            running.call(ADMIN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+            assert!(running.server(&id).await.is_null(), "the delete does not wait for the host");
             cloud.audit(operation).await;
-            up.start_node(cloud, "a").await;
-            up.force_down("a", false).await;
+            running.start_node(cloud, "a").await;
+            running.force_down("a", false).await;
         }
         other => panic!("no such operation: {other}"),
     }
@@ -129,21 +135,21 @@ async fn perform(cloud: &Cloud, up: &mut Up, flavor: &str, operation: &str) -> S
 
 #[tokio::test]
 async fn every_create_with_every_accelerator() {
-    for (cloud, mut up) in Cloud::all_running(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
         let quota = json!({"quota_set": {
             "instances": -1, "cores": -1, "ram": -1, "server_groups": -1,
         }});
-        up.admin("2.90", "PUT /os-quota-sets/admin", quota).await.expect(200);
-        flavors(&up).await;
+        running.admin("2.90", "PUT /os-quota-sets/admin", quota).await.expect(200);
+        flavors(&running).await;
         let mut table = Vec::new();
         for operation in OPERATIONS {
-            let perform = async |cloud: &Cloud, up: &mut Up, flavor: &str| {
-                perform(cloud, up, flavor, operation).await
+            let perform = async |cloud: &Cloud, running: &mut RunningCloud, flavor: &str| {
+                perform(cloud, running, flavor, operation).await
             };
-            table.push((*operation, row(&cloud, &mut up, operation, perform).await));
+            table.push((*operation, row(&cloud, &mut running, operation, perform).await));
         }
         print(cloud.name, &table);
-        let left = up.get(ADMIN, "2.90", "/servers").await.expect(200);
+        let left = running.get(ADMIN, "2.90", "/servers").await.expect(200);
         assert_eq!(left["servers"], json!([]));
     }
 }

@@ -11,7 +11,7 @@ mod moves;
 
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, Cloud, Up};
+use crate::kit::{ADMIN, Cloud, RunningCloud};
 use crate::servers::resize::admin;
 
 /// Name, and flavor.
@@ -43,47 +43,47 @@ fn refused(kind: &str, operation: &str) -> bool {
 }
 
 /// The flavors of all kinds, and larger ones.
-async fn flavors(up: &Up) {
+async fn flavors(running: &RunningCloud) {
     for (flavor, key, value) in
         [("whole", "resources:CUSTOM_X710", "1"), ("aliased", "pci_passthrough:alias", "x710:1")]
     {
-        up.flavor(flavor, json!({})).await;
+        running.flavor(flavor, json!({})).await;
         let path = format!("POST /flavors/{flavor}/os-extra_specs");
-        up.admin("2.61", &path, json!({"extra_specs": {key: value}})).await.expect(200);
+        running.admin("2.61", &path, json!({"extra_specs": {key: value}})).await.expect(200);
     }
     for (_, flavor) in KINDS {
-        let shown = up.get(ADMIN, "2.61", &format!("/flavors/{flavor}")).await.expect(200);
+        let shown = running.get(ADMIN, "2.61", &format!("/flavors/{flavor}")).await.expect(200);
         let specs = shown["flavor"]["extra_specs"].clone();
         let large = format!("{flavor}-large");
-        up.flavor(&large, json!({"vcpus": 2, "ram": 128, "disk": 2})).await;
+        running.flavor(&large, json!({"vcpus": 2, "ram": 128, "disk": 2})).await;
         if specs.as_object().is_some_and(|specs| !specs.is_empty()) {
             let path = format!("POST /flavors/{large}/os-extra_specs");
-            up.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
+            running.admin("2.61", &path, json!({"extra_specs": specs})).await.expect(200);
         }
     }
 }
 
-async fn act(up: &Up, id: &str, action: Value) {
-    let answer = admin(up, "2.91", id, action).await;
+async fn act(running: &RunningCloud, id: &str, action: Value) {
+    let answer = admin(running, "2.91", id, action).await;
     assert!(answer.status.is_success(), "{}", answer.body);
 }
 
 /// One operation with every kind of accelerator in turn.
 async fn row(
     cloud: &Cloud,
-    up: &mut Up,
+    running: &mut RunningCloud,
     operation: &str,
-    perform: impl AsyncFn(&Cloud, &mut Up, &str) -> String,
+    perform: impl AsyncFn(&Cloud, &mut RunningCloud, &str) -> String,
 ) -> Vec<String> {
     let mut row = Vec::new();
     for (kind, flavor) in KINDS {
         let when = format!("{operation} with {kind}");
-        let came = perform(cloud, up, flavor).await;
+        let came = perform(cloud, running, flavor).await;
         let expected = if refused(kind, operation) { "refused" } else { "works" };
         assert_eq!(came, expected, "{when}");
-        up.wait_for_host_cleanup(cloud).await;
-        cloud.assert_consistent(up, &when).await;
-        cloud.teardown(up, &when).await;
+        running.wait_for_host_cleanup(cloud).await;
+        cloud.assert_consistent(running, &when).await;
+        cloud.teardown(running, &when).await;
         row.push(came);
     }
     row

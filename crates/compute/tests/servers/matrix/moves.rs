@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{ALL, act, flavors, print, row};
-use crate::kit::{Cloud, Up, hosts};
+use crate::kit::{Cloud, RunningCloud, hosts};
 use crate::servers::resize::admin;
 
 const OPERATIONS: &[&str] = &[
@@ -25,77 +25,77 @@ const OPERATIONS: &[&str] = &[
 ];
 
 /// Resizes, then confirms or reverts.
-async fn resize(cloud: &Cloud, up: &Up, id: &str, flavor: &str, end: &str) {
-    act(up, id, json!({"resize": {"flavorRef": flavor}})).await;
-    up.wait_for_status(id, "VERIFY_RESIZE").await;
-    cloud.assert_consistent(up, flavor).await;
-    finish(up, id, end).await;
+async fn resize(cloud: &Cloud, running: &RunningCloud, id: &str, flavor: &str, end: &str) {
+    act(running, id, json!({"resize": {"flavorRef": flavor}})).await;
+    running.wait_for_status(id, "VERIFY_RESIZE").await;
+    cloud.assert_consistent(running, flavor).await;
+    finish(running, id, end).await;
 }
 
-async fn finish(up: &Up, id: &str, end: &str) {
+async fn finish(running: &RunningCloud, id: &str, end: &str) {
     let verb = if end == "confirm" { "confirmResize" } else { "revertResize" };
-    act(up, id, json!({verb: null})).await;
+    act(running, id, json!({verb: null})).await;
 }
 
-async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> String {
-    let id = &up.active_server_on(cloud, "a", flavor).await;
+async fn perform(cloud: &Cloud, running: &RunningCloud, flavor: &str, operation: &str) -> String {
+    let id = &running.active_server_on(cloud, "a", flavor).await;
     let (what, end) = operation.split_once(", ").unwrap_or((operation, ""));
     let mut rests = "ACTIVE";
     match what {
         "resize to a larger flavor" | "resize on one host" => {
-            resize(cloud, up, id, &format!("{flavor}-large"), end).await;
+            resize(cloud, running, id, &format!("{flavor}-large"), end).await;
         }
         "resize to a flavor without" => {
             let plain = if flavor == "plain" { "plain-large" } else { "plain" };
-            resize(cloud, up, id, plain, end).await;
+            resize(cloud, running, id, plain, end).await;
         }
         "resize to a flavor with another" => {
             let other = if flavor == "fpga" { "vgpu" } else { "fpga" };
-            resize(cloud, up, id, other, end).await;
+            resize(cloud, running, id, other, end).await;
         }
         "cold migrate" | "cold migrate while stopped" | "cold migrate to a host" => {
             if what.ends_with("stopped") {
-                act(up, id, json!({"os-stop": null})).await;
-                up.wait_for_status(id, "SHUTOFF").await;
+                act(running, id, json!({"os-stop": null})).await;
+                running.wait_for_status(id, "SHUTOFF").await;
                 rests = "SHUTOFF";
             }
             let host = if what.ends_with("host") { json!({"host": "b"}) } else { Value::Null };
-            act(up, id, json!({"migrate": host})).await;
-            up.wait_for_status(id, "VERIFY_RESIZE").await;
-            cloud.assert_consistent(up, what).await;
-            finish(up, id, end).await;
+            act(running, id, json!({"migrate": host})).await;
+            running.wait_for_status(id, "VERIFY_RESIZE").await;
+            cloud.assert_consistent(running, what).await;
+            finish(running, id, end).await;
         }
         "live migrate" | "live migrate to a host" => {
             let host = what.ends_with("host").then_some("b");
             let body = json!({"os-migrateLive": {"host": host, "block_migration": "auto"}});
-            let answer = admin(up, "2.90", id, body).await;
+            let answer = admin(running, "2.90", id, body).await;
             if answer.status == 400 {
                 assert!(answer.message().contains("cannot live-migrate"), "{}", answer.body);
                 return "refused".into();
             }
             answer.expect(202);
-            up.wait_for_status(id, "ACTIVE").await;
-            assert_eq!(up.server(id).await["OS-EXT-SRV-ATTR:host"], "b");
+            running.wait_for_status(id, "ACTIVE").await;
+            assert_eq!(running.server(id).await["OS-EXT-SRV-ATTR:host"], "b");
         }
         "evacuate" | "evacuate to a host" => {
-            up.force_down("a", true).await;
+            running.force_down("a", true).await;
             let (version, body) = match end {
                 "2.95" => ("2.95", json!({"host": "b"})),
                 _ => ("2.94", json!({})),
             };
             rests = if end == "2.95" { "SHUTOFF" } else { "ACTIVE" };
-            admin(up, version, id, json!({"evacuate": body})).await.expect(200);
-            up.wait_until_idle(id).await;
-            up.force_down("a", false).await;
+            admin(running, version, id, json!({"evacuate": body})).await.expect(200);
+            running.wait_until_idle(id).await;
+            running.force_down("a", false).await;
         }
         "delete while resized" => {
-            act(up, id, json!({"resize": {"flavorRef": format!("{flavor}-large")}})).await;
-            up.wait_for_status(id, "VERIFY_RESIZE").await;
+            act(running, id, json!({"resize": {"flavorRef": format!("{flavor}-large")}})).await;
+            running.wait_for_status(id, "VERIFY_RESIZE").await;
             rests = "VERIFY_RESIZE";
         }
         other => panic!("no such operation: {other}"),
     }
-    let server = up.wait_for_status(id, rests).await;
+    let server = running.wait_for_status(id, rests).await;
     assert_ne!(server["OS-EXT-STS:vm_state"], "error", "{server}");
     "works".into()
 }
@@ -104,31 +104,31 @@ async fn perform(cloud: &Cloud, up: &Up, flavor: &str, operation: &str) -> Strin
 async fn every_move_with_every_accelerator() {
     for mut cloud in Cloud::all(hosts(&[("a", &[ALL]), ("b", &[ALL])])).await {
         let mut table = Vec::new();
-        let mut up = cloud.start().await;
-        up.wait_for_hosts().await;
-        flavors(&up).await;
+        let mut running = cloud.start().await;
+        running.wait_for_hosts().await;
+        flavors(&running).await;
         for operation in OPERATIONS {
             let alone = operation.contains("on one host");
             if cloud.options.allow_resize_to_same_host != alone {
-                up.kill().await;
+                running.kill().await;
                 cloud.options.allow_resize_to_same_host = alone;
-                up = cloud.start().await;
-                up.wait_for_hosts().await;
+                running = cloud.start().await;
+                running.wait_for_hosts().await;
             }
             // With the other host disabled, a resize stays on its host.
-            enable(&up, "b", !alone).await;
-            let perform = async |cloud: &Cloud, up: &mut Up, flavor: &str| {
-                perform(cloud, up, flavor, operation).await
+            enable(&running, "b", !alone).await;
+            let perform = async |cloud: &Cloud, running: &mut RunningCloud, flavor: &str| {
+                perform(cloud, running, flavor, operation).await
             };
-            table.push((*operation, row(&cloud, &mut up, operation, perform).await));
+            table.push((*operation, row(&cloud, &mut running, operation, perform).await));
         }
         print(cloud.name, &table);
-        up.kill().await;
+        running.kill().await;
     }
 }
 
-async fn enable(up: &Up, host: &str, on: bool) {
+async fn enable(running: &RunningCloud, host: &str, on: bool) {
     let verb = if on { "enable" } else { "disable" };
     let body = json!({"host": host, "binary": "nova-compute"});
-    up.admin("2.1", &format!("PUT /os-services/{verb}"), body).await.expect(200);
+    running.admin("2.1", &format!("PUT /os-services/{verb}"), body).await.expect(200);
 }

@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{ANN, Cloud, Up};
+use crate::kit::{ANN, Cloud, RunningCloud};
 use crate::servers::networks::domain_xml;
 
 /// A port with a device profile.
-pub async fn accelerator_port(up: &Up, net: &str, profile: &str) -> String {
+pub async fn accelerator_port(running: &RunningCloud, net: &str, profile: &str) -> String {
     let more = json!({"binding:vnic_type": "accelerator-direct", "device_profile": profile});
-    up.port(ANN, net, more).await
+    running.port(ANN, net, more).await
 }
 
 /// Checks that the port is bound to the server's host with one device; returns its ARQ.
-pub async fn assert_bound(cloud: &Cloud, up: &Up, id: &str, port: &str) -> String {
-    let server = up.server(id).await;
+pub async fn assert_bound(cloud: &Cloud, running: &RunningCloud, id: &str, port: &str) -> String {
+    let server = running.server(id).await;
     let host = server["OS-EXT-SRV-ATTR:host"].as_str().expect("the server has a host").to_owned();
-    let now = up.show_port(port).await;
+    let now = running.show_port(port).await;
     assert_eq!((&now["binding:host_id"], &now["device_id"]), (&json!(host), &json!(id)), "{now}");
     let profile = &now["binding:profile"];
     let arq = profile["arq_uuid"].as_str().expect("the answer has an ARQ").to_owned();
@@ -33,13 +33,13 @@ pub async fn assert_bound(cloud: &Cloud, up: &Up, id: &str, port: &str) -> Strin
         domain.contains(now["mac_address"].as_str().expect("the port has a MAC address")),
         "{domain}"
     );
-    cloud.assert_consistent(up, "with a port").await;
+    cloud.assert_consistent(running, "with a port").await;
     arq
 }
 
 /// Checks that the port exists, is unbound, and holds no device.
-pub async fn assert_free(cloud: &Cloud, up: &Up, port: &str) {
-    let now = up.show_port(port).await;
+pub async fn assert_free(cloud: &Cloud, running: &RunningCloud, port: &str) {
+    let now = running.show_port(port).await;
     assert_eq!((&now["binding:host_id"], &now["device_id"]), (&json!(""), &json!("")), "{now}");
     assert_eq!(now["binding:profile"], json!({}), "{now}");
     assert_eq!(cloud.column("SELECT uuid FROM arqs").await, Vec::<String>::new());
@@ -47,8 +47,8 @@ pub async fn assert_free(cloud: &Cloud, up: &Up, port: &str) {
 }
 
 /// The request for a server with these ports and a flavor.
-pub fn with(cloud: &Cloud, up: &Up, flavor: &str, ports: &[&str]) -> Value {
-    let mut boot_request = up.boot_request(cloud, "accel_server1", flavor);
+pub fn with(cloud: &Cloud, running: &RunningCloud, flavor: &str, ports: &[&str]) -> Value {
+    let mut boot_request = running.boot_request(cloud, "accel_server1", flavor);
     boot_request["server"]["networks"] = ports.iter().map(|port| json!({"port": port})).collect();
     boot_request
 }
@@ -56,13 +56,13 @@ pub fn with(cloud: &Cloud, up: &Up, flavor: &str, ports: &[&str]) -> Value {
 /// A server with these ports, `ACTIVE`.
 pub async fn active_server_with_ports(
     cloud: &Cloud,
-    up: &Up,
+    running: &RunningCloud,
     flavor: &str,
     ports: &[&str],
 ) -> String {
-    let boot_request = with(cloud, up, flavor, ports);
-    let made = up.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.expect(202);
+    let boot_request = with(cloud, running, flavor, ports);
+    let made = running.call(ANN, "2.90", "POST /servers", Some(boot_request)).await.expect(202);
     let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
-    up.wait_for_status(&id, "ACTIVE").await;
+    running.wait_for_status(&id, "ACTIVE").await;
     id
 }

@@ -9,37 +9,39 @@ use crate::servers::networks::domain_xml;
 
 #[tokio::test]
 async fn create_server() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("accel_host0", &[FIRST])])).await {
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
-        let port = accelerator_port(&up, &net, "fpga").await;
-        let id = active_server_with_ports(&cloud, &up, "fpga", &[&port]).await;
-        let of_port = assert_bound(&cloud, &up, &id, &port).await;
+    for (cloud, running) in Cloud::all_running(hosts(&[("accel_host0", &[FIRST])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let port = accelerator_port(&running, &net, "fpga").await;
+        let id = active_server_with_ports(&cloud, &running, "fpga", &[&port]).await;
+        let of_port = assert_bound(&cloud, &running, &id, &port).await;
         let all = cloud.column("SELECT uuid FROM arqs").await;
         assert_eq!(all.len(), 2);
         assert!(all.contains(&of_port));
         let own = cloud.column("SELECT uuid FROM arqs WHERE port_id IS NULL").await;
         assert_eq!(own.len(), 1, "the flavor's ARQ has no port");
         assert_eq!(cloud.used("FPGA").await, 2);
-        up.delete(&id).await;
-        up.wait_until_gone(&id).await;
-        assert_free(&cloud, &up, &port).await;
-        cloud.teardown(&up, "both").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        assert_free(&cloud, &running, &port).await;
+        cloud.teardown(&running, "both").await;
     }
 }
 
 #[tokio::test]
 async fn a_function_of_a_card_is_the_interface() {
-    for (cloud, up) in Cloud::all_running(hosts(&[("accel_host0", &[&network_cards(2)])])).await {
+    for (cloud, running) in
+        Cloud::all_running(hosts(&[("accel_host0", &[&network_cards(2)])])).await
+    {
         cloud.profile("vf", &json!([{"resources:CUSTOM_X710_VF": "1"}])).await;
-        let net = up.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
-        let port = accelerator_port(&up, &net, "vf").await;
-        let id = active_server_with_ports(&cloud, &up, "plain", &[&port]).await;
-        assert_bound(&cloud, &up, &id, &port).await;
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let port = accelerator_port(&running, &net, "vf").await;
+        let id = active_server_with_ports(&cloud, &running, "plain", &[&port]).await;
+        assert_bound(&cloud, &running, &id, &port).await;
         let domain = domain_xml(&cloud, "accel_host0", &id);
         assert!(domain.contains("<interface type='hostdev' managed='yes'>"), "{domain}");
         assert!(!domain.contains("<hostdev "), "it is not there twice: {domain}");
-        assert_eq!(up.show_port(&port).await["binding:vif_type"], "hostdev_physical");
-        cloud.teardown(&up, "a function").await;
-        assert_free(&cloud, &up, &port).await;
+        assert_eq!(running.show_port(&port).await["binding:vif_type"], "hostdev_physical");
+        cloud.teardown(&running, "a function").await;
+        assert_free(&cloud, &running, &port).await;
     }
 }

@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::super::addresses::{self, FixedIp};
 use super::super::{dhcp, targets};
-use super::{ATTRIBUTES, fixed_ips, kept, mac_in_use, record_change, secure, seen};
-use crate::Error;
+use super::{ATTRIBUTES, fixed_ips, host_of, kept, mac_in_use, record_change, secure, seen};
 use crate::attributes::{of_change, permitted};
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::error::refused;
 use crate::record::Body;
+use crate::{Error, VnicType};
 
 pub(crate) fn update(
     tx: &mut Tx<'_>,
@@ -57,10 +57,11 @@ pub(crate) fn update(
         device.clone_into(&mut port.device_id);
     }
     if let Some(host) = set.get("binding:host_id") {
-        host.as_str().unwrap_or_default().clone_into(&mut port.host);
+        port.host = host_of(host);
     }
     let requested = fixed_ips(&set);
     port.record.change(kept(set), now);
+    port.vnic_type = VnicType::of(&port.record.body)?;
     rows::update(tx, &port).map_err(|error| match error {
         kilonova_store::Error::Unique(_) => mac_in_use(&port).into(),
         other => Error::Store(other),
@@ -102,13 +103,12 @@ fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
 fn refuse_attached(port: &Port, set: &Body) -> Result<(), Refusal> {
     let Some(server) = port.server else { return Ok(()) };
     let differs = |key: &str, has: &Value| set.get(key).is_some_and(|value| value != has);
-    let kind = port.record.body.get("binding:vnic_type").cloned().unwrap_or(Value::Null);
     let owner = port.record.body.get("device_owner").cloned().unwrap_or(Value::Null);
     for (key, has) in [
         ("device_id", json!(port.device_id)),
         ("device_owner", owner),
-        ("binding:host_id", json!(port.host)),
-        ("binding:vnic_type", kind),
+        ("binding:host_id", json!(port.host.as_deref().unwrap_or_default())),
+        ("binding:vnic_type", json!(port.vnic_type.as_str())),
         ("mac_address", json!(port.mac)),
     ] {
         if differs(key, &has) {

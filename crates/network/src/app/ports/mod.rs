@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use jiff::Timestamp;
 use kilonova_access::Caller;
-use kilonova_ids::{NetworkId, PortId, SubnetId, parse_uuid_like};
+use kilonova_ids::{HostName, NetworkId, PortId, SubnetId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
@@ -22,7 +22,7 @@ use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
-use crate::{Error, values};
+use crate::{Error, VnicType, values};
 
 pub(crate) use change::update;
 use secure::secure;
@@ -78,6 +78,11 @@ fn visible(caller: &Caller, port: &Port, network: &Network) -> bool {
     reached && caller.allows("get_port", &targets::of_port(port, network))
 }
 
+/// The host of a request; an empty name is none.
+fn host_of(value: &Value) -> Option<HostName> {
+    value.as_str().filter(|name| !name.is_empty()).map(HostName::verbatim)
+}
+
 fn fixed_ips(body: &Body) -> Option<Vec<FixedIp>> {
     let list = body.get("fixed_ips")?.as_array()?;
     let read = |value: &Value| FixedIp {
@@ -115,7 +120,8 @@ pub(crate) fn create(
         network: id,
         mac: mac.clone().unwrap_or_default(),
         device_id: text(&body, "device_id"),
-        host: text(&body, "binding:host_id"),
+        host: host_of(&body["binding:host_id"]),
+        vnic_type: VnicType::of(&body)?,
         server: None,
         made_for: None,
         ordinal: 0,

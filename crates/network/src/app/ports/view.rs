@@ -13,7 +13,7 @@ use crate::attributes::hide;
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
 use crate::record::Body;
-use crate::{Error, NetworkOptions};
+use crate::{Error, NetworkOptions, VnicType};
 
 /// Views of the ports visible to the caller.
 pub(crate) fn views(
@@ -46,9 +46,9 @@ pub(crate) fn view(
     let ips = port.addresses.iter();
     let ips: Vec<Value> =
         ips.map(|(subnet, ip)| json!({"subnet_id": subnet, "ip_address": ip})).collect();
-    let bound = !port.host.is_empty();
+    let bound = port.host.is_some();
     let is_dhcp = port.record.text("device_owner") == dhcp::OWNER;
-    let special = port.record.text("binding:vnic_type") != "normal";
+    let special = port.vnic_type != VnicType::Normal;
     let vif = if !bound {
         "unbound"
     } else if special {
@@ -68,7 +68,7 @@ pub(crate) fn view(
         ("dns_assignment", names(port, options)),
         ("resource_request", Value::Null),
         ("qos_network_policy_id", Value::Null),
-        ("binding:host_id", json!(port.host)),
+        ("binding:host_id", json!(port.host.as_deref().unwrap_or_default())),
         ("binding:vif_type", json!(vif)),
         ("binding:vif_details", details),
         ("binding:profile", profile(port)),

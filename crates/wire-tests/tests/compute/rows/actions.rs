@@ -72,7 +72,7 @@ async fn pictures(api: Api<'_>, id: &str) {
 }
 
 async fn rebuild(api: Api<'_>, id: &str) {
-    let mut wish = json!({
+    let mut sent = json!({
         "imageRef": api.cloud.image, "name": "rebuilt", "adminPass": "secret",
         "metadata": {"a": "b"}, "OS-DCF:diskConfig": "AUTO", "accessIPv4": "192.0.2.1",
         "accessIPv6": "2001:db8::1", "preserve_ephemeral": false,
@@ -85,7 +85,7 @@ async fn rebuild(api: Api<'_>, id: &str) {
         (90, "hostname", json!("rebuilt")),
     ] {
         if api.minor >= first {
-            wish[key] = value;
+            sent[key] = value;
         } else {
             let mut early = json!({"imageRef": api.cloud.image});
             early[key] = value;
@@ -93,9 +93,9 @@ async fn rebuild(api: Api<'_>, id: &str) {
         }
     }
     if api.minor == 94 {
-        wish["hostname"] = json!("rebuilt.example.com");
+        sent["hostname"] = json!("rebuilt.example.com");
     }
-    act(api, id, json!({"rebuild": wish}), 202, "ACTIVE").await;
+    act(api, id, json!({"rebuild": sent}), 202, "ACTIVE").await;
 }
 
 /// Actions that move a server to another host.
@@ -124,20 +124,20 @@ pub async fn moves(api: Api<'_>) {
 }
 
 async fn live(api: Api<'_>, id: &str) {
-    let mut wish = json!({"host": null, "block_migration": false, "disk_over_commit": false});
+    let mut sent = json!({"host": null, "block_migration": false, "disk_over_commit": false});
     if api.minor >= 25 {
-        wish = json!({"host": null, "block_migration": "auto"});
+        sent = json!({"host": null, "block_migration": "auto"});
     }
-    act(api, id, json!({"os-migrateLive": wish}), 202, "ACTIVE").await;
-    wish["host"] = json!(api.other_host(id).await);
+    act(api, id, json!({"os-migrateLive": sent}), 202, "ACTIVE").await;
+    sent["host"] = json!(api.other_host(id).await);
     if (30..=67).contains(&api.minor) {
-        wish["force"] = json!(true);
+        sent["force"] = json!(true);
     } else {
-        let mut forced = wish.clone();
+        let mut forced = sent.clone();
         forced["force"] = json!(true);
         refused(api, id, json!({"os-migrateLive": forced}), 400).await;
     }
-    act(api, id, json!({"os-migrateLive": wish}), 202, "ACTIVE").await;
+    act(api, id, json!({"os-migrateLive": sent}), 202, "ACTIVE").await;
 }
 
 /// Actions that release a server's host for a while.
@@ -147,18 +147,18 @@ pub async fn shelve(api: Api<'_>) {
     }
     let flavor = api.flavor("shelve").await;
     let id = api.server("shelve", &flavor).await;
-    let mut wishes = vec![Value::Null];
+    let mut bodies = vec![Value::Null];
     if api.minor >= 77 {
-        wishes.push(json!({"availability_zone": "nova"}));
+        bodies.push(json!({"availability_zone": "nova"}));
     }
     if api.minor >= 91 {
-        wishes.push(json!({"host": "h2"}));
-        wishes.push(json!({"availability_zone": null}));
+        bodies.push(json!({"host": "h2"}));
+        bodies.push(json!({"availability_zone": null}));
     }
-    for wish in wishes {
+    for sent in bodies {
         act(api, &id, json!({"shelve": null}), 202, "SHELVED").await;
         act(api, &id, json!({"shelveOffload": null}), 202, "SHELVED_OFFLOADED").await;
-        act(api, &id, json!({"unshelve": wish}), 202, "ACTIVE").await;
+        act(api, &id, json!({"unshelve": sent}), 202, "ACTIVE").await;
     }
     api.gone(&id).await;
 }
@@ -172,20 +172,20 @@ pub async fn evacuate(api: Api<'_>) {
     for with_host in [false, true] {
         let id = api.server("evacuate", &flavor).await;
         let from = api.host_of(&id).await;
-        let mut wish = json!({"adminPass": "secret"});
+        let mut sent = json!({"adminPass": "secret"});
         if api.minor < 14 {
-            wish["onSharedStorage"] = json!("False");
+            sent["onSharedStorage"] = json!("False");
         }
         if with_host {
-            wish["host"] = json!(api.other_host(&id).await);
+            sent["host"] = json!(api.other_host(&id).await);
             if (29..=67).contains(&api.minor) {
-                wish["force"] = json!(true);
+                sent["force"] = json!(true);
             }
         }
-        refused(api, &id, json!({"evacuate": wish}), 400).await;
+        refused(api, &id, json!({"evacuate": sent}), 400).await;
         down(api.cloud, &from, true).await;
         let then = if api.minor >= 95 { "SHUTOFF" } else { "ACTIVE" };
-        let answer = act(api, &id, json!({"evacuate": wish}), 200, then).await;
+        let answer = act(api, &id, json!({"evacuate": sent}), 200, then).await;
         api.expect((answer["adminPass"] == "secret") == (api.minor < 14), "adminPass until 2.13");
         down(api.cloud, &from, false).await;
         api.gone(&id).await;

@@ -83,8 +83,8 @@ async fn hosts(api: Api<'_>) {
 
 pub async fn aggregates(api: Api<'_>) {
     let name = format!("a{}", api.minor);
-    let wish = json!({"aggregate": {"name": name, "availability_zone": "z1"}});
-    let made = api.send("POST /os-aggregates", wish, ALL, 200).await.unwrap_or_default();
+    let sent = json!({"aggregate": {"name": name, "availability_zone": "z1"}});
+    let made = api.send("POST /os-aggregates", sent, ALL, 200).await.unwrap_or_default();
     let path = format!("/os-aggregates/{}", made["aggregate"]["id"]);
     api.ask("GET /os-aggregates", ALL, 200).await;
     api.ask(&format!("GET {path}"), ALL, 200).await;

@@ -52,7 +52,7 @@ fn rescue_image(
     let policy = &request.compute.image_policy;
     let found = id.map(|id| kilonova_image::visible(tx, policy, &request.context, id));
     let found = found.transpose()?.flatten();
-    match found.filter(|image| image.status == "active") {
+    match found.filter(|image| image.status == kilonova_image::Status::Active) {
         Some(image) => Ok(Some(image.id)),
         None => Err(Refusal::bad_request(format!(
             "Requested rescue image '{}' is not supported",

@@ -10,9 +10,10 @@ use base64::prelude::BASE64_STANDARD;
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::NetworkRequest;
 use kilonova_compute_app::{Compute, microversions};
+use kilonova_compute_db::servers::SchedulerHints;
 use kilonova_ids::{HostName, ImageId, parse_uuid_like};
 use kilonova_wire::{Microversion, Refusal, text};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::{metadata, tags};
 use super::{generate_password, networks};
@@ -42,8 +43,8 @@ pub(super) struct CreateServer {
     pub hostname: String,
     pub config_drive: bool,
     pub destination: Destination,
-    /// Scheduler hints, as sent.
-    pub hints: Value,
+    /// The scheduler hints.
+    pub hints: SchedulerHints,
     /// `accessIPv4` and `accessIPv6` in canonical form; empty if not sent.
     pub access: [String; 2],
     /// `AUTO` or `MANUAL`.
@@ -167,9 +168,10 @@ impl Destination {
 }
 
 /// The scheduler hints under either of their two keys.
-fn hints(body: &Value) -> Value {
+fn hints(body: &Value) -> SchedulerHints {
     let keys = ["OS-SCH-HNT:scheduler_hints", "os:scheduler_hints"];
-    keys.iter().find_map(|key| body.get(key)).cloned().unwrap_or_else(|| json!({}))
+    let sent = keys.iter().find_map(|key| body.get(key)).and_then(Value::as_object);
+    sent.cloned().unwrap_or_default().into()
 }
 
 /// The names of security groups, without duplicates.
@@ -276,6 +278,8 @@ fn hostname_from_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const A: &str = "11111111-1111-4111-8111-111111111111";

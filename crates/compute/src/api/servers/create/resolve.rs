@@ -6,10 +6,9 @@ use kilonova_accelerator::ledger;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
-use kilonova_compute_db::servers::Spec;
+use kilonova_compute_db::servers::{SchedulerHints, Spec};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
-use serde_json::Value;
 
 use super::random_text;
 use super::request::CreateServer;
@@ -24,6 +23,7 @@ pub(super) fn resolve(
     context: &Context,
     new: &CreateServer,
 ) -> Result<BootRequest, Error> {
+    names::expect(tx, &new.flavor, new.image)?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
     let image_properties = names::image(tx, compute, context, new.image, &flavor)?;
     unsupported::flavor(&flavor, &image_properties)?;
@@ -78,8 +78,8 @@ pub(super) fn resolve(
 }
 
 /// Checks that the hint `group` names a server group that the caller may see.
-fn check_group(tx: &mut Tx<'_>, context: &Context, hints: &Value) -> Result<(), Error> {
-    let Some(hint) = hints.get("group") else { return Ok(()) };
+fn check_group(tx: &mut Tx<'_>, context: &Context, hints: &SchedulerHints) -> Result<(), Error> {
+    let Some(hint) = hints.as_sent().get("group") else { return Ok(()) };
     let id = hint.as_str().unwrap_or_default();
     match server_groups::find(tx, context, id) {
         Ok(_) => Ok(()),

@@ -1,0 +1,70 @@
+//! The lease on the loops that one controller of the cloud runs: purges, retries of operations, expired
+//! states, questions to an external Nova.
+//!
+//! The holder renews it, and gives it back when it drains. A controller that dies loses it after
+//! [`PERIOD`], which only delays those loops.
+
+use std::time::Duration;
+
+use kilonova_compute_nodes::{Drain, Phase};
+use kilonova_flow::Lease;
+use kilonova_store::Store;
+use tokio::task::JoinHandle;
+
+/// The lease's name in the database.
+const NAME: &str = "loops";
+/// How long a hold lasts without renewal.
+const PERIOD: Duration = Duration::from_secs(10);
+/// The interval of renewals, and of attempts to take the lease over.
+const RENEW: Duration = Duration::from_secs(2);
+/// The time for giving the lease back.
+const RELEASE: Duration = Duration::from_millis(500);
+
+/// The task that holds the lease.
+pub(super) struct Leading(JoinHandle<()>);
+
+impl Leading {
+    /// Waits until the lease is given back.
+    pub(super) async fn ended(self) {
+        if tokio::time::timeout(RELEASE, self.0).await.is_err() {
+            tracing::warn!("could not give back the lease on the loops; it expires");
+        }
+    }
+}
+
+/// Takes the lease if it is free, and holds it until the controller drains.
+pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, Leading) {
+    let lease = Lease::new(NAME, uuid::Uuid::new_v4().to_string(), PERIOD);
+    let mut holds = renew(&lease, store, false).await;
+    let (ours, store) = (lease.clone(), store.clone());
+    let leading = tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(RENEW) => holds = renew(&ours, &store, holds).await,
+                () = drain.reached(Phase::Draining) => break,
+            }
+        }
+        if let Err(error) = ours.release(&store).await {
+            tracing::warn!(%error, "could not give back the lease on the loops; it expires");
+        }
+    });
+    (lease, Leading(leading))
+}
+
+/// Renews the lease. Returns whether this process holds it.
+async fn renew(lease: &Lease, store: &Store, held: bool) -> bool {
+    match lease.renew(store).await {
+        Ok(holds) => {
+            if holds && !held {
+                tracing::info!("this controller runs the loops of the cloud");
+            } else if held && !holds {
+                tracing::warn!("another controller has taken over the loops of the cloud");
+            }
+            holds
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot renew the lease on the loops");
+            lease.is_held()
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The follower of a process: polls the log and passes what is new to the subscribers.
+//!
+//! On PostgreSQL numbers and transaction ids become visible out of order, so an entry below the last
+//! one seen may still appear. The `horizon` is the id below which no entry can appear any more. Each
+//! poll reads the visible entries from the last horizon on and skips those already `seen`. Waiting
+//! for the horizon itself would let one long transaction delay everything.
+//!
+//! It polls instead of LISTEN/NOTIFY, because a notification locks the whole cluster at each commit,
+//! and the poll is one small read.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kilonova_store::{Store, Tx};
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::db::{self, Bounds, Entry, Placed};
+
+/// The pause between two polls; another process's commit is applied after at most twice this.
+const PAUSE: Duration = Duration::from_millis(25);
+/// A poll that takes long is followed by a pause of this many times its duration.
+const SHARE: u32 = 4;
+/// The pause after a failure or a complete reload.
+const LONG_PAUSE: Duration = Duration::from_secs(1);
+/// Above this number of entries a complete reload is cheaper.
+const MAX_ENTRIES: usize = 50_000;
+
+/// The longest time that [`Progress::catch_up`] waits.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+/// Why a subscriber could not apply a change.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// The future of a subscriber.
+pub type Applied<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
+
+/// A copy in memory that follows the log. Both functions must be safe to repeat: after a failure
+/// the same entries come again.
+pub trait Subscriber: Send + Sync {
+    /// Applies entries, which have any topic and come in the order of their positions. Some may be
+    /// this process's own.
+    fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a>;
+
+    /// Reads everything again, because entries were lost.
+    fn reload(&self) -> Applied<'_>;
+}
+
+/// The result of a poll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Followed {
+    /// These entries were applied; often none.
+    Entries(Vec<Entry>),
+    /// Everything was read again, because entries were deleted before this poll, or there were too
+    /// many.
+    Everything,
+}
+
+/// How far the follower of this process has come; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Progress(Arc<Reached>);
+
+#[derive(Debug)]
+struct Reached {
+    /// The beginning of the last poll that succeeded.
+    at: Mutex<Instant>,
+    applied: AtomicU64,
+    /// The number of polls that have begun.
+    begun: AtomicU64,
+    /// The number of the last poll that succeeded.
+    done: watch::Sender<u64>,
+    /// Ends the pause before the next poll.
+    hurry: Notify,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self(Arc::new(Reached {
+            at: Mutex::new(Instant::now()),
+            applied: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+            done: watch::Sender::new(0),
+            hurry: Notify::new(),
+        }))
+    }
+
+    /// Returns once everything is applied that was committed before the call, or after a second. For
+    /// a caller that is about to refuse something because of what memory says.
+    pub async fn catch_up(&self) {
+        let mut done = self.0.done.subscribe();
+        // A poll with a higher number begins after this call, and sees what was committed before.
+        let last = self.0.begun.load(Ordering::SeqCst);
+        self.0.hurry.notify_one();
+        drop(timeout(CATCH_UP, done.wait_for(|number| *number > last)).await);
+    }
+
+    /// How long ago this process's memory was known to be current.
+    pub fn lag(&self) -> Duration {
+        self.0.at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
+    /// The number of entries that were applied.
+    pub fn applied(&self) -> u64 {
+        self.0.applied.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self) -> u64 {
+        self.0.begun.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn reached(&self, number: u64, begun: Instant, entries: usize) {
+        *self.0.at.lock().unwrap_or_else(PoisonError::into_inner) = begun;
+        self.0.applied.fetch_add(entries as u64, Ordering::Relaxed);
+        self.0.done.send_replace(number);
+    }
+}
+
+/// The follower of a process. Open it before the subscribers load, so that no commit falls between.
+pub struct Follower {
+    store: Store,
+    bounds: Bounds,
+    /// Entries at or above the horizon that have been applied.
+    seen: HashSet<i64>,
+    subscribers: Vec<Arc<dyn Subscriber>>,
+    progress: Progress,
+}
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Follower").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+/// The content of a poll.
+enum Poll {
+    /// Entries are lost or too many.
+    Behind,
+    Read(Bounds, Vec<Placed>),
+}
+
+/// The present end of the log: its bounds, and the entries at or above the horizon, which a load from
+/// now on includes.
+fn end(tx: &mut Tx<'_>) -> Result<(Bounds, HashSet<i64>), kilonova_store::Error> {
+    let bounds = db::bounds(tx)?;
+    let rows = db::since(tx, bounds.horizon, MAX_ENTRIES as i64)?;
+    Ok((bounds, db::above(&rows, bounds.horizon)))
+}
+
+impl Follower {
+    /// A follower from the present end of the log on.
+    ///
+    /// # Errors
+    /// Store errors only.
+    pub async fn open(store: &Store) -> Result<Self, kilonova_store::Error> {
+        let (bounds, seen) = store.read(end).await?;
+        Ok(Self {
+            store: store.clone(),
+            bounds,
+            seen,
+            subscribers: Vec::new(),
+            progress: Progress::new(),
+        })
+    }
+
+    /// Adds a subscriber. Subscribers apply entries in the order in which they were added.
+    pub fn subscribe(&mut self, subscriber: Arc<dyn Subscriber>) {
+        self.subscribers.push(subscriber);
+    }
+
+    /// The progress of this follower.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    /// Applies the commits since the last call.
+    ///
+    /// # Errors
+    /// Store errors and those of subscribers; the next call repeats the entries.
+    pub async fn poll(&mut self) -> Result<Followed, Failure> {
+        let (number, begun, from) = (self.progress.begin(), Instant::now(), self.bounds);
+        let poll = self
+            .store
+            .read(move |tx| -> Result<Poll, kilonova_store::Error> {
+                let bounds = db::bounds(tx)?;
+                if bounds.start >= from.horizon && bounds.start != from.start {
+                    return Ok(Poll::Behind);
+                }
+                let rows = db::since(tx, from.horizon, MAX_ENTRIES as i64 + 1)?;
+                if rows.len() > MAX_ENTRIES {
+                    return Ok(Poll::Behind);
+                }
+                // The start stays the one of the last load: only a later one may skip entries.
+                Ok(Poll::Read(Bounds { start: from.start, ..bounds }, rows))
+            })
+            .await?;
+        let (bounds, rows) = match poll {
+            Poll::Behind => {
+                self.reload().await?;
+                self.progress.reached(number, begun, 0);
+                return Ok(Followed::Everything);
+            }
+            Poll::Read(bounds, rows) => (bounds, rows),
+        };
+        let seen = db::above(&rows, bounds.horizon);
+        let unseen = rows.into_iter().filter(|row| !self.seen.contains(&row.seq));
+        let entries: Vec<Entry> = unseen.filter_map(|row| row.entry).collect();
+        if !entries.is_empty() {
+            for subscriber in &self.subscribers {
+                subscriber.apply(&entries).await?;
+            }
+        }
+        (self.bounds, self.seen) = (bounds, seen);
+        self.progress.reached(number, begun, entries.len());
+        Ok(Followed::Entries(entries))
+    }
+
+    async fn reload(&mut self) -> Result<(), Failure> {
+        let (bounds, seen) = self.store.read(end).await?;
+        for subscriber in &self.subscribers {
+            subscriber.reload().await?;
+        }
+        (self.bounds, self.seen) = (bounds, seen);
+        Ok(())
+    }
+
+    /// Polls for as long as the runtime runs.
+    pub async fn run(mut self) -> std::convert::Infallible {
+        let mut failing = false;
+        loop {
+            let begun = Instant::now();
+            let followed = self.poll().await;
+            match &followed {
+                Ok(Followed::Entries(_)) => {}
+                Ok(Followed::Everything) => {
+                    tracing::info!("too many changes since the last poll: reloaded everything");
+                }
+                Err(error) if failing => tracing::debug!(%error, "still cannot follow"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot follow other controllers' commits; retrying");
+                }
+            }
+            failing = followed.is_err();
+            match followed {
+                Ok(Followed::Entries(_)) => {
+                    let pause = PAUSE.max(begun.elapsed().saturating_mul(SHARE));
+                    drop(timeout(pause, self.progress.0.hurry.notified()).await);
+                }
+                Ok(Followed::Everything) | Err(_) => sleep(LONG_PAUSE).await,
+            }
+        }
+    }
+}

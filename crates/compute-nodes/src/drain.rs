@@ -1,0 +1,53 @@
+//! The end of a controller: what it still does, and when waiting polls of hosts are answered.
+//!
+//! A poll is answered at the next phase after its begin, so each host is told once per phase to move
+//! to another controller, and never polls in a tight loop. The process that stops decides when the
+//! phases begin.
+
+use std::future::pending;
+
+use tokio::sync::watch;
+
+/// The phases of a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It serves.
+    Serving,
+    /// It answers every request and closes the request's connection, so that clients move to another
+    /// controller.
+    Draining,
+    /// It accepts no connection, and completes the open requests.
+    Stopping,
+}
+
+/// Follows the phase of this controller.
+#[derive(Debug, Clone)]
+pub struct Drain(watch::Receiver<Phase>);
+
+impl Drain {
+    /// A serving controller, and the handle that ends it.
+    pub fn serving() -> (watch::Sender<Phase>, Self) {
+        let (sender, receiver) = watch::channel(Phase::Serving);
+        (sender, Self(receiver))
+    }
+
+    /// The present phase.
+    pub fn phase(&self) -> Phase {
+        *self.0.borrow()
+    }
+
+    /// Returns once the phase has begun.
+    pub async fn reached(&mut self, phase: Phase) {
+        if self.0.wait_for(|now| *now >= phase).await.is_err() {
+            pending().await
+        }
+    }
+
+    /// Returns when a poll that begins now must be answered.
+    pub async fn next(mut self) {
+        match self.phase() {
+            Phase::Serving => self.reached(Phase::Draining).await,
+            Phase::Draining | Phase::Stopping => self.reached(Phase::Stopping).await,
+        }
+    }
+}

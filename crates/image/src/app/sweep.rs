@@ -1,0 +1,211 @@
+//! Cleans up after dead processes: images in `saving` whose upload ended with its controller, and objects
+//! that no image names. Every step is safe on several controllers at once.
+//!
+//! An upload is dead if its store proves it, or if it gave no sign of life for [`SILENCE`]. Silence is
+//! measured between reads of this process, by its own clock, and a pause of this process or of the
+//! database counts as one interval: neither clocks that differ nor an outage end an upload.
+//!
+//! An object may be deleted if no row names it, because a row names an object before the store has it.
+//! The rows are read after the store was listed. An object must be an hour old too, which protects what
+//! a database restored from a backup does not know yet.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kilonova_ids::ImageId;
+use kilonova_image_store::{ImageStore, ObjectName, Stored};
+use kilonova_store::Store;
+use tokio::time::Instant;
+
+use crate::db::uploads::{self, InProgress};
+use crate::{Error, Images, StoreName};
+
+/// An upload without a sign of life for so long is dead.
+const SILENCE: Duration = Duration::from_secs(120);
+/// An upload of an earlier version, which gives no signs of life.
+const SILENCE_OF_EARLIER: Duration = Duration::from_secs(24 * 3600);
+/// The time between two looks at uploads in progress.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// The time between two sweeps of the stores.
+const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+
+/// The uploads in progress as this process saw them.
+#[derive(Debug, Default)]
+pub(crate) struct Watch(Mutex<HashMap<ImageId, Seen>>);
+
+#[derive(Debug)]
+struct Seen {
+    name: ObjectName,
+    sign: Option<i64>,
+    at: Instant,
+    silent: Duration,
+}
+
+impl Watch {
+    /// The uploads without a sign of life for too long. A look counts for at most `longest`.
+    fn silent(&self, now: Instant, longest: Duration, uploads: Vec<InProgress>) -> Vec<InProgress> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.retain(|image, seen| {
+            uploads.iter().any(|upload| upload.image == *image && upload.location.name == seen.name)
+        });
+        let mut dead = Vec::new();
+        for upload in uploads {
+            let new = || Seen {
+                name: upload.location.name.clone(),
+                sign: upload.sign,
+                at: now,
+                silent: Duration::ZERO,
+            };
+            let seen = seen.entry(upload.image).or_insert_with(new);
+            if seen.sign != upload.sign {
+                *seen = new();
+            }
+            seen.silent += now.duration_since(seen.at).min(longest);
+            seen.at = now;
+            let limit = if upload.sign.is_some() { SILENCE } else { SILENCE_OF_EARLIER };
+            if seen.silent >= limit {
+                dead.push(upload);
+            }
+        }
+        dead
+    }
+}
+
+/// The result of a sweep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Objects and unfinished uploads that were deleted.
+    pub deleted: usize,
+    /// Those that no image names, but that are too young.
+    pub young: usize,
+}
+
+impl Images {
+    /// Starts the loops that clean up after dead processes, with a store of their own; they end with the
+    /// runtime.
+    pub fn start_sweeps(&self, store: Store) {
+        let sweeper = Self { store, ..self.clone() };
+        let images = sweeper.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK_EVERY).await;
+                if let Err(error) = images.end_dead_uploads().await {
+                    tracing::error!(%error, "cannot check for interrupted image uploads");
+                }
+            }
+        });
+        let images = sweeper;
+        tokio::spawn(async move {
+            loop {
+                match images.sweep().await {
+                    Ok(Swept { deleted: 0, .. }) => {}
+                    Ok(Swept { deleted, .. }) => {
+                        tracing::info!(deleted, "deleted image data that no image names");
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot delete image data that no image names");
+                    }
+                }
+                // Controllers that start together do not stay together.
+                let spread = Duration::from_secs(u64::from(uuid::Uuid::new_v4().as_bytes()[0]));
+                tokio::time::sleep(SWEEP_EVERY + spread).await;
+            }
+        });
+    }
+
+    /// Queues images again whose upload died. Call it regularly; returns their number.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn end_dead_uploads(&self) -> Result<usize, Error> {
+        self.end_dead_uploads_at(Instant::now()).await
+    }
+
+    /// [`Images::end_dead_uploads`] at a time.
+    ///
+    /// # Errors
+    /// Database errors.
+    pub async fn end_dead_uploads_at(&self, now: Instant) -> Result<usize, Error> {
+        let uploads = self.store.read(|tx| Ok::<_, Error>(uploads::in_progress(tx)?)).await?;
+        let mut dead = Vec::new();
+        let mut others = Vec::new();
+        for upload in uploads {
+            if self.is_abandoned(&upload).await { dead.push(upload) } else { others.push(upload) }
+        }
+        dead.extend(self.watch.silent(now, 2 * LOOK_EVERY, others));
+        let mut ended = 0;
+        for upload in dead {
+            let (image, location) = (upload.image, upload.location.clone());
+            let reset: Result<bool, Error> =
+                self.store.write(move |tx| Ok(uploads::reset_silent(tx, &upload)?)).await;
+            if !reset? {
+                continue;
+            }
+            ended += 1;
+            tracing::warn!(%image, "an upload was interrupted; the image is queued again");
+            self.remove(&location).await;
+        }
+        Ok(ended)
+    }
+
+    /// True if the store proves that nobody writes an upload's object any more. Its proof holds for this
+    /// machine only.
+    async fn is_abandoned(&self, upload: &InProgress) -> bool {
+        let own = upload.uploader.as_deref().is_none_or(|uploader| uploader == &*self.machine);
+        let Ok(store) = self.stores.of(&upload.location) else { return false };
+        own && store.is_abandoned(&upload.location.name).await.unwrap_or_default()
+    }
+
+    /// Deletes the objects and unfinished uploads that no image names, if they are old enough. A store
+    /// that fails does not keep the others from their sweep.
+    ///
+    /// # Errors
+    /// The last error of the stores and the database.
+    pub async fn sweep(&self) -> Result<Swept, Error> {
+        let mut swept = Swept::default();
+        let mut failed = None;
+        for (name, store) in self.stores.all() {
+            failed = self.sweep_one(name, store, &mut swept).await.err().or(failed);
+        }
+        failed.map_or(Ok(swept), Err)
+    }
+
+    async fn sweep_one(
+        &self,
+        store_name: StoreName,
+        store: &dyn ImageStore,
+        swept: &mut Swept,
+    ) -> Result<(), Error> {
+        let mut after = None;
+        loop {
+            let page = store.list(after.as_ref()).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = Some(last.name.clone());
+            for found in self.unnamed(page).await? {
+                if found.age < self.options.leftover_age {
+                    swept.young += 1;
+                    continue;
+                }
+                store.discard(&found).await?;
+                swept.deleted += 1;
+                tracing::debug!(store = store_name.as_str(), object = %found.name, "deleted image data that no image names");
+            }
+        }
+    }
+
+    /// Those that no row names.
+    async fn unnamed(&self, page: Vec<Stored>) -> Result<Vec<Stored>, Error> {
+        self.store
+            .read(move |tx| {
+                let mut unnamed = Vec::new();
+                for found in &page {
+                    if !uploads::is_named(tx, &found.name)? {
+                        unnamed.push(found.clone());
+                    }
+                }
+                Ok::<_, Error>(unnamed)
+            })
+            .await
+    }
+}

@@ -1,0 +1,343 @@
+//! Uploads: the data of an image on its way into a store.
+//!
+//! ```text
+//!            begin                finish
+//!   queued ─────────► saving ─────────────► active
+//!      ▲                 │ reset after a failure, or by another process after a crash
+//!      └─────────────────┘
+//! ```
+//!
+//! `begin` names a new object in the image's row before the store has it. `finish` is one transaction
+//! after the store has all of it durably. Therefore an object that no row names was given up, and no
+//! reader finds an incomplete one. While an upload is in progress its row gets signs of life, by which
+//! every controller can tell it from one whose controller died ([`super::sweep`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kilonova_ids::ImageId;
+use kilonova_image_store::ObjectName;
+use kilonova_store::Tx;
+use kilonova_wire::{Context, time};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::allowed;
+use crate::db::images;
+use crate::db::uploads::{self, ReceivedData};
+use crate::transfer::{ImageData, Pace, Pass, Receiver, TooSlow, format};
+use crate::{Error, ImageOptions, ImageRecord, Images, Location};
+
+/// The time between two signs of life of an upload.
+const SIGN_EVERY: Duration = Duration::from_secs(10);
+
+/// The bytes that a project may still add; `None` for any number.
+fn remaining(tx: &mut Tx<'_>, owner: &str, options: &ImageOptions) -> Result<Option<u64>, Error> {
+    let Some(quota) = options.storage else { return Ok(None) };
+    let used = u64::try_from(images::bytes(tx, owner)?).unwrap_or_default();
+    Ok(Some(quota.saturating_sub(used)))
+}
+
+fn over_quota(size: u64, remaining: u64) -> Error {
+    Error::TooLarge(format!(
+        "Image exceeds the storage quota: The size of the data {size} will exceed the limit. {remaining} \
+         bytes remaining."
+    ))
+}
+
+/// An upload to an image.
+struct Upload {
+    image: ImageId,
+    /// The format that the data must have; `None` for the image's.
+    format: Option<String>,
+    /// The number of bytes, if it is known.
+    announced: Option<u64>,
+    /// True if it ends an upload in progress.
+    supersedes: bool,
+    data: ImageData,
+}
+
+impl Images {
+    /// Receives an upload for a caller. The work continues in its own task if the client disconnects,
+    /// so that the image always ends up either complete or queued.
+    pub(crate) async fn upload_for(
+        &self,
+        context: &Context,
+        id: ImageId,
+        announced: Option<u64>,
+        data: ImageData,
+    ) -> Result<(), Error> {
+        let (caller, project) = (self.requester(context), context.project_id.clone());
+        let (image, remaining) = self
+            .store
+            .read(move |tx| {
+                let image = allowed(tx, &caller, id, "upload_image")?;
+                let remaining = remaining(tx, &image.owner, &caller.options)?;
+                Ok::<_, Error>((image, remaining))
+            })
+            .await?;
+        if image.disk_format.is_none() || image.container_format.is_none() {
+            return Err(Error::Invalid(
+                "Properties disk_format, container_format must be set prior to saving data.".into(),
+            ));
+        }
+        if announced.is_some_and(|size| size > self.options.size_cap) {
+            return Err(self.too_large());
+        }
+        if let Some((size, left)) = announced.zip(remaining).filter(|(size, left)| size > left) {
+            return Err(over_quota(size, left));
+        }
+        let pass = self.uploads.enter(&project)?;
+        let upload = Upload { image: id, format: None, announced, supersedes: false, data };
+        self.spawn(upload, pass).await
+    }
+
+    /// Receives the data of a snapshot from a host. The data must be of `format`, which becomes the
+    /// image's format. `data` is called only if the host has a free transfer slot.
+    ///
+    /// A host that sends a snapshot again supersedes its upload in progress: the controller that
+    /// received it may have died.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if the image has data, [`Error::Busy`], [`Error::TooSlow`],
+    /// [`Error::Unsupported`] if the data is of another format, [`Error::TooLarge`], [`Error::Gone`],
+    /// [`Error::Data`] if the store failed.
+    pub async fn receive_snapshot<D: Into<ImageData>>(
+        &self,
+        id: ImageId,
+        format: &str,
+        host: &str,
+        data: impl FnOnce() -> D,
+    ) -> Result<(), Error> {
+        let pass = self.snapshots.enter(host)?;
+        let upload = Upload {
+            image: id,
+            format: Some(format.to_owned()),
+            announced: None,
+            supersedes: true,
+            data: data().into(),
+        };
+        self.spawn(upload, pass).await
+    }
+
+    /// A file of this machine as the data of an image.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be opened.
+    pub async fn file(&self, path: std::path::PathBuf) -> Result<ImageData, Error> {
+        let file = self.threads.run(move || std::fs::File::open(path)).await??;
+        let bytes = kilonova_image_store::file_bytes(self.threads.clone(), file, u64::MAX);
+        Ok(ImageData::stored(bytes))
+    }
+
+    async fn spawn(&self, upload: Upload, pass: Pass) -> Result<(), Error> {
+        let images = self.clone();
+        tokio::spawn(async move {
+            let received = images.receive(upload).await;
+            drop(pass);
+            received
+        })
+        .await
+        .map_err(|e| Error::Io(std::io::Error::other(e)))?
+    }
+
+    async fn receive(&self, upload: Upload) -> Result<(), Error> {
+        let id = upload.image;
+        let location = Location { store: self.stores.default_name(), name: ObjectName::new(id) };
+        let name = location.name.clone();
+        let image = self.begin(id, &location, upload.supersedes).await?;
+        let alive = SignsOfLife::start(self.clone(), id, name.clone());
+        let created = match self.stores.of(&location) {
+            Ok(store) => store.create(&name, upload.announced).await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        let object = match created {
+            Ok(object) => object,
+            Err(error) => {
+                self.give_up(id, &name).await;
+                return Err(error);
+            }
+        };
+        let mut receiver = Receiver::start(self.threads.clone(), object);
+        let Err(error) = self.fill(&image, upload, &name, &mut receiver, &alive).await else {
+            return Ok(());
+        };
+        drop(alive);
+        match self.give_up(id, &name).await {
+            GivenUp::Unnamed => {
+                let aborted = tokio::time::timeout(super::DELETION, receiver.abort()).await;
+                if !matches!(aborted, Ok(Ok(()))) {
+                    tracing::warn!(image = %id, object = %name, ?aborted, "failed upload: cannot delete the object; the sweep tries again");
+                }
+                Err(error)
+            }
+            GivenUp::Completed => Ok(()),
+            GivenUp::Unknown => Err(error),
+        }
+    }
+
+    /// Records that an upload has failed.
+    async fn give_up(&self, id: ImageId, name: &ObjectName) -> GivenUp {
+        let own = name.clone();
+        let reset = self.store.write(move |tx| Ok::<_, Error>(uploads::reset(tx, id, &own)?));
+        match reset.await {
+            Ok(false) => GivenUp::Unnamed,
+            Ok(true) => GivenUp::Completed,
+            Err(error) => {
+                tracing::error!(image = %id, %error, "failed upload: cannot reset the image to queued; the sweep resets it");
+                GivenUp::Unknown
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        id: ImageId,
+        location: &Location,
+        supersedes: bool,
+    ) -> Result<ImageRecord, Error> {
+        let (location, uploader) = (location.clone(), Arc::clone(&self.machine));
+        self.store
+            .write(move |tx| {
+                let begun = uploads::begin(tx, id, &location, &uploader, supersedes, time::now())?;
+                let image =
+                    images::by_id(tx, id)?.ok_or_else(|| Error::NotFound(id.to_string()))?;
+                if begun {
+                    return Ok(image);
+                }
+                Err(Error::Conflict(format!(
+                    "Image {id} is {}: only a queued image accepts data.",
+                    image.status.as_str()
+                )))
+            })
+            .await
+    }
+
+    async fn fill(
+        &self,
+        image: &ImageRecord,
+        upload: Upload,
+        name: &ObjectName,
+        receiver: &mut Receiver,
+        alive: &SignsOfLife,
+    ) -> Result<(), Error> {
+        let mut data = upload.data;
+        let format = upload.format.or_else(|| image.disk_format.clone());
+        let mut pace = Pace::new(self.options.rate);
+        let mut size = 0_u64;
+        let (owner, options) = (image.owner.clone(), self.options.clone());
+        let remaining = self.store.read(move |tx| remaining(tx, &owner, &options)).await?;
+        loop {
+            let slow = |slow: TooSlow| Error::TooSlow(format!("The upload was aborted: {slow}."));
+            let Ok(next) = tokio::time::timeout_at(pace.end(), data.next()).await else {
+                pace.advance(0, Instant::now()).map_err(slow)?;
+                continue;
+            };
+            let Some(chunk) = next else { break };
+            let chunk = chunk.map_err(|e| Error::Interrupted(e.to_string()))?;
+            size += chunk.len() as u64;
+            if size > self.options.size_cap {
+                return Err(self.too_large());
+            }
+            if let Some(left) = remaining.filter(|left| size > *left) {
+                return Err(over_quota(size, left));
+            }
+            pace.advance(chunk.len(), Instant::now()).map_err(slow)?;
+            if alive.is_ended() {
+                return Err(Error::Gone(image.id.to_string()));
+            }
+            let begun = Instant::now();
+            receiver.push(&chunk).await?;
+            pace.extend(begun.elapsed());
+        }
+        let received = receiver.end().await?;
+        let mut facts = received.data;
+        facts.virtual_size =
+            format::inspect(&received.head, format.as_deref().unwrap_or_default(), facts.size)?;
+        facts.format = format;
+        self.finish(image, name, facts).await
+    }
+
+    /// Checks the quota again, because concurrent uploads of the project may have finished.
+    async fn finish(
+        &self,
+        image: &ImageRecord,
+        name: &ObjectName,
+        received: ReceivedData,
+    ) -> Result<(), Error> {
+        let (name, id, owner) = (name.clone(), image.id, image.owner.clone());
+        let options = self.options.clone();
+        self.store
+            .write(move |tx| {
+                let size = u64::try_from(received.size).unwrap_or_default();
+                images::lock_owner(tx, &owner)?;
+                if let Some(left) = remaining(tx, &owner, &options)?.filter(|left| size > *left) {
+                    return Err(over_quota(size, left));
+                }
+                if uploads::finish(tx, id, &name, &received, time::now())? {
+                    Ok(())
+                } else {
+                    Err(Error::Gone(id.to_string()))
+                }
+            })
+            .await
+    }
+
+    fn too_large(&self) -> Error {
+        Error::TooLarge(format!("An image may have at most {} bytes.", self.options.size_cap))
+    }
+}
+
+/// The state of a failed upload's row.
+enum GivenUp {
+    /// No row names the object.
+    Unnamed,
+    /// The upload was completed, although its last answer was lost.
+    Completed,
+    /// The database did not answer. The object must stay.
+    Unknown,
+}
+
+/// Gives signs of life of an upload until it is dropped.
+struct SignsOfLife {
+    task: JoinHandle<()>,
+    ended: Arc<AtomicBool>,
+}
+
+impl SignsOfLife {
+    fn start(images: Images, id: ImageId, name: ObjectName) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let own = Arc::clone(&ended);
+        let task = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SIGN_EVERY).await;
+                let name = name.clone();
+                let signed: Result<bool, Error> =
+                    images.store.write(move |tx| Ok(uploads::sign(tx, id, &name)?)).await;
+                match signed {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        own.store(true, Ordering::Relaxed);
+                        return;
+                    }
+                    Err(error) => {
+                        tracing::warn!(image = %id, %error, "cannot record that an upload is in progress");
+                    }
+                }
+            }
+        });
+        Self { task, ended }
+    }
+
+    /// True if somebody else ended the upload.
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for SignsOfLife {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

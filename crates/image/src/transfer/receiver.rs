@@ -1,0 +1,160 @@
+//! Receives the data of one upload: collects chunks in memory, then hashes them on a pool thread and
+//! hands them to the store.
+//!
+//! A thread is held only while it hashes, never while waiting for the client or the store. The next
+//! chunks are collected meanwhile.
+
+use bytes::{Bytes, BytesMut};
+use kilonova_image_store::Upload;
+use kilonova_threads::Pool;
+use md5::{Digest as _, Md5};
+use sha2::Sha512;
+use tokio::task::JoinHandle;
+
+use super::format::HEAD;
+use crate::Error;
+use crate::db::uploads::ReceivedData;
+
+/// Bytes per write. An upload buffers at most twice as many, and what its store buffers.
+const GATHERED: usize = 256 * 1024;
+
+/// The upload with its running hashes and size.
+struct Sink {
+    upload: Box<dyn Upload>,
+    digests: Digests,
+}
+
+#[derive(Default)]
+struct Digests {
+    md5: Md5,
+    sha512: Sha512,
+    size: i64,
+    /// The first bytes.
+    head: Vec<u8>,
+}
+
+impl Digests {
+    fn update(&mut self, bytes: &[u8]) {
+        let missing = HEAD.saturating_sub(self.head.len()).min(bytes.len());
+        self.head.extend_from_slice(&bytes[..missing]);
+        self.md5.update(bytes);
+        self.sha512.update(bytes);
+        self.size += bytes.len() as i64;
+    }
+}
+
+impl Sink {
+    async fn write(&mut self, pool: &Pool, bytes: Bytes) -> Result<(), Error> {
+        let (mut digests, hashed) = (std::mem::take(&mut self.digests), bytes.clone());
+        self.digests = pool
+            .run(move || {
+                digests.update(&hashed);
+                digests
+            })
+            .await?;
+        Ok(self.upload.write(bytes).await?)
+    }
+}
+
+enum State {
+    Idle(Box<Sink>),
+    Busy(JoinHandle<(Box<Sink>, Result<(), Error>)>),
+    /// The task panicked.
+    Lost,
+}
+
+/// Accepts chunks; returns the facts about them at the end.
+pub(crate) struct Receiver {
+    pool: Pool,
+    gathered: BytesMut,
+    state: State,
+}
+
+/// Facts about the received data.
+pub(crate) struct Received {
+    pub data: ReceivedData,
+    /// The first bytes, for the format.
+    pub head: Vec<u8>,
+}
+
+impl Receiver {
+    pub(crate) fn start(pool: Pool, upload: Box<dyn Upload>) -> Self {
+        let sink = Box::new(Sink { upload, digests: Digests::default() });
+        Self { pool, gathered: BytesMut::with_capacity(GATHERED), state: State::Idle(sink) }
+    }
+
+    /// Adds a chunk; waits for the store when the buffer is full.
+    pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
+        self.gathered.extend_from_slice(chunk);
+        if self.gathered.len() < GATHERED {
+            return Ok(());
+        }
+        let mut sink = self.sink().await?;
+        let full = std::mem::replace(&mut self.gathered, BytesMut::with_capacity(GATHERED));
+        let (bytes, pool) = (full.freeze(), self.pool.clone());
+        self.state = State::Busy(tokio::spawn(async move {
+            let written = sink.write(&pool, bytes).await;
+            (sink, written)
+        }));
+        Ok(())
+    }
+
+    /// Writes the rest and waits until the store has all data durably.
+    pub(crate) async fn end(&mut self) -> Result<Received, Error> {
+        let mut sink = self.sink().await?;
+        let rest = std::mem::take(&mut self.gathered).freeze();
+        let mut ended = sink.write(&self.pool, rest).await;
+        if ended.is_ok() {
+            ended = sink.upload.finish().await.map_err(Error::from);
+        }
+        let digests = std::mem::take(&mut sink.digests);
+        self.state = State::Idle(sink);
+        ended?;
+        let data = ReceivedData {
+            size: digests.size,
+            virtual_size: digests.size,
+            format: None,
+            checksum: hex(&digests.md5.finalize()),
+            hash: hex(&digests.sha512.finalize()),
+        };
+        Ok(Received { data, head: digests.head })
+    }
+
+    /// Deletes what was written.
+    pub(crate) async fn abort(mut self) -> Result<(), Error> {
+        // The error of a write does not matter any more.
+        let (Ok(mut sink), _) = self.settle().await else { return Ok(()) };
+        Ok(sink.upload.abort().await?)
+    }
+
+    /// The sink, after the write in progress.
+    async fn sink(&mut self) -> Result<Box<Sink>, Error> {
+        let (sink, written) = self.settle().await;
+        let sink = sink?;
+        if let Err(error) = written {
+            self.state = State::Idle(sink);
+            return Err(error);
+        }
+        Ok(sink)
+    }
+
+    async fn settle(&mut self) -> (Result<Box<Sink>, Error>, Result<(), Error>) {
+        let lost = |why: String| Err(Error::Io(std::io::Error::other(why)));
+        match std::mem::replace(&mut self.state, State::Lost) {
+            State::Idle(sink) => (Ok(sink), Ok(())),
+            State::Busy(task) => match task.await {
+                Ok((sink, written)) => (Ok(sink), written),
+                Err(error) => (lost(error.to_string()), Ok(())),
+            },
+            State::Lost => (lost("an earlier write failed".into()), Ok(())),
+        }
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

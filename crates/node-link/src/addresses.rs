@@ -1,0 +1,75 @@
+//! The addresses of the controllers. Any of them serves any request, so requests go to one until it
+//! does not answer.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::{Error, url};
+
+/// The base URLs of the controllers.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    bases: Vec<String>,
+    current: AtomicUsize,
+}
+
+impl Addresses {
+    /// Reads a list separated by commas. It begins anywhere, so that hosts spread over the controllers.
+    pub(super) fn read(list: &str, scheme: &'static str) -> Result<Arc<Self>, Error> {
+        let bases: Vec<String> =
+            list.split(',').map(|url| url::base(url, scheme)).collect::<Result<_, _>>()?;
+        let random = RandomState::new().hash_one(0) as usize;
+        let current = AtomicUsize::new(random % bases.len().max(1));
+        Ok(Arc::new(Self { bases, current }))
+    }
+
+    /// The number and the base URL of the controller that requests go to.
+    pub(super) fn current(&self) -> (usize, &str) {
+        let at = self.current.load(Ordering::Relaxed);
+        (at, self.bases.get(at).map_or("", String::as_str))
+    }
+
+    /// Goes on to the next controller, unless another request has done so.
+    pub(super) fn leave(&self, at: usize) {
+        let next = (at + 1) % self.bases.len().max(1);
+        let left = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+        if left.is_ok() && next != at {
+            tracing::info!(from = %self.bases[at], to = %self.bases[next], "using another controller");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_controller_gets_its_turn() {
+        let list = Addresses::read("http://a:1, http://b:2 ,http://c:3/", "http");
+        let list = list.expect("the list is valid");
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            let (at, base) = list.current();
+            seen.push(base.to_owned());
+            list.leave(at);
+            list.leave(at);
+        }
+        seen.sort();
+        assert_eq!(seen, ["http://a:1/node", "http://b:2/node", "http://c:3/node"]);
+    }
+
+    #[test]
+    fn one_controller_stays() {
+        let list = Addresses::read("https://a", "https").expect("the list is valid");
+        list.leave(0);
+        assert_eq!(list.current(), (0, "https://a/node"));
+    }
+
+    #[test]
+    fn each_entry_must_be_a_url() {
+        for wrong in ["", "http://a:1,", "http://a:1,b:2", "http://a:1,https://b:2"] {
+            assert!(Addresses::read(wrong, "http").is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The limits of a store's connections to PostgreSQL. SQLite has no connections, and ignores them.
+
+use std::time::Duration;
+
+/// How many connections a process keeps, and how long it waits for what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Maximum number of connections.
+    pub max_pool_size: usize,
+    /// How long a transaction waits for a connection, and for the writers of the same row in this
+    /// process.
+    pub pool_timeout: Duration,
+    /// The age at which an idle connection is replaced; `None` means never.
+    pub connection_recycle_time: Option<Duration>,
+    /// How often the start tries again to reach the server; `None` means for ever.
+    pub max_retries: Option<u32>,
+    /// The pause between these attempts.
+    pub retry_interval: Duration,
+    /// How long one host may take to accept a connection.
+    pub connect_timeout: Duration,
+    /// How long the server runs a statement.
+    pub statement_timeout: Duration,
+    /// How long a statement waits for a lock.
+    pub lock_timeout: Duration,
+    /// How long the server may take to answer, before the connection is given up. Longer than
+    /// `statement_timeout`, because a server that works ends the statement itself.
+    pub answer_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            max_pool_size: 16,
+            pool_timeout: Duration::from_secs(30),
+            connection_recycle_time: Some(Duration::from_secs(3600)),
+            max_retries: Some(10),
+            retry_interval: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(15),
+        }
+    }
+}
+
+impl Options {
+    /// For a tool that an operator waits for: it does not wait for a server that is down, and its
+    /// statements may examine everything.
+    pub fn of_tool() -> Self {
+        Self {
+            max_retries: Some(0),
+            statement_timeout: Duration::from_secs(600),
+            answer_timeout: Duration::from_secs(630),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Connecting: one host after the other, until one accepts a session that can write.
+//!
+//! Each host has a time limit of its own, because one that accepts a connection and then says nothing
+//! must not keep the others from being tried. The reason of a refusal says what to do, and contains
+//! no password.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Socket};
+
+use super::line::Driver;
+use super::url::{Endpoint, Mode, PostgresUrl};
+use super::{chain, password, tls};
+use crate::Options;
+use crate::error::is_outage;
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    pub(crate) why: String,
+    /// True if the same attempt may succeed later; otherwise an operator must act.
+    pub(crate) is_temporary: bool,
+}
+
+/// A session.
+pub(super) struct Dialed {
+    pub(super) client: Client,
+    pub(super) driver: Driver,
+}
+
+/// Connects to the first host that accepts, beginning with the one that accepted last.
+///
+/// # Errors
+/// The reason of each host.
+pub(super) async fn dial(
+    url: &PostgresUrl,
+    options: &Options,
+    last: &AtomicUsize,
+) -> Result<Dialed, Refused> {
+    let endpoints = url.endpoints();
+    let first = last.load(Ordering::Relaxed);
+    let mut reasons = Vec::new();
+    let mut is_temporary = false;
+    for at in (0..endpoints.len()).map(|step| (first + step) % endpoints.len()) {
+        let Some(endpoint) = endpoints.get(at) else { continue };
+        let limit = url.config.get_connect_timeout().copied().unwrap_or(options.connect_timeout);
+        let one = tokio::time::timeout(limit, connect(url, endpoint, options)).await;
+        let refused = match one {
+            Ok(Ok(dialed)) => {
+                last.store(at, Ordering::Relaxed);
+                return Ok(dialed);
+            }
+            Ok(Err(refused)) => refused,
+            Err(_) => later(format!("it did not answer within {limit:?}")),
+        };
+        reasons.push(format!("{endpoint}: {}", refused.why));
+        is_temporary |= refused.is_temporary;
+    }
+    let why = format!("cannot connect to PostgreSQL at {}", reasons.join("; at "));
+    Err(Refused { why, is_temporary })
+}
+
+fn later(why: impl Into<String>) -> Refused {
+    Refused { why: why.into(), is_temporary: true }
+}
+
+fn never(why: impl Into<String>) -> Refused {
+    Refused { why: why.into(), is_temporary: false }
+}
+
+async fn connect(
+    url: &PostgresUrl,
+    endpoint: &Endpoint,
+    options: &Options,
+) -> Result<Dialed, Refused> {
+    let mut config = url.config_for(endpoint);
+    if let Some(password) = password::of(url, endpoint).map_err(never)? {
+        config.password(password);
+    }
+    // libpq and the server have no TLS on sockets.
+    let mode = match endpoint.host {
+        Host::Unix(_) => Mode::Disable,
+        Host::Tcp(_) => url.tls.mode,
+    };
+    if mode == Mode::Disable {
+        return session(url, &config, NoTls, options).await.map_err(|e| refused(&e, mode));
+    }
+    let connector = tls::connector(&url.tls).map_err(never)?;
+    config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
+    match session(url, &config, connector, options).await {
+        Err(Failed::Server(error)) if mode == Mode::Prefer && rustls_of(&error).is_some() => {
+            config.ssl_mode(SslMode::Disable);
+            session(url, &config, NoTls, options).await.map_err(|e| refused(&e, mode))
+        }
+        other => other.map_err(|e| refused(&e, mode)),
+    }
+}
+
+enum Failed {
+    Server(tokio_postgres::Error),
+    /// The server is a standby.
+    Standby,
+}
+
+impl From<tokio_postgres::Error> for Failed {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// Logs in, sets the limits of the session, and asks whether it can write, in one round trip.
+async fn session<T>(
+    url: &PostgresUrl,
+    config: &Config,
+    tls: T,
+    options: &Options,
+) -> Result<Dialed, Failed>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = config.connect(tls).await?;
+    let mut driver: Driver = Box::pin(connection);
+    let statement = options.statement_timeout.as_millis();
+    // A controller that stops in the middle of a transaction holds its locks for this long.
+    let sql = format!(
+        "SET statement_timeout = {statement}; SET lock_timeout = {}; \
+         SET idle_in_transaction_session_timeout = {statement}; SHOW transaction_read_only",
+        options.lock_timeout.as_millis(),
+    );
+    let answer = tokio::select! {
+        biased;
+        answer = client.simple_query(&sql) => answer?,
+        ended = &mut driver => {
+            ended?;
+            // The connection has ended, so this statement fails.
+            client.simple_query("").await?
+        }
+    };
+    let standby = answer
+        .iter()
+        .any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("on")));
+    if url.writable && standby {
+        return Err(Failed::Standby);
+    }
+    Ok(Dialed { client, driver })
+}
+
+/// The error of rustls in a chain of causes.
+fn rustls_of(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
+    use std::error::Error as _;
+    let io = error.source()?.downcast_ref::<std::io::Error>()?;
+    io.get_ref()?.downcast_ref()
+}
+
+/// The reason of a failed attempt, and a remedy.
+fn refused(error: &Failed, mode: Mode) -> Refused {
+    let error = match error {
+        Failed::Standby => return later("it is a standby, which accepts no writes"),
+        Failed::Server(error) => error,
+    };
+    if let Some(answer) = error.as_db_error() {
+        return of_server(answer);
+    }
+    if let Some(error) = rustls_of(error) {
+        return never(format!("TLS failed: {error}{}", advice(error)));
+    }
+    let text = chain(error);
+    if text.contains("password missing") {
+        return never(
+            "it asks for a password, and there is none: set PGPASSWORD, or passfile in the URL to a \
+             file with a line host:port:database:user:password for this host, database and user",
+        );
+    }
+    if text.contains("server does not support TLS") {
+        return never(
+            "it has no TLS: set ssl = on in its postgresql.conf, or sslmode=disable in the URL if \
+             nobody else can reach the network between",
+        );
+    }
+    // An alert or the end of the connection instead of an answer.
+    if text.contains("authentication error") {
+        return never(format!("{text}; see channel_binding and pg_hba.conf ({mode:?})"));
+    }
+    later(text)
+}
+
+/// The remedy for a server's certificate that is not accepted.
+fn advice(error: &rustls::Error) -> &'static str {
+    use rustls::{CertificateError as Wrong, Error};
+    match error {
+        Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => {
+            "; sslrootcert must hold the authority that signed the server's certificate"
+        }
+        Error::InvalidCertificate(
+            Wrong::NotValidForName | Wrong::NotValidForNameContext { .. },
+        ) => {
+            "; use a name of the certificate in the URL, or sslmode=verify-ca (names must be subject \
+             alternative names; the common name does not count)"
+        }
+        Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
+            "; renew the server's certificate"
+        }
+        Error::AlertReceived(_) => {
+            "; the server refused this side: see sslcert and sslkey, and its log"
+        }
+        _ => "",
+    }
+}
+
+/// The reason of a refusal by the server, and a remedy.
+fn of_server(error: &tokio_postgres::error::DbError) -> Refused {
+    let (code, message) = (error.code(), error.message());
+    let advice = match *code {
+        SqlState::INVALID_PASSWORD => {
+            "; check the password in the URL, PGPASSWORD or the passfile, and whether sslcert is the \
+             certificate of this user, if the server asks for one"
+        }
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            "; see pg_hba.conf of the server, and user, sslmode and sslcert in the URL"
+        }
+        SqlState::INVALID_CATALOG_NAME => "; create the database, owned by the user of the URL",
+        _ => "",
+    };
+    Refused { why: format!("{}: {message}{advice}", code.code()), is_temporary: is_outage(code) }
+}

@@ -1,0 +1,119 @@
+//! The socket of a connection, and the thread's wait for answers on it.
+//!
+//! It knows requests and answers, and no transaction: it must never decide which request is sent.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+
+use crate::Error;
+
+/// Reads and writes the socket.
+pub(super) type Driver = Pin<Box<dyn Future<Output = Result<(), tokio_postgres::Error>> + Send>>;
+
+/// A request to the server, which its first poll sends.
+pub(super) type Asking<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, tokio_postgres::Error>> + 'a>>;
+
+/// A runtime that async code may drop: dropping a [`Runtime`] itself blocks.
+pub(super) struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    pub(super) fn new(runtime: Runtime) -> Self {
+        Self(Some(runtime))
+    }
+
+    /// Runs a future on the current thread.
+    ///
+    /// # Errors
+    /// Those of the future.
+    pub(super) fn run<T>(
+        &self,
+        future: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let closed = || Error::Unavailable("the connection to PostgreSQL is closed".into());
+        self.0.as_ref().ok_or_else(closed)?.block_on(future)
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The socket.
+pub(super) struct Line {
+    /// `None` once the connection has ended: dropping it ends the requests that wait for an answer.
+    driver: Option<Driver>,
+    /// How long an answer may take.
+    pub limit: Duration,
+    /// True once the connection cannot be used any more.
+    pub broken: bool,
+}
+
+impl Line {
+    pub(super) fn new(driver: Driver, limit: Duration) -> Self {
+        Self { driver: Some(driver), limit, broken: false }
+    }
+
+    /// The answers to requests that are sent together, in order; the socket is driven until they are
+    /// there. A request that cannot be sent, such as one with a wrong parameter, is the last one: those
+    /// after it are not sent, so that no `COMMIT` follows it.
+    pub(super) async fn answers<T>(
+        &mut self,
+        asking: Vec<Asking<'_, T>>,
+    ) -> Result<Vec<Result<T, tokio_postgres::Error>>, Error> {
+        let limit = self.limit;
+        let (mut asking, mut sent, mut refused) = (asking, 0, None);
+        let mut answers = Vec::with_capacity(asking.len());
+        let all = poll_fn(|context| {
+            while let Some(request) = asking.get_mut(sent) {
+                if let Poll::Ready(answer) = request.as_mut().poll(context) {
+                    refused = Some(answer);
+                    asking.truncate(sent);
+                } else {
+                    sent += 1;
+                }
+            }
+            // Driving the socket brings answers, and taking them lets it bring more.
+            loop {
+                self.poll(context);
+                let before = answers.len();
+                while let Some(request) = asking.get_mut(answers.len())
+                    && let Poll::Ready(answer) = request.as_mut().poll(context)
+                {
+                    answers.push(answer);
+                }
+                if answers.len() == asking.len() {
+                    return Poll::Ready(());
+                }
+                if answers.len() == before {
+                    return Poll::Pending;
+                }
+            }
+        });
+        let ended = tokio::time::timeout(limit, all).await;
+        answers.extend(refused);
+        match ended {
+            Ok(()) => Ok(answers),
+            Err(_) => {
+                self.broken = true;
+                Err(Error::Unavailable(format!("PostgreSQL did not answer within {limit:?}")))
+            }
+        }
+    }
+
+    /// Reads and writes what the socket takes now.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) {
+        if self.driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
+            self.driver = None;
+            self.broken = true;
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Connections that are lost during a `COMMIT`: the outcome is looked up, and the caller is told the
+//! truth. The tests run where `KILONOVA_TEST_POSTGRES` names a server.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kilonova_store::{DatabaseUrl, Error, Migration, Options, Severity, Store, Tx, params};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::config::Host;
+
+/// Without a key: a transaction that runs twice is seen.
+const TABLE: Migration = Migration { name: "t-1", sql: "CREATE TABLE t (n BIGINT NOT NULL);" };
+
+const INSERT: &str = "INSERT INTO t (n) VALUES (?1)";
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// The moment at which a connection is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    /// `COMMIT` never reaches the server.
+    Before,
+    /// The server has committed, but the answer does not arrive.
+    After,
+    /// `COMMIT` is on its way.
+    InFlight,
+    /// `COMMIT` reaches the server when the test says so, long after the connection was lost.
+    Late,
+    /// As `After`, and the server stays out of reach until the test says so.
+    Gone,
+}
+
+/// Forwards connections to the server, and cuts the next one that commits.
+struct Proxy {
+    port: u16,
+    armed: Arc<Mutex<Option<Cut>>>,
+    /// The rest of a `Late` connection.
+    late: mpsc::Receiver<oneshot::Sender<()>>,
+    open: tokio::sync::watch::Sender<bool>,
+}
+
+impl Proxy {
+    async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let port = listener.local_addr().expect("the listener has an address").port();
+        let armed: Arc<Mutex<Option<Cut>>> = Arc::default();
+        let (held, late) = mpsc::channel(1);
+        let (open, is_open) = tokio::sync::watch::channel(true);
+        let (cuts, opens) = (Arc::clone(&armed), open.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                if *is_open.borrow() {
+                    tokio::spawn(forward(client, Arc::clone(&cuts), held.clone(), opens.clone()));
+                }
+            }
+        });
+        Self { port, armed, late, open }
+    }
+
+    fn cut(&self, cut: Cut) {
+        *self.armed.lock().expect("the lock is sound") = Some(cut);
+    }
+}
+
+async fn connect() -> Box<dyn Stream> {
+    let server = crate::postgres::server();
+    let number = server.get_ports().first().copied().unwrap_or(5432);
+    match server.get_hosts().first().expect("the server has a host") {
+        Host::Unix(folder) => {
+            let socket = folder.join(format!(".s.PGSQL.{number}"));
+            Box::new(tokio::net::UnixStream::connect(socket).await.expect("it listens"))
+        }
+        Host::Tcp(name) => {
+            let name = (name.as_str(), number);
+            Box::new(tokio::net::TcpStream::connect(name).await.expect("it listens"))
+        }
+    }
+}
+
+/// The end of the first occurrence of `part`.
+fn after(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    let at = bytes.windows(part.len()).position(|window| window == part)?;
+    Some(at + part.len())
+}
+
+/// True for a message that commits a write: it has the mark. The `COMMIT` of a read has none, and may
+/// still be on its way when the next transaction begins.
+fn commits(bytes: &[u8]) -> bool {
+    after(bytes, b"EXECUTE store_commits").is_some()
+}
+
+/// True once the answers say that the insertion was committed. The answer to the `COMMIT` of an earlier
+/// read may precede them.
+fn committed(answers: &[u8]) -> bool {
+    let inserted = after(answers, b"INSERT");
+    inserted.and_then(|at| after(&answers[at..], b"COMMIT")).is_some()
+}
+
+async fn forward(
+    mut client: tokio::net::TcpStream,
+    armed: Arc<Mutex<Option<Cut>>>,
+    held: mpsc::Sender<oneshot::Sender<()>>,
+    open: tokio::sync::watch::Sender<bool>,
+) {
+    let mut server = connect().await;
+    let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut asked) => {
+                let Ok(length @ 1..) = read else { return };
+                let bytes = asked.get(..length).expect("it was read");
+                let cut = match commits(bytes) {
+                    true => armed.lock().expect("the lock is sound").take(),
+                    false => None,
+                };
+                match cut {
+                    None => server.write_all(bytes).await.expect("it is forwarded"),
+                    Some(Cut::Before) => return,
+                    Some(Cut::InFlight) => {
+                        let _ = server.write_all(bytes).await;
+                        return;
+                    }
+                    Some(cut @ (Cut::After | Cut::Gone)) => {
+                        server.write_all(bytes).await.expect("it is forwarded");
+                        let mut seen = Vec::new();
+                        while !committed(&seen) {
+                            let length = server.read(&mut answered).await.expect("it answers");
+                            seen.extend_from_slice(answered.get(..length).expect("it was read"));
+                        }
+                        if cut == Cut::Gone {
+                            open.send_replace(false);
+                        }
+                        return;
+                    }
+                    Some(Cut::Late) => {
+                        drop(client);
+                        let (go, went) = oneshot::channel();
+                        held.send(go).await.expect("the test waits");
+                        let _ = went.await;
+                        let _ = server.write_all(bytes).await;
+                        let _ = server.shutdown().await;
+                        // Until the server has ended the session.
+                        while matches!(server.read(&mut answered).await, Ok(1..)) {}
+                        held.send(oneshot::channel().0).await.expect("the test waits");
+                        return;
+                    }
+                }
+            }
+            read = server.read(&mut answered) => {
+                let Ok(length @ 1..) = read else { return };
+                let bytes = answered.get(..length).expect("it was read");
+                if client.write_all(bytes).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A store behind a proxy.
+async fn store(options: &Options) -> Option<(Store, Proxy)> {
+    let Some(DatabaseUrl::Postgres(made)) = kilonova_testkit::fresh_postgres().await else {
+        return None;
+    };
+    let (server, proxy) = (crate::postgres::server(), Proxy::start().await);
+    let mut through = tokio_postgres::Config::new();
+    through.host("127.0.0.1").port(proxy.port).ssl_mode(tokio_postgres::config::SslMode::Disable);
+    through.user(server.get_user().expect("a user")).dbname(made.database().expect("a name"));
+    if let Some(password) = server.get_password() {
+        through.password(password);
+    }
+    let url = DatabaseUrl::Postgres(Box::new(through.into()));
+    let store = Store::open_with(&url, options).await.expect("it opens");
+    store.migrate(&[TABLE]).await.expect("the migration succeeds");
+    Some((store, proxy))
+}
+
+async fn count(store: &Store) -> i64 {
+    let sql = "SELECT COUNT(*) AS number FROM t";
+    let row = store.read(move |tx| tx.row(sql, params![])).await.expect("the table is readable");
+    row.expect("a count is one row").int("number").expect("it is a number")
+}
+
+/// How often the work and its hook have run.
+#[derive(Default)]
+struct Counts {
+    runs: AtomicUsize,
+    hooks: AtomicUsize,
+}
+
+impl Counts {
+    fn seen(&self) -> (usize, usize) {
+        (self.runs.load(Ordering::SeqCst), self.hooks.load(Ordering::SeqCst))
+    }
+}
+
+/// Inserts a row, with an answer before the commit or together with it.
+async fn insert(store: &Store, deferred: bool, counts: &Arc<Counts>) -> Result<(), Error> {
+    let counts = Arc::clone(counts);
+    let work = move |tx: &mut Tx<'_>| {
+        counts.runs.fetch_add(1, Ordering::SeqCst);
+        let hooked = Arc::clone(&counts);
+        tx.on_commit(move || {
+            hooked.hooks.fetch_add(1, Ordering::SeqCst);
+        });
+        if deferred {
+            tx.defer(INSERT, params![1])
+        } else {
+            tx.execute(INSERT, params![1]).map(drop)
+        }
+    };
+    store.write(work).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_outcome_of_a_commit_without_an_answer_is_looked_up() {
+    let Some((store, mut proxy)) = store(&Options::default()).await else { return };
+    let mut rows = 0;
+    for deferred in [false, true] {
+        // The statement is prepared before, so that all of a deferred transaction is one message.
+        insert(&store, deferred, &Arc::default()).await.expect("nothing is cut");
+        rows += 1;
+        for cut in [Cut::Before, Cut::After, Cut::InFlight, Cut::Late] {
+            let counts = Arc::<Counts>::default();
+            proxy.cut(cut);
+            insert(&store, deferred, &counts).await.expect("the answer is the truth");
+            rows += 1;
+            let (runs, hooks) = counts.seen();
+            match cut {
+                Cut::Before | Cut::Late => assert_eq!(runs, 2, "{cut:?}: it runs again"),
+                Cut::After | Cut::Gone => assert_eq!(runs, 1, "{cut:?}: it was committed"),
+                Cut::InFlight => assert!(runs == 1 || runs == 2, "{cut:?}"),
+            }
+            assert_eq!(hooks, 1, "{cut:?}, deferred: {deferred}");
+            if cut == Cut::Late {
+                let go = proxy.late.recv().await.expect("the connection was held");
+                go.send(()).expect("the proxy waits");
+                proxy.late.recv().await.expect("the server has ended the session");
+            }
+            assert_eq!(count(&store).await, rows, "{cut:?}, deferred: {deferred}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_cannot_be_looked_up_is_not_invented() {
+    let short = Options {
+        statement_timeout: Duration::from_secs(1),
+        answer_timeout: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let Some((store, proxy)) = store(&short).await else { return };
+    let counts = Arc::<Counts>::default();
+    proxy.cut(Cut::Gone);
+    let error = insert(&store, false, &counts).await.expect_err("nobody knows");
+    assert_eq!(error.severity(), Severity::Temporary, "{error}");
+    assert!(error.to_string().contains("not known whether"), "{error}");
+    assert_eq!(counts.seen(), (1, 0));
+    // Once the server is back, memory follows the database.
+    proxy.open.send_replace(true);
+    while counts.seen().1 == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!((counts.seen(), count(&store).await), ((1, 1), 1));
+}
+
+#[tokio::test]
+async fn a_process_leaves_no_rows_behind() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[&[TABLE]]).await else { return };
+    let rows = |text: &'static str| {
+        store.read(move |tx| {
+            let row = tx.row(text, params![])?;
+            row.ok_or_else(|| Error::Shape("no count".into()))?.int("number")
+        })
+    };
+    let old = "SELECT COUNT(*) AS number FROM store_commits WHERE used < now() - INTERVAL '1 day'";
+    let age = "UPDATE store_commits SET used = now() - INTERVAL '2 days'";
+    store.write(move |tx| tx.execute(age, params![])).await.expect("the rows are old");
+    assert!(rows(old).await.expect("the table is readable") > 0);
+    // A connection that was not ready deletes them: one of another process.
+    let name = "SELECT CAST(current_database() AS TEXT) AS name";
+    let name = store.read(move |tx| tx.row(name, params![])).await.expect("it is readable");
+    let name = name.expect("there is a row").string("name").expect("it is a text");
+    let mut config = crate::postgres::server();
+    config.dbname(&name);
+    let url = DatabaseUrl::Postgres(Box::new(config.into()));
+    let other = Store::open(&url).await.expect("it opens");
+    other.write(|tx| tx.execute(INSERT, params![1])).await.expect("it writes");
+    assert_eq!(rows(old).await.expect("the table is readable"), 0);
+}
