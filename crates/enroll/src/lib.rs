@@ -24,7 +24,7 @@ use kilonova_changes::{Applied, Entry, Subscriber, Topic};
 use kilonova_ids::HostName;
 use kilonova_store::{Store, Tx};
 
-pub use api::{node_routes, operations, operator_routes};
+pub use api::{Presented, node_routes, operations, operator_routes};
 use app::revocations::List;
 pub use authorities::{Authorities, AuthorityPem};
 pub use db::authorities::{AuthorityState, KnownAuthority};
@@ -96,27 +96,47 @@ impl Enrollment {
     }
 
     /// Reads the revoked certificates and the authorities again, as other controllers and operators
-    /// change them.
+    /// change them. A failure of the one does not keep the other from being read; the revoked
+    /// certificates are first, as the sealing key of the authorities may be slow to get.
     ///
     /// # Errors
-    /// A database error.
+    /// A database error, or [`Error::Seal`].
     pub async fn refresh(&self) -> Result<(), Error> {
-        self.authorities.reload().await?;
-        app::revoke::refresh(self).await
+        let revoked = app::revoke::refresh(self).await;
+        let authorities = self.authorities.reload().await;
+        revoked.and(authorities.map(|_| ()))
+    }
+
+    /// Reads the authorities again in a task of its own: the operator's command that prints the
+    /// sealing key may be slow, and no other cache of this process must wait for it.
+    fn reload_authorities(&self) {
+        let authorities = self.authorities.clone();
+        tokio::spawn(async move {
+            if let Err(error) = authorities.reload().await {
+                tracing::debug!(%error, "cannot read the authorities again; retrying later");
+            }
+        });
     }
 }
 
 impl Subscriber for Enrollment {
     fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
         Box::pin(async move {
-            if entries.iter().any(|entry| entry.topic == Topic::Revoked) {
-                self.refresh().await?;
+            if !entries.iter().any(|entry| entry.topic == Topic::Revoked) {
+                return Ok(());
             }
-            Ok(())
+            let is_authority = |entry: &Entry| {
+                entry.topic == Topic::Revoked && entry.subject == app::authority::SUBJECT
+            };
+            if entries.iter().any(is_authority) {
+                self.reload_authorities();
+            }
+            Ok(app::revoke::refresh(self).await?)
         })
     }
 
     fn reload(&self) -> Applied<'_> {
-        Box::pin(async move { Ok(self.refresh().await?) })
+        self.reload_authorities();
+        Box::pin(async move { Ok(app::revoke::refresh(self).await?) })
     }
 }

@@ -14,15 +14,16 @@ use axum::body::Body;
 use axum::http::Request;
 use jiff::SignedDuration;
 use kilonova_access::Enforcer;
+use kilonova_changes::Follower;
 use kilonova_enroll::{
-    Authorities, AuthorityPem, AuthorityState, EnrollOptions, Enrollment, MIGRATIONS, VALID,
-    statements,
+    Authorities, AuthorityPem, AuthorityState, EnrollOptions, Enrollment, MIGRATIONS, Presented,
+    VALID, statements,
 };
 use kilonova_pki::{Authority, Fingerprint, Token};
 use kilonova_policy::Rule;
 use kilonova_seal::{KeySource, Vault};
-use kilonova_store::Store;
 use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_store::{Store, System};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::{Dialect, Service, Speaker, mount, time};
@@ -52,18 +53,22 @@ async fn clouds() -> Vec<Cloud> {
         let vault = vault(&store, folder.path()).await;
         let authorities =
             Authorities::open(vault.clone(), None).await.expect("the authority is created");
-        let options = EnrollOptions { url: "https://cloud:8775".into(), valid: VALID };
-        let enrollment = Enrollment::new(store.clone(), authorities, options);
-        let service =
-            |public| Service { name: "t", dialect: Dialect::Compute, versions: None, public };
-        let routes = kilonova_enroll::node_routes(enrollment.clone());
-        let node = mount(routes, service(|_| true), "/node", Arc::new(NoAuth));
-        let routes = kilonova_enroll::operator_routes(Some(enrollment.clone()), &policy());
-        let compute = mount(routes, service(|_| false), "", Arc::new(NoAuth));
-        let router = Router::new().nest("/node", node).fallback_service(compute);
+        let (enrollment, router) = controller(&store, authorities);
         clouds.push(Cloud { enrollment, store, router, vault, _guard: (guard, folder) });
     }
     clouds
+}
+
+/// A controller over the database.
+fn controller(store: &Store, authorities: Authorities) -> (Enrollment, Router) {
+    let options = EnrollOptions { url: "https://cloud:8775".into(), valid: VALID };
+    let enrollment = Enrollment::new(store.clone(), authorities, options);
+    let service = |public| Service { name: "t", dialect: Dialect::Compute, versions: None, public };
+    let routes = kilonova_enroll::node_routes(enrollment.clone());
+    let node = mount(routes, service(|_| true), "/node", Arc::new(NoAuth));
+    let routes = kilonova_enroll::operator_routes(Some(enrollment.clone()), &policy());
+    let compute = mount(routes, service(|_| false), "", Arc::new(NoAuth));
+    (enrollment, Router::new().nest("/node", node).fallback_service(compute))
 }
 
 /// Administrators only, as in the compute service's policy table.
@@ -91,14 +96,7 @@ impl Cloud {
         speaker: Option<&str>,
         body: &Value,
     ) -> (u16, Value) {
-        let (method, path) = what.split_once(' ').expect("a request line has a method and a path");
-        let request = Request::builder().method(method).uri(path).header("x-auth-token", who);
-        let mut request = request.body(Body::from(body.to_string())).expect("the request is valid");
-        if let Some(host) = speaker {
-            request.extensions_mut().insert(Speaker(kilonova_ids::HostName::verbatim(host)));
-        }
-        let answer = kilonova_testkit::http::send(&self.router, request).await;
-        (answer.status.as_u16(), answer.body)
+        send(&self.router, who, what, speaker.map(|host| (host, "00")), body).await
     }
 
     /// Creates a token and returns its secret.
@@ -126,11 +124,44 @@ impl Cloud {
         self.send("POST /node/v1/join", None, &body).await
     }
 
+    /// Renews the certificate of a host that presents the certificate with a serial number.
+    async fn renewed(&self, host: &str, serial: &str, addresses: &[&str]) -> (u16, Value) {
+        renewed(&self.router, host, serial, addresses).await
+    }
+
     async fn refused(&self, secret: &str, host: &str, address: &str, words: &str) {
         let (status, body) = self.join(secret, host, address).await;
         let refusal = body["forbidden"]["message"].as_str().unwrap_or_default();
         assert!(status == 403 && refusal.contains(words), "{status} {body}");
     }
+}
+
+/// Sends a request, over a connection with the certificate of a host if `speaker` names one with its
+/// serial number.
+async fn send(
+    router: &Router,
+    who: &str,
+    what: &str,
+    speaker: Option<(&str, &str)>,
+    body: &Value,
+) -> (u16, Value) {
+    let (method, path) = what.split_once(' ').expect("a request line has a method and a path");
+    let request = Request::builder().method(method).uri(path).header("x-auth-token", who);
+    let mut request = request.body(Body::from(body.to_string())).expect("the request is valid");
+    if let Some((host, serial)) = speaker {
+        request.extensions_mut().insert(Speaker(kilonova_ids::HostName::verbatim(host)));
+        request.extensions_mut().insert(Presented(serial.into()));
+    }
+    let answer = kilonova_testkit::http::send(router, request).await;
+    (answer.status.as_u16(), answer.body)
+}
+
+async fn renewed(router: &Router, host: &str, serial: &str, addresses: &[&str]) -> (u16, Value) {
+    let request = kilonova_pki::Request::new(&kilonova_ids::HostName::verbatim(host));
+    let csr = request.expect("the request is made").csr;
+    let what = format!("POST /node/v1/hosts/{host}/certificate");
+    let body = json!({"csr": csr, "addresses": addresses});
+    send(router, "admin", &what, Some((host, serial)), &body).await
 }
 
 fn serial(credential: &Value) -> String {
@@ -219,6 +250,123 @@ async fn only_its_host_renews_a_certificate() {
         let days = shown.not_after.duration_since(time::now()).as_hours() / 24;
         assert!(shown.name == "a" && (29..=30).contains(&days), "{shown:?}");
         assert_eq!(cloud.send(what, Some("a"), &json!({"csr": "x"})).await.0, 422);
+    }
+}
+
+/// A renewal goes by the presented certificate: one that was revoked at another controller gets no
+/// successor, and the certificate with which the host joined again does.
+#[tokio::test]
+async fn a_revoked_certificate_is_not_renewed_by_a_controller_that_has_not_noticed() {
+    for cloud in clouds().await {
+        let authorities = Authorities::open(cloud.vault.clone(), None).await;
+        let (behind, router) = controller(&cloud.store, authorities.expect("they are loaded"));
+        let secret = cloud.token(None, 60).await;
+        let (_, first) = cloud.join(&secret, "a", "192.0.2.1").await;
+        let (status, second) = renewed(&router, "a", &serial(&first), &["192.0.2.1"]).await;
+        assert_eq!(status, 200, "{second}");
+        let what = "DELETE /v2.1/kilonova/enrollments/a";
+        assert_eq!(cloud.send(what, None, &Value::Null).await.0, 200);
+        for revoked in [&first, &second] {
+            assert!(!behind.revoked().has(&serial(revoked)), "it has not noticed");
+            let (status, said) = renewed(&router, "a", &serial(revoked), &["192.0.2.1"]).await;
+            assert!(status == 403 && said.to_string().contains("was revoked"), "{status} {said}");
+        }
+        let bound = cloud.token(Some("a"), 60).await;
+        let (status, again) = cloud.join(&bound, "a", "192.0.2.1").await;
+        assert_eq!(status, 200, "{again}");
+        let (status, said) = renewed(&router, "a", &serial(&first), &["192.0.2.1"]).await;
+        assert!(status == 403, "the host's new certificate is not the presented one: {said}");
+        let (status, said) = renewed(&router, "a", &serial(&again), &["192.0.2.1"]).await;
+        assert_eq!(status, 200, "{said}");
+    }
+}
+
+/// All hosts renew at once after a rotation of the authority: a renewal must not read their rows.
+#[tokio::test]
+async fn a_renewal_reads_the_rows_of_its_host() {
+    for cloud in clouds().await {
+        let join = async |host: &str, address: &str| {
+            let (status, given) = cloud.join(&cloud.token(None, 60).await, host, address).await;
+            assert_eq!(status, 200, "{given}");
+            serial(&given)
+        };
+        let (one, _) = (join("a", "192.0.2.1").await, join("b", "192.0.2.2").await);
+        let meter = kilonova_store::testing::Meter::listing();
+        let authorities = Authorities::open(cloud.vault.clone(), None).await;
+        let authorities = authorities.expect("they are loaded");
+        let (_, router) = controller(&cloud.store.with_meter(meter.clone()), authorities);
+        let (status, said) = renewed(&router, "a", &one, &["192.0.2.1"]).await;
+        assert_eq!(status, 200, "{said}");
+        let transactions = meter.take_transactions();
+        let statements = transactions.iter().flat_map(|tx| &tx.statements);
+        let reads: Vec<&str> = statements
+            .map(|statement| statement.sql.as_str())
+            .filter(|sql| sql.contains("FROM enroll_certificates"))
+            .collect();
+        assert!(!reads.is_empty());
+        for sql in reads {
+            assert!(sql.contains("host = ?1") || sql.contains("serial = ?1"), "{sql}");
+        }
+        // Another address is compared with those of the other hosts.
+        let (status, said) = cloud.renewed("a", &one, &["192.0.2.1", "192.0.2.2"]).await;
+        assert!(status == 403 && said.to_string().contains("of host b"), "{status} {said}");
+        let (status, said) = cloud.renewed("a", &one, &["192.0.2.3"]).await;
+        assert_eq!(status, 200, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_a_restored_database_lacks_is_renewed() {
+    for cloud in clouds().await {
+        cloud.join(&cloud.token(None, 60).await, "b", "192.0.2.2").await;
+        let (status, said) = cloud.renewed("a", "0123", &["192.0.2.1"]).await;
+        assert_eq!(status, 200, "{said}");
+        let (status, said) = cloud.renewed("a", "0123", &["192.0.2.2"]).await;
+        assert!(status == 403 && said.to_string().contains("of host b"), "{status} {said}");
+    }
+}
+
+/// To join again revokes the earlier certificates: other controllers notice by the change log.
+#[tokio::test]
+async fn joining_again_is_noticed_by_the_other_controllers() {
+    for cloud in clouds().await {
+        if cloud.store.system() != System::Postgres {
+            continue;
+        }
+        let (_, first) = cloud.join(&cloud.token(None, 60).await, "a", "192.0.2.1").await;
+        let authorities = Authorities::open(cloud.vault.clone(), None).await;
+        let (other, _) = controller(&cloud.store, authorities.expect("they are loaded"));
+        let mut follower = Follower::open(&cloud.store).await.expect("the log is read");
+        follower.subscribe(Arc::new(other.clone()));
+        let bound = cloud.token(Some("a"), 60).await;
+        let (status, second) = cloud.join(&bound, "a", "192.0.2.1").await;
+        assert_eq!(status, 200, "{second}");
+        assert!(!other.revoked().has(&serial(&first)));
+        follower.poll().await.expect("the entries are applied");
+        assert!(other.revoked().has(&serial(&first)));
+        assert!(!other.revoked().has(&serial(&second)));
+    }
+}
+
+/// Without its sealing key a controller cannot load a new authority; it still learns revocations.
+#[tokio::test]
+async fn revocations_are_read_though_the_authorities_cannot_be() {
+    for cloud in clouds().await {
+        let (_, given) = cloud.join(&cloud.token(None, 60).await, "a", "192.0.2.1").await;
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let copy = folder.path().join("seal.key");
+        std::fs::copy(cloud._guard.1.path().join("seal.key"), &copy).expect("the key is copied");
+        let other = Vault::open(cloud.store.clone(), KeySource::Default(copy)).await;
+        let authorities = Authorities::open(other.expect("it has the key"), None).await;
+        let (other, _) = controller(&cloud.store, authorities.expect("they are loaded"));
+        cloud.vault.add_key().await.expect("a key is added");
+        cloud.vault.reseal().await.expect("the secrets are sealed anew");
+        Authorities::rotate(&cloud.vault).await.expect("it begins");
+        let what = "DELETE /v2.1/kilonova/enrollments/a";
+        assert_eq!(cloud.send(what, None, &Value::Null).await.0, 200);
+        let said = other.refresh().await.expect_err("it lacks the key").to_string();
+        assert!(said.contains("are sealed with key"), "{said}");
+        assert!(other.revoked().has(&serial(&given)));
     }
 }
 
@@ -370,11 +518,7 @@ impl Cloud {
     }
 
     async fn renew(&self, host: &str) -> Value {
-        let request = kilonova_pki::Request::new(&kilonova_ids::HostName::verbatim(host))
-            .expect("the request is made");
-        let what = format!("POST /node/v1/hosts/{host}/certificate");
-        let body = json!({"csr": request.csr, "addresses": []});
-        let (status, said) = self.send(&what, Some(host), &body).await;
+        let (status, said) = self.renewed(host, "00", &[]).await;
         assert_eq!(status, 200, "{said}");
         said
     }
@@ -473,9 +617,27 @@ async fn the_trust_in_the_old_authority_ends_with_its_time() {
         assert_eq!(late.iter().map(|host| host.as_str()).collect::<Vec<_>>(), ["a"]);
         cloud.enrollment.refresh().await.expect("they are read");
         assert_eq!(cloud.enrollment.authorities().shown().fingerprint(), new);
-        // Another rotation may begin, and nothing holds up the end of this one.
+        // Another rotation may begin, with or without the end of this one.
+        let shown = async || {
+            const SHOWN: &str = "SELECT fingerprint FROM enroll_authority WHERE one = 1";
+            let read = cloud.store.read(|tx| {
+                let row = tx.row(SHOWN, kilonova_store::params![])?;
+                row.map(|row| row.string("fingerprint")).transpose()
+            });
+            let read: Result<_, kilonova_store::Error> = read.await;
+            read.expect("it is read").expect("there is one")
+        };
+        assert_ne!(shown().await, new.to_string());
+        let staged = Authorities::rotate(&cloud.vault).await.expect("it begins");
+        assert_eq!(shown().await, new.to_string(), "a rotation ends the expired trust");
+        let all = Authorities::list(&cloud.vault).await.expect("they are read");
+        let states: Vec<AuthorityState> = all.iter().map(|one| one.state).collect();
+        let expected = [AuthorityState::Retired, AuthorityState::Signing, AuthorityState::Staged];
+        assert_eq!(states, expected);
+        Authorities::activate(&cloud.vault, SignedDuration::ZERO, true).await.expect("it signs");
         let late = Authorities::retire(&cloud.vault, false).await.expect("nobody accepts it");
         assert_eq!(late.len(), 1);
+        assert_eq!(shown().await, staged.to_string(), "so does the end of a rotation");
         Authorities::rotate(&cloud.vault).await.expect("it begins");
     }
 }

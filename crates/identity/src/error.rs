@@ -61,6 +61,9 @@ pub enum Error {
     /// The key repository is unusable; the text is for the operator.
     #[error("{0}")]
     Keys(String),
+    /// The keys of tokens cannot be read now, so an unknown token cannot be judged.
+    #[error("The keys of tokens cannot be read now. Try again shortly.")]
+    KeysUnread,
     /// The password hash could not be computed.
     #[error("password hashing failed: {0}")]
     Hash(String),
@@ -119,6 +122,7 @@ impl IntoRefusal for Error {
                 };
                 Refusal::new(kind, text).with_retry_after(seconds)
             }
+            Self::KeysUnread => Refusal::new(Kind::Unavailable, text).with_retry_after(1),
             Self::NotFound(..) | Self::NotImplied(..) | Self::NoSuchToken => {
                 Refusal::not_found(text)
             }

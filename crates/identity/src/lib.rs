@@ -188,6 +188,15 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// Reads the token keys again in a task of its own: the operator's command may be slow or fail,
+    /// and the other caches of this process must not wait for it.
+    fn reload_keys(&self) {
+        let keys = self.inner.keys.clone();
+        tokio::spawn(async move { keys.try_reload().await });
+    }
+}
+
 impl Subscriber for Identity {
     fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
         if entries.iter().any(|entry| entry.topic == Topic::Identity) {
@@ -195,21 +204,16 @@ impl Subscriber for Identity {
         }
         let is_rotation =
             |entry: &Entry| entry.topic == Topic::Identity && entry.subject == keys::SUBJECT;
-        let rotated = entries.iter().any(is_rotation);
-        Box::pin(async move {
-            if rotated {
-                self.inner.keys.reload().await?;
-            }
-            Ok(())
-        })
+        if entries.iter().any(is_rotation) {
+            self.reload_keys();
+        }
+        Box::pin(async { Ok(()) })
     }
 
     fn reload(&self) -> Applied<'_> {
         self.inner.cache.clear();
-        Box::pin(async move {
-            self.inner.keys.reload().await?;
-            Ok(())
-        })
+        self.reload_keys();
+        Box::pin(async { Ok(()) })
     }
 }
 

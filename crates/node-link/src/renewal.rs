@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kilonova_ids::HostName;
 
 use super::{HostIdentity, Identity, Remote};
 
@@ -25,24 +26,43 @@ pub async fn keep_certified(
     changed: impl Fn(&HostIdentity) + Send,
 ) -> std::convert::Infallible {
     let mut round = 0_u32;
+    let (mut looking, mut following) = (Problem::default(), Problem::default());
     loop {
-        match look(&remote, &identity, &known, &addresses).await {
-            Ok(None) => {}
-            Ok(Some(new)) => {
-                changed(&new);
-                known = new;
-            }
-            Err(error) => tracing::error!(host = %known.host, "{error}"),
+        let looked = look(&remote, &identity, &known, &addresses).await;
+        looking.log(&known.host, looked.as_ref().err());
+        if let Ok(Some(new)) = looked {
+            changed(&new);
+            known = new;
         }
         if round.is_multiple_of(ROUNDS) {
-            match follow(&remote, &identity, &known, &addresses, &changed).await {
-                Ok(None) => {}
-                Ok(Some(new)) => known = new,
-                Err(error) => tracing::error!(host = %known.host, "{error}"),
+            let followed = follow(&remote, &identity, &known, &addresses, &changed).await;
+            following.log(&known.host, followed.as_ref().err());
+            if let Ok(Some(new)) = followed {
+                known = new;
             }
         }
         round = round.wrapping_add(1);
         tokio::time::sleep(every).await;
+    }
+}
+
+/// What keeps a certificate from being valid, as the last check found it.
+#[derive(Default)]
+struct Problem(Option<String>);
+
+impl Problem {
+    /// Logs a problem that differs from the last one, such as the number of days that are left, and
+    /// its end. The same problem again is logged for debugging only.
+    fn log(&mut self, host: &HostName, found: Option<&String>) {
+        match (&self.0, found) {
+            (None, None) => {}
+            (Some(_), None) => {
+                tracing::info!(%host, "the certificate of this host is in order again")
+            }
+            (Some(last), Some(found)) if last == found => tracing::debug!(%host, "still: {found}"),
+            (_, Some(found)) => tracing::error!(%host, "{found}"),
+        }
+        self.0 = found.cloned();
     }
 }
 

@@ -1,81 +1,107 @@
 //! Runs the operator's command that prints the sealing keys, within limits of time and output.
 //!
 //! A shell runs it, as it runs PostgreSQL's `ssl_passphrase_command`, with no input. Its errors go
-//! to the controller's own standard error. At the end of the time the whole process group dies.
+//! to the controller's own standard error. However the call ends, the whole process group dies, the
+//! shell is reaped and the pipe is closed: nothing that stayed in the group outlives the call, and a
+//! process that left it cannot hold up a thread.
 
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use zeroize::Zeroizing;
 
 use crate::source::MOST;
 
-/// The interval at which the end of the command is looked for, after the end of its output.
+/// The interval at which output and the end of the command are looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The output of a command. The error says what the command did, and shows no output.
 pub(crate) fn output(command: &str, limit: Duration) -> Result<Zeroizing<Vec<u8>>, String> {
     let deadline = Instant::now() + limit;
-    let mut child = Command::new("/bin/sh")
+    let child = Command::new("/bin/sh")
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .process_group(0)
         .spawn()
         .map_err(|error| format!("could not be started: {error}"))?;
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let end = || {
-        if let Some(group) = group {
-            // It fails if the group has ended.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+    let mut group = Group(child);
+    let read = match group.0.stdout.take() {
+        Some(stdout) => read(&group, stdout, deadline),
+        None => Err("has no standard output".to_owned()),
     };
-    let Some(stdout) = child.stdout.take() else {
-        end();
-        return Err("has no standard output".to_owned());
-    };
-    let (done, read) = mpsc::sync_channel(1);
-    // The thread ends with the output, at the latest when the process group is killed.
-    let reader = std::thread::Builder::new().name("seal-command".to_owned()).spawn(move || {
-        let mut bytes = Zeroizing::new(Vec::with_capacity(MOST + 1));
-        let outcome = stdout.take(MOST as u64 + 1).read_to_end(&mut bytes);
-        drop(done.send(outcome.map(|_| bytes)));
-    });
-    let outcome = match reader {
-        Err(error) => Err(format!("could not be read: {error}")),
-        Ok(_) => match read.recv_timeout(limit) {
-            Ok(Ok(bytes)) if bytes.len() > MOST => Err(format!("printed more than {MOST} bytes")),
-            Ok(Ok(bytes)) => Ok(bytes),
-            Ok(Err(error)) => Err(format!("could not be read: {error}")),
-            Err(_) => Err(late(limit)),
-        },
-    };
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break Ok(status),
-            Ok(None) if outcome.is_ok() && Instant::now() < deadline => std::thread::sleep(LOOK),
-            Ok(None) => {
-                end();
-                drop(child.wait());
-                break Err(late(limit));
-            }
-            Err(error) => break Err(format!("could not be waited for: {error}")),
-        }
-    };
-    let bytes = outcome?;
-    let status = ended?;
+    let status = group.end();
+    let bytes = read?.ok_or_else(|| format!("did not end within {} s", limit.as_secs_f64()))?;
+    let status = status.map_err(|error| format!("could not be waited for: {error}"))?;
     if !status.success() {
         return Err(format!("ended with {status}"));
     }
     Ok(bytes)
 }
 
-fn late(limit: Duration) -> String {
-    format!("did not end within {} s", limit.as_secs_f64())
+/// The complete output of a command that has ended; `None` if it has not at the deadline.
+fn read(
+    group: &Group,
+    mut stdout: ChildStdout,
+    deadline: Instant,
+) -> Result<Option<Zeroizing<Vec<u8>>>, String> {
+    let unread = |error: std::io::Error| format!("could not be read: {error}");
+    rustix::fs::fcntl_setfl(&stdout, OFlags::NONBLOCK).map_err(|error| unread(error.into()))?;
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MOST + 1));
+    let mut chunk = Zeroizing::new([0; 4096]);
+    let mut open = true;
+    loop {
+        while open {
+            match stdout.read(&mut *chunk) {
+                Ok(0) => open = false,
+                Ok(length) if bytes.len() + length > MOST => {
+                    return Err(format!("printed more than {MOST} bytes"));
+                }
+                Ok(length) => bytes.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(unread(error)),
+            }
+        }
+        if !open && group.has_ended()? {
+            return Ok(Some(bytes));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A shell that leads a process group. Until it is reaped, no other group can get its number.
+struct Group(Child);
+
+impl Group {
+    fn pid(&self) -> Option<Pid> {
+        i32::try_from(self.0.id()).ok().and_then(Pid::from_raw)
+    }
+
+    /// True if the shell has ended. Does not reap it.
+    fn has_ended(&self) -> Result<bool, String> {
+        let Some(pid) = self.pid() else { return Ok(true) };
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::Pid(pid), look)
+            .map(|ended| ended.is_some())
+            .map_err(|error| format!("could not be waited for: {error}"))
+    }
+
+    /// Kills what is left of the group, and reaps the shell.
+    fn end(mut self) -> std::io::Result<std::process::ExitStatus> {
+        if let Some(group) = self.pid() {
+            // It fails if nothing but the ended shell is left.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+        self.0.wait()
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +109,52 @@ mod tests {
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
+
+    /// The state of a process, as `/proc` shows it; `None` if there is none.
+    fn state(pid: &str) -> Option<String> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).ok()?;
+        stat.rsplit(") ").next()?.split(' ').next().map(str::to_owned)
+    }
+
+    fn has_died(pid: &str) -> bool {
+        let begun = Instant::now();
+        while state(pid).is_some_and(|state| state != "Z") {
+            if begun.elapsed() > Duration::from_secs(10) {
+                return false;
+            }
+            std::thread::sleep(LOOK);
+        }
+        true
+    }
+
+    #[test]
+    fn nothing_of_a_command_outlives_it() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let file = folder.path().join("pid");
+        let short = Duration::from_millis(300);
+        for (command, limit, words) in [
+            // A child holds the output after the shell has ended.
+            ("sleep 600 & echo $! >FILE", short, Some("did not end within")),
+            ("sleep 600 & echo $! >FILE; exit 3", short, Some("did not end within")),
+            ("sleep 600 >/dev/null & echo $! >FILE; echo key", LONG, None),
+            ("echo $$ >FILE; exec sleep 600", short, Some("did not end within")),
+            // A process in a group of its own ends when nobody reads it any more.
+            ("setsid sh -c 'echo $$ >FILE; exec yes' & wait", LONG, Some("printed more than")),
+        ] {
+            let command = command.replace("FILE", &file.display().to_string());
+            let said = output(&command, limit);
+            match words {
+                Some(words) => {
+                    let said = said.expect_err(&command);
+                    assert!(said.contains(words), "{command}: {said}");
+                }
+                None => assert_eq!(**said.expect(&command), *b"key\n"),
+            }
+            let pid = std::fs::read_to_string(&file).expect("the command has written its id");
+            assert!(has_died(&pid), "{command}: {:?}", state(&pid));
+            std::fs::remove_file(&file).expect("the file is removed");
+        }
+    }
 
     #[test]
     fn a_command_is_bounded_in_time_and_output() {

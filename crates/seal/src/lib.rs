@@ -28,7 +28,7 @@ pub use error::Error;
 pub use key::{KeyId, SealKey};
 pub use keyring::Keyring;
 pub use source::KeySource;
-pub use vault::{Resealed, Sealed, Vault};
+pub use vault::{Inspection, Resealed, Sealed, Vault};
 
 /// The bytes of a secret, overwritten when they are dropped. `Debug` does not show them.
 #[derive(Clone)]

@@ -19,8 +19,9 @@ pub(crate) const MOST: usize = 16 * 1024;
 /// The time that a command has.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The origin of a controller's sealing keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The origin of a controller's sealing keys. `Debug` does not show a command, which may contain a
+/// secret.
+#[derive(Clone, PartialEq, Eq)]
 pub enum KeySource {
     /// The file in the state directory. The first start of a cloud creates it.
     Default(PathBuf),
@@ -28,6 +29,16 @@ pub enum KeySource {
     File(PathBuf),
     /// A command that prints the keys.
     Command(String),
+}
+
+impl std::fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Default(path) => f.debug_tuple("Default").field(path).finish(),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Command(_) => f.write_str("Command(…)"),
+        }
+    }
 }
 
 impl KeySource {
@@ -263,6 +274,7 @@ mod tests {
         let ring = source.read().expect("it is read").expect("it has keys");
         assert_eq!(ring.ids().collect::<Vec<_>>(), [key.id()]);
         assert!(!ring.place().contains(key.line().as_str()));
+        assert_eq!(format!("{source:?}"), "Command(…)");
         for (command, words) in [
             ("echo hunter2", "line 1 of the output of [seal] key_command"),
             ("true", "contains no sealing key"),

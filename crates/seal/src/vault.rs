@@ -5,9 +5,11 @@
 //! be read again.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use kilonova_store::{Store, Tx};
+use tokio::sync::Mutex;
 
 use crate::db::{current, secrets};
 use crate::key::{KeyId, SealKey, sealed_with};
@@ -52,12 +54,34 @@ pub struct Resealed {
     pub secrets: usize,
 }
 
+/// What an inspection found; nothing was changed.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The id of the key that seals; `None` before the first start of the cloud.
+    pub current: Option<String>,
+    /// The number of sealed secrets.
+    pub secrets: usize,
+    /// The number of sealing keys that this machine has.
+    pub keys: usize,
+    /// Why keys cannot be read, and which secrets they do not open. Each text has advice.
+    pub problems: Vec<Error>,
+}
+
 /// The sealed secrets of a cloud; cheap to clone.
 #[derive(Clone)]
 pub struct Vault {
     store: Store,
     source: Arc<KeySource>,
     ring: Arc<RwLock<Arc<Keyring>>>,
+    /// The last time that the keys were read again.
+    reading: Arc<Mutex<Option<Reading>>>,
+}
+
+/// One reading of the keys.
+struct Reading {
+    began: Instant,
+    /// The text of the failure.
+    outcome: Result<(), String>,
 }
 
 impl std::fmt::Debug for Vault {
@@ -112,7 +136,69 @@ impl Vault {
                 ring.place()
             );
         }
-        Ok(Self { store, source: Arc::new(source), ring: Arc::new(RwLock::new(Arc::new(ring))) })
+        Ok(Self::with(store, source, ring))
+    }
+
+    /// Reads the sealing keys of a cloud that has been started, for an operator's command. Creates
+    /// and stores nothing, whoever runs it.
+    ///
+    /// # Errors
+    /// Before the first start of the cloud, and if its sealing key is not among the keys.
+    pub async fn open_existing(store: Store, source: KeySource) -> Result<Self, Error> {
+        let Some(known) = store.read(current::read).await? else {
+            return Err(Error::Key(
+                "this cloud has no secrets yet: start kilonova serve, as the user of the service; its \
+                 first start creates them"
+                    .to_owned(),
+            ));
+        };
+        let ring = read(&source).await?.ok_or_else(|| source.missing())?;
+        let id = KeyId::parse(&known).ok_or_else(|| Error::Damaged("seal_current".to_owned()))?;
+        ring.get(&id)?;
+        Ok(Self::with(store, source, ring))
+    }
+
+    fn with(store: Store, source: KeySource, ring: Keyring) -> Self {
+        let ring = Arc::new(RwLock::new(Arc::new(ring)));
+        Self { store, source: Arc::new(source), ring, reading: Arc::default() }
+    }
+
+    /// Checks that this machine has the sealing keys of the cloud, and that they open every secret.
+    /// Creates and stores nothing.
+    ///
+    /// # Errors
+    /// A database error.
+    pub async fn inspect(store: &Store, source: &KeySource) -> Result<Inspection, Error> {
+        let (current, sealed) = store
+            .read(|tx| Ok::<_, kilonova_store::Error>((current::read(tx)?, secrets::all(tx)?)))
+            .await?;
+        let mut found =
+            Inspection { current, secrets: sealed.len(), keys: 0, problems: Vec::new() };
+        let ring = match read(source).await {
+            Ok(Some(ring)) => ring,
+            Ok(None) if found.current.is_none() => return Ok(found),
+            Ok(None) => {
+                found.problems.push(source.missing());
+                return Ok(found);
+            }
+            Err(error) => {
+                found.problems.push(error);
+                return Ok(found);
+            }
+        };
+        found.keys = ring.ids().count();
+        let known = found.current.as_deref().map(|text| match KeyId::parse(text) {
+            Some(id) => ring.get(&id).map(|_| ()),
+            None => Err(Error::Damaged("seal_current".to_owned())),
+        });
+        let opened = sealed.iter().map(|one| ring.open(one).map(|_| ()));
+        for problem in known.into_iter().chain(opened).filter_map(Result::err) {
+            let is_said = |said: &Error| said.to_string() == problem.to_string();
+            if !found.problems.iter().any(is_said) {
+                found.problems.push(problem);
+            }
+        }
+        Ok(found)
     }
 
     /// The sealing keys of this controller.
@@ -183,14 +269,26 @@ impl Vault {
         }
     }
 
-    /// Reads the sealing keys again.
+    /// Reads the sealing keys again. Of callers at once one reads; a caller that waited takes a
+    /// reading that began after its own call.
     ///
     /// # Errors
     /// [`Error::Key`]; the keys in memory stay.
     pub async fn reread(&self) -> Result<(), Error> {
-        let ring = read(&self.source).await?.ok_or_else(|| self.source.missing())?;
-        *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
-        Ok(())
+        let asked = Instant::now();
+        let mut last = self.reading.lock().await;
+        if let Some(reading) = last.as_ref().filter(|reading| reading.began >= asked) {
+            return reading.outcome.clone().map_err(Error::Key);
+        }
+        let began = Instant::now();
+        let outcome = read(&self.source).await.and_then(|ring| {
+            let ring = ring.ok_or_else(|| self.source.missing())?;
+            *self.ring.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(ring);
+            Ok(())
+        });
+        let outcome = outcome.map_err(|error| error.to_string());
+        *last = Some(Reading { began, outcome: outcome.clone() });
+        outcome.map_err(Error::Key)
     }
 
     /// The id of the key that seals, and all sealed secrets.

@@ -89,7 +89,7 @@ impl ControllerArgs {
                     .into(),
             ));
         }
-        let vault = secrets::open(&settings, store).await?;
+        let vault = secrets::open_existing(&settings, store).await?;
         Ok((settings, vault))
     }
 }

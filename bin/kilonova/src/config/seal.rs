@@ -13,8 +13,8 @@ pub const KEY_FILE: &str = "seal.key";
 /// Keystone's default of `max_active_keys`.
 const ACTIVE_KEYS: usize = 3;
 
-/// The operator's options about keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The operator's options about keys. `Debug` does not show the command, which may contain a secret.
+#[derive(Clone, PartialEq, Eq)]
 pub struct SealOptions {
     /// `[seal] key_file`; relative to the configuration file.
     pub key_file: Option<PathBuf>,
@@ -22,6 +22,16 @@ pub struct SealOptions {
     pub key_command: Option<String>,
     /// The most token keys (`[fernet_tokens] max_active_keys`).
     pub active_keys: usize,
+}
+
+impl std::fmt::Debug for SealOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SealOptions")
+            .field("key_file", &self.key_file)
+            .field("key_command", &self.key_command.as_ref().map(|_| "…"))
+            .field("active_keys", &self.active_keys)
+            .finish()
+    }
 }
 
 impl SealOptions {
@@ -73,7 +83,9 @@ mod tests {
         let file = options("[seal]\nkey_file = k\n").expect("the file is valid");
         assert_eq!(file.source(state), KeySource::File(folder.path().join("k")));
         let command = options("[seal]\nkey_command = vault read -field=key kv/kilonova\n");
-        let command = command.expect("the file is valid").source(state);
+        let command = command.expect("the file is valid");
+        assert!(!format!("{command:?} {:?}", command.source(state)).contains("vault"));
+        let command = command.source(state);
         assert_eq!(command, KeySource::Command("vault read -field=key kv/kilonova".into()));
         for (wrong, line) in [
             ("[seal]\nkey_file = k\nkey_command = x\n", 3),

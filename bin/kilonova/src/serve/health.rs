@@ -7,6 +7,7 @@
 //! `/healthcheck` is the same in the form of oslo.middleware. Answers name no host, user or database: the log
 //! has the reason.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,8 @@ struct Inner {
     examined: watch::Sender<Option<(Instant, Database)>>,
     /// The examination in progress: one at a time, so that a silent database holds one thread.
     examination: Mutex<Option<JoinHandle<()>>>,
+    /// True while examinations fail.
+    failing: AtomicBool,
 }
 
 /// The state of the database at an examination.
@@ -110,7 +113,8 @@ impl Health {
     pub(super) fn new(store: Store, drain: Drain, progress: Option<Progress>) -> Self {
         let schema = migrations().iter().map(|migration| migration.name).collect();
         let (examined, examination) = (watch::channel(None).0, Mutex::default());
-        Self(Arc::new(Inner { store, drain, progress, schema, examined, examination }))
+        let failing = AtomicBool::new(false);
+        Self(Arc::new(Inner { store, drain, progress, schema, examined, examination, failing }))
     }
 
     /// The routes; they need no authentication.
@@ -152,6 +156,10 @@ impl Health {
         let health = self.clone();
         *examination = Some(tokio::spawn(async move {
             let applied = health.0.store.applied().await;
+            let failed = health.0.failing.swap(applied.is_err(), Ordering::Relaxed);
+            if failed && applied.is_ok() {
+                tracing::info!("the database can be read again");
+            }
             let database = match applied {
                 Ok(applied) => {
                     let schema = &health.0.schema;
@@ -166,7 +174,11 @@ impl Health {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "not ready: cannot read the database");
+                    if failed {
+                        tracing::debug!(%error, "still cannot read the database");
+                    } else {
+                        tracing::warn!(%error, "not ready: cannot read the database");
+                    }
                     Database::Unavailable
                 }
             };

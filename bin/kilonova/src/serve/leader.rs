@@ -35,12 +35,13 @@ impl Leading {
 /// Takes the lease if it is free, and holds it until the controller drains.
 pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, Leading) {
     let lease = Lease::new(NAME, uuid::Uuid::new_v4().to_string(), PERIOD);
-    let mut holds = renew(&lease, store, false).await;
+    let mut seen = Seen::default();
+    renew(&lease, store, &mut seen).await;
     let (ours, store) = (lease.clone(), store.clone());
     let leading = tokio::spawn(async move {
         loop {
             tokio::select! {
-                () = tokio::time::sleep(RENEW) => holds = renew(&ours, &store, holds).await,
+                () = tokio::time::sleep(RENEW) => renew(&ours, &store, &mut seen).await,
                 () = drain.reached(Phase::Draining) => break,
             }
         }
@@ -51,20 +52,37 @@ pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, Leading) {
     (lease, Leading(leading))
 }
 
-/// Renews the lease. Returns whether this process holds it.
-async fn renew(lease: &Lease, store: &Store, held: bool) -> bool {
-    match lease.renew(store).await {
+/// What the last renewal has logged.
+#[derive(Default)]
+struct Seen {
+    holds: bool,
+    failing: bool,
+}
+
+/// Renews the lease, and logs what has changed since the last time.
+async fn renew(lease: &Lease, store: &Store, seen: &mut Seen) {
+    let renewed = lease.renew(store).await;
+    let failed = std::mem::replace(&mut seen.failing, renewed.is_err());
+    let held = seen.holds;
+    match renewed {
         Ok(holds) => {
+            seen.holds = holds;
+            if failed {
+                tracing::info!("reached the lease on the loops again");
+            }
             if holds && !held {
                 tracing::info!("this controller runs the loops of the cloud");
             } else if held && !holds {
                 tracing::warn!("another controller has taken over the loops of the cloud");
             }
-            holds
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot renew the lease on the loops");
-            lease.is_held()
+            seen.holds = lease.is_held();
+            if failed {
+                tracing::debug!(%error, "still cannot renew the lease on the loops");
+            } else {
+                tracing::warn!(%error, "cannot renew the lease on the loops; retrying");
+            }
         }
     }
 }

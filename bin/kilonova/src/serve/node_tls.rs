@@ -14,7 +14,7 @@ use axum::{Extension, Router};
 use jiff::Timestamp;
 use kilonova_compute_app::Compute;
 use kilonova_compute_nodes::{Drain, Link, api as nodes};
-use kilonova_enroll::{EnrollOptions, Enrollment};
+use kilonova_enroll::{EnrollOptions, Enrollment, Presented};
 use kilonova_ids::HostName;
 use kilonova_pki::{Authority, Own};
 use kilonova_seal::Vault;
@@ -148,25 +148,47 @@ fn keep_fresh(enrollment: Enrollment, shown: Arc<ControllerCertificate>, names: 
         let mut made = tokio::time::Instant::now();
         let mut authority = enrollment.authorities().shown().fingerprint();
         let mut refreshed = tokio::time::Instant::now();
+        let (mut unread, mut unrenewed) = (false, false);
         loop {
             tokio::time::sleep(LOOK).await;
             if refreshed.elapsed() >= REFRESH {
                 refreshed = tokio::time::Instant::now();
-                if let Err(error) = enrollment.refresh().await {
-                    tracing::warn!(%error, "cannot read the revocation list and the authorities; retrying");
+                let outcome = enrollment.refresh().await;
+                match &outcome {
+                    Ok(()) if unread => {
+                        tracing::info!("read the revocation list and the authorities again");
+                    }
+                    Ok(()) => {}
+                    Err(error) if unread => {
+                        tracing::debug!(%error, "still cannot read the revocation list and the authorities");
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot read the revocation list and the authorities; retrying");
+                    }
                 }
+                unread = outcome.is_err();
             }
             let current = enrollment.authorities().shown();
             if made.elapsed() < RENEW && current.fingerprint() == authority {
                 continue;
             }
-            match ControllerCertificate::made(&current, &names) {
+            let renewed = ControllerCertificate::made(&current, &names);
+            let failed = std::mem::replace(&mut unrenewed, renewed.is_err());
+            match renewed {
                 Ok(own) => {
                     *shown.0.write().unwrap_or_else(std::sync::PoisonError::into_inner) = own;
                     made = tokio::time::Instant::now();
                     authority = current.fingerprint();
+                    if failed {
+                        tracing::info!("renewed the controller's certificate after failures");
+                    }
                 }
-                Err(error) => tracing::error!(%error, "cannot renew the controller's certificate"),
+                Err(error) if failed => {
+                    tracing::debug!(%error, "still cannot renew the controller's certificate");
+                }
+                Err(error) => {
+                    tracing::error!(%error, "cannot renew the controller's certificate; retrying");
+                }
             }
         }
     });
@@ -225,6 +247,7 @@ async fn check_certificate(
         )));
     }
     request.extensions_mut().insert(Speaker(host.clone()));
+    request.extensions_mut().insert(Presented(Arc::clone(&peer.serial)));
     // A long poll or upload in progress ends when the certificate is revoked.
     tokio::select! {
         answer = next.run(request) => answer,

@@ -31,19 +31,27 @@ async fn prune(store: Store, lease: Lease) {
     let store = store.guarded(move |tx| fence.fence(tx));
     let mut ticks = interval(FORGET);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
     loop {
         ticks.tick().await;
         if !lease.is_held() {
             continue;
         }
         loop {
-            match kilonova_changes::prune(&store, time::before(time::now(), KEPT)).await {
-                Ok(true) => {}
-                Ok(false) => break,
+            let pruned = kilonova_changes::prune(&store, time::before(time::now(), KEPT)).await;
+            match &pruned {
+                Ok(_) if failing => tracing::info!("pruned the change log after failures"),
+                Ok(_) => {}
+                Err(error) if failing => {
+                    tracing::debug!(%error, "still cannot prune the change log");
+                }
                 Err(error) => {
                     tracing::warn!(%error, "cannot prune the change log; retrying later");
-                    break;
                 }
+            }
+            failing = pruned.is_err();
+            if !matches!(pruned, Ok(true)) {
+                break;
             }
         }
     }

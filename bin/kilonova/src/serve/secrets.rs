@@ -31,6 +31,18 @@ pub async fn open(settings: &Settings, store: kilonova_store::Store) -> Result<V
     Vault::open(store, source).await.map_err(failure)
 }
 
+/// Opens the sealed secrets of a cloud that has been started, for an operator's command.
+///
+/// # Errors
+/// Before the first start of the cloud, and without its sealing key.
+pub async fn open_existing(
+    settings: &Settings,
+    store: kilonova_store::Store,
+) -> Result<Vault, Failure> {
+    let source = settings.seal.source(&settings.state_dir);
+    Vault::open_existing(store, source).await.map_err(failure)
+}
+
 /// A missing or wrong sealing key is a refusal, with advice.
 pub fn failure(error: Error) -> Failure {
     match error {
@@ -123,18 +135,9 @@ pub(super) fn follow(keys: TokenKeys) {
     tokio::spawn(async move {
         let mut ticks = interval(REFRESH);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut failing = false;
         loop {
             ticks.tick().await;
-            match keys.reload().await {
-                Ok(_) => failing = false,
-                Err(error) => {
-                    if !failing {
-                        tracing::warn!(%error, "cannot read the token keys again; retrying");
-                    }
-                    failing = true;
-                }
-            }
+            keys.try_reload().await;
         }
     });
 }

@@ -3,5 +3,5 @@
 mod nodes;
 mod operators;
 
-pub use nodes::node_routes;
+pub use nodes::{Presented, node_routes};
 pub use operators::{operations, operator_routes};

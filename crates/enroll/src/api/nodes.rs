@@ -7,6 +7,8 @@
 //! GET  /v1/revocations                  -> Revocations
 //! ```
 
+use std::sync::Arc;
+
 use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -20,6 +22,11 @@ use serde::de::DeserializeOwned;
 
 use crate::Enrollment;
 use crate::app::{issue, revocations, trust};
+
+/// The serial number, hexadecimal, of the client certificate of a connection. The listener adds it
+/// to each request beside [`Speaker`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presented(pub Arc<str>);
 
 /// The routes for hosts with a certificate, and for hosts that join.
 pub fn node_routes(enrollment: Enrollment) -> Router {
@@ -76,15 +83,17 @@ async fn authorities(
 async fn renew(
     State(enrollment): State<Enrollment>,
     speaker: Option<Extension<Speaker>>,
+    presented: Option<Extension<Presented>>,
     Path(host): Path<HostName>,
     Body(bytes): Body,
 ) -> Result<Json<Credential>, Refusal> {
-    let Some(Extension(speaker)) = speaker else {
+    let (Some(Extension(speaker)), Some(Extension(Presented(serial)))) = (speaker, presented)
+    else {
         return Err(Refusal::unauthorized("Renewal requires the current certificate."));
     };
     speaker.check(&host)?;
     let renewal: Renewal = message(&bytes)?;
-    Ok(Json(issue::renew(&enrollment, &host, &renewal).await?))
+    Ok(Json(issue::renew(&enrollment, &host, &serial, &renewal).await?))
 }
 
 fn message<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {

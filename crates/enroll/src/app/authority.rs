@@ -19,6 +19,9 @@ use crate::db::authorities::{self as rows, AuthorityState, KnownAuthority};
 use crate::db::{authority, certificates, trust};
 use crate::{Authorities, Error};
 
+/// The subject of a change of the authorities in the change log. A revocation of a host of this name
+/// only makes controllers read more.
+pub(crate) const SUBJECT: &str = "authorities";
 /// The number of a cloud's first authority.
 const FIRST: i64 = 1;
 
@@ -100,8 +103,19 @@ fn in_state(all: &[KnownAuthority], state: AuthorityState) -> Option<&KnownAutho
 /// The authorities, for a transaction that changes them.
 fn locked(tx: &mut Tx<'_>) -> Result<Vec<KnownAuthority>, Error> {
     authority::touch(tx)?;
-    kilonova_changes::append(tx, Topic::Revoked, "authorities", 0)?;
+    kilonova_changes::append(tx, Topic::Revoked, SUBJECT, 0)?;
     Ok(rows::all(tx)?)
+}
+
+/// Replaces the outgoing authority by the one that signs: ends the trust in it, deletes its key, and
+/// records that controllers show certificates of the other.
+fn replace(
+    tx: &mut Tx<'_>,
+    outgoing: &KnownAuthority,
+    signing: &KnownAuthority,
+) -> Result<(), Error> {
+    end(tx, outgoing.number)?;
+    Ok(authority::replace(tx, &signing.fingerprint)?)
 }
 
 /// Ends the trust in an authority, and deletes its key.
@@ -174,7 +188,10 @@ impl Authorities {
                         staged.fingerprint
                     )));
                 }
-                if let Some(old) = in_state(&all, AuthorityState::Outgoing) {
+                let signing = in_state(&all, AuthorityState::Signing);
+                if let (Some(old), Some(signing)) =
+                    (in_state(&all, AuthorityState::Outgoing), signing)
+                {
                     if authorities::is_trusted(old, now) {
                         return Err(refused(format!(
                             "a rotation is in progress: authority {} is still trusted; end that with \
@@ -182,7 +199,7 @@ impl Authorities {
                             old.fingerprint
                         )));
                     }
-                    end(tx, old.number)?;
+                    replace(tx, old, signing)?;
                 }
                 let Some(last) = all.last() else {
                     return Err(refused(
@@ -292,8 +309,7 @@ impl Authorities {
                         names(&late)
                     )));
                 }
-                end(tx, old.number)?;
-                authority::replace(tx, &signing.fingerprint)?;
+                replace(tx, old, signing)?;
                 Ok(late)
             })
             .await

@@ -1,5 +1,10 @@
 //! Issues certificates: the first against a join token, later ones against the present certificate.
 //!
+//! A renewal goes by the row of the presented certificate, in the transaction that adds the new one:
+//! a revocation that this controller has not noticed yet counts, and one of another certificate of
+//! the same host does not. A renewal with the addresses of the host's valid certificates reads the
+//! host's own rows only, so that all hosts can renew at once.
+//!
 //! A token without a host name admits new hosts only: the name of a host that has joined before would
 //! give control over that host's guests. An address is in the certificates of at most one host.
 
@@ -19,6 +24,7 @@ use crate::authorities::Held;
 use crate::db::certificates::{self, IssuedCertificate};
 use crate::db::{authorities, authority, tokens};
 use crate::{Enrollment, Error, Existing};
+use kilonova_changes::Topic;
 
 /// Maximum number of addresses of a host.
 const ADDRESSES: usize = 16;
@@ -49,6 +55,9 @@ pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credenti
             }
             if bound {
                 let before = certificates::revoke(tx, &host, now)?;
+                if !before.is_empty() {
+                    kilonova_changes::append(tx, Topic::Revoked, &host, 0)?;
+                }
                 let revoked = revoked.clone();
                 tx.on_commit(move || revoked.add(before));
             }
@@ -61,16 +70,21 @@ pub(crate) async fn join(enrollment: &Enrollment, join: Join) -> Result<Credenti
     Ok(credential)
 }
 
-/// Renews the certificate of `host`, which the present certificate names.
+/// Renews the certificate of `host`, which the present certificate names; `serial` is that one's.
 pub(crate) async fn renew(
     enrollment: &Enrollment,
     host: &HostName,
+    serial: &str,
     renewal: &Renewal,
 ) -> Result<Credential, Error> {
     let now = time::now();
     let credential = signed(enrollment, host, renewal, now, |certificate| {
+        let serial = serial.to_owned();
         move |tx: &mut Tx<'_>| {
-            check_addresses(tx, &certificate, now)?;
+            may_renew(tx, &serial, &certificate.host)?;
+            if !has_addresses(tx, &certificate, now)? {
+                check_addresses(tx, &certificate, now)?;
+            }
             Ok(certificates::add(tx, &certificate)?)
         }
     })
@@ -179,6 +193,32 @@ fn may_join(
              node enroll --host {host}`."
         ))),
     }
+}
+
+/// Refuses a certificate that was revoked. The listener has verified it; the database lacks its row
+/// after the restoration of an older backup, and its host works on.
+fn may_renew(tx: &mut Tx<'_>, serial: &str, host: &HostName) -> Result<(), Error> {
+    match certificates::read(tx, serial)? {
+        Some(presented) if presented.revoked_at.is_some() || presented.host != *host => {
+            Err(Error::forbidden(format!(
+                "The certificate of host {host} was revoked: create a token with `kilonova node enroll \
+                 --host {host}`, and join again."
+            )))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// True if valid certificates of the host have all the addresses: no other host can have them then.
+fn has_addresses(
+    tx: &mut Tx<'_>,
+    certificate: &IssuedCertificate,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let own = certificates::of_host(tx, &certificate.host, now)?;
+    let has =
+        |address| own.iter().any(|one| one.addresses.split_whitespace().any(|a| a == address));
+    Ok(certificate.addresses.split_whitespace().all(has))
 }
 
 /// Refuses an address that the valid certificate of another host has.

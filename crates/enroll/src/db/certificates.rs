@@ -27,6 +27,8 @@ statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     /// The certificates that have not expired.
     LIVE = concat!(select!(), " WHERE expires_at > ?1 ORDER BY host, made_at, serial");
+    /// One certificate.
+    READ = concat!(select!(), " WHERE serial = ?1");
     /// The valid certificates of a host.
     OF_HOST = concat!(select!(), " WHERE host = ?1 AND expires_at > ?2 AND revoked_at IS NULL");
     /// Revokes all certificates of a host.
@@ -77,6 +79,11 @@ pub(crate) fn add(tx: &mut Tx<'_>, one: &IssuedCertificate) -> Result<(), Error>
 /// The certificates that have not expired.
 pub(crate) fn live(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<IssuedCertificate>, Error> {
     tx.rows(LIVE, params![now])?.iter().map(issued).collect()
+}
+
+/// One certificate.
+pub(crate) fn read(tx: &mut Tx<'_>, serial: &str) -> Result<Option<IssuedCertificate>, Error> {
+    tx.row(READ, params![serial])?.as_ref().map(issued).transpose()
 }
 
 /// The valid certificates of a host.

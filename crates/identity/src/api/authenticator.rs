@@ -43,21 +43,21 @@ impl Identity {
 
     /// Resolves a token to its session.
     pub(crate) async fn session(&self, text: &str) -> Result<Session, Error> {
-        let token = self.token(text).await;
+        let token = self.token(text).await?;
         let token = token.ok_or(Error::Unauthorized("the token was not issued here"))?;
         self.read(move |tx| Session::resolve(tx, &token, time::now())).await
     }
 
     /// The contents of a token. A key that this controller does not know yet may have signed it.
-    async fn token(&self, text: &str) -> Option<Token> {
+    async fn token(&self, text: &str) -> Result<Option<Token>, Error> {
         let keys = self.inner.keys.current();
         if let Some(token) = Token::unseal(&keys, text) {
-            return Some(token);
+            return Ok(Some(token));
         }
-        if !Token::is_plausible(text) || !self.inner.keys.reload_for_unknown(&keys).await {
-            return None;
+        if !Token::is_plausible(text) || !self.inner.keys.reload_for_unknown(&keys).await? {
+            return Ok(None);
         }
-        Token::unseal(&self.inner.keys.current(), text)
+        Ok(Token::unseal(&self.inner.keys.current(), text))
     }
 
     /// The session of the caller.

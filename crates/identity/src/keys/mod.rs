@@ -4,19 +4,23 @@
 //! validates the tokens of one that has.
 //!
 //! The keys are sealed rows of the database. A controller reads them again when it is told to, and
-//! when a token arrives that none of them validates, at most once a second.
+//! when a token arrives that none of them validates: in a task of its own, one at a time, and at
+//! most once a second. A request waits for that task for a bounded time, as the operator's command
+//! may be slow; a token that cannot be judged by then is neither accepted nor called invalid.
 
 mod import;
 mod rotate;
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use fernet::{Fernet, MultiFernet};
 use kilonova_seal::{Sealed, Secret, Vault};
 use kilonova_wire::time;
-use tokio::sync::Mutex;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::Error;
 use crate::db::keys as db;
@@ -32,6 +36,8 @@ const STAGED: i64 = 0;
 const FIRST: i64 = 1;
 /// The least time between two reloads that unknown tokens cause.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest time that a request waits for such a reload.
+const WAIT: Duration = Duration::from_secs(1);
 
 /// The keys of tokens; cheap to clone.
 #[derive(Clone)]
@@ -41,8 +47,34 @@ struct Inner {
     /// The keys of a test are in no database.
     vault: Option<Vault>,
     held: RwLock<Held>,
-    /// When an unknown token last caused a reload.
-    reloaded: Mutex<Option<Instant>>,
+    /// The last reload that an unknown token caused.
+    asked: Mutex<Option<Asked>>,
+    /// True while reloads fail.
+    failing: AtomicBool,
+}
+
+/// A reload that an unknown token caused.
+#[derive(Clone)]
+struct Asked {
+    began: Instant,
+    /// Whether it succeeded; `None` while it is in progress.
+    outcome: watch::Receiver<Option<bool>>,
+}
+
+impl Asked {
+    /// True if an unknown token need not cause another reload.
+    fn suffices(&self) -> bool {
+        // Without a sender its task has died.
+        let in_progress = self.outcome.borrow().is_none() && self.outcome.has_changed().is_ok();
+        in_progress || (self.began.elapsed() < PAUSE && self.outcome.borrow().is_some())
+    }
+}
+
+impl Inner {
+    fn new(vault: Option<Vault>, held: Held) -> Arc<Self> {
+        let (asked, failing) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { vault, held: RwLock::new(held), asked, failing })
+    }
 }
 
 struct Held {
@@ -77,8 +109,7 @@ impl TokenKeys {
             sealed
         };
         let keys = multi(&vault.open_all(&sealed).await?, &sealed)?;
-        let held = RwLock::new(Held { keys: Arc::new(keys), sealed });
-        Ok(Self(Arc::new(Inner { vault: Some(vault), held, reloaded: Mutex::default() })))
+        Ok(Self(Inner::new(Some(vault), Held { keys: Arc::new(keys), sealed })))
     }
 
     /// New keys in memory only, for tests.
@@ -89,8 +120,7 @@ impl TokenKeys {
         let key = Fernet::new(&Fernet::generate_key())
             .ok_or_else(|| Error::Keys("the generated key is invalid".to_owned()))?;
         let keys = Arc::new(MultiFernet::new(vec![key]));
-        let held = RwLock::new(Held { keys, sealed: Vec::new() });
-        Ok(Self(Arc::new(Inner { vault: None, held, reloaded: Mutex::default() })))
+        Ok(Self(Inner::new(None, Held { keys, sealed: Vec::new() })))
     }
 
     /// The keys of a cloud, for its operator.
@@ -140,21 +170,57 @@ impl TokenKeys {
         Ok(true)
     }
 
+    /// Like [`TokenKeys::reload`], for callers that cannot do anything about a failure. The first
+    /// failure and the end of failures are logged. Returns whether it succeeded.
+    pub async fn try_reload(&self) -> bool {
+        let outcome = self.reload().await;
+        let succeeded = outcome.is_ok();
+        let failed = self.0.failing.swap(!succeeded, Ordering::Relaxed);
+        match outcome {
+            Ok(_) if failed => tracing::info!("read the token keys again after failures"),
+            Ok(_) => {}
+            Err(error) if failed => tracing::debug!(%error, "still cannot read the token keys"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the token keys again; retrying");
+            }
+        }
+        succeeded
+    }
+
     /// Reads the keys again after a token that none of them validates. Returns whether it is worth
     /// trying again: the keys differ from `tried`.
-    pub(crate) async fn reload_for_unknown(&self, tried: &Arc<MultiFernet>) -> bool {
+    ///
+    /// # Errors
+    /// [`Error::KeysUnread`] if the keys could not be read in time.
+    pub(crate) async fn reload_for_unknown(&self, tried: &Arc<MultiFernet>) -> Result<bool, Error> {
         if self.0.vault.is_none() {
-            return false;
+            return Ok(false);
         }
-        let mut reloaded = self.0.reloaded.lock().await;
-        if reloaded.is_none_or(|at| at.elapsed() >= PAUSE) {
-            if let Err(error) = self.reload().await {
-                tracing::warn!(%error, "cannot read the token keys again");
-            }
-            *reloaded = Some(Instant::now());
+        let mut outcome = self.asked();
+        let ended = timeout(WAIT, outcome.wait_for(Option::is_some)).await;
+        let is_current = matches!(ended, Ok(Ok(ended)) if *ended == Some(true));
+        match !Arc::ptr_eq(tried, &self.current()) {
+            true => Ok(true),
+            false if is_current => Ok(false),
+            false => Err(Error::KeysUnread),
         }
-        drop(reloaded);
-        !Arc::ptr_eq(tried, &self.current())
+    }
+
+    /// The reload in progress or a recent one; otherwise begins one. A client that goes away does
+    /// not end it.
+    fn asked(&self) -> watch::Receiver<Option<bool>> {
+        let mut asked = self.0.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = asked.as_ref().filter(|last| last.suffices()) {
+            return last.outcome.clone();
+        }
+        let (done, outcome) = watch::channel(None);
+        let keys = self.clone();
+        tokio::spawn(async move {
+            let succeeded = keys.try_reload().await;
+            done.send_replace(Some(succeeded));
+        });
+        *asked = Some(Asked { began: Instant::now(), outcome: outcome.clone() });
+        outcome
     }
 }
 

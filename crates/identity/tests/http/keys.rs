@@ -251,6 +251,87 @@ async fn unknown_tokens_cause_few_reloads() {
     }
 }
 
+/// The status and `Retry-After` of the refusal of a token; `None` if it is accepted.
+async fn refusal(identity: &Identity, token: &str) -> Option<(u16, Option<String>)> {
+    let mut headers = axum::http::HeaderMap::new();
+    headers.insert("x-auth-token", token.parse().unwrap());
+    let fault = kilonova_wire::Authenticator::authenticate(identity, &headers).await.err()?;
+    let answer = axum::response::IntoResponse::into_response(fault);
+    let after = answer.headers().get("retry-after").map(|after| after.to_str().unwrap().to_owned());
+    Some((answer.status().as_u16(), after))
+}
+
+#[tokio::test]
+async fn a_token_that_cannot_be_judged_is_not_called_invalid() {
+    for place in places().await {
+        let keys = place.keys(&place.store).await.unwrap();
+        let one = controller(&place, keys.clone()).await;
+        let plan = CrashPlan::at(0, Death::BeforeCommit);
+        let dying = place.store.with_crash_plan(plan.clone());
+        let other_keys = place.keys(&dying).await.unwrap();
+        let other = Identity::open(place.store.clone(), other_keys, options()).await.unwrap();
+        let known = login(&one).await;
+        let vault = place.vault(&place.store).await.unwrap();
+        for _ in 0..2 {
+            TokenKeys::rotate(&vault, 3, HOUR).await.unwrap();
+        }
+        keys.reload().await.unwrap();
+        let new = login(&one).await;
+        // From now on every use of its database fails.
+        let _ = dying.write(|_| Ok::<_, kilonova_store::Error>(())).await;
+        assert!(plan.is_dead());
+        let unavailable = Some((503, Some("1".to_owned())));
+        for _ in 0..3 {
+            assert_eq!(refusal(&other, &new).await, unavailable);
+        }
+        assert_eq!(refusal(&other, &known).await, None, "its key is known");
+        assert_eq!(refusal(&other, "no Fernet token").await.unwrap().0, 401);
+        assert_eq!(refusal(&one, &new).await, None);
+    }
+}
+
+/// A flood of tokens that no key validates neither queues behind a slow command nor runs it often.
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_tokens_do_not_wait_for_a_slow_command() {
+    for place in places().await {
+        let keys = place.keys(&place.store).await.unwrap();
+        let one = controller(&place, keys.clone()).await;
+        let known = login(&one).await;
+        let [key, slow, runs] = ["seal.key", "slow", "runs"].map(|name| place.file(name));
+        let command = format!(
+            "echo >>{}; test ! -e {} || sleep 4; cat {}",
+            runs.display(),
+            slow.display(),
+            key.display()
+        );
+        let source = KeySource::Command(command);
+        let vault = Vault::open(place.store.clone(), source).await.unwrap();
+        let other_keys = TokenKeys::open(vault, Path::new("/nowhere")).await.unwrap();
+        let other = Identity::open(place.store.clone(), other_keys, options()).await.unwrap();
+        // The sealing key changes, and then the token keys: the other needs the command again.
+        let vault = place.vault(&place.store).await.unwrap();
+        vault.add_key().await.unwrap();
+        vault.reseal().await.unwrap();
+        for _ in 0..2 {
+            TokenKeys::rotate(&vault, 3, HOUR).await.unwrap();
+        }
+        keys.reload().await.unwrap();
+        let new = login(&one).await;
+        std::fs::write(&slow, "").unwrap();
+        std::fs::write(&runs, "").unwrap();
+        let begun = std::time::Instant::now();
+        let refusals = futures((0..200).map(|_| refusal(&other, &new))).await;
+        assert!(refusals.iter().all(|refusal| refusal.as_ref().is_some_and(|one| one.0 == 503)));
+        assert!(begun.elapsed() < Duration::from_millis(3500), "{:?}", begun.elapsed());
+        assert_eq!(refusal(&other, &known).await, None, "a known key needs no command");
+        assert_eq!(std::fs::read_to_string(&runs).unwrap().lines().count(), 1);
+        // The command ends, and the next request finds the keys.
+        while refusal(&other, &new).await.is_some() {
+            assert!(begun.elapsed() < Duration::from_secs(30));
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_rotation_keeps_the_keys_of_valid_tokens() {
     for place in places().await {
@@ -284,6 +365,39 @@ async fn a_controller_without_the_sealing_key_is_refused() {
         assert!(said.contains("are sealed with key"), "{said}");
         private(&key, &kept);
         place.keys(&place.store).await.unwrap();
+    }
+}
+
+/// An operator's command on a cloud that was never started leaves no key behind that belongs to its
+/// caller instead of the service.
+#[tokio::test]
+async fn a_command_before_the_first_start_creates_nothing() {
+    for place in places().await {
+        let path = place.file("seal.key");
+        let source = KeySource::Default(path.clone());
+        let refused = async || {
+            let opened = Vault::open_existing(place.store.clone(), source.clone()).await;
+            let said = opened.expect_err("there are no secrets").to_string();
+            assert!(said.contains("start kilonova serve, as the user of the service"), "{said}");
+        };
+        refused().await;
+        assert!(!path.exists());
+        private(&path, &kilonova_seal::SealKey::generate().unwrap().line());
+        refused().await;
+        let found = Vault::inspect(&place.store, &source).await.unwrap();
+        assert_eq!((found.current, found.secrets, found.problems.len()), (None, 0, 0));
+        place.keys(&place.store).await.unwrap();
+        Vault::open_existing(place.store.clone(), source.clone()).await.unwrap();
+        let found = Vault::inspect(&place.store, &source).await.unwrap();
+        assert_eq!((found.secrets, found.keys, found.problems.len()), (2, 1, 0));
+        std::fs::remove_file(&path).unwrap();
+        let found = Vault::inspect(&place.store, &source).await.unwrap();
+        assert!(found.problems[0].to_string().contains("copy it from a controller"));
+        assert!(!path.exists());
+        private(&path, &kilonova_seal::SealKey::generate().unwrap().line());
+        let found = Vault::inspect(&place.store, &source).await.unwrap();
+        let [problem] = &found.problems[..] else { panic!("{:?}", found.problems) };
+        assert!(problem.to_string().contains("are sealed with key"), "{problem}");
     }
 }
 

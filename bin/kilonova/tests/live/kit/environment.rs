@@ -81,6 +81,20 @@ impl Environment {
             .expect("the mode is set");
     }
 
+    /// Runs a statement on the database, while no controller runs.
+    pub fn sql(&self, statement: &'static str) {
+        use kilonova_store::{DatabaseUrl, Options, Store, params};
+        let file = || DatabaseUrl::Sqlite(self.state().join("kilonova.db"));
+        let url = self.database.as_ref().map_or_else(file, |url| url.parse().expect("a URL"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("the runtime starts").block_on(async {
+            let store = Store::open_with(&url, &Options::of_tool()).await;
+            let store = store.expect("the database opens");
+            let done = store.write(move |tx| tx.execute(statement, params![])).await;
+            done.expect("the statement runs");
+        });
+    }
+
     /// A file beside the state directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)

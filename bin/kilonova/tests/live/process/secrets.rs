@@ -194,6 +194,27 @@ async fn an_upgrade_takes_over_keys_and_authority_from_files() {
     }
 }
 
+/// Root may run a command on a cloud whose service has not started yet: a key file of root would keep
+/// the service from starting.
+#[test]
+fn commands_create_no_key_on_a_cloud_that_was_never_started() {
+    for place in Environment::all() {
+        let mut serve = place.start();
+        serve.terminate();
+        let key = place.state().join("seal.key");
+        std::fs::remove_file(&key).expect("the key exists");
+        place.sql("DELETE FROM seal_current");
+        place.sql("DELETE FROM sealed_secrets");
+        for words in [["keys", "list"], ["keys", "seal-add"], ["ca", "list"], ["ca", "rotate"]] {
+            let output = place.tool(&words);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+            assert!(said.contains("start kilonova serve, as the user of the service"), "{said}");
+            assert!(!key.exists(), "{words:?}");
+        }
+    }
+}
+
 #[test]
 fn unusable_sealing_keys_are_refused_with_advice() {
     let place = Environment::new();
