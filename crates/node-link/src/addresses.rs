@@ -1,5 +1,6 @@
 //! The addresses of the controllers. Any of them serves any request, so requests go to one until it
-//! does not answer.
+//! does not answer. Each process has an order of its own: when one controller stops, its hosts spread
+//! over all the others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -15,13 +16,13 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// Reads a list separated by commas. It begins anywhere, so that hosts spread over the controllers.
+    /// Reads a list separated by commas, and puts it into a random order.
     pub(super) fn read(list: &str, scheme: &'static str) -> Result<Arc<Self>, Error> {
-        let bases: Vec<String> =
+        let mut bases: Vec<String> =
             list.split(',').map(|url| url::base(url, scheme)).collect::<Result<_, _>>()?;
-        let random = RandomState::new().hash_one(0) as usize;
-        let current = AtomicUsize::new(random % bases.len().max(1));
-        Ok(Arc::new(Self { bases, current }))
+        let random = RandomState::new();
+        bases.sort_by_cached_key(|base| random.hash_one(base));
+        Ok(Arc::new(Self { bases, current: AtomicUsize::new(0) }))
     }
 
     /// The number and the base URL of the controller that requests go to.
@@ -57,6 +58,22 @@ mod tests {
         }
         seen.sort();
         assert_eq!(seen, ["http://a:1/node", "http://b:2/node", "http://c:3/node"]);
+    }
+
+    /// In one order for all, the hosts of a rolling restart would end at one controller.
+    #[test]
+    fn the_hosts_of_a_controller_spread_over_all_others() {
+        let mut next = std::collections::HashMap::new();
+        for _ in 0..300 {
+            let list = Addresses::read("http://a:1,http://b:2,http://c:3", "http");
+            let list = list.expect("the list is valid");
+            let (at, from) = list.current();
+            let from = from.to_owned();
+            list.leave(at);
+            *next.entry((from, list.current().1.to_owned())).or_insert(0_u32) += 1;
+        }
+        assert_eq!(next.len(), 6, "{next:?}");
+        assert!(next.values().all(|count| *count > 20), "{next:?}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub async fn keep_certified(
     }
 }
 
-/// What keeps a certificate from being valid, as the last check found it.
+/// The problem with the certificate that the last check found.
 #[derive(Default)]
 struct Problem(Option<String>);
 

@@ -54,7 +54,7 @@ pub struct Resealed {
     pub secrets: usize,
 }
 
-/// What an inspection found; nothing was changed.
+/// The findings of an inspection, which changes nothing.
 #[derive(Debug)]
 pub struct Inspection {
     /// The id of the key that seals; `None` before the first start of the cloud.

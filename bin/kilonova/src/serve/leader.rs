@@ -52,7 +52,7 @@ pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, Leading) {
     (lease, Leading(leading))
 }
 
-/// What the last renewal has logged.
+/// The state that the last renewal has logged.
 #[derive(Default)]
 struct Seen {
     holds: bool,

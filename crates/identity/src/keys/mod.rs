@@ -57,7 +57,7 @@ struct Inner {
 #[derive(Clone)]
 struct Asked {
     began: Instant,
-    /// Whether it succeeded; `None` while it is in progress.
+    /// True if it succeeded; `None` while it is in progress.
     outcome: watch::Receiver<Option<bool>>,
 }
 
