@@ -29,6 +29,8 @@
 #               KILONOVA_OLD they are upgraded from that program, one after the other; not run unless the step is named
 #   failover    PostgreSQL hangs, and its standby is promoted under a load of boots: with synchronous
 #               replication nothing acknowledged is lost; with asynchronous replication a loss is counted
+#   copy        kilonova database copy: a cloud that is killed in the middle of every operation continues on a
+#               copy of its database, from SQLite to PostgreSQL and back
 #   upgrade     this build takes over from the program that KILONOVA_OLD names, killed in the middle of every
 #               operation, on both databases; not run unless KILONOVA_OLD is set
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
@@ -324,6 +326,17 @@ controllers() {
         ${KILONOVA_OLD:+--old "$KILONOVA_OLD"}
 }
 
+# A cloud that is killed in the middle of every operation continues on a copy of its database.
+copy() {
+    program || return 0
+    local source
+    source=$(pg_database copy_source)
+    beside upgrade "$KILONOVA" --database "$source" --copy-to sqlite
+    title "copy: from SQLite to PostgreSQL"
+    script upgrade "$KILONOVA" --copy-to "$(pg_database copy_target)"
+    told "copy: from PostgreSQL to SQLite"
+}
+
 failover() {
     program || return 0
     title "failover: PostgreSQL hangs, and its synchronous standby is promoted"
@@ -361,14 +374,14 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere failover ${KILONOVA_OLD:+upgrade} lab
+    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere failover copy ${KILONOVA_OLD:+upgrade} lab
 fi
 for step in "$@"; do
     case $step in
-        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | lab) ;;
+        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | copy | lab) ;;
         upgrade) [ -x "${KILONOVA_OLD:-}" ] || { echo "upgrade: KILONOVA_OLD must name a program of an earlier build" >&2; exit 2; } ;;
         *)
-            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, upgrade or lab" >&2
+            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, copy, upgrade or lab" >&2
             exit 2
             ;;
     esac
@@ -380,7 +393,7 @@ for step in "$@"; do "$step"; done
 
 read -r passed failed skipped < <(awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}' "$TALLY")
 if [ -s "$WRONG" ]; then
-    title "what went wrong"
+    title "failures"
     cat "$WRONG"
 fi
 printf '\n%s s\n' "$SECONDS"

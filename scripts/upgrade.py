@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Upgrades a Kilonova that is killed in the middle of every operation.
 
-    scripts/upgrade.py OLD [--kilonova NEW] [--database URL] [--keep]
+    scripts/upgrade.py OLD [--kilonova NEW] [--database URL] [--copy-to URL] [--keep]
 
 OLD and NEW are `kilonova` programs. OLD runs with simulated hosts that hold operations at every step
 (upgrade_cases.py, upgrade_hosts.py); when each is where it should be, everything is killed with -9. NEW
@@ -9,13 +9,17 @@ starts on the same state directory and database; hosts with a process of their o
 operations have ended, as agents are upgraded after the controller. Every operation must end as upstream would end it,
 with the outcome in its history; the audit must be clean; each guest must have the devices and addresses
 that the ledger assigns to its server; earlier resources, tokens and histories must be unchanged; and
-once all servers are deleted, nothing may be left. Exits with 1 if a check fails.
+once all servers are deleted, nothing may be left. With --copy-to, NEW copies the database of the killed cloud
+there (`sqlite`: into the state directory) and starts on the copy; OLD may then be the same program. Exits with 1 if
+a check fails.
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -142,8 +146,43 @@ class Upgrade:
         self.wait("every operation is held at its step", lambda: self.elsewhere(self.cases))
         self.kept = self.client.kept()
         self.histories = {case.name: self.client.history(case) for case in self.cases}
+        if self.options.copy_to:
+            self.refuse_copy("while a controller runs")
         self.kill()
         self.relay.close()
+
+    def copy_database(self):
+        """Runs `kilonova database copy`. Returns its exit code, standard output and standard error."""
+        here = f"sqlite:///{self.serve.state}/kilonova.db"
+        to = here if self.options.copy_to == "sqlite" else self.options.copy_to
+        command = [self.options.kilonova, "database", "copy", "--from", self.options.database or here, "--to", to,
+                   "--format", "json"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, timeout=120, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    def refuse_copy(self, when):
+        code, output, why = self.copy_database()
+        if code != 2 or output:
+            raise Wrong(f"a copy {when} is not refused: exit code {code}: {output}{why}")
+        self.tick(f"a copy {when} is refused: {why.strip()[:100]}")
+
+    def copy(self):
+        """Copies the database of the killed cloud, which then continues on the copy."""
+        begun = time.monotonic()
+        code, output, why = self.copy_database()
+        if code != 0:
+            raise Wrong(f"database copy: exit code {code}: {output}{why}")
+        took, report = time.monotonic() - begun, json.loads(output)
+        held = sum(table["rows"] > 0 for table in report["tables"])
+        self.tick(f"{report['rows']} rows of {held} tables ({len(report['tables'])} with the empty ones) are copied in "
+                  f"{took:.1f} s")
+        self.refuse_copy("into a database that is not empty")
+        # The old database must not be used any more.
+        if self.options.database is None:
+            os.rename(self.ledger.file, f"{self.ledger.file}.old")
+        self.serve.database = None if self.options.copy_to == "sqlite" else self.options.copy_to
+        self.ledger = chaos_rest.Ledger(self.serve.state, self.serve.database)
 
     def begin(self, *moments):
         for case in self.cases:
@@ -311,6 +350,8 @@ def main():
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"),
                         help="the program that takes over")
     parser.add_argument("--database", help="PostgreSQL URL of an empty database (default: SQLite)")
+    parser.add_argument("--copy-to", metavar="URL", help="copy the database there, and go on with the copy (sqlite: in the "
+                        "state directory)")
     parser.add_argument("--keep", action="store_true", help="keep the working directory")
     parser.add_argument("--counts", help="file to write `passed failed` to")
     options = parser.parse_args()
@@ -323,7 +364,8 @@ def main():
     run = Upgrade(options, folder)
     print(f"upgrade: {len(run.cases)} servers, {'PostgreSQL' if options.database else 'SQLite'}", flush=True)
     try:
-        for step in (run.prepare, run.hold, run.upgrade, run.check, run.upgrade_hosts, run.empty):
+        move = [run.copy] if options.copy_to else []
+        for step in (run.prepare, run.hold, *move, run.upgrade, run.check, run.upgrade_hosts, run.empty):
             step()
         failed = 0
         print(f"upgrade: {run.checks} checks passed; {time.monotonic() - begun:.0f} s")

@@ -10,6 +10,7 @@ mod doctor;
 mod failure;
 mod import;
 mod operate;
+mod progress;
 mod serve;
 mod state;
 

@@ -27,6 +27,9 @@ kilonova_store::statements! {
     EPOCH = "SELECT epoch FROM leases WHERE name = ?1";
 }
 
+/// The tables of leases. Their rows are those of one database: a copy of it begins without them.
+pub const TABLES: &[&str] = &["leases"];
+
 /// The epoch of the present hold, which nobody can take over until the end of the transaction.
 const PG_EPOCH: &str = "SELECT epoch FROM leases WHERE name = ?1 FOR SHARE";
 
@@ -133,6 +136,24 @@ fn hold(tx: &mut Tx<'_>, lease: &Inner) -> Result<Option<i64>, Error> {
     }
     tx.execute(TAKE, params![lease.name, epoch, lease.holder.as_str(), until])?;
     Ok(Some(epoch + 1))
+}
+
+/// When the hold of a lease ends, and the present time, both by the database's clock. `None` if nobody has
+/// held it yet.
+///
+/// # Errors
+/// Store errors only.
+pub async fn expiry(
+    store: &Store,
+    name: &'static str,
+) -> Result<Option<(Timestamp, Timestamp)>, Error> {
+    store
+        .read(move |tx| {
+            let now = tx.database_time()?;
+            let row = tx.row(LEASE, params![name])?;
+            row.map(|row| Ok((row.time("expires_at")?, now))).transpose()
+        })
+        .await
 }
 
 fn after(now: Timestamp, period: Duration) -> Timestamp {

@@ -6,6 +6,9 @@ pub enum Error {
     /// The database cannot be opened; the text is for the operator.
     #[error("{0}")]
     Open(String),
+    /// The database cannot be copied, or is an incomplete copy; the text is for the operator.
+    #[error("{0}")]
+    Copy(String),
     /// The schema cannot be updated.
     #[error("migration {name} failed: {reason}")]
     Migration {
@@ -63,6 +66,7 @@ impl Error {
             Self::Full(_) => Severity::DiskFull,
             Self::Unavailable(_) | Self::TooSlow(_) | Self::Retry(_) => Severity::Temporary,
             Self::Open(_)
+            | Self::Copy(_)
             | Self::Migration { .. }
             | Self::Unique(_)
             | Self::Reference(_)

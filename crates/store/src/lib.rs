@@ -11,6 +11,7 @@
 //! This crate must never know a table of a service: each service has its own [`Migration`]s and
 //! statements.
 
+pub mod copy;
 mod error;
 mod migrate;
 mod options;
@@ -154,7 +155,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Migration`] if one fails, or if the database has a contracting migration of a newer
-    /// program.
+    /// program; [`Error::Copy`] if it is an incomplete copy.
     pub async fn migrate(&self, migrations: &[Migration]) -> Result<(), Error> {
         migrate::run(self, migrations).await
     }
@@ -162,7 +163,8 @@ impl Store {
     /// The applied migrations, in order.
     ///
     /// # Errors
-    /// Store errors; a new database has no table of migrations.
+    /// [`Error::Copy`] for an incomplete copy ([`copy`]), and store errors; a new database has no table of
+    /// migrations.
     pub async fn applied(&self) -> Result<Vec<String>, Error> {
         migrate::applied(self).await
     }

@@ -34,9 +34,44 @@ const RECORD: &str = "INSERT INTO schema_migrations (name, position)
 /// Waits for other programs that migrate. The transaction has no snapshot yet, so it sees what they did.
 const PG_ALONE: &str = "LOCK TABLE schema_migrations IN SHARE ROW EXCLUSIVE MODE";
 
+/// The mark of a copy that is not complete, beside the names of migrations. Earlier builds take it for a
+/// contracting migration, and refuse the database too.
+const INCOMPLETE: &str = "incomplete-copy-contract";
+const UNMARK: &str = "DELETE FROM schema_migrations WHERE name = ?1";
+
 pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), Error> {
     store.write(|tx| tx.batch(TABLE)).await?;
     let applied = applied(store).await?;
+    run_after(store, migrations, applied).await
+}
+
+/// Like [`run`], on a database with the mark.
+pub(crate) async fn run_marked(store: &Store, migrations: &[Migration]) -> Result<(), Error> {
+    let mut applied = names(store).await?;
+    applied.retain(|name| name != INCOMPLETE);
+    run_after(store, migrations, applied).await
+}
+
+/// Marks a database as an incomplete copy.
+pub(crate) async fn mark_incomplete(store: &Store) -> Result<(), Error> {
+    store
+        .write(|tx| {
+            tx.batch(TABLE)?;
+            tx.execute(RECORD, params![INCOMPLETE]).map(drop)
+        })
+        .await
+}
+
+/// Removes the mark.
+pub(crate) async fn mark_complete(store: &Store) -> Result<(), Error> {
+    store.write(|tx| tx.execute(UNMARK, params![INCOMPLETE]).map(drop)).await
+}
+
+async fn run_after(
+    store: &Store,
+    migrations: &[Migration],
+    applied: Vec<String>,
+) -> Result<(), Error> {
     let newer = || applied.iter().filter(|name| !migrations.iter().any(|m| m.name == *name));
     if let Some(contracting) = newer().find(|name| Migration::contracts(name)) {
         return Err(Error::Migration {
@@ -61,6 +96,18 @@ pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), E
 }
 
 pub(crate) async fn applied(store: &Store) -> Result<Vec<String>, Error> {
+    let names = names(store).await?;
+    if names.iter().any(|name| name == INCOMPLETE) {
+        return Err(Error::Copy(
+            "the database is an incomplete copy: drop it (or delete the file) and type kilonova database copy \
+             again"
+                .into(),
+        ));
+    }
+    Ok(names)
+}
+
+async fn names(store: &Store) -> Result<Vec<String>, Error> {
     store
         .read(|tx| tx.rows(APPLIED, params![])?.iter().map(|row| row.string("name")).collect())
         .await

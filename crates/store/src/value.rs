@@ -207,6 +207,11 @@ impl Row {
         Self { names: Arc::clone(names), values, next: Cell::new(0) }
     }
 
+    /// The values, in the order of the statement.
+    pub(crate) fn values(&self) -> &[Value] {
+        &self.values
+    }
+
     fn at(&self, column: impl Column) -> Result<&Value, Error> {
         column.position(self).and_then(|position| self.values.get(position)).ok_or_else(|| {
             let names: Vec<_> = self.names.iter().collect();

@@ -140,6 +140,12 @@ pub const CA_EXPORT: &str = "\
 Examples:
   kilonova ca export /root/authority --config /etc/kilonova/kilonova.conf";
 
+/// Of `database`, and of `database copy`.
+pub const DATABASE: &str = "\
+Examples:
+  kilonova database copy --from sqlite:////var/lib/kilonova/kilonova.db --to postgresql://kilonova@db1/kilonova
+  kilonova database copy --from postgresql://kilonova@db1/kilonova --to sqlite:////root/copy.db --format json";
+
 /// Of `completion`.
 pub const COMPLETION: &str = "\
 Examples:

@@ -2,6 +2,7 @@
 
 mod ca;
 mod completion;
+mod database;
 mod discover;
 mod doctor;
 mod examples;
@@ -56,6 +57,9 @@ enum Command {
     /// List and rotate the cloud's certificate authority.
     #[command(after_help = examples::CA)]
     Ca(ca::CaArgs),
+    /// Copy the database of a stopped cloud, between SQLite and PostgreSQL.
+    #[command(after_help = examples::DATABASE)]
+    Database(database::DatabaseArgs),
     /// Import an existing Placement.
     Placement(placement::PlacementArgs),
     /// Print a shell completion script.
@@ -148,6 +152,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Node(options) => node::run(options),
         Command::Keys(options) => keys::run(options),
         Command::Ca(options) => ca::run(options),
+        Command::Database(options) => database::run(options),
         Command::Placement(options) => placement::run(options),
         Command::Completion(options) => completion::run(options),
     }

@@ -9,9 +9,9 @@ use kilonova_placement::app::import::{self, ConsumerCopy, ProviderCopy};
 use kilonova_store::Store;
 use tokio::task::JoinSet;
 
-use super::progress::Progress;
 use super::source::Source;
 use crate::failure::Failure;
+use crate::progress::Progress;
 
 /// Concurrent requests.
 const ASKING: usize = 8;

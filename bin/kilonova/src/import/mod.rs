@@ -4,7 +4,6 @@
 //! other Placement meanwhile; at the end it checks whether somebody did.
 
 mod copy;
-mod progress;
 mod source;
 
 use std::path::PathBuf;
@@ -18,8 +17,8 @@ use kilonova_store::Store;
 
 use crate::cloud::clouds;
 use crate::failure::Failure;
+use crate::progress::Progress;
 use copy::PlacementCopy;
-use progress::Progress;
 use source::{Source, SourceAuth};
 
 /// Trees or consumers per transaction.

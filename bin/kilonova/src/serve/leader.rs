@@ -12,9 +12,9 @@ use kilonova_store::Store;
 use tokio::task::JoinHandle;
 
 /// The lease's name in the database.
-const NAME: &str = "loops";
+pub const NAME: &str = "loops";
 /// How long a hold lasts without renewal.
-const PERIOD: Duration = Duration::from_secs(10);
+pub const PERIOD: Duration = Duration::from_secs(10);
 /// The interval of renewals, and of attempts to take the lease over.
 const RENEW: Duration = Duration::from_secs(2);
 /// The time for giving the lease back.

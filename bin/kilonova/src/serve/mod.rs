@@ -10,7 +10,7 @@ mod edge;
 #[cfg(test)]
 mod expansion;
 mod health;
-mod leader;
+pub mod leader;
 mod listen;
 mod metrics;
 mod node_listener;
@@ -31,7 +31,7 @@ use kilonova_compute_app::Compute;
 use kilonova_compute_nodes::Drain;
 use kilonova_placement::Providers;
 use kilonova_program::signals::StopSignals;
-use kilonova_store::{Severity, Store};
+use kilonova_store::{Error, Severity, Store};
 use tokio::net::TcpListener;
 
 use crate::config::{AuthStrategy, Front, ServiceName, Settings};
@@ -79,7 +79,10 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         Severity::Temporary => Failure::Failed(error.to_string()),
         Severity::DiskFull | Severity::Permanent => Failure::Refused(error.to_string()),
     })?;
-    store.migrate(&migrations()).await.map_err(|e| Failure::Failed(e.to_string()))?;
+    store.migrate(&migrations()).await.map_err(|error| match error {
+        Error::Copy(why) => Failure::Refused(why),
+        other => Failure::Failed(other.to_string()),
+    })?;
     let vault = secrets::open(&settings, store.clone()).await?;
     // Before anything is loaded, so that no other controller's commit falls between.
     let mut follower = Follower::open(&store)

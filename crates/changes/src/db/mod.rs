@@ -19,6 +19,10 @@ use crate::Topic;
 /// placement's first migration has made the tables.
 pub const MIGRATIONS: &[Migration] = &[Migration { name: "changes-0001-topics", sql: TABLES }];
 
+/// The tables of the change log. Positions in it are those of one database: a copy of it begins with an
+/// empty log.
+pub const LOG: &[&str] = &["change_log", "change_log_start"];
+
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS change_log (
     seq {serial},

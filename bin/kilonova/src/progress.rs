@@ -29,7 +29,12 @@ impl Progress {
 
     /// Counts one item.
     pub fn one(&mut self) {
-        self.done += 1;
+        self.many(1);
+    }
+
+    /// Counts items.
+    pub fn many(&mut self, items: usize) {
+        self.done += items;
         if self.terminal && self.shown.elapsed() > EVERY {
             self.show();
         }
