@@ -11,6 +11,7 @@
 //! The file `.cloud` names the cloud whose images the directory holds. A sweep never deletes files in
 //! the directory of another cloud.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
@@ -101,26 +102,30 @@ impl Files {
     }
 
     fn open_file(&self, name: &ObjectName) -> Result<File, Error> {
-        File::open(self.path(name)).map_err(|error| match error.kind() {
+        let path = self.path(name);
+        File::open(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => self.missing(name),
-            _ => error.into(),
+            _ => of("open", &path)(error).into(),
         })
     }
 
-    /// Creates a file that is locked before anybody finds it by its name.
+    /// Creates a file that is locked before another process can find it under its name.
     fn create_locked(&self, name: &ObjectName) -> Result<File, Error> {
         let new = self.directory.join(format!("{name}.{NEW}"));
-        let file = File::options().read(true).write(true).create_new(true).open(&new)?;
-        file.lock()?;
-        fs::rename(&new, self.path(name))?;
+        let file = File::options().read(true).write(true).create_new(true).open(&new);
+        let file = file.map_err(of("create", &new))?;
+        file.lock().map_err(of("lock", &new))?;
+        fs::rename(&new, self.path(name)).map_err(of("rename", &new))?;
         Ok(file)
     }
 
+    /// The next page of files. It reads the attributes of the files of this page only, because they are
+    /// expensive on a network file system.
     fn entries(&self, after: Option<&ObjectName>) -> Result<Vec<Stored>, Error> {
-        let now = SystemTime::now();
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
-            let entry = entry?;
+        let mut page = BTreeSet::new();
+        let directory = &*self.directory;
+        for entry in fs::read_dir(directory).map_err(of("list", directory))? {
+            let entry = entry.map_err(of("list", directory))?;
             let Ok(text) = entry.file_name().into_string() else { continue };
             let (base, unfinished) = match text.strip_suffix(&format!(".{NEW}")) {
                 Some(base) => (base, Some(NEW.to_owned())),
@@ -130,15 +135,28 @@ impl Files {
             if after.is_some_and(|after| name <= *after) {
                 continue;
             }
-            // It may have been deleted since.
-            let Ok(facts) = entry.metadata() else { continue };
-            let age = facts.modified().ok().and_then(|at| now.duration_since(at).ok());
-            found.push(Stored { name, unfinished, age: age.unwrap_or(Duration::ZERO) });
+            page.insert((name, unfinished));
+            if page.len() > PAGE {
+                page.pop_last();
+            }
         }
-        found.sort_by(|a, b| a.name.cmp(&b.name));
-        found.truncate(PAGE);
-        Ok(found)
+        let now = SystemTime::now();
+        let stored = |(name, unfinished)| {
+            let mut found = Stored { name, unfinished, age: Duration::ZERO };
+            // It may have been deleted since.
+            let facts = fs::metadata(self.path_of(&found)).ok()?;
+            let age = facts.modified().ok().and_then(|at| now.duration_since(at).ok());
+            found.age = age.unwrap_or(Duration::ZERO);
+            Some(found)
+        };
+        Ok(page.into_iter().filter_map(stored).collect())
     }
+}
+
+/// Adds the file and the failed step to an error.
+fn of(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    let path = path.to_owned();
+    move |error| io::Error::new(error.kind(), format!("cannot {step} {}: {error}", path.display()))
 }
 
 /// Writes the cloud's id into the marker if there is none; returns the id in it.
@@ -161,13 +179,14 @@ fn mark(directory: &Path, cloud: &str) -> io::Result<String> {
     Ok(text.trim().to_owned())
 }
 
-/// The lock on a file that nobody writes; `None` if somebody does.
+/// Locks a file that no process writes; `None` if another process writes it. The file is opened for
+/// writing, because NFS grants an exclusive lock to no other descriptor (`EBADF`, flock(2)).
 fn seize(path: &Path) -> io::Result<Option<File>> {
-    let file = File::open(path)?;
+    let file = File::options().read(true).write(true).open(path).map_err(of("open", path))?;
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
+        Err(TryLockError::Error(error)) => Err(of("lock", path)(error)),
     }
 }
 
@@ -180,11 +199,7 @@ fn or_absent<T>(result: io::Result<T>, absent: T) -> Result<T, Error> {
 }
 
 impl ImageStore for Files {
-    fn create<'a>(
-        &'a self,
-        name: &'a ObjectName,
-        _announced: Option<u64>,
-    ) -> Answer<'a, Box<dyn Upload>> {
+    fn create<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Box<dyn Upload>> {
         let name = name.clone();
         self.run(move |files| {
             let file = files.create_locked(&name)?;
@@ -213,13 +228,18 @@ impl ImageStore for Files {
     fn size<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<u64>> {
         let name = name.clone();
         self.run(move |files| {
-            or_absent(fs::metadata(files.path(&name)).map(|facts| Some(facts.size())), None)
+            let path = files.path(&name);
+            let facts = fs::metadata(&path).map_err(of("examine", &path));
+            or_absent(facts.map(|facts| Some(facts.size())), None)
         })
     }
 
     fn delete<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, ()> {
         let name = name.clone();
-        self.run(move |files| or_absent(fs::remove_file(files.path(&name)), ()))
+        self.run(move |files| {
+            let path = files.path(&name);
+            or_absent(fs::remove_file(&path).map_err(of("delete", &path)), ())
+        })
     }
 
     fn list<'a>(&'a self, after: Option<&'a ObjectName>) -> Answer<'a, Vec<Stored>> {
@@ -235,7 +255,7 @@ impl ImageStore for Files {
         let path = self.path_of(found);
         self.run(move |_| {
             let Some(_lock) = or_absent(seize(&path), None)? else { return Ok(()) };
-            or_absent(fs::remove_file(&path), ())
+            or_absent(fs::remove_file(&path).map_err(of("delete", &path)), ())
         })
     }
 
@@ -271,7 +291,7 @@ impl FileUpload {
                 (file, done)
             })
             .await?;
-        done?;
+        done.map_err(of("write", &self.files.path(&self.name)))?;
         self.file = Some(file);
         Ok(())
     }
@@ -296,5 +316,67 @@ impl Upload for FileUpload {
             self.file = None;
             deleted
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+
+    async fn files(directory: &Path) -> Files {
+        let pool = Pool::with_waiting("image-files", 2, 100).unwrap();
+        Files::open(directory, "cloud", pool).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_lock_is_taken_on_a_file_that_is_open_for_writing() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files(directory.path()).await;
+        let name = ObjectName::new(uuid::Uuid::new_v4());
+        let mut upload = files.create(&name).await.unwrap();
+        upload.write(Bytes::from_static(b"data")).await.unwrap();
+        assert!(seize(&files.path(&name)).unwrap().is_none(), "its writer has the lock");
+        drop(upload);
+        let file = seize(&files.path(&name)).unwrap().unwrap();
+        // Only a descriptor for writing can set the length.
+        file.set_len(4).unwrap();
+        assert_eq!(fs::read(files.path(&name)).unwrap(), b"data");
+    }
+
+    #[tokio::test]
+    async fn pages_have_every_file_once_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files(directory.path()).await;
+        let mut names = Vec::new();
+        for _ in 0..2 * PAGE + 1 {
+            let name = ObjectName::new(uuid::Uuid::new_v4());
+            fs::write(files.path(&name), "").unwrap();
+            names.push(name);
+        }
+        fs::write(directory.path().join("notes.txt"), "").unwrap();
+        names.sort();
+        let (mut found, mut pages) = (Vec::new(), Vec::new());
+        loop {
+            let page = files.list(found.last()).await.unwrap();
+            pages.push(page.len());
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page.into_iter().map(|stored| stored.name));
+        }
+        assert_eq!(pages, [PAGE, PAGE, 1, 0]);
+        assert!(found == names);
+    }
+
+    #[tokio::test]
+    async fn an_error_names_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = files(directory.path()).await;
+        drop(directory);
+        let name = ObjectName::new(uuid::Uuid::new_v4());
+        let Err(error) = files.create(&name).await else { unreachable!("there is no directory") };
+        let text = error.to_string();
+        assert!(text.contains("cannot create /") && text.contains(name.as_str()), "{text}");
     }
 }

@@ -5,9 +5,9 @@
 //!                        └─► s3      a bucket of an S3-compatible object store
 //! ```
 //!
-//! Every upload writes an object with a name of its own, so no two uploads meet, and an object never
-//! changes once it is readable. The interface streams: no store holds an object in memory. This crate
-//! knows names, bytes and ages. It must never know a row of an image, a user, or a format.
+//! Every upload writes an object with a unique name, so two uploads never write to the same object, and an
+//! object does not change once it is readable. The interface streams: no store holds a whole object in
+//! memory. This crate knows names, bytes and ages. It must never know an image's row, a user or a format.
 
 mod data;
 mod error;
@@ -27,27 +27,24 @@ pub use files::Files;
 pub use name::ObjectName;
 pub use s3::{LEAST_PART, S3, S3Options, Secret};
 
-/// The result of a store's call.
+/// A call of a store: a future with its result.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// A store of objects. Every call ends within a bounded time.
+/// A store of objects. A call of an object store returns within a bounded time; a call of a directory
+/// takes as long as its file system does.
 pub trait ImageStore: Debug + Send + Sync {
-    /// Begins to write an object. Nothing is readable under the name before [`Upload::finish`].
-    /// `announced` is the number of bytes, if it is known.
-    fn create<'a>(
-        &'a self,
-        name: &'a ObjectName,
-        announced: Option<u64>,
-    ) -> Answer<'a, Box<dyn Upload>>;
+    /// Starts to write an object. It is not readable under its name before [`Upload::finish`].
+    fn create<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Box<dyn Upload>>;
 
-    /// The bytes of an object from an offset: at most `most`, and fewer only at the object's end.
+    /// Reads an object from the offset `from`: `most` bytes, or all bytes to its end if that is nearer or
+    /// `most` is `None`.
     fn read<'a>(&'a self, name: &'a ObjectName, from: u64, most: Option<u64>)
     -> Answer<'a, Object>;
 
-    /// The size of an object; `None` if there is none.
+    /// The size of an object; `None` if it does not exist.
     fn size<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<u64>>;
 
-    /// Deletes an object; success if there is none.
+    /// Deletes an object. It is not an error if the object does not exist.
     fn delete<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, ()>;
 
     /// The next objects and unfinished uploads after a name, ordered by name; empty at the end.
@@ -56,18 +53,18 @@ pub trait ImageStore: Debug + Send + Sync {
     /// Deletes what [`ImageStore::list`] found, unless a process of this machine is writing it.
     fn discard<'a>(&'a self, found: &'a Stored) -> Answer<'a, ()>;
 
-    /// True only with proof that nobody writes the object any more. `false` proves nothing.
+    /// True if the store can prove that no process writes the object any more; false if it cannot tell.
     fn is_abandoned<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, bool>;
 }
 
-/// An object that is being written. Dropped without [`Upload::finish`] or [`Upload::abort`], it
-/// remains for the sweep.
+/// An object that is being written. If it is dropped without [`Upload::finish`] or [`Upload::abort`], the
+/// sweep deletes what was written.
 pub trait Upload: Send {
     /// Adds bytes. Returns when the store is ready for more.
     fn write(&mut self, bytes: Bytes) -> Answer<'_, ()>;
 
-    /// Makes the object durable and readable. A store that can prove that an upload is abandoned holds
-    /// the opposite proof until the value is dropped.
+    /// Makes the object durable and readable. For a store that can prove that uploads are abandoned, this
+    /// one does not count as abandoned until the value is dropped.
     fn finish(&mut self) -> Answer<'_, ()>;
 
     /// Deletes what was written, also after [`Upload::finish`].
@@ -76,9 +73,9 @@ pub trait Upload: Send {
 
 /// A readable object.
 pub struct Object {
-    /// Bytes of the whole object.
+    /// Size of the whole object in bytes.
     pub size: u64,
-    /// The requested bytes. An error ends them early; they are never silently short.
+    /// The requested bytes. The stream yields an error if it ends before the last of them.
     pub bytes: ByteStream,
 }
 
@@ -87,8 +84,8 @@ pub struct Object {
 pub struct Stored {
     /// Its name.
     pub name: ObjectName,
-    /// `None` for an object, else the store's word for the unfinished upload.
+    /// The store's id of an unfinished upload; `None` for an object.
     pub unfinished: Option<String>,
-    /// The time since its last change, by the clocks of this machine and the store.
+    /// The time since its last change. It compares the clocks of this machine and of the store.
     pub age: Duration,
 }

@@ -23,6 +23,11 @@ impl ObjectName {
         ours.then(|| Self(text.to_owned()))
     }
 
+    /// The image, as the name has it.
+    pub fn image(&self) -> &str {
+        self.0.split_once('.').map_or("", |(image, _)| image)
+    }
+
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -42,7 +47,9 @@ mod tests {
 
     #[test]
     fn only_names_of_ours_are_names() {
-        let name = ObjectName::new("0b5a5c1c-2d7c-4f4c-8a0e-111111111111");
+        let image = "0b5a5c1c-2d7c-4f4c-8a0e-111111111111";
+        let name = ObjectName::new(image);
+        assert_eq!(name.image(), image);
         assert_eq!(ObjectName::parse(name.as_str()).unwrap(), name);
         for other in ["", "notes.txt", "../x.0", &format!("{name}.new"), &format!("x{name}")] {
             assert_eq!(ObjectName::parse(other), None, "{other}");

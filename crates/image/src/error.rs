@@ -80,39 +80,36 @@ impl IntoRefusal for Error {
             Self::TooSlow(_) => Refusal::new(Kind::Timeout, text),
             Self::Busy(_) => busy(text),
             Self::Threads(error @ kilonova_threads::Error::Full(_)) => {
-                data(DataError::Threads(error), text)
+                data(&DataError::Threads(error), text)
             }
-            Self::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => full(text),
             Self::Store(error) => match error.severity() {
                 Severity::DiskFull => Refusal::no_space(error),
                 Severity::Temporary => Refusal::unavailable(error),
                 Severity::Permanent => Refusal::internal(error),
             },
-            Self::Data(error) => data(error, text),
+            Self::Data(error) => data(&error, text),
             Self::Damaged { .. } | Self::Io(_) | Self::Threads(_) => Refusal::internal(text),
         }
     }
 }
 
-/// The refusal for a failure of a store. Users learn nothing about the store itself.
-fn data(error: DataError, text: String) -> Refusal {
-    match error {
-        DataError::Missing(_) => {
-            busy("The data of the image is not available here. Try again later.".into())
-                .with_internal(text)
-        }
-        DataError::Unavailable(_) | DataError::Refused(_) => {
-            busy("The image store is unavailable. Try again later.".into()).with_internal(text)
-        }
+/// The refusal for an error of a store. Its message says nothing about the store itself.
+fn data(error: &DataError, text: String) -> Refusal {
+    let message = match error {
+        _ if error.is_full() => return full(text),
+        DataError::Missing(_) => "The data of the image is not available here. Try again later.",
+        DataError::Unavailable(_)
+        | DataError::Refused(_)
+        | DataError::Full(_)
+        | DataError::Io(_) => "The image store is unavailable. Try again later.",
         DataError::Threads(kilonova_threads::Error::Full(_)) => {
-            busy("The image service is overloaded. Try again later.".into()).with_internal(text)
+            "The image service is overloaded. Try again later."
         }
-        DataError::Full(_) => full(text),
-        DataError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => full(text),
-        DataError::Settings(_) | DataError::Threads(_) | DataError::Io(_) => {
-            Refusal::internal(text)
+        DataError::Settings(_) | DataError::Threads(kilonova_threads::Error::Panicked(_)) => {
+            return Refusal::internal(text);
         }
-    }
+    };
+    busy(message.into()).with_internal(text)
 }
 
 fn full(text: String) -> Refusal {

@@ -93,7 +93,8 @@ impl Images {
         options: ImageOptions,
     ) -> Result<Self, Error> {
         let threads = Pool::with_waiting("image-files", THREADS, WAITING)?;
-        let stores = Stores::open(&store, directory, &options.stores, &threads).await?;
+        let stores = Stores::open(&store, directory, &options.stores, options.size_cap, &threads);
+        let stores = stores.await?;
         let images = Self {
             store,
             stores: Arc::new(stores),

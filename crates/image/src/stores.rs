@@ -1,4 +1,4 @@
-//! The stores of this process: which there are, and which receives new images.
+//! The stores of this process, and the one that receives new images.
 
 use std::path::{Path, PathBuf};
 
@@ -37,12 +37,13 @@ pub(crate) struct Stores {
 }
 
 impl Stores {
-    /// Opens the stores. `directory` is the default directory of the file store. An object store is not
-    /// asked for anything: this process may start before it.
+    /// Opens the stores for images of at most `largest` bytes. `directory` is the default directory of the
+    /// file store. An object store gets no request yet, so this process may start before it.
     pub(crate) async fn open(
         store: &Store,
         directory: &Path,
         options: &StoreOptions,
+        largest: u64,
         pool: &Pool,
     ) -> Result<Self, Error> {
         let cloud = cloud(store).await?;
@@ -52,7 +53,7 @@ impl Stores {
         } else {
             None
         };
-        let s3 = options.s3.as_ref().map(|bucket| S3::open(bucket, &cloud)).transpose()?;
+        let s3 = options.s3.as_ref().map(|bucket| S3::open(bucket, &cloud, largest)).transpose()?;
         Ok(Self { files, s3, default: options.default })
     }
 
@@ -87,7 +88,7 @@ impl Stores {
     }
 }
 
-/// The cloud's name in stores that clouds may share; a new cloud gets one.
+/// The cloud's name in stores that several clouds may share. A new cloud gets one.
 async fn cloud(store: &Store) -> Result<String, Error> {
     if let Some(cloud) = store.read(|tx| Ok::<_, Error>(uploads::cloud(tx)?)).await? {
         return Ok(cloud);

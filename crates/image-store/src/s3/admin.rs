@@ -47,7 +47,7 @@ impl Bucket {
             // It exists.
             StatusCode::CONFLICT => Ok(()),
             status if status.is_success() => Ok(()),
-            status => Err(refused("cannot create the bucket", status, &text)),
+            status => Err(refused("S3: cannot create the bucket", status, &text)),
         }
     }
 
@@ -59,7 +59,7 @@ impl Bucket {
             let query = format!("?uploads=&prefix={cloud}%2F{marker}");
             let (status, text) = self.send(Method::GET, &query, String::new()).await?;
             if !status.is_success() {
-                return Err(refused("cannot list unfinished uploads", status, &text));
+                return Err(refused("S3: cannot list unfinished uploads", status, &text));
             }
             match page(&text, cloud, &mut found)? {
                 Some(next) => marker = next,
@@ -76,7 +76,7 @@ impl Bucket {
         body: String,
     ) -> Result<(StatusCode, String), Error> {
         let unavailable =
-            |e: &dyn std::error::Error| Error::Unavailable(format!("S3: {}", super::chain(e)));
+            |e: &dyn std::error::Error| super::classified("S3", false, &super::chain(e));
         let request = Request::builder().method(method).uri(format!("{}{query}", self.url));
         let mut request = request
             .body(HttpRequestBody::from(body))
@@ -93,8 +93,7 @@ impl Bucket {
 
 fn refused(what: &str, status: StatusCode, text: &str) -> Error {
     let text: String = text.chars().take(500).collect();
-    let text = format!("{what}: {status} {text}");
-    if status.is_server_error() { Error::Unavailable(text) } else { Error::Refused(text) }
+    super::classified(what, !status.is_server_error(), &format!("{status} {text}"))
 }
 
 /// Adds the uploads of a page; returns the query of the next one.
@@ -112,7 +111,7 @@ fn page(text: &str, cloud: &str, found: &mut Vec<Stored>) -> Result<Option<Strin
         };
         let own = key.strip_prefix(cloud).and_then(|rest| rest.strip_prefix('/'));
         let Some(name) = own.and_then(ObjectName::parse) else { continue };
-        // Without a time it is as young as it can be, and stays.
+        // Without a time its age is zero, so that a sweep keeps it.
         let begun = child(upload, "Initiated").and_then(|at| at.parse::<jiff::Timestamp>().ok());
         let age = begun.map(|at| age_of(at.as_millisecond())).unwrap_or_default();
         found.push(Stored { name, unfinished: Some(id), age });

@@ -27,20 +27,31 @@ use crate::Error;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(20);
-/// The least rate, in bytes per second, at which a request's body must be taken.
+/// The least rate, in bytes per second, at which the server must accept a request's body.
 const LEAST_RATE: u64 = 512 * 1024;
 
 type Https = Client<HttpsConnector<Tcp>, HttpRequestBody>;
 
-/// A client that trusts the authorities in `cacert`, or the system's. `answer` is the longest wait for the
-/// head of an answer to an empty request, and between two pieces of its body.
-pub(super) fn client(cacert: Option<&Path>, answer: Duration) -> Result<HttpClient, Error> {
+/// The authorities whose certificates a client accepts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Trust<'a> {
+    /// None, for a server without TLS. No authority is looked up, so the machine needs none.
+    Nobody,
+    /// Those of the system.
+    System,
+    /// Those in a PEM file.
+    File(&'a Path),
+}
+
+/// A client that accepts the certificates of some authorities. `answer` is the longest wait for the head of
+/// the answer to an empty request, and for the next bytes of its body.
+pub(super) fn client(trust: Trust<'_>, answer: Duration) -> Result<HttpClient, Error> {
     let mut tcp = Tcp::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT));
     let https = HttpsConnectorBuilder::new()
-        .with_tls_config(tls(cacert)?)
+        .with_tls_config(tls(trust)?)
         .https_or_http()
         .enable_http1()
         .wrap_connector(tcp);
@@ -51,21 +62,26 @@ pub(super) fn client(cacert: Option<&Path>, answer: Duration) -> Result<HttpClie
     Ok(HttpClient::new(Service { client, answer }))
 }
 
-fn tls(cacert: Option<&Path>) -> Result<ClientConfig, Error> {
-    let broken = |e: rustls::Error| Error::Settings(format!("TLS cannot be set up: {e}"));
+fn tls(trust: Trust<'_>) -> Result<ClientConfig, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(broken)?;
-    let Some(cacert) = cacert else {
-        let system = builder.with_native_roots().map_err(|e| {
+        .map_err(|e| Error::Settings(format!("cannot set up TLS: {e}")))?;
+    let builder = match trust {
+        Trust::Nobody => builder.with_root_certificates(RootCertStore::empty()),
+        Trust::System => builder.with_native_roots().map_err(|e| {
             Error::Settings(format!(
                 "the system has no certificate authorities ({e}); install ca-certificates or name a file \
                  with s3_store_cacert"
             ))
-        })?;
-        return Ok(system.with_no_client_auth());
+        })?,
+        Trust::File(cacert) => builder.with_root_certificates(authorities(cacert)?),
     };
+    Ok(builder.with_no_client_auth())
+}
+
+/// The authorities in a PEM file.
+fn authorities(cacert: &Path) -> Result<RootCertStore, Error> {
     let wrong = |why: &dyn std::fmt::Display| {
         Error::Settings(format!("s3_store_cacert {}: {why}", cacert.display()))
     };
@@ -76,10 +92,10 @@ fn tls(cacert: Option<&Path>) -> Result<ClientConfig, Error> {
     if roots.is_empty() {
         return Err(wrong(&"it contains no certificate in PEM form"));
     }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    Ok(roots)
 }
 
-/// Hands out one client.
+/// Gives every request the same client.
 #[derive(Debug)]
 pub(super) struct Connector(pub HttpClient);
 
@@ -104,7 +120,7 @@ impl Service {
             let kind = if error.is_connect() {
                 HttpErrorKind::Connect
             } else {
-                // Every request of ours is idempotent: an object's name is used once.
+                // Every request is idempotent, because an object's name is used once.
                 HttpErrorKind::Request
             };
             HttpError::new(kind, error)
@@ -137,7 +153,7 @@ impl HttpService for Service {
     }
 }
 
-/// A body whose next piece must arrive in time.
+/// A body whose next bytes must arrive in time.
 struct Timed {
     body: Incoming,
     answer: Duration,

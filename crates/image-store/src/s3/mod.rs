@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The key of an object is `<cloud>/<name>`, so clouds may share a bucket: a sweep lists the keys of its
-//! own cloud only. Requests are retried a few times within seconds; no call waits longer for a store
-//! that does not answer.
+//! own cloud only. Requests are retried a few times within seconds. A call to a store that does not answer
+//! ends within its time limit and those seconds.
 
 mod admin;
 mod http;
@@ -28,19 +28,20 @@ use object_store::{
 use crate::data::exactly;
 use crate::{Answer, Error, ImageStore, Object, ObjectName, Stored, Upload};
 use admin::Bucket;
-use upload::S3Upload;
+use http::Trust;
+use upload::{PartSizes, S3Upload};
 
 /// The most entries of one [`ImageStore::list`].
 const PAGE: usize = 1000;
 /// The least size of a part in S3's protocol.
 pub const LEAST_PART: u64 = 5 << 20;
 
-/// A text that no message shows.
+/// A text that no message contains.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// A secret.
+    /// Wraps a secret text.
     pub fn new(text: String) -> Self {
         Self(text)
     }
@@ -57,23 +58,24 @@ impl std::fmt::Debug for Secret {
 pub struct S3Options {
     /// The URL of the server, without the bucket.
     pub endpoint: String,
-    /// The region; servers of one's own usually accept any.
+    /// The region. Most S3-compatible servers accept any.
     pub region: String,
     /// The bucket.
     pub bucket: String,
-    /// True if the bucket is part of the host's name, not of the path.
+    /// True if the bucket is part of the host name, false if it is part of the path.
     pub virtual_hosted: bool,
     /// True if a missing bucket is created.
     pub create_bucket: bool,
-    /// The id of the key.
+    /// The id of the access key.
     pub access_key: String,
-    /// The key.
+    /// The secret access key.
     pub secret_key: Secret,
-    /// The authorities that the server's certificate is verified with; the system's without it.
+    /// A PEM file with the authorities that verify the server's certificate; the system's authorities for
+    /// `None`. An `http://` endpoint needs neither.
     pub cacert: Option<PathBuf>,
-    /// Bytes per part; later parts of large images are larger.
+    /// Bytes per part. Later parts of large objects are larger.
     pub part_size: u64,
-    /// The longest wait for an answer, and between two pieces of it.
+    /// The longest wait for the head of an answer, and for the next bytes of its body.
     pub timeout: Duration,
 }
 
@@ -83,27 +85,33 @@ pub struct S3 {
     store: Arc<AmazonS3>,
     bucket: Arc<Bucket>,
     cloud: Arc<str>,
-    part_size: u64,
+    sizes: PartSizes,
     /// True if a missing bucket is created before its first use.
     create_bucket: Arc<AtomicBool>,
 }
 
 impl S3 {
-    /// A bucket for a cloud. The server is not asked for anything yet.
+    /// A bucket for the objects of a cloud, of at most `largest` bytes each. This sends no request.
     ///
     /// # Errors
     /// [`Error::Settings`], with a message for the operator.
-    pub fn open(options: &S3Options, cloud: &str) -> Result<Self, Error> {
-        let client = http::client(options.cacert.as_deref(), options.timeout)?;
+    pub fn open(options: &S3Options, cloud: &str, largest: u64) -> Result<Self, Error> {
         let url = bucket_url(options)?;
+        let trust = match &options.cacert {
+            _ if !url.starts_with("https:") => Trust::Nobody,
+            Some(cacert) => Trust::File(cacert),
+            None => Trust::System,
+        };
+        let client = http::client(trust, options.timeout)?;
+        let sizes = PartSizes::new(options.part_size.max(LEAST_PART), largest)?;
         let builder = AmazonS3Builder::new()
             .with_http_connector(http::Connector(client.clone()))
             .with_endpoint(if options.virtual_hosted { &url } else { &options.endpoint })
             .with_virtual_hosted_style_request(options.virtual_hosted)
             .with_allow_http(true)
-            // TLS protects what it carries; without it the signature does.
+            // TLS protects the data; without TLS the signature covers it.
             .with_unsigned_payload(url.starts_with("https:"))
-            // Deletion of one object is known to every server, of many at once it is not.
+            // Not every server can delete several objects with one request.
             .with_disable_bulk_delete(true)
             .with_region(&options.region)
             .with_bucket_name(&options.bucket)
@@ -123,7 +131,7 @@ impl S3 {
             store: Arc::new(store),
             bucket: Arc::new(Bucket::new(client, options, url)),
             cloud: cloud.into(),
-            part_size: options.part_size.max(LEAST_PART),
+            sizes,
             create_bucket: Arc::new(AtomicBool::new(options.create_bucket)),
         })
     }
@@ -156,14 +164,12 @@ impl S3 {
             None => self.store.list(Some(&prefix)),
             Some(after) => self.store.list_with_offset(Some(&prefix), &self.key(after)),
         };
-        let found: Vec<_> =
-            list.take(PAGE).try_collect().await.map_err(|e| general("cannot list objects", e))?;
-        let named = found.into_iter().filter_map(|object| {
-            let name = ObjectName::parse(object.location.filename()?)?;
+        let named = list.try_filter_map(|object| async move {
+            let name = object.location.filename().and_then(ObjectName::parse);
             let age = age_of(object.last_modified.timestamp_millis());
-            Some(Stored { name, unfinished: None, age })
+            Ok(name.map(|name| Stored { name, unfinished: None, age }))
         });
-        Ok(named.collect())
+        named.take(PAGE).try_collect().await.map_err(|e| general("S3: cannot list objects", e))
     }
 }
 
@@ -187,32 +193,62 @@ fn age_of(milliseconds: i64) -> Duration {
     now.saturating_sub(at)
 }
 
-/// The failure of a request for an object.
+/// The error of a request for an object.
 fn failure(error: object_store::Error, name: &ObjectName) -> Error {
     match error {
-        object_store::Error::NotFound { .. } if !is_of_bucket(&error) => {
+        object_store::Error::NotFound { .. } if !chain(&error).contains(NO_BUCKET) => {
             Error::Missing(format!("the bucket has no object {name}"))
         }
-        other => general("S3", other),
+        other => general(&format!("S3: object {name}"), other),
     }
 }
 
-fn is_of_bucket(error: &object_store::Error) -> bool {
-    chain(error).contains("NoSuchBucket")
-}
+/// The code of an answer for a bucket that does not exist.
+const NO_BUCKET: &str = "NoSuchBucket";
 
-/// The failure of any request.
+/// The codes of answers of servers that are full: Ceph's, MinIO's, and the status.
+const FULL: [&str; 3] = ["QuotaExceeded", "XMinioStorageFull", "507 Insufficient Storage"];
+
+/// The error of any request.
 fn general(what: &str, error: object_store::Error) -> Error {
-    let text = format!("{what}: {}", chain(&error));
-    match error {
+    let text = chain(&error);
+    let refused = matches!(
+        error,
         object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. }
-        | object_store::Error::NotFound { .. } => Error::Refused(text),
-        _ => Error::Unavailable(text),
+            | object_store::Error::Unauthenticated { .. }
+            | object_store::Error::NotFound { .. }
+    );
+    classified(what, refused, &text)
+}
+
+/// An error with advice for the operator, if its text tells the cause.
+fn classified(what: &str, refused: bool, text: &str) -> Error {
+    let is_full = FULL.iter().any(|code| text.contains(code));
+    let advice = if text.contains(NO_BUCKET) {
+        "the bucket does not exist: create it, or set s3_store_create_bucket_on_put = true: "
+    } else if text.contains("invalid peer certificate") {
+        "the server's certificate is not accepted: check s3_store_host, and that s3_store_cacert has its \
+         authority: "
+    } else if refused && !is_full {
+        "the server refuses the request: check s3_store_access_key, its secret key, the region and the \
+         permissions of the bucket: "
+    } else {
+        ""
+    };
+    let text = format!("{what}: {advice}{text}");
+    match (is_full, refused) {
+        (true, _) => Error::Full(text),
+        (false, true) => Error::Refused(text),
+        (false, false) => Error::Unavailable(text),
     }
 }
 
-/// An error with its causes, each once.
+/// True if the server refused a range because it starts at the object's end or after it.
+fn is_after_end(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(text) if text.contains("416 Range Not Satisfiable"))
+}
+
+/// The texts of an error and its causes, each once.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -227,14 +263,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 impl ImageStore for S3 {
-    fn create<'a>(
-        &'a self,
-        name: &'a ObjectName,
-        announced: Option<u64>,
-    ) -> Answer<'a, Box<dyn Upload>> {
+    fn create<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Box<dyn Upload>> {
         Box::pin(async move {
             self.make_bucket().await?;
-            Ok(Box::new(S3Upload::new(self.clone(), name.clone(), announced)) as Box<dyn Upload>)
+            Ok(Box::new(S3Upload::new(self.clone(), name.clone())) as Box<dyn Upload>)
         })
     }
 
@@ -250,17 +282,13 @@ impl ImageStore for S3 {
                 (_, None) => Some(GetRange::Offset(from)),
                 (_, Some(most)) => Some(GetRange::Bounded(from..from.saturating_add(most.max(1)))),
             };
-            let ranged = range.is_some();
             match self.get(name, range).await {
-                Err(Error::Unavailable(error)) if ranged => {
-                    // The protocol has no empty range at the end of an object.
-                    match self.size(name).await? {
-                        Some(size) if from >= size => {
-                            let bytes = exactly(Box::pin(futures_util::stream::empty()), 0);
-                            Ok(Object { size, bytes })
-                        }
-                        _ => Err(Error::Unavailable(error)),
-                    }
+                // S3 has no empty range. Only this answer is worth a second request: a store that is down
+                // would cost its time limit twice.
+                Err(error) if is_after_end(&error) => {
+                    let size = self.size(name).await?.filter(|size| from >= *size).ok_or(error)?;
+                    let bytes = exactly(Box::pin(futures_util::stream::empty()), 0);
+                    Ok(Object { size, bytes })
                 }
                 other => other,
             }
@@ -311,5 +339,65 @@ impl ImageStore for S3 {
 
     fn is_abandoned<'a>(&'a self, _name: &'a ObjectName) -> Answer<'a, bool> {
         Box::pin(async { Ok(false) })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by a panic")]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn options(endpoint: &str) -> S3Options {
+        S3Options {
+            endpoint: endpoint.into(),
+            region: "us-east-1".into(),
+            bucket: "images".into(),
+            virtual_hosted: false,
+            create_bucket: false,
+            access_key: "id".into(),
+            secret_key: Secret::new("key".into()),
+            cacert: None,
+            part_size: LEAST_PART,
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    /// Set in the process of this test whose system has no authorities.
+    const WITHOUT: &str = "KILONOVA_TEST_WITHOUT_AUTHORITIES";
+
+    #[test]
+    fn a_server_without_tls_needs_no_authorities_on_this_machine() {
+        if std::env::var_os(WITHOUT).is_none() {
+            let empty = tempfile::tempdir().unwrap();
+            let name = "s3::tests::a_server_without_tls_needs_no_authorities_on_this_machine";
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            again.args(["--exact", name, "--nocapture"]).env(WITHOUT, "1");
+            again.env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", empty.path());
+            let done = again.output().unwrap();
+            let text = String::from_utf8_lossy(&done.stdout).into_owned();
+            assert!(done.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        }
+        let refused = S3::open(&options("https://127.0.0.1:1"), "cloud", 1).unwrap_err();
+        assert!(refused.to_string().contains("install ca-certificates"), "{refused}");
+        S3::open(&options("http://127.0.0.1:1"), "cloud", 1).unwrap();
+    }
+
+    #[test]
+    fn an_error_tells_the_operator_what_to_check() {
+        for (refused, text, advice) in [
+            (true, "404 Not Found: <Code>NoSuchBucket</Code>", "s3_store_create_bucket_on_put"),
+            (true, "403 Forbidden: <Code>InvalidAccessKeyId</Code>", "s3_store_access_key"),
+            (false, "invalid peer certificate: UnknownIssuer", "s3_store_cacert"),
+        ] {
+            let error = classified("S3", refused, text);
+            assert_eq!(matches!(error, Error::Refused(_)), refused);
+            let error = error.to_string();
+            assert!(error.contains(advice) && error.ends_with(text), "{error}");
+        }
+        let full = classified("S3", true, "403 Forbidden: <Code>QuotaExceeded</Code>");
+        assert!(matches!(&full, Error::Full(_)) && !full.to_string().contains("key"), "{full}");
     }
 }

@@ -1,4 +1,5 @@
-//! One upload into a bucket. At most one part is on its way while the next one is collected.
+//! One upload into a bucket. At most one part is in flight while the next one is collected, so an upload
+//! holds at most two parts in memory. [`PartSizes`] bounds a part.
 
 use bytes::Bytes;
 use object_store::multipart::{MultipartStore as _, PartId};
@@ -8,18 +9,58 @@ use tokio::task::JoinHandle;
 use super::{S3, failure};
 use crate::{Answer, Error, ImageStore as _, ObjectName, Upload};
 
-/// The protocol's most parts of an object.
+/// The greatest number of parts of an object in S3's protocol.
 const MOST_PARTS: u64 = 10_000;
-/// Parts double in size after so many of them, so that an image of unknown size fits.
-const DOUBLED_AFTER: usize = 1000;
+/// The size of parts doubles after so many of them.
+const DOUBLED_AFTER: u64 = 250;
+/// The greatest size of a part in S3's protocol.
+const GREATEST_PART: u64 = 5 << 30;
+/// So many parts of the greatest size carry the largest object. It leaves 2000 parts to grow.
+const GREATEST_PARTS: u64 = 8000;
+
+/// The sizes of an object's parts. They grow with the bytes that were received, never with the size that a
+/// client announces, because an announcement costs the client nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PartSizes {
+    first: u64,
+    greatest: u64,
+}
+
+impl PartSizes {
+    /// The sizes for objects of at most `largest` bytes, from a first size of `first` bytes.
+    pub(super) fn new(first: u64, largest: u64) -> Result<Self, Error> {
+        let greatest = first.max(largest.div_ceil(GREATEST_PARTS)).min(GREATEST_PART);
+        let sizes = Self { first, greatest };
+        let room = sizes.room();
+        if room < largest {
+            return Err(Error::Settings(format!(
+                "image_size_cap allows images of {largest} bytes, and an object has at most {room}: reduce \
+                 image_size_cap, or increase s3_store_large_object_chunk_size"
+            )));
+        }
+        Ok(sizes)
+    }
+
+    /// The size of a part by its number, from 0.
+    fn of(self, number: u64) -> u64 {
+        let doublings = u32::try_from(number / DOUBLED_AFTER).unwrap_or(u32::MAX);
+        let factor = 1_u64.checked_shl(doublings).unwrap_or(u64::MAX);
+        self.first.saturating_mul(factor).min(self.greatest)
+    }
+
+    /// The bytes of all parts that an object may have.
+    fn room(self) -> u64 {
+        (0..MOST_PARTS).fold(0, |sum: u64, number| sum.saturating_add(self.of(number)))
+    }
+}
 
 pub(super) struct S3Upload {
     s3: S3,
     name: ObjectName,
-    /// Bytes of the first parts.
-    part_size: u64,
-    gathered: Vec<Bytes>,
+    collected: Vec<Bytes>,
+    /// Bytes of `collected`.
     size: u64,
+    /// Bytes of the object so far.
     written: u64,
     /// The upload's id once it has parts.
     id: Option<String>,
@@ -36,13 +77,11 @@ enum State {
 }
 
 impl S3Upload {
-    pub(super) fn new(s3: S3, name: ObjectName, announced: Option<u64>) -> Self {
-        let needed = announced.map_or(0, |bytes| bytes.div_ceil(MOST_PARTS));
+    pub(super) fn new(s3: S3, name: ObjectName) -> Self {
         Self {
-            part_size: s3.part_size.max(needed),
             s3,
             name,
-            gathered: Vec::new(),
+            collected: Vec::new(),
             size: 0,
             written: 0,
             id: None,
@@ -52,12 +91,13 @@ impl S3Upload {
         }
     }
 
+    /// The size of the part that is collected. `parts` lacks the one in flight.
     fn wanted(&self) -> u64 {
-        let doublings = u32::try_from(self.parts.len() / DOUBLED_AFTER).unwrap_or(u32::MAX);
-        self.part_size.saturating_mul(1_u64.checked_shl(doublings).unwrap_or(u64::MAX))
+        let sent = self.parts.len() + usize::from(self.in_flight.is_some());
+        self.s3.sizes.of(sent as u64)
     }
 
-    /// Waits for the part on its way.
+    /// Waits for the part in flight.
     async fn settle(&mut self) -> Result<(), Error> {
         if let Some(task) = self.in_flight.take() {
             let sent = task.await.map_err(|e| Error::Io(std::io::Error::other(e)))?;
@@ -68,10 +108,10 @@ impl S3Upload {
 
     fn payload(&mut self) -> PutPayload {
         self.size = 0;
-        std::mem::take(&mut self.gathered).into_iter().collect()
+        std::mem::take(&mut self.collected).into_iter().collect()
     }
 
-    /// Sends the gathered bytes as a part.
+    /// Sends the collected bytes as a part.
     async fn flush(&mut self) -> Result<(), Error> {
         self.settle().await?;
         let key = self.s3.key(&self.name);
@@ -108,7 +148,8 @@ impl S3Upload {
         let Err(error) = self.s3.store.complete_multipart(&key, &id, parts).await else {
             return Ok(());
         };
-        // The answer of a request that succeeded may be lost. The upload is unknown to a second one.
+        // If the answer to a request that succeeded is lost, the server does not know the upload when the
+        // request is repeated. The object then has all bytes.
         if self.s3.size(&self.name).await.unwrap_or_default() == Some(self.written) {
             return Ok(());
         }
@@ -124,7 +165,7 @@ impl Upload for S3Upload {
             }
             self.size += bytes.len() as u64;
             self.written += bytes.len() as u64;
-            self.gathered.push(bytes);
+            self.collected.push(bytes);
             if self.size < self.wanted() {
                 return Ok(());
             }
@@ -140,7 +181,7 @@ impl Upload for S3Upload {
         Box::pin(async move {
             if let Some(task) = self.in_flight.take() {
                 task.abort();
-                // A part that is still being sent would outlive the upload that is aborted.
+                // A part that arrives after the abort would stay in the bucket.
                 let _ = task.await;
             }
             if self.state == State::Finished {
@@ -168,5 +209,40 @@ pub(super) async fn abort(s3: &S3, name: &ObjectName, id: &str) -> Result<(), Er
     match aborted.map_err(|e| failure(e, name)) {
         Ok(()) | Err(Error::Missing(_)) => Ok(()),
         Err(other) => Err(other),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const TIB: u64 = 1 << 40;
+
+    #[test]
+    fn parts_grow_with_the_bytes_that_were_received() {
+        let sizes = PartSizes::new(10 * MIB, TIB).unwrap();
+        assert_eq!(
+            [0, 249, 250, 749, 750].map(|number| sizes.of(number) / MIB),
+            [10, 10, 20, 40, 80]
+        );
+        // 131.1 MiB, and no more.
+        assert_eq!((sizes.of(1000), sizes.of(9999)), (TIB / 8000 + 1, TIB / 8000 + 1));
+        let small = PartSizes::new(10 * MIB, 1000 * MIB).unwrap();
+        assert_eq!(small.of(9999), 10 * MIB);
+    }
+
+    #[test]
+    fn the_parts_hold_the_largest_object() {
+        for first in [5, 10, 64, 1024] {
+            for largest in [0, 1, 50 << 30, 100 << 30, TIB, 5 * TIB, 10 * TIB] {
+                assert!(PartSizes::new(first * MIB, largest).unwrap().room() >= largest);
+            }
+        }
+        let error = PartSizes::new(5 * MIB, 1 << 50).unwrap_err().to_string();
+        assert!(error.contains("s3_store_large_object_chunk_size"), "{error}");
+        let greatest = PartSizes::new(1024 * MIB, 45 * TIB).unwrap().of(9999);
+        assert_eq!(greatest, GREATEST_PART);
     }
 }

@@ -40,10 +40,18 @@ async fn upload(
         )
         .into());
     }
-    let number = |name| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
-    let announced = number(&header::CONTENT_LENGTH).max(number(&IMAGE_SIZE));
-    images.upload_for(&context, id, announced, body.into()).await?;
+    images.upload_for(&context, id, announced(&headers)?, body.into()).await?;
     no_content()
+}
+
+/// The size that the client announces, as in Glance: `X-OpenStack-Image-Size` takes precedence over
+/// `Content-Length`, and 0 stands for an unknown size.
+fn announced(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let value = headers.get(IMAGE_SIZE).or_else(|| headers.get(header::CONTENT_LENGTH));
+    let Some(value) = value else { return Ok(None) };
+    let size = value.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let wrong = || Error::Invalid("Invalid or missing image size in request headers.".into());
+    size.map(|size| (size > 0).then_some(size)).ok_or_else(wrong)
 }
 
 async fn download(

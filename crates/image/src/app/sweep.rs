@@ -30,6 +30,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// The time between two sweeps of the stores.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
+/// The sweep of a store ends after so many failed deletions in a row, each of which may have taken the store's
+/// time limit.
+const GIVES_UP: usize = 10;
+/// The most failed deletions of a sweep that are logged one by one.
+const LOGGED: usize = 20;
+
 /// The uploads in progress as this process saw them.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(Mutex<HashMap<ImageId, Seen>>);
@@ -79,6 +85,8 @@ pub struct Swept {
     pub deleted: usize,
     /// Those that no image names, but that are too young.
     pub young: usize,
+    /// Those that could not be deleted.
+    pub failed: usize,
 }
 
 impl Images {
@@ -91,7 +99,7 @@ impl Images {
             loop {
                 tokio::time::sleep(LOOK_EVERY).await;
                 if let Err(error) = images.end_dead_uploads().await {
-                    tracing::error!(%error, "cannot check for interrupted image uploads");
+                    tracing::error!(%error, "cannot check for interrupted image uploads; the next check is in some seconds");
                 }
             }
         });
@@ -99,12 +107,12 @@ impl Images {
         tokio::spawn(async move {
             loop {
                 match images.sweep().await {
-                    Ok(Swept { deleted: 0, .. }) => {}
-                    Ok(Swept { deleted, .. }) => {
-                        tracing::info!(deleted, "deleted image data that no image names");
+                    Ok(Swept { deleted: 0, failed: 0, .. }) => {}
+                    Ok(Swept { deleted, failed, .. }) => {
+                        tracing::info!(deleted, failed, "deleted image data that no image names");
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "cannot delete image data that no image names");
+                        tracing::warn!(%error, "cannot sweep the image stores; the next sweep, in about an hour, tries again");
                     }
                 }
                 // Controllers that start together do not stay together.
@@ -143,7 +151,7 @@ impl Images {
                 continue;
             }
             ended += 1;
-            tracing::warn!(%image, "an upload was interrupted; the image is queued again");
+            tracing::warn!(%image, "an upload of this image was interrupted; the image is queued again, and its data can be uploaded anew");
             self.remove(&location).await;
         }
         Ok(ended)
@@ -157,8 +165,8 @@ impl Images {
         own && store.is_abandoned(&upload.location.name).await.unwrap_or_default()
     }
 
-    /// Deletes the objects and unfinished uploads that no image names, if they are old enough. A store
-    /// that fails does not keep the others from their sweep.
+    /// Deletes the objects and unfinished uploads that no image names, if they are old enough. An object that
+    /// cannot be deleted does not keep the others from being deleted, nor does a store that fails.
     ///
     /// # Errors
     /// The last error of the stores and the database.
@@ -177,7 +185,7 @@ impl Images {
         store: &dyn ImageStore,
         swept: &mut Swept,
     ) -> Result<(), Error> {
-        let mut after = None;
+        let (mut after, mut in_a_row) = (None, 0);
         loop {
             let page = store.list(after.as_ref()).await?;
             let Some(last) = page.last() else { return Ok(()) };
@@ -187,25 +195,32 @@ impl Images {
                     swept.young += 1;
                     continue;
                 }
-                store.discard(&found).await?;
-                swept.deleted += 1;
-                tracing::debug!(store = store_name.as_str(), object = %found.name, "deleted image data that no image names");
+                let (store_name, image) = (store_name.as_str(), found.name.image());
+                let Err(error) = store.discard(&found).await else {
+                    (swept.deleted, in_a_row) = (swept.deleted + 1, 0);
+                    tracing::debug!(store = store_name, image, object = %found.name, "deleted image data that no image names");
+                    continue;
+                };
+                (swept.failed, in_a_row) = (swept.failed + 1, in_a_row + 1);
+                if swept.failed <= LOGGED {
+                    tracing::warn!(
+                        store = store_name, image, object = %found.name, %error,
+                        "cannot delete data of an image that no longer needs it; the next sweep tries again. If this \
+                         repeats, check the permissions of the store, or delete the object yourself"
+                    );
+                }
+                if in_a_row == GIVES_UP {
+                    return Err(error.into());
+                }
             }
         }
     }
 
     /// Those that no row names.
-    async fn unnamed(&self, page: Vec<Stored>) -> Result<Vec<Stored>, Error> {
-        self.store
-            .read(move |tx| {
-                let mut unnamed = Vec::new();
-                for found in &page {
-                    if !uploads::is_named(tx, &found.name)? {
-                        unnamed.push(found.clone());
-                    }
-                }
-                Ok::<_, Error>(unnamed)
-            })
-            .await
+    async fn unnamed(&self, mut page: Vec<Stored>) -> Result<Vec<Stored>, Error> {
+        let names: Vec<ObjectName> = page.iter().map(|found| found.name.clone()).collect();
+        let named = self.store.read(move |tx| Ok::<_, Error>(uploads::named(tx, &names)?)).await?;
+        page.retain(|found| !named.contains(found.name.as_str()));
+        Ok(page)
     }
 }

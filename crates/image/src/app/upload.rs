@@ -46,14 +46,19 @@ fn over_quota(size: u64, remaining: u64) -> Error {
     ))
 }
 
+/// The refusal of data that is longer or shorter than announced.
+fn another_size(what: &str, expected: u64, size: u64) -> Error {
+    Error::Invalid(format!("{what}: expected {expected} bytes, got {size} bytes"))
+}
+
 /// An upload to an image.
 struct Upload {
     image: ImageId,
     /// The format that the data must have; `None` for the image's.
     format: Option<String>,
-    /// The number of bytes, if it is known.
+    /// The number of bytes that the data must have, if the client announces it.
     announced: Option<u64>,
-    /// True if it ends an upload in progress.
+    /// True if it replaces an upload in progress.
     supersedes: bool,
     data: ImageData,
 }
@@ -149,7 +154,7 @@ impl Images {
         let image = self.begin(id, &location, upload.supersedes).await?;
         let alive = SignsOfLife::start(self.clone(), id, name.clone());
         let created = match self.stores.of(&location) {
-            Ok(store) => store.create(&name, upload.announced).await.map_err(Error::from),
+            Ok(store) => store.create(&name).await.map_err(Error::from),
             Err(error) => Err(error),
         };
         let object = match created {
@@ -240,6 +245,9 @@ impl Images {
             if size > self.options.size_cap {
                 return Err(self.too_large());
             }
+            if let Some(expected) = upload.announced.filter(|expected| size > *expected) {
+                return Err(another_size("Size exceeds", expected, size));
+            }
             if let Some(left) = remaining.filter(|left| size > *left) {
                 return Err(over_quota(size, left));
             }
@@ -250,6 +258,9 @@ impl Images {
             let begun = Instant::now();
             receiver.push(&chunk).await?;
             pace.extend(begun.elapsed());
+        }
+        if let Some(expected) = upload.announced.filter(|expected| size != *expected) {
+            return Err(another_size("Size mismatch", expected, size));
         }
         let received = receiver.end().await?;
         let mut facts = received.data;

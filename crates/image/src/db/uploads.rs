@@ -1,9 +1,11 @@
 //! Statements about the data of images: uploads in progress, and which objects rows name.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use kilonova_ids::ImageId;
 use kilonova_image_store::ObjectName;
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, Value, listed, params, statements};
 
 use super::images::location;
 use crate::record::Location;
@@ -33,6 +35,8 @@ statements! {
     IN_PROGRESS = "SELECT id, store, data, uploader, sign FROM images WHERE status = 'saving'";
     /// The image that names an object.
     NAMED = "SELECT id FROM images WHERE data = ?1";
+    /// The objects of a list that images name.
+    NAMED_OF = "SELECT data FROM images WHERE data IN ({})";
     /// The cloud's name.
     CLOUD = "SELECT cloud FROM image_clouds WHERE one = 1";
     /// Sets the cloud's name if it has none.
@@ -132,6 +136,21 @@ pub(crate) fn in_progress(tx: &mut Tx<'_>) -> Result<Vec<InProgress>, Error> {
 /// True if an image names the object.
 pub(crate) fn is_named(tx: &mut Tx<'_>, name: &ObjectName) -> Result<bool, Error> {
     Ok(tx.row(NAMED, params![name.as_str()])?.is_some())
+}
+
+/// The most objects that [`named`] asks for with one statement.
+const LISTED: usize = 100;
+
+/// The objects of a list that images name.
+pub(crate) fn named(tx: &mut Tx<'_>, objects: &[ObjectName]) -> Result<HashSet<String>, Error> {
+    let mut named = HashSet::new();
+    for some in objects.chunks(LISTED) {
+        let values: Vec<Value> = some.iter().map(|name| Value::from(name.as_str())).collect();
+        for row in tx.rows(&listed(NAMED_OF, some.len()), &values)? {
+            named.insert(row.string("data")?);
+        }
+    }
+    Ok(named)
 }
 
 /// The cloud's name, if it has one.

@@ -15,8 +15,8 @@ use super::format::HEAD;
 use crate::Error;
 use crate::db::uploads::ReceivedData;
 
-/// Bytes per write. An upload buffers at most twice as many, and what its store buffers.
-const GATHERED: usize = 256 * 1024;
+/// Bytes per write. An upload buffers at most twice as many, in addition to what its store buffers.
+const COLLECTED: usize = 256 * 1024;
 
 /// The upload with its running hashes and size.
 struct Sink {
@@ -66,7 +66,7 @@ enum State {
 /// Accepts chunks; returns the facts about them at the end.
 pub(crate) struct Receiver {
     pool: Pool,
-    gathered: BytesMut,
+    collected: BytesMut,
     state: State,
 }
 
@@ -80,17 +80,28 @@ pub(crate) struct Received {
 impl Receiver {
     pub(crate) fn start(pool: Pool, upload: Box<dyn Upload>) -> Self {
         let sink = Box::new(Sink { upload, digests: Digests::default() });
-        Self { pool, gathered: BytesMut::with_capacity(GATHERED), state: State::Idle(sink) }
+        Self { pool, collected: BytesMut::with_capacity(COLLECTED), state: State::Idle(sink) }
     }
 
     /// Adds a chunk; waits for the store when the buffer is full.
-    pub(crate) async fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
-        self.gathered.extend_from_slice(chunk);
-        if self.gathered.len() < GATHERED {
-            return Ok(());
+    pub(crate) async fn push(&mut self, mut chunk: &[u8]) -> Result<(), Error> {
+        while !chunk.is_empty() {
+            // A buffer never grows: stores keep it, and its capacity, until they have sent it.
+            let free = COLLECTED.saturating_sub(self.collected.len()).min(chunk.len());
+            let (fits, rest) = chunk.split_at(free);
+            self.collected.extend_from_slice(fits);
+            chunk = rest;
+            if self.collected.len() >= COLLECTED {
+                self.flush().await?;
+            }
         }
+        Ok(())
+    }
+
+    /// Hands the full buffer to the store.
+    async fn flush(&mut self) -> Result<(), Error> {
         let mut sink = self.sink().await?;
-        let full = std::mem::replace(&mut self.gathered, BytesMut::with_capacity(GATHERED));
+        let full = std::mem::replace(&mut self.collected, BytesMut::with_capacity(COLLECTED));
         let (bytes, pool) = (full.freeze(), self.pool.clone());
         self.state = State::Busy(tokio::spawn(async move {
             let written = sink.write(&pool, bytes).await;
@@ -102,7 +113,7 @@ impl Receiver {
     /// Writes the rest and waits until the store has all data durably.
     pub(crate) async fn end(&mut self) -> Result<Received, Error> {
         let mut sink = self.sink().await?;
-        let rest = std::mem::take(&mut self.gathered).freeze();
+        let rest = std::mem::take(&mut self.collected).freeze();
         let mut ended = sink.write(&self.pool, rest).await;
         if ended.is_ok() {
             ended = sink.upload.finish().await.map_err(Error::from);
@@ -122,7 +133,7 @@ impl Receiver {
 
     /// Deletes what was written.
     pub(crate) async fn abort(mut self) -> Result<(), Error> {
-        // The error of a write does not matter any more.
+        // The object is deleted, whether its last write failed or not.
         let (Ok(mut sink), _) = self.settle().await else { return Ok(()) };
         Ok(sink.upload.abort().await?)
     }

@@ -119,6 +119,33 @@ async fn an_upload_needs_a_format_a_content_type_and_space() {
     }
 }
 
+#[tokio::test]
+async fn the_announced_size_must_be_the_size_of_the_data() {
+    const SIZE: &str = "x-openstack-image-size";
+    for shelf in shelves().await {
+        let id = shelf.make(ANNA, json!({})).await;
+        for (name, announced, words) in [
+            (SIZE, "3", "Size exceeds: expected 3 bytes, got 4 bytes"),
+            (SIZE, "5", "Size mismatch: expected 5 bytes, got 4 bytes"),
+            (SIZE, "many", "Invalid or missing image size in request headers."),
+            (SIZE, "-4", "Invalid or missing image size in request headers."),
+            ("content-length", "5", "Size mismatch: expected 5 bytes, got 4 bytes"),
+        ] {
+            let reply = shelf.put_with(&id, (name, announced), "data").await;
+            assert_eq!(reply.status, 400, "{name} {announced}");
+            assert_eq!(reply.body["message"], words);
+            assert_eq!((shelf.status(&id).await.as_str(), shelf.files()), ("queued", 0));
+        }
+        // More than image_size_cap.
+        assert_eq!(shelf.put_with(&id, (SIZE, "1048577"), "data").await.status, 413);
+        for (name, announced) in [(SIZE, "4"), (SIZE, "0"), ("content-length", "4")] {
+            let id = shelf.make(ANNA, json!({})).await;
+            assert_eq!(shelf.put_with(&id, (name, announced), "data").await.status, 204);
+            assert_eq!(shelf.get(ANNA, &format!("/v2/images/{id}/file")).await.bytes, b"data");
+        }
+    }
+}
+
 /// Waits until the image has the status.
 async fn until(shelf: &Shelf, id: &str, status: &str) {
     for _ in 0..500 {
@@ -222,8 +249,8 @@ async fn a_start_recovers_from_a_crash() {
         let again =
             Images::open_with(shelf.store.clone(), &shelf.directory, options).await.unwrap();
         assert_eq!(shelf.status(&dead).await, "queued");
-        assert_eq!(shelf.images.sweep().await.unwrap(), Swept { deleted: 0, young: 1 });
-        assert_eq!(again.sweep().await.unwrap(), Swept { deleted: 1, young: 0 });
+        assert_eq!(shelf.images.sweep().await.unwrap(), Swept { young: 1, ..Swept::default() });
+        assert_eq!(again.sweep().await.unwrap(), Swept { deleted: 1, ..Swept::default() });
         assert_eq!(shelf.files(), 2);
         let kept = shelf.get(ANNA, &format!("/v2/images/{active}/file")).await;
         assert_eq!(kept.bytes, b"data");

@@ -8,13 +8,18 @@
 )]
 
 mod changes;
+mod clients;
 mod controllers;
 mod data;
 mod forms;
+mod full_disk;
 mod limits;
 mod lists;
 mod members;
 mod object_store;
+mod proxy;
+mod refusing_store;
 mod shelf;
 mod slow;
+mod sweeps;
 mod visibility;

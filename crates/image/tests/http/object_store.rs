@@ -1,8 +1,6 @@
-//! Image data in a bucket, and an object store that fails. The tests need the server that
-//! `KILONOVA_TEST_S3` names; a proxy in the test makes it fail.
+//! Image data in a bucket, and an object store that does not answer. The tests need the server that
+//! `KILONOVA_TEST_S3` names.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -10,101 +8,13 @@ use http_body_util::channel::Channel;
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageOptions, StoreName, StoreOptions, Swept};
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use crate::controllers::{beside, file_of, is_clean, until};
-use crate::shelf::{ANNA, Shelf, bucket, shelves_with};
+use crate::proxy::{HANGS, PASSES, USUAL, behind_proxies};
+use crate::shelf::{ANNA, Shelf, bytes};
 
 const MIB: usize = 1 << 20;
-
-/// Bytes that differ from part to part.
-fn bytes(length: usize) -> Vec<u8> {
-    (0..length).map(|n| (n % 251) as u8 ^ (n >> 20) as u8).collect()
-}
-
-/// A TCP proxy before the server.
-struct Proxy {
-    url: String,
-    /// Bytes of the server per connection before it is cut; 0 refuses, `HANGS` never answers.
-    limit: Arc<AtomicU64>,
-}
-
-const PASSES: u64 = u64::MAX;
-const HANGS: u64 = u64::MAX - 1;
-
-impl Proxy {
-    async fn start() -> Option<Self> {
-        let server = std::env::var("KILONOVA_TEST_S3").ok()?;
-        let server = server.trim_start_matches("http://").trim_end_matches('/').to_owned();
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let limit = Arc::new(AtomicU64::new(PASSES));
-        let own = Arc::clone(&limit);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(relay(client, server.clone(), Arc::clone(&own)));
-            }
-        });
-        Some(Self { url, limit })
-    }
-
-    fn set(&self, limit: u64) {
-        self.limit.store(limit, Ordering::SeqCst);
-    }
-}
-
-/// Relays one connection; the limit in force when a piece passes counts.
-async fn relay(client: TcpStream, server: String, limit: Arc<AtomicU64>) {
-    if limit.load(Ordering::SeqCst) == 0 {
-        return;
-    }
-    let Ok(server) = TcpStream::connect(server).await else { return };
-    let (mut from_client, mut to_client) = client.into_split();
-    let (mut from_server, mut to_server) = server.into_split();
-    let up = async {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(read @ 1..) = from_client.read(&mut buffer).await {
-            if limit.load(Ordering::SeqCst) == 0
-                || to_server.write_all(&buffer[..read]).await.is_err()
-            {
-                return;
-            }
-        }
-    };
-    let down = async {
-        let (mut buffer, mut sent) = (vec![0; 64 * 1024], 0);
-        while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
-            let most = limit.load(Ordering::SeqCst);
-            if most == HANGS {
-                std::future::pending::<()>().await;
-            }
-            sent += read as u64;
-            if sent > most || to_client.write_all(&buffer[..read]).await.is_err() {
-                return;
-            }
-        }
-    };
-    tokio::select! { () = up => {}, () = down => {} }
-}
-
-/// A controller with a bucket on each database, behind a proxy.
-async fn behind_proxies(timeout: Duration) -> Vec<(Shelf, Proxy)> {
-    let mut all = Vec::new();
-    if bucket(None).is_none() {
-        return all;
-    }
-    for shelf in shelves_with(ImageOptions::default()).await {
-        let proxy = Proxy::start().await.unwrap();
-        let mut stores = bucket(Some(proxy.url.clone())).unwrap();
-        stores.s3.as_mut().unwrap().timeout = timeout;
-        all.push((shelf.with_stores(stores).await, proxy));
-    }
-    all
-}
-
-const USUAL: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn large_and_small_images_are_read_whole_and_in_ranges() {

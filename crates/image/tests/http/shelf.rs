@@ -23,6 +23,11 @@ pub const ANNA: &str = "anna:red";
 pub const BEN: &str = "ben:blue";
 const PATCH_TYPE: &str = "application/openstack-images-v2.1-json-patch";
 
+/// Bytes that differ from part to part.
+pub fn bytes(length: usize) -> Vec<u8> {
+    (0..length).map(|n| (n % 251) as u8 ^ (n >> 20) as u8).collect()
+}
+
 pub struct Shelf {
     pub images: Images,
     pub store: Store,
@@ -165,6 +170,16 @@ impl Shelf {
     pub async fn put(&self, who: &str, id: &str, data: impl Into<Body>) -> Reply {
         let path = format!("/v2/images/{id}/file");
         self.call(who, "PUT", &path, "application/octet-stream", data).await
+    }
+
+    /// [`Shelf::put`] with a header.
+    pub async fn put_with(&self, id: &str, header: (&str, &str), data: impl Into<Body>) -> Reply {
+        let request = Request::put(format!("/image/v2/images/{id}/file"))
+            .header("x-auth-token", ANNA)
+            .header("accept", "application/json")
+            .header("content-type", "application/octet-stream")
+            .header(header.0, header.1);
+        kilonova_testkit::http::send(&self.router, request.body(data.into()).unwrap()).await
     }
 
     /// Creates a queued image with more fields; returns its id.
