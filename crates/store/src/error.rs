@@ -76,13 +76,16 @@ impl Error {
         }
     }
 
-    /// A copy of the error, for another transaction of the same group.
+    /// A copy of the error, for another transaction of the same group, or for another statement of a
+    /// transaction that has failed.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::Full(text) => Self::Full(text.clone()),
             Self::Unavailable(text) => Self::Unavailable(text.clone()),
             Self::TooSlow(text) => Self::TooSlow(text.clone()),
             Self::Retry(text) => Self::Retry(text.clone()),
+            Self::Unique(text) => Self::Unique(text.clone()),
+            Self::Reference(text) => Self::Reference(text.clone()),
             other => Self::Other(other.to_string()),
         }
     }

@@ -228,7 +228,8 @@ impl Store {
         outcome
     }
 
-    /// Runs `work` on one consistent snapshot. The database refuses writes.
+    /// Runs `work` on one consistent snapshot. The database refuses writes, also those that were
+    /// deferred: they are sent at the end, and their error is the error of the read.
     ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.
@@ -247,7 +248,7 @@ impl Store {
         let metered: Work = Box::new(move |tx| {
             meter.begin(tx);
             let outcome = work(tx);
-            meter.add(tx, false, false);
+            meter.add(tx, false, outcome.is_ok());
             outcome
         });
         match &*self.backend {

@@ -40,7 +40,12 @@ const INCOMPLETE: &str = "incomplete-copy-contract";
 const UNMARK: &str = "DELETE FROM schema_migrations WHERE name = ?1";
 
 pub(crate) async fn run(store: &Store, migrations: &[Migration]) -> Result<(), Error> {
-    store.write(|tx| tx.batch(TABLE)).await?;
+    store
+        .write(|tx| {
+            tx.be_patient();
+            tx.batch(TABLE)
+        })
+        .await?;
     let applied = applied(store).await?;
     run_after(store, migrations, applied).await
 }

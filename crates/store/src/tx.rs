@@ -3,6 +3,9 @@
 //! On PostgreSQL each wait for an answer is a round trip. [`Tx::execute`] and [`Tx::rows`] wait.
 //! [`Tx::defer`] and [`Tx::ask`] do not: their statements are sent, in order, with the next one whose
 //! answer is needed, or with the commit. SQLite runs every statement at once.
+//!
+//! A conflict, a lost connection, and the failure of a statement that belongs to no open savepoint end
+//! the transaction: it runs no further statement and cannot commit, whatever its work makes of the error.
 
 use jiff::Timestamp;
 
@@ -48,8 +51,11 @@ pub struct Tx<'a> {
     /// Set if the database has rolled back the whole transaction itself: later statements would not
     /// be part of it.
     pub(crate) lost: Option<Error>,
-    /// Set if a statement from before an open savepoint failed: no savepoint can be restored.
+    /// Set if the transaction has failed although the database has not rolled it back: after a conflict,
+    /// or if no open savepoint can undo the failure.
     doomed: Option<Error>,
+    /// Number of open attempts.
+    depth: usize,
     /// Reads that were sent ahead, with no write after them.
     expected: Vec<Expected>,
     /// The answers to questions on SQLite.
@@ -66,14 +72,6 @@ pub struct Tx<'a> {
 #[derive(Debug)]
 #[must_use = "a statement without a needed answer is deferred"]
 pub struct Asked(u64);
-
-/// An open savepoint.
-struct Attempt {
-    /// Number of hooks that a rollback keeps.
-    hooks: usize,
-    /// Its number, on PostgreSQL.
-    savepoint: u64,
-}
 
 enum Inner<'a> {
     Sqlite(&'a rusqlite::Connection),
@@ -98,6 +96,7 @@ impl<'a> Tx<'a> {
             hooks: Vec::new(),
             lost: None,
             doomed: None,
+            depth: 0,
             expected: Vec::new(),
             answers: Vec::new(),
             listed: None,
@@ -106,10 +105,14 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Refuses to continue in a lost transaction.
+    /// Why the whole transaction has failed, if it has.
+    pub(crate) fn ended(&self) -> Option<Error> {
+        self.lost.as_ref().or(self.doomed.as_ref()).map(Error::again)
+    }
+
+    /// Refuses to continue in a transaction that has failed.
     fn alive(&self) -> Result<(), Error> {
-        let ended = self.lost.as_ref().or(self.doomed.as_ref());
-        ended.map_or(Ok(()), |ended| Err(ended.again()))
+        self.ended().map_or(Ok(()), Err)
     }
 
     /// Counts a statement before it runs. A write invalidates the reads that were sent ahead.
@@ -130,8 +133,14 @@ impl<'a> Tx<'a> {
     pub(crate) fn round_trips(&self, commits: bool) -> u64 {
         match &self.inner {
             Inner::Sqlite(_) => 0,
-            Inner::Postgres(session) => session.round_trips(commits),
+            Inner::Postgres(session) if commits => session.round_trips_committed(&self.hooked()),
+            Inner::Postgres(session) => session.round_trips(),
         }
+    }
+
+    /// The numbers of the answers that hooks wait for, on PostgreSQL.
+    pub(crate) fn hooked(&self) -> Vec<u64> {
+        self.hooks.iter().filter_map(|hook| hook.asked).collect()
     }
 
     /// Records whether a failure lost the transaction. This concerns reads too.
@@ -152,8 +161,9 @@ impl<'a> Tx<'a> {
             Ok(answer) => return Ok(answer),
             Err(failed) => failed,
         };
-        let Failed { error, key, is_outside, .. } = failed;
-        if is_outside {
+        let Failed { error, key, is_final, .. } = failed;
+        // No savepoint helps after a conflict: the snapshot stays the same.
+        if is_final || matches!(error, Error::Retry(_)) {
             self.doomed = Some(error.again());
         }
         self.doubt |= matches!(error, Error::Unique(_) | Error::Reference(_));
@@ -179,7 +189,7 @@ impl<'a> Tx<'a> {
                 sqlite::execute(connection, sql, params, &mut self.work).map_err(Failed::from)
             }
             Inner::Postgres(session) => {
-                let number = session.ask(sql, params, Wants::Changed);
+                let number = session.ask(sql, params, Wants::Changed, !is_read(sql));
                 session.changed(number)
             }
         };
@@ -200,7 +210,7 @@ impl<'a> Tx<'a> {
                 changed.map(drop).map_err(Failed::from)
             }
             Inner::Postgres(session) => {
-                session.ask(sql, params, Wants::Nothing);
+                session.ask(sql, params, Wants::Nothing, !is_read(sql));
                 Ok(())
             }
         };
@@ -221,7 +231,7 @@ impl<'a> Tx<'a> {
                     self.answers.push(rows);
                     self.answers.len() as u64
                 }),
-            Inner::Postgres(session) => Ok(session.ask(sql, params, Wants::Rows)),
+            Inner::Postgres(session) => Ok(session.ask(sql, params, Wants::Rows, !is_read(sql))),
         };
         self.note(number).map(Asked)
     }
@@ -290,7 +300,7 @@ impl<'a> Tx<'a> {
                 sqlite::rows(connection, sql, params, &mut self.work).map_err(Failed::from)
             }
             Inner::Postgres(session) => {
-                let number = session.ask(sql, params, Wants::Rows);
+                let number = session.ask(sql, params, Wants::Rows, !is_read(sql));
                 session.rows(number)
             }
         };
@@ -306,8 +316,11 @@ impl<'a> Tx<'a> {
     }
 
     /// Runs `work` in a savepoint: an error rolls back its effects only, and the transaction
-    /// continues, on PostgreSQL too. For attempts such as one candidate after the other. A statement
-    /// that `work` deferred and that fails after its end fails the whole transaction.
+    /// continues, on PostgreSQL too. For attempts such as one candidate after the other.
+    ///
+    /// A statement that `work` deferred and that fails after its end fails the whole transaction, also
+    /// within an outer attempt. So does a conflict. The attempt then returns that error, whatever
+    /// `work` returns.
     ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.
@@ -315,40 +328,56 @@ impl<'a> Tx<'a> {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, E>,
     ) -> Result<T, E> {
-        let attempt = self.begin_attempt()?;
+        let hooks = self.hooks.len();
+        self.begin_attempt()?;
         let answer = work(self);
-        self.end_attempt(&attempt, answer.is_ok())?;
+        self.alive()?;
+        self.end_attempt(hooks, answer.is_ok())?;
         answer
     }
 
-    fn begin_attempt(&mut self) -> Result<Attempt, Error> {
-        let savepoint = match &mut self.inner {
-            Inner::Sqlite(_) => {
-                self.batch("SAVEPOINT attempt")?;
-                0
-            }
-            Inner::Postgres(session) => session.savepoint(),
-        };
-        Ok(Attempt { hooks: self.hooks.len(), savepoint })
-    }
-
-    fn end_attempt(&mut self, attempt: &Attempt, is_ok: bool) -> Result<(), Error> {
-        if is_ok {
-            match &mut self.inner {
-                Inner::Sqlite(_) => self.batch("RELEASE SAVEPOINT attempt")?,
-                Inner::Postgres(session) => session.release(attempt.savepoint),
-            }
-        } else if !self.retry && self.alive().is_ok() {
-            self.hooks.truncate(attempt.hooks);
-            self.expected.clear();
-            match &mut self.inner {
-                Inner::Sqlite(_) => {
-                    self.batch("ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt")?;
-                }
-                Inner::Postgres(session) => session.restore(attempt.savepoint),
+    fn begin_attempt(&mut self) -> Result<(), Error> {
+        self.alive()?;
+        self.depth += 1;
+        match &mut self.inner {
+            Inner::Sqlite(_) => self.batch(&format!("SAVEPOINT attempt_{}", self.depth)),
+            Inner::Postgres(session) => {
+                session.savepoint();
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    /// Ends the innermost attempt. A rollback keeps this number of hooks.
+    fn end_attempt(&mut self, hooks: usize, is_ok: bool) -> Result<(), Error> {
+        let depth = self.depth;
+        self.depth -= 1;
+        // The server has rolled back the savepoint of a statement that failed.
+        let hidden = match &self.inner {
+            Inner::Sqlite(_) => false,
+            Inner::Postgres(session) => is_ok && session.has_failed(),
+        };
+        if is_ok && !hidden {
+            return match &mut self.inner {
+                Inner::Sqlite(_) => self.batch(&format!("RELEASE SAVEPOINT attempt_{depth}")),
+                Inner::Postgres(session) => {
+                    session.release();
+                    Ok(())
+                }
+            };
+        }
+        self.hooks.truncate(hooks);
+        self.expected.clear();
+        match &mut self.inner {
+            Inner::Sqlite(_) => self.batch(&format!(
+                "ROLLBACK TO SAVEPOINT attempt_{depth}; RELEASE SAVEPOINT attempt_{depth}"
+            ))?,
+            Inner::Postgres(session) => session.restore(),
+        }
+        match hidden {
+            true => Err(Error::Other("an attempt with a failed statement cannot succeed".into())),
+            false => Ok(()),
+        }
     }
 
     /// Runs `hook` after the commit, and never otherwise. On SQLite hooks run in commit order. On

@@ -31,13 +31,15 @@ enum Cut {
     Late,
     /// As `After`, and the server stays out of reach until the test says so.
     Gone,
+    /// As `After`, but the connection is lost only when the test says so.
+    Held,
 }
 
 /// Forwards connections to the server, and cuts the next one that commits.
 struct Proxy {
     port: u16,
     armed: Arc<Mutex<Option<Cut>>>,
-    /// The rest of a `Late` connection.
+    /// The rest of a `Late` or `Held` connection.
     late: mpsc::Receiver<oneshot::Sender<()>>,
     open: tokio::sync::watch::Sender<bool>,
 }
@@ -123,7 +125,7 @@ async fn forward(
                         let _ = server.write_all(bytes).await;
                         return;
                     }
-                    Some(cut @ (Cut::After | Cut::Gone)) => {
+                    Some(cut @ (Cut::After | Cut::Gone | Cut::Held)) => {
                         server.write_all(bytes).await.expect("it is forwarded");
                         let mut seen = Vec::new();
                         while !committed(&seen) {
@@ -132,6 +134,11 @@ async fn forward(
                         }
                         if cut == Cut::Gone {
                             open.send_replace(false);
+                        }
+                        if cut == Cut::Held {
+                            let (go, went) = oneshot::channel();
+                            held.send(go).await.expect("the test waits");
+                            let _ = went.await;
                         }
                         return;
                     }
@@ -231,7 +238,9 @@ async fn the_outcome_of_a_commit_without_an_answer_is_looked_up() {
             let (runs, hooks) = counts.seen();
             match cut {
                 Cut::Before | Cut::Late => assert_eq!(runs, 2, "{cut:?}: it runs again"),
-                Cut::After | Cut::Gone => assert_eq!(runs, 1, "{cut:?}: it was committed"),
+                Cut::After | Cut::Gone | Cut::Held => {
+                    assert_eq!(runs, 1, "{cut:?}: it was committed");
+                }
                 Cut::InFlight => assert!(runs == 1 || runs == 2, "{cut:?}"),
             }
             assert_eq!(hooks, 1, "{cut:?}, deferred: {deferred}");
@@ -262,6 +271,28 @@ async fn an_outcome_that_cannot_be_looked_up_is_not_invented() {
     // Once the server is back, memory follows the database.
     proxy.open.send_replace(true);
     while counts.seen().1 == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!((counts.seen(), count(&store).await), ((1, 1), 1));
+}
+
+/// A request that is cancelled while its transaction commits: memory follows the database all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_hooks_of_a_commit_run_although_its_caller_has_gone() {
+    // The look-up waits for the only connection, as everybody does.
+    let one = Options { max_pool_size: 1, ..Options::default() };
+    let Some((store, mut proxy)) = store(&one).await else { return };
+    let counts = Arc::<Counts>::default();
+    proxy.cut(Cut::Held);
+    let (caller, counted) = (store.clone(), Arc::clone(&counts));
+    let caller = tokio::spawn(async move { insert(&caller, false, &counted).await });
+    let lose = proxy.late.recv().await.expect("the server has committed");
+    caller.abort();
+    assert!(caller.await.expect_err("nobody waits any more").is_cancelled());
+    lose.send(()).expect("the proxy waits");
+    let begun = std::time::Instant::now();
+    while counts.seen().1 == 0 {
+        assert!(begun.elapsed().as_secs() < 20, "the hook does not run");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!((counts.seen(), count(&store).await), ((1, 1), 1));

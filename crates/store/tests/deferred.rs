@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use kilonova_store::testing::Meter;
-use kilonova_store::{Error, Migration, Row, Store, System, Tx, params};
+use kilonova_store::{Error, Migration, Row, Severity, Store, System, Tx, params};
 
 const TABLE: &[Migration] = &[Migration {
     name: "deferred",
@@ -173,6 +173,228 @@ async fn a_failure_from_before_an_attempt_fails_the_transaction() {
         assert!(hidden.is_err(), "{name}: {hidden:?}");
         assert_eq!(stored(&store).await, "", "{name}");
     }
+}
+
+/// An attempt that fails undoes the attempts within it too, although their savepoints are not released
+/// on the server yet.
+#[tokio::test]
+async fn a_failed_attempt_undoes_the_attempts_within_it() {
+    for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {
+        store
+            .write(|tx| {
+                let outer = tx.attempt(|tx| {
+                    tx.execute(ADD, params!["a", 0])?;
+                    tx.attempt(|tx| {
+                        tx.execute(ADD, params!["b", 0])?;
+                        add(tx, "c")
+                    })?;
+                    Err::<(), _>(Error::Other("on purpose".into()))
+                });
+                assert!(outer.is_err());
+                assert_eq!(ids(&tx.rows(ALL, params![])?), "");
+                add(tx, "d")
+            })
+            .await
+            .expect("the savepoint hides the failure");
+        assert_eq!(stored(&store).await, "d", "{name}");
+    }
+}
+
+/// A statement that fails after its attempt has ended. No savepoint can undo it alone, so the
+/// transaction cannot commit the rest, whatever it makes of the error.
+#[tokio::test]
+async fn a_failure_from_an_ended_attempt_fails_the_transaction() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
+    store.write(|tx| add(tx, "a")).await.expect("the row is added");
+    // It succeeds, and leaves a statement that violates a key or cannot be prepared.
+    let ends = |tx: &mut Tx<'_>, is_misspelt: bool| {
+        tx.attempt(|tx| {
+            tx.execute(ADD, params!["b", 0])?;
+            match is_misspelt {
+                true => tx.defer("INSERT INTO nowhere (id) VALUES (1)", params![]),
+                false => add(tx, "a"),
+            }
+        })
+    };
+    for is_misspelt in [false, true] {
+        let in_an_outer_one = store
+            .write(move |tx| {
+                let outer = tx.attempt(|tx| {
+                    tx.execute(ADD, params!["c", 0])?;
+                    ends(tx, is_misspelt)?;
+                    tx.rows(ALL, params![]).map(drop)
+                });
+                assert!(outer.is_err());
+                assert!(tx.execute(ADD, params!["d", 0]).is_err(), "the transaction has ended");
+                Ok::<_, Error>(())
+            })
+            .await;
+        assert!(in_an_outer_one.is_err(), "{is_misspelt}");
+        let before_another = store
+            .write(move |tx| {
+                ends(tx, is_misspelt)?;
+                assert!(tx.attempt(|tx| tx.rows(ALL, params![])).is_err());
+                Ok::<_, Error>(())
+            })
+            .await;
+        assert!(before_another.is_err(), "{is_misspelt}");
+        let after_a_hidden_failure = store
+            .write(move |tx| {
+                ends(tx, is_misspelt)?;
+                assert!(tx.rows(ALL, params![]).is_err());
+                assert!(tx.attempt(|tx| tx.rows(ALL, params![])).is_err());
+                add(tx, "e")
+            })
+            .await;
+        assert!(after_a_hidden_failure.is_err(), "{is_misspelt}");
+        // A statement that is prepared drops those before it when it fails.
+        let dropped = store
+            .write(move |tx| {
+                tx.attempt(|tx| {
+                    tx.execute(ADD, params!["b", 0])?;
+                    add(tx, "c")
+                })?;
+                let attempt = tx.attempt(|tx| tx.rows("SELECT id FROM nowhere", params![]));
+                assert!(attempt.is_err());
+                Ok::<_, Error>(())
+            })
+            .await;
+        assert!(dropped.is_err());
+        assert_eq!(stored(&store).await, "a", "{is_misspelt}");
+    }
+}
+
+/// An attempt that hides the failure of its own statement fails, and the transaction goes on.
+#[tokio::test]
+async fn an_attempt_with_a_failed_statement_cannot_succeed() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
+    store
+        .write(|tx| {
+            add(tx, "a")?;
+            let hides = tx.attempt(|tx| {
+                add(tx, "b")?;
+                assert!(matches!(tx.execute(ADD, params!["a", 0]), Err(Error::Unique(_))));
+                Ok::<_, Error>(())
+            });
+            assert!(hides.is_err());
+            add(tx, "c")
+        })
+        .await
+        .expect("the savepoint hides the failure");
+    assert_eq!(stored(&store).await, "ac");
+}
+
+/// A conflict runs the transaction again, whatever the work makes of the error.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conflict_that_the_work_hides_runs_again() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
+    store.write(|tx| add(tx, "a")).await.expect("the row is added");
+    for in_an_attempt in [false, true] {
+        let runs = Arc::new(AtomicU32::new(0));
+        let (other, counted) = (store.clone(), Arc::clone(&runs));
+        let here = tokio::runtime::Handle::current();
+        store
+            .write(move |tx| {
+                tx.row(ONE, params!["a"])?;
+                if counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                    here.block_on(other.write(|tx| tx.execute(UPDATE, params!["a"])))?;
+                }
+                let hidden = match in_an_attempt {
+                    true => tx.attempt(|tx| {
+                        let refused = tx.execute(UPDATE, params!["a"]).is_err();
+                        // As a candidate that has no room.
+                        if refused { Err(Error::Other("no room".into())) } else { Ok(()) }
+                    }),
+                    false => tx.execute(UPDATE, params!["a"]).map(drop),
+                };
+                assert_eq!(hidden.is_err(), counted.load(Ordering::SeqCst) == 1);
+                assert!(!matches!(hidden, Err(Error::Other(_))), "{hidden:?}");
+                Ok::<_, Error>(())
+            })
+            .await
+            .expect("the second run succeeds");
+        assert_eq!(runs.load(Ordering::SeqCst), 2, "{in_an_attempt}");
+    }
+    let row = store.read(|tx| tx.row(ONE, params!["a"])).await.expect("the row is readable");
+    assert_eq!(row.expect("the row is there").int("number").expect("a number"), 4);
+}
+
+/// A read sends what it deferred, and what its hooks wait for, at its end.
+#[tokio::test]
+async fn a_read_loses_no_statement() {
+    for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {
+        store.write(|tx| add(tx, "a")).await.expect("the row is added");
+        let begun = std::time::Instant::now();
+        let refused = store.read(|tx| add(tx, "b")).await.expect_err("a read cannot write");
+        assert_eq!(refused.severity(), Severity::Permanent, "{name}: {refused}");
+        assert!(begun.elapsed().as_secs() < 4, "{name}: it is not tried again");
+        let misspelt = store.read(|tx| tx.defer("SELECT id FROM nowhere", params![])).await;
+        assert!(misspelt.is_err(), "{name}");
+        let seen = Arc::new(std::sync::Mutex::new(String::new()));
+        let hooked = Arc::clone(&seen);
+        let meter = Meter::counting();
+        let metered = store.with_meter(meter.clone());
+        let read = metered.read(move |tx| {
+            let asked = tx.ask(ALL, params![])?;
+            let hooked = Arc::clone(&hooked);
+            tx.on_commit_with(asked, move |rows| {
+                *hooked.lock().expect("no panic") = ids(&rows);
+            });
+            Ok::<_, Error>(())
+        });
+        read.await.expect("the table is readable");
+        assert_eq!(*seen.lock().expect("no panic"), "a", "{name}");
+        let expected = u64::from(store.system() != System::Sqlite);
+        assert_eq!(meter.take_round_trips(), expected, "{name}");
+    }
+}
+
+/// The number of transactions that were marked as committed.
+async fn marks(store: &Store) -> i64 {
+    let sum = "SELECT CAST(SUM(number) AS BIGINT) AS number FROM store_commits";
+    let row = store.read(move |tx| tx.row(sum, params![])).await.expect("the table is readable");
+    row.expect("a sum is one row").int("number").expect("a number")
+}
+
+/// The mark of a commit is a write of its own, which a transaction that only read does not need.
+#[tokio::test]
+async fn a_transaction_that_changed_nothing_is_not_marked() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
+    let meter = Meter::counting();
+    let metered = store.with_meter(meter.clone());
+    metered.write(|tx| add(tx, "a")).await.expect("the row is added");
+    let before = marks(&store).await;
+    assert!(before > 0, "a write is marked");
+    for lock in ["", " FOR UPDATE"] {
+        meter.take_round_trips();
+        let sql = format!("{ONE}{lock}");
+        let read = metered.write(move |tx| tx.row(&sql, params!["a"])).await;
+        assert!(read.expect("it reads").is_some());
+        assert_eq!(meter.take_round_trips(), 1, "it does not wait for its COMMIT");
+    }
+    let undone = metered.write(|tx| {
+        tx.row(ONE, params!["a"])?;
+        let attempt = tx.attempt(|tx| {
+            add(tx, "b")?;
+            Err::<(), _>(Error::Other("on purpose".into()))
+        });
+        assert!(attempt.is_err());
+        Ok::<_, Error>(())
+    });
+    undone.await.expect("nothing was sent");
+    metered.write(|_| Ok::<_, Error>(())).await.expect("an empty transaction commits");
+    assert_eq!(marks(&store).await, before);
+    metered.write(|tx| tx.execute(UPDATE, params!["a"])).await.expect("it writes");
+    metered.write(|tx| tx.defer(UPDATE, params!["a"])).await.expect("it writes");
+    let asks = metered.write(|tx| {
+        let asked = tx.ask("UPDATE things SET number = 9 RETURNING id", params![])?;
+        drop(asked);
+        Ok::<_, Error>(())
+    });
+    asks.await.expect("it writes");
+    assert_eq!(marks(&store).await, before + 3);
+    let row = store.read(|tx| tx.row(ONE, params!["a"])).await.expect("the row is readable");
+    assert_eq!(row.expect("the row is there").int("number").expect("a number"), 9);
 }
 
 /// Two transactions that increment a row with deferred statements alone: none is lost.

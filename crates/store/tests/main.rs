@@ -11,6 +11,7 @@ mod commit;
 mod deferred;
 mod full;
 mod invisible_conflicts;
+mod limits;
 mod postgres;
 mod readers;
 mod statistics;

@@ -17,7 +17,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
-use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
@@ -46,8 +46,14 @@ pub(super) struct Connection {
     answers: Vec<(u64, Reply)>,
     /// Round trips of this transaction, without those that only prepare statements.
     round_trips: u64,
+    /// True if this transaction may only read.
+    read_only: bool,
     /// True once a statement of this transaction was sent.
     begun: bool,
+    /// True once a statement of this transaction was sent that changes something.
+    wrote: bool,
+    /// True once a `COMMIT` with a mark was sent: its outcome can be looked up.
+    marked: bool,
     /// True after a failed statement, until a savepoint is restored: the server rolls such a
     /// transaction back, even at `COMMIT`.
     failed: bool,
@@ -68,8 +74,9 @@ pub(crate) struct Failed {
     pub error: Error,
     /// The first parameter of the statement that failed: the key of its row.
     pub key: Option<Value>,
-    /// True if the statement precedes an open savepoint, which therefore cannot be restored.
-    pub is_outside: bool,
+    /// True if no open savepoint can undo the failure: the statement belongs to none, or to an attempt
+    /// that has ended or is not the innermost one. The whole transaction has then failed.
+    pub is_final: bool,
     /// True if the server has refused a statement: the transaction cannot commit. False if its
     /// answer, such as the one to a `COMMIT`, is missing.
     pub is_refused: bool,
@@ -77,7 +84,7 @@ pub(crate) struct Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Self { error, key: None, is_outside: false, is_refused: false }
+        Self { error, key: None, is_final: false, is_refused: false }
     }
 }
 
@@ -107,7 +114,10 @@ impl Connection {
             queue: Queue::default(),
             answers: Vec::new(),
             round_trips: 0,
+            read_only: false,
             begun: false,
+            wrote: false,
+            marked: false,
             failed: false,
             since: Instant::now(),
             mark: Mark::new(),
@@ -165,8 +175,9 @@ impl Connection {
         self.mark.ticket()
     }
 
-    /// Runs statements without parameters outside a transaction.
+    /// Runs statements without parameters outside a transaction, with the limit of ordinary ones.
     fn simple(&mut self, sql: &str) -> Result<Vec<tokio_postgres::SimpleQueryMessage>, Error> {
+        self.line.limit = self.limit;
         let Self { runtime, line, client, .. } = self;
         let client = &*client;
         let asking: Asking<'_, _> = Box::pin(client.simple_query(sql));
@@ -180,7 +191,8 @@ impl Connection {
     pub(super) fn begin(&mut self, read_only: bool) {
         self.line.limit = self.limit;
         (self.begun, self.failed, self.round_trips) = (false, false, 0);
-        self.queue.clear();
+        (self.read_only, self.wrote, self.marked) = (read_only, false, false);
+        self.queue.reset();
         self.answers.clear();
         self.queue.control(if read_only {
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -189,32 +201,33 @@ impl Connection {
         });
     }
 
-    /// Commits, together with the statements that were not sent yet. A transaction that only read does
-    /// not wait for the answer, because its commit cannot fail.
+    /// Commits, together with the statements that were not sent yet. `answers` are those that the
+    /// commit's hooks need. A transaction that changed nothing has no mark, and does not wait for
+    /// the answer unless such a statement waits: its commit cannot fail.
     ///
     /// # Errors
     /// If the commit or a statement before it failed, or if a statement failed and the work hid that.
-    /// After [`Error::Unavailable`] the outcome is unknown; otherwise nothing was changed.
-    pub(super) fn commit(&mut self, read_only: bool) -> Result<(), Failed> {
+    /// After [`Error::Unavailable`] the outcome is unknown if the transaction is
+    /// [marked](Self::is_marked); otherwise nothing was changed.
+    pub(super) fn commit(&mut self, answers: &[u64]) -> Result<(), Failed> {
         if self.failed {
             self.roll_back();
             let hidden = "a transaction with a failed statement cannot commit";
             return Err(Error::Other(hidden.into()).into());
         }
-        if read_only {
+        if !self.waits_for_commit(answers) {
             self.queue.clear();
             if self.begun {
                 self.send("COMMIT");
             }
             return Ok(());
         }
-        if !self.will_commit() {
-            self.queue.clear();
-            return Ok(());
+        if !self.read_only && (self.wrote || self.queue.writes()) {
+            // In one message with COMMIT, which the server does not run after an error.
+            let mark = self.mark.advance();
+            self.queue.control(&mark);
+            self.marked = true;
         }
-        // In one message with COMMIT, which the server does not run after an error.
-        let mark = self.mark.advance();
-        self.queue.control(&mark);
         self.queue.control("COMMIT");
         let committed = self.flush();
         if committed.is_err() && self.is_usable() {
@@ -223,9 +236,19 @@ impl Connection {
         committed
     }
 
-    /// True if the transaction has statements, so that its commit waits for an answer.
-    pub(super) fn will_commit(&self) -> bool {
-        self.begun || self.queue.has_calls()
+    /// True if the commit, whose hooks need these answers, waits for the server.
+    pub(super) fn waits_for_commit(&self, answers: &[u64]) -> bool {
+        self.wrote || self.queue.is_needed(answers)
+    }
+
+    /// True if the last commit was sent with a mark.
+    pub(super) fn is_marked(&self) -> bool {
+        self.marked
+    }
+
+    /// True after a failed statement, until a savepoint is restored.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
     }
 
     /// Rolls back, without waiting for the answer.
@@ -236,19 +259,19 @@ impl Connection {
         }
     }
 
-    /// Begins a savepoint with the next statement, and returns its number.
-    pub(super) fn savepoint(&mut self) -> u64 {
-        self.queue.savepoint()
+    /// Begins an attempt: a savepoint with the next statement.
+    pub(super) fn savepoint(&mut self) {
+        self.queue.savepoint();
     }
 
-    /// Releases a savepoint with the next statement.
-    pub(super) fn release(&mut self, savepoint: u64) {
-        self.queue.release(savepoint);
+    /// Ends the innermost attempt, and releases its savepoint with the next statement.
+    pub(super) fn release(&mut self) {
+        self.queue.release();
     }
 
-    /// Restores a savepoint and releases it, with the next statement.
-    pub(super) fn restore(&mut self, savepoint: u64) {
-        if self.queue.restore(savepoint) {
+    /// Ends the innermost attempt, and restores its savepoint with the next statement.
+    pub(super) fn restore(&mut self) {
+        if self.queue.restore() {
             self.failed = false;
         }
     }
@@ -261,11 +284,12 @@ impl Connection {
     /// Lifts the limits on this transaction's statements.
     pub(super) fn be_patient(&mut self) {
         self.line.limit = PATIENT;
-        self.queue.control("SET LOCAL statement_timeout = 0");
+        self.queue.control("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0");
     }
 
-    /// Runs statements without parameters and waits for their end.
+    /// Runs statements without parameters, which change something, and waits for their end.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), Failed> {
+        self.wrote = true;
         self.queue.control(sql);
         self.flush()
     }
@@ -284,13 +308,13 @@ impl Connection {
     }
 
     /// Adds a statement to those that are sent with the next one whose answer is needed. Returns the
-    /// number of its answer.
-    pub(super) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants) -> u64 {
+    /// number of its answer. One that `writes` changes something.
+    pub(super) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants, writes: bool) -> u64 {
         let plan = match self.statements.get(sql) {
             Some(statement) => Plan::Prepared(statement.clone()),
             None => Plan::Text(sql.to_owned()),
         };
-        self.queue.call(plan, params.to_vec(), wants)
+        self.queue.call(plan, params.to_vec(), wants, writes)
     }
 
     /// The number of changed rows that was asked for.
@@ -331,10 +355,17 @@ impl Connection {
 
     /// Sends all statements and waits for their answers.
     fn flush(&mut self) -> Result<(), Failed> {
-        let sent = self.prepare_queue().and_then(|()| {
-            let requests = self.queue.take();
-            self.exchange(&requests)
-        });
+        let sent = match self.prepare_queue() {
+            Ok(()) => {
+                let requests = self.queue.take();
+                self.exchange(&requests)
+            }
+            // The waiting statements are not sent. Only an attempt that has all of them can undo that.
+            Err(failed) => {
+                let is_final = failed.is_final || !self.queue.can_restore_all();
+                Err(Failed { is_final, ..failed })
+            }
+        };
         if sent.is_err() {
             self.failed = true;
             self.queue.clear();
@@ -377,8 +408,9 @@ impl Connection {
 
     /// Sends statements without waiting in between, then waits for all of their answers.
     fn exchange(&mut self, requests: &[Request]) -> Result<(), Failed> {
-        let Self { runtime, line, client, .. } = self;
+        let Self { runtime, line, client, queue, .. } = self;
         let (client, mut asking, mut positions) = (&*client, Vec::new(), Vec::new());
+        let mut writes = false;
         let mut position = 0;
         while let Some(request) = requests.get(position) {
             positions.push(position);
@@ -386,6 +418,7 @@ impl Connection {
                 let Plan::Prepared(statement) = &call.plan else {
                     return Err(Error::Other("a statement was not prepared".into()).into());
                 };
+                writes |= call.writes;
                 asking.push(ask(client, call, statement));
                 position += 1;
             } else {
@@ -399,6 +432,7 @@ impl Connection {
             return Ok(());
         }
         (self.begun, self.round_trips) = (true, self.round_trips + 1);
+        self.wrote |= writes;
         let number = asking.len();
         let answers = runtime.run(line.answers(asking))?;
         let is_sent = answers.len() == number;
@@ -413,17 +447,23 @@ impl Connection {
                         Some(Request::Statement(call)) => call.params.first().cloned(),
                         _ => None,
                     };
-                    let later = requests.get(position..).unwrap_or(&[]);
-                    let is_outside = Request::leave_savepoint(later);
+                    let is_final = !request.is_some_and(|request| queue.can_restore(request));
                     // The end of a session is FATAL, and may come during a commit.
                     let answer = error.as_db_error().and_then(DbError::parsed_severity);
                     let is_refused = answer == Some(Severity::Error);
-                    return Err(Failed { error: error.into(), key, is_outside, is_refused });
+                    // Not a standby, where the same transaction may succeed later.
+                    let writes = error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION);
+                    let error = match writes && self.read_only {
+                        true => Error::Other(format!("a read cannot write: {error}")),
+                        false => error.into(),
+                    };
+                    return Err(Failed { error, key, is_final, is_refused });
                 }
             }
         }
         if !is_sent {
-            return Err(Error::Other("a statement was not sent".into()).into());
+            let error = Error::Other("a statement was not sent".into());
+            return Err(Failed { is_final: true, ..error.into() });
         }
         Ok(())
     }

@@ -11,7 +11,8 @@
 //!
 //! A transaction whose connection is lost before its commit has changed nothing and runs again on
 //! another connection. If the connection is lost during the commit, another connection looks up whether
-//! it was committed ([`fate`]).
+//! it was committed ([`fate`]), also if the caller has gone: the hooks of a transaction that was
+//! committed run.
 
 mod connection;
 mod dial;
@@ -32,6 +33,7 @@ use std::time::{Duration, Instant};
 
 use kilonova_threads::Pool as Threads;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 
 use connection::Connection;
 pub(crate) use connection::Failed;
@@ -60,16 +62,23 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 const RECONNECT: Duration = Duration::from_millis(200);
 
 pub(crate) struct Postgres {
-    pool: Pool,
-    /// One thread per connection.
-    threads: Threads,
-    /// One permit per connection: unlike the threads, waiting for one has a limit.
-    turns: Arc<Semaphore>,
+    connections: Connections,
     lanes: Lanes,
     /// How long a transaction waits for its lanes and its turn.
     wait: Duration,
     /// How long a transaction waits until the outcome of its commit is known.
     patience: Duration,
+}
+
+/// The connections and the queue for them; cheap to clone.
+#[derive(Clone)]
+struct Connections {
+    pool: Pool,
+    /// One thread per connection.
+    threads: Threads,
+    /// One permit per connection: unlike the threads, waiting for one has a limit. Nothing uses a thread
+    /// without one.
+    turns: Arc<Semaphore>,
 }
 
 impl Postgres {
@@ -94,7 +103,8 @@ impl Postgres {
         }
         let turns = Arc::new(Semaphore::new(connections));
         let (wait, patience) = (options.pool_timeout, options.answer_timeout);
-        Ok(Self { pool, threads, turns, lanes: Lanes::new(), wait, patience })
+        let connections = Connections { pool, threads, turns };
+        Ok(Self { connections, lanes: Lanes::new(), wait, patience })
     }
 
     /// Waits for the lanes and for a turn.
@@ -104,12 +114,10 @@ impl Postgres {
     ) -> Result<(Vec<tokio::sync::OwnedMutexGuard<()>>, OwnedSemaphorePermit), Error> {
         let waited = tokio::time::timeout(self.wait, async {
             let held = self.lanes.take(lanes).await;
-            let turn = Arc::clone(&self.turns).acquire_owned().await;
-            turn.map(|turn| (held, turn))
+            self.connections.turn().await.map(|turn| (held, turn))
         });
         match waited.await {
-            Ok(Ok(ready)) => Ok(ready),
-            Ok(Err(_)) => Err(Error::Unavailable("the pool of connections is closed".into())),
+            Ok(ready) => ready,
             Err(_) => {
                 let why = format!("no connection became free within {:?}", self.wait);
                 Err(Error::Unavailable(why))
@@ -125,40 +133,22 @@ impl Postgres {
         self.run(true, BTreeSet::new(), work).await
     }
 
-    /// Looks up the fate of a transaction, and runs its hooks if it was committed, even if nobody waits
-    /// for the answer any more. `None` if the answer takes too long.
-    async fn settle(&self, ticket: Ticket, hooks: Vec<Hook>) -> Option<Fate> {
-        let (pool, threads) = (self.pool.clone(), self.threads.clone());
-        let settled = tokio::spawn(async move {
-            let fate = look_up(pool, threads, ticket).await;
-            tracing::warn!(
-                ?fate,
-                "the connection was lost during a commit; its outcome was looked up"
-            );
-            if fate == Some(Fate::Committed) {
-                hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
-            }
-            fate
-        });
-        tokio::time::timeout(self.patience, settled).await.ok()?.ok()?
-    }
-
     async fn run(&self, read_only: bool, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         let mut doubted = false;
         loop {
             let (held, turn) = self.wait(&lanes).await?;
-            let pool = self.pool.clone();
+            let connections = self.connections.clone();
             let run = move || {
                 let _turn = turn;
-                let ended = match pool.take() {
-                    Ok(connection) => once(&pool, connection, read_only, &mut work),
+                let ended = match connections.pool.take() {
+                    Ok(connection) => once(&connections, connection, read_only, &mut work),
                     Err(error) => Ended::Lost(error.into()),
                 };
                 (ended, work)
             };
-            let (ended, same_work) = self.threads.run(run).await.map_err(|error| {
+            let (ended, same_work) = self.connections.threads.run(run).await.map_err(|error| {
                 Error::Other(format!("the transaction was rolled back: {error}"))
             })?;
             work = same_work;
@@ -176,8 +166,9 @@ impl Postgres {
                     (error, None, UNREACHABLE)
                 }
                 Ended::Unknown(unknown) => {
-                    let Unknown { error, ticket, value, hooks } = *unknown;
-                    match self.settle(ticket, hooks).await {
+                    let Unknown { error, value, fate } = *unknown;
+                    let settled = tokio::time::timeout(self.patience, fate).await;
+                    match settled.ok().and_then(Result::ok).flatten() {
                         Some(Fate::Committed) => return Ok(value),
                         Some(Fate::RolledBack) => (error.into(), None, UNREACHABLE),
                         None => {
@@ -198,41 +189,67 @@ impl Postgres {
     }
 }
 
-/// Looks up the fate of a transaction until the server answers.
-async fn look_up(pool: Pool, threads: Threads, ticket: Ticket) -> Option<Fate> {
-    loop {
-        let (pool, lost) = (pool.clone(), ticket.clone());
-        let looked = threads.run(move || {
-            let mut connection = pool.take()?;
-            let fate = connection.fate(&lost);
-            if matches!(fate, Err(Error::Unavailable(_))) {
-                connection.abandon();
+impl Connections {
+    /// Waits for the permission to use a connection.
+    async fn turn(&self) -> Result<OwnedSemaphorePermit, Error> {
+        let closed = |_| Error::Unavailable("the pool of connections is closed".into());
+        Arc::clone(&self.turns).acquire_owned().await.map_err(closed)
+    }
+
+    /// Looks up the fate of a transaction on a task of its own, and runs its hooks if it was committed,
+    /// even if nobody waits for the answer any more.
+    fn settle(&self, ticket: Ticket, hooks: Vec<Hook>) -> JoinHandle<Option<Fate>> {
+        let connections = self.clone();
+        tokio::spawn(async move {
+            let fate = connections.look_up(ticket).await;
+            tracing::warn!(
+                ?fate,
+                "the connection was lost during a commit; its outcome was looked up"
+            );
+            if fate == Some(Fate::Committed) {
+                hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
             }
-            pool.put(connection);
             fate
-        });
-        match looked.await {
-            Ok(Ok(fate)) => return Some(fate),
-            Ok(Err(error)) if !ticket.is_recent() => {
-                tracing::error!(%error, "the outcome of a commit stays unknown");
-                return None;
+        })
+    }
+
+    /// Looks up the fate of a transaction until the server answers.
+    async fn look_up(&self, ticket: Ticket) -> Option<Fate> {
+        loop {
+            let (pool, lost, turn) = (self.pool.clone(), ticket.clone(), self.turn().await.ok()?);
+            let looked = self.threads.run(move || {
+                let _turn = turn;
+                let mut connection = pool.take()?;
+                let fate = connection.fate(&lost);
+                if matches!(fate, Err(Error::Unavailable(_))) {
+                    connection.abandon();
+                }
+                pool.put(connection);
+                fate
+            });
+            match looked.await {
+                Ok(Ok(fate)) => return Some(fate),
+                Ok(Err(error)) if !ticket.is_recent() => {
+                    tracing::error!(%error, "the outcome of a commit stays unknown");
+                    return None;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "cannot look up a commit yet"),
+                Err(error) => {
+                    tracing::error!(%error, "cannot look up a commit");
+                    return None;
+                }
             }
-            Ok(Err(error)) => tracing::debug!(%error, "cannot look up a commit yet"),
-            Err(error) => {
-                tracing::error!(%error, "cannot look up a commit");
-                return None;
-            }
+            tokio::time::sleep(RECONNECT).await;
         }
-        tokio::time::sleep(RECONNECT).await;
     }
 }
 
 /// A transaction whose connection was lost during its commit.
 struct Unknown {
     error: Error,
-    ticket: Ticket,
     value: Answer,
-    hooks: Vec<Hook>,
+    /// The outcome, once it was looked up.
+    fate: JoinHandle<Option<Fate>>,
 }
 
 enum Ended {
@@ -249,7 +266,13 @@ enum Ended {
 
 /// Runs the transaction once, on a thread that may block. A usable connection returns to the pool; a
 /// panic of the work drops it, which rolls the transaction back.
-fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Work) -> Ended {
+fn once(
+    connections: &Connections,
+    mut connection: Connection,
+    read_only: bool,
+    work: &mut Work,
+) -> Ended {
+    let pool = &connections.pool;
     if !read_only && let Err(error) = connection.ready() {
         let lost = matches!(error, Error::Unavailable(_));
         if lost {
@@ -261,11 +284,16 @@ fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Wor
     connection.begin(read_only);
     let mut tx = Tx::postgres(Session::new(&mut connection));
     let outcome = work(&mut tx);
+    // Work that hides the failure of its transaction has failed with it.
+    let outcome = match (outcome, tx.ended()) {
+        (Ok(_), Some(error)) => Err(error.into()),
+        (outcome, _) => outcome,
+    };
     let (retry, doubt, met, lost) = (tx.retry, tx.doubt, tx.met, tx.lost.is_some());
-    let hooks = std::mem::take(&mut tx.hooks);
+    let (answers, hooks) = (tx.hooked(), std::mem::take(&mut tx.hooks));
     drop(tx);
     let ended = match outcome {
-        Ok(value) => match connection.commit(read_only) {
+        Ok(value) => match connection.commit(&answers) {
             Ok(()) => {
                 hooks.into_iter().for_each(|hook| hook.run(|number| connection.committed(number)));
                 Ended::Done(Ok(value))
@@ -278,12 +306,12 @@ fn once(pool: &Pool, mut connection: Connection, read_only: bool, work: &mut Wor
             }
             Err(Failed { error: error @ Error::Unavailable(_), is_refused, .. }) => {
                 connection.abandon();
-                if is_refused {
-                    pool.put(connection);
-                    return Ended::Lost(error.into());
+                if is_refused || !connection.is_marked() {
+                    Ended::Lost(error.into())
+                } else {
+                    let fate = connections.settle(connection.ticket(), hooks);
+                    Ended::Unknown(Box::new(Unknown { error, value, fate }))
                 }
-                let ticket = connection.ticket();
-                Ended::Unknown(Box::new(Unknown { error, ticket, value, hooks }))
             }
             // The server has rolled back.
             Err(Failed { error, .. }) => Ended::Done(Err(error.into())),

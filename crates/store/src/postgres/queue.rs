@@ -3,24 +3,22 @@
 //! Statements whose answer nobody needs yet wait here, and so do the statements that only control the
 //! transaction. They are sent together with the next statement whose answer is needed, in one round
 //! trip. It must never send anything itself.
+//!
+//! Each statement belongs to the attempt that was innermost when it was added. The attempt may end
+//! before its statement is sent: the failure of such a statement belongs to no open savepoint.
 
 use tokio_postgres::Statement;
 
 use crate::Value;
 
-/// The name of every savepoint; an inner one hides the outer ones.
-const SAVEPOINT: &str = "SAVEPOINT attempt";
-const RELEASE: &str = "RELEASE SAVEPOINT attempt";
-const RESTORE: &str = "ROLLBACK TO SAVEPOINT attempt; RELEASE SAVEPOINT attempt";
-
 /// A statement that waits to be sent.
 pub(super) enum Request {
     /// Statements without parameters that control the transaction.
     Control(String),
-    /// The beginning of a savepoint, with its number.
-    Savepoint(u64),
-    /// The end of the innermost savepoint.
-    Release,
+    /// The beginning of a savepoint at this depth; the outermost has depth 1.
+    Savepoint(usize),
+    /// The end of the savepoint at this depth.
+    Release(usize),
     /// A statement of a service.
     Statement(Call),
 }
@@ -29,9 +27,13 @@ pub(super) enum Request {
 pub(super) struct Call {
     /// Its number, under which its answer is kept.
     pub number: u64,
+    /// The number of its attempt; 0 outside of any.
+    pub attempt: u64,
     pub plan: Plan,
     pub params: Vec<Value>,
     pub wants: Wants,
+    /// False for a statement that changes nothing.
+    pub writes: bool,
 }
 
 /// A statement, prepared or not.
@@ -52,6 +54,8 @@ pub(crate) enum Wants {
 #[derive(Default)]
 pub(super) struct Queue {
     requests: Vec<Request>,
+    /// The numbers of the open attempts, from the outermost.
+    open: Vec<u64>,
     last: u64,
 }
 
@@ -61,13 +65,40 @@ impl Queue {
         self.last
     }
 
-    /// True if a statement of a service waits.
-    pub(super) fn has_calls(&self) -> bool {
-        self.requests.iter().any(|request| matches!(request, Request::Statement(_)))
+    /// The innermost open attempt; 0 outside of any.
+    fn attempt(&self) -> u64 {
+        self.open.last().copied().unwrap_or_default()
     }
 
+    fn calls(&self) -> impl Iterator<Item = &Call> {
+        self.requests.iter().filter_map(|request| match request {
+            Request::Statement(call) => Some(call),
+            Request::Control(_) | Request::Savepoint(_) | Request::Release(_) => None,
+        })
+    }
+
+    /// True if a statement that changes something waits.
+    pub(super) fn writes(&self) -> bool {
+        self.calls().any(|call| call.writes)
+    }
+
+    /// True if a statement waits that must run although nobody has read its answer: one that changes
+    /// something, one that was deferred, or one whose answer is among these.
+    pub(super) fn is_needed(&self, answers: &[u64]) -> bool {
+        self.calls().any(|call| {
+            call.writes || call.wants == Wants::Nothing || answers.contains(&call.number)
+        })
+    }
+
+    /// Forgets the statements, and not the open attempts.
     pub(super) fn clear(&mut self) {
         self.requests.clear();
+    }
+
+    /// Forgets everything, for a new transaction.
+    pub(super) fn reset(&mut self) {
+        self.requests.clear();
+        self.open.clear();
     }
 
     /// Adds a statement that controls the transaction.
@@ -76,44 +107,78 @@ impl Queue {
     }
 
     /// Adds a statement and returns its number.
-    pub(super) fn call(&mut self, plan: Plan, params: Vec<Value>, wants: Wants) -> u64 {
-        let number = self.number();
-        self.requests.push(Request::Statement(Call { number, plan, params, wants }));
+    pub(super) fn call(
+        &mut self,
+        plan: Plan,
+        params: Vec<Value>,
+        wants: Wants,
+        writes: bool,
+    ) -> u64 {
+        let (number, attempt) = (self.number(), self.attempt());
+        self.requests.push(Request::Statement(Call {
+            number,
+            attempt,
+            plan,
+            params,
+            wants,
+            writes,
+        }));
         number
     }
 
-    /// Begins a savepoint and returns its number.
-    pub(super) fn savepoint(&mut self) -> u64 {
+    /// Begins an attempt with a savepoint.
+    pub(super) fn savepoint(&mut self) {
         let number = self.number();
-        self.requests.push(Request::Savepoint(number));
-        number
+        self.open.push(number);
+        self.requests.push(Request::Savepoint(self.open.len()));
     }
 
-    /// The position of a savepoint that was not sent.
-    fn position(&self, savepoint: u64) -> Option<usize> {
-        let is_it = |request: &Request| matches!(request, Request::Savepoint(n) if *n == savepoint);
+    /// The position of the innermost attempt's savepoint, if it was not sent. A savepoint that ends
+    /// before it is sent leaves the queue, so at most one of each depth waits.
+    fn position(&self) -> Option<usize> {
+        let depth = self.open.len();
+        let is_it = |request: &Request| matches!(request, Request::Savepoint(at) if *at == depth);
         self.requests.iter().rposition(is_it)
     }
 
-    /// Ends a savepoint. One that was not sent is not needed: its statements fail, if they do, after
-    /// its end.
-    pub(super) fn release(&mut self, savepoint: u64) {
-        match self.position(savepoint) {
+    /// Ends the innermost attempt. A savepoint that was not sent is not needed: the attempt's
+    /// statements fail, if they do, after its end.
+    pub(super) fn release(&mut self) {
+        match self.position() {
             Some(position) => drop(self.requests.remove(position)),
-            None => self.requests.push(Request::Release),
+            None => self.requests.push(Request::Release(self.open.len())),
         }
+        self.open.pop();
     }
 
-    /// Removes the statements since a savepoint, and restores it unless it was not sent. Returns
-    /// whether it was sent.
-    pub(super) fn restore(&mut self, savepoint: u64) -> bool {
-        if let Some(position) = self.position(savepoint) {
+    /// Ends the innermost attempt, removes its statements, and restores its savepoint unless that was
+    /// not sent. Returns whether it was sent.
+    pub(super) fn restore(&mut self) -> bool {
+        let (position, depth) = (self.position(), self.open.len());
+        self.open.pop();
+        if let Some(position) = position {
             self.requests.truncate(position);
             return false;
         }
         self.requests.clear();
-        self.control(RESTORE);
+        // This also ends the savepoints within it, whose release was not sent.
+        let name = savepoint(depth);
+        self.control(&format!("ROLLBACK TO SAVEPOINT {name}; RELEASE SAVEPOINT {name}"));
         true
+    }
+
+    /// True if restoring the innermost open savepoint undoes the failure of a statement: it is a
+    /// statement of that attempt.
+    pub(super) fn can_restore(&self, failed: &Request) -> bool {
+        match failed {
+            Request::Statement(call) => call.attempt != 0 && call.attempt == self.attempt(),
+            Request::Control(_) | Request::Savepoint(_) | Request::Release(_) => false,
+        }
+    }
+
+    /// As [`Queue::can_restore`], for all statements that wait.
+    pub(super) fn can_restore_all(&self) -> bool {
+        self.requests.iter().all(|request| self.can_restore(request))
     }
 
     /// Takes all statements.
@@ -130,12 +195,9 @@ impl Queue {
 
     /// The statements that are not prepared yet.
     pub(super) fn unprepared(&self) -> impl Iterator<Item = &str> {
-        self.requests.iter().filter_map(|request| match request {
-            Request::Statement(Call { plan: Plan::Text(sql), .. }) => Some(sql.as_str()),
-            Request::Statement(_)
-            | Request::Control(_)
-            | Request::Savepoint(_)
-            | Request::Release => None,
+        self.calls().filter_map(|call| match &call.plan {
+            Plan::Text(sql) => Some(sql.as_str()),
+            Plan::Prepared(_) => None,
         })
     }
 
@@ -152,30 +214,26 @@ impl Queue {
     }
 }
 
+/// The name of the savepoint at a depth. Savepoints have names of their own: the server may still have
+/// an inner one whose release was not sent, or not run after an error, when an outer one is restored.
+fn savepoint(depth: usize) -> String {
+    format!("attempt_{depth}")
+}
+
 impl Request {
     /// The text of a statement that only controls the transaction.
-    fn control(&self) -> Option<&str> {
+    fn control(&self) -> Option<String> {
         match self {
-            Self::Control(sql) => Some(sql),
-            Self::Savepoint(_) => Some(SAVEPOINT),
-            Self::Release => Some(RELEASE),
+            Self::Control(sql) => Some(sql.clone()),
+            Self::Savepoint(depth) => Some(format!("SAVEPOINT {}", savepoint(*depth))),
+            Self::Release(depth) => Some(format!("RELEASE SAVEPOINT {}", savepoint(*depth))),
             Self::Statement(_) => None,
         }
     }
 
     /// The text of the control statements at the beginning, and their number.
     pub(super) fn leading_control(requests: &[Self]) -> (String, usize) {
-        let texts: Vec<&str> = requests.iter().map_while(Self::control).collect();
+        let texts: Vec<String> = requests.iter().map_while(Self::control).collect();
         (texts.join("; "), texts.len())
-    }
-
-    /// True if a savepoint begins here that does not end here.
-    pub(super) fn leave_savepoint(requests: &[Self]) -> bool {
-        let depth = requests.iter().fold(0_usize, |depth, request| match request {
-            Self::Savepoint(_) => depth + 1,
-            Self::Release => depth.saturating_sub(1),
-            Self::Control(_) | Self::Statement(_) => depth,
-        });
-        depth > 0
     }
 }

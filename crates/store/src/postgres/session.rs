@@ -14,9 +14,9 @@ impl<'a> Session<'a> {
     }
 
     /// Adds a statement to those that are sent with the next one whose answer is needed, and returns
-    /// the number of its answer.
-    pub(crate) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants) -> u64 {
-        self.0.ask(sql, params, wants)
+    /// the number of its answer. One that `writes` changes something.
+    pub(crate) fn ask(&mut self, sql: &str, params: &[Value], wants: Wants, writes: bool) -> u64 {
+        self.0.ask(sql, params, wants, writes)
     }
 
     /// The number of changed rows that was asked for.
@@ -33,19 +33,24 @@ impl<'a> Session<'a> {
         self.0.prepare(sql)
     }
 
-    /// Sets a savepoint with the next statement, and returns its number.
-    pub(crate) fn savepoint(&mut self) -> u64 {
-        self.0.savepoint()
+    /// Begins an attempt: sets a savepoint with the next statement.
+    pub(crate) fn savepoint(&mut self) {
+        self.0.savepoint();
     }
 
-    /// Releases a savepoint, with the next statement.
-    pub(crate) fn release(&mut self, savepoint: u64) {
-        self.0.release(savepoint);
+    /// Ends the innermost attempt: releases its savepoint, with the next statement.
+    pub(crate) fn release(&mut self) {
+        self.0.release();
     }
 
-    /// Restores a savepoint and releases it, with the next statement.
-    pub(crate) fn restore(&mut self, savepoint: u64) {
-        self.0.restore(savepoint);
+    /// Ends the innermost attempt: restores its savepoint and releases it, with the next statement.
+    pub(crate) fn restore(&mut self) {
+        self.0.restore();
+    }
+
+    /// True after a failed statement, until a savepoint is restored.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.0.has_failed()
     }
 
     /// Lifts the limits on this transaction's statements.
@@ -57,8 +62,13 @@ impl<'a> Session<'a> {
         self.0.batch(sql)
     }
 
-    /// The round trips of the transaction, with that of its commit.
-    pub(crate) fn round_trips(&self, commits: bool) -> u64 {
-        self.0.round_trips() + u64::from(commits && self.0.will_commit())
+    /// The round trips of the transaction so far.
+    pub(crate) fn round_trips(&self) -> u64 {
+        self.0.round_trips()
+    }
+
+    /// The round trips of the transaction with that of its commit, whose hooks wait for these answers.
+    pub(crate) fn round_trips_committed(&self, answers: &[u64]) -> u64 {
+        self.0.round_trips() + u64::from(self.0.waits_for_commit(answers))
     }
 }

@@ -56,11 +56,16 @@ impl Sqlite {
         let read = move || {
             let reader = readers.take()?;
             reader.execute_batch("BEGIN").map_err(Error::from)?;
-            let outcome = work(&mut Tx::sqlite(&reader));
+            let mut tx = Tx::sqlite(&reader);
+            let outcome = work(&mut tx);
+            let hooks = std::mem::take(&mut tx.hooks);
             // A failure may have ended the transaction. A reader that cannot end its own
             // transaction is closed.
             if reader.is_autocommit() || reader.execute_batch("COMMIT").is_ok() {
                 readers.give(reader);
+            }
+            if outcome.is_ok() {
+                hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
             }
             outcome
         };

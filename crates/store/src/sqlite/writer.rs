@@ -54,9 +54,9 @@ impl Job {
         let mut tx = Tx::sqlite(connection);
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
         let hooks = std::mem::take(&mut tx.hooks);
-        // A job whose transaction was lost has failed, whatever it returns.
-        let ended = match (outcome, tx.lost.take()) {
-            (Ok(Ok(_)), Some(lost)) => Ok(Err(Failure::Store(lost))),
+        // A job whose transaction has failed has failed, whatever it returns.
+        let ended = match (outcome, tx.ended()) {
+            (Ok(Ok(_)), Some(error)) => Ok(Err(Failure::Store(error))),
             (outcome, _) => outcome,
         };
         match ended {
