@@ -100,7 +100,10 @@ class Cloud:
     def controller(self, name):
         state = os.path.join(self.folder, name, "state")
         os.makedirs(state, mode=0o700)
-        return Serve(os.path.abspath(self.options.kilonova), state, None, self.options.database)
+        config = os.path.join(self.folder, "kilonova.conf")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(f"[glance_store]\nfilesystem_store_datadir = {self.folder}/images\n")
+        return Serve(os.path.abspath(self.options.kilonova), state, None, self.options.database, config)
 
     def tick(self, text):
         self.checks += 1
@@ -109,13 +112,8 @@ class Cloud:
     def start(self):
         first, second = self.controllers
         first.start()
-        # The controllers share files that are not in the database.
-        for name in os.listdir(first.state):
-            there, here = os.path.join(second.state, name), os.path.join(first.state, name)
-            if os.path.isdir(here):
-                os.symlink(here, there)
-            elif not name.startswith(("lock", "kilonova.db")):
-                shutil.copy2(here, there)
+        # All that a further controller needs beside the database and the images; it has mode 0600.
+        shutil.copy(os.path.join(first.state, "seal.key"), second.state)
         second.start()
         port = self.front.rsplit(":", 1)[1]
         config = os.path.join(self.folder, "haproxy.cfg")

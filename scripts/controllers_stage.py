@@ -3,7 +3,7 @@
 The configurations are those of `examples/ha`, with this machine's ports in place of the documented addresses.
 """
 
-import base64
+import json
 import os
 import re
 import shutil
@@ -76,6 +76,12 @@ class Postgres:
         shutil.rmtree(self.folder)
 
 
+def joins(binary):
+    """True if this program's simulated hosts can join by a token."""
+    done = subprocess.run([binary, "node", "--help"], text=True, check=True, stdout=subprocess.PIPE)
+    return "--join" in done.stdout
+
+
 class Controller(Serve):
     """One of the controllers; its files are in a folder of its own."""
 
@@ -94,13 +100,15 @@ class Controller(Serve):
                 ("/var/lib/kilonova", self.state), ("listen = 192.0.2.11:8774", f"listen = 127.0.0.1:{self.port}"),
                 ("https://cloud.example\n", f"{self.cloud.url}\n"),
                 ("192.0.2.11, 192.0.2.12, 192.0.2.13", "127.0.0.1"),
-                ("listen = 192.0.2.11:8775", f"listen = 127.0.0.1:{self.hosts_port}\ntoken = true"),
+                ("listen = 192.0.2.11:8775", f"listen = 127.0.0.1:{self.hosts_port}{self.cloud.token_option}"),
                 ("cloud.example, 192.0.2.10", "127.0.0.1"), ("https://cloud.example:8775", f"https://{here}")]:
             text = replace(text, old, new)
         text = re.sub(r"(?m)^connection = .*$", lambda _: f"connection = {self.database}", text)
         # The test's PostgreSQL has a unix socket, where TLS is not possible.
         text = re.sub(r"(?m)^connection_parameters = .*\n", "", text)
         text = replace(text, "[DEFAULT]\n", "[DEFAULT]\n" + "".join(f"{line}\n" for line in more))
+        # The directory that the machines share.
+        text += f"\n[glance_store]\nfilesystem_store_datadir = {self.cloud.images}\n"
         with open(self.config, "w", encoding="utf-8") as file:
             file.write(text)
 
@@ -131,8 +139,13 @@ class Cloud:
 
     def __init__(self, binary, folder, database, options=()):
         self.folder, self.database = folder, database
+        # An earlier program's simulated hosts cannot join, and use the shared token on the users' port.
+        self.hosts_join = joins(binary)
+        self.token_option = "" if self.hosts_join else "\ntoken = true"
         self.front, self.hosts_port, self.haproxy = free_port(), free_port(), None
         self.url, self.cacert = f"https://127.0.0.1:{self.front}", os.path.join(folder, "ca.pem")
+        self.images = os.path.join(folder, "images")
+        os.mkdir(self.images, mode=0o700)
         certificates(folder)
         self.controllers = [Controller(number, binary, folder, self) for number in range(1, COUNT + 1)]
         self.socket = os.path.join(folder, "haproxy.sock")
@@ -140,19 +153,12 @@ class Cloud:
             one.configure(options)
 
     def start(self):
-        """Starts the first controller, gives the others its files, and starts all of them and haproxy."""
+        """Starts the first controller, gives the others its sealing key, and starts all of them and haproxy."""
         first = self.controllers[0]
-        # An earlier version ignores it; the controllers need the same one when they are upgraded.
-        seal = os.path.join(first.state, "seal.key")
-        with open(os.open(seal, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(base64.urlsafe_b64encode(os.urandom(32)) + b"\n")
         first.start()
         for other in self.controllers[1:]:
-            shutil.copytree(first.state, other.state, dirs_exist_ok=True,
-                            ignore=shutil.ignore_patterns("images", "*lock*", "nodes"))
-            # A file system that the controllers share holds the images.
-            shutil.rmtree(os.path.join(other.state, "images"), ignore_errors=True)
-            os.symlink(os.path.join(first.state, "images"), os.path.join(other.state, "images"))
+            # It has mode 0600.
+            shutil.copy(os.path.join(first.state, "seal.key"), other.state)
             other.start()
         self.balance()
         self.up(COUNT)
@@ -277,18 +283,33 @@ class Steady(Load):
 
 
 class BalancedHost(Host):
-    """A simulated host that reaches the controllers through haproxy."""
+    """A simulated host that joins and reaches the controllers through haproxy's port for hosts."""
 
     def __init__(self, cloud, name, topology):
         first = cloud.controllers[0]
         first.topology = topology
         super().__init__(first, name, cloud.folder)
-        self.cloud = cloud
+        self.cloud, self.token = cloud, None
+
+    def enroll(self):
+        """A join token for this host, as an administrator gets it."""
+        credentials = {**os.environ, **self.serve.openrc(), "OS_CACERT": self.cloud.cacert}
+        command = [self.serve.binary, "node", "enroll", "--host", self.name, "--format", "json"]
+        done = subprocess.run(command, env=credentials, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise Wrong(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr}")
+        return json.loads(done.stdout)["token"]
 
     def start(self):
-        command = [self.program or self.serve.binary, "node", "--control", self.cloud.url, "--cacert", self.cloud.cacert,
-                   "--host", self.name, "--nodes", self.topology, "--state-dir", self.state,
-                   "--token-file", os.path.join(self.serve.state, "node.token")]
+        command = [self.program or self.serve.binary, "node", "--host", self.name, "--nodes", self.topology,
+                   "--state-dir", self.state]
+        if self.cloud.hosts_join:
+            self.token = self.token or self.enroll()
+            command += ["--control", f"https://127.0.0.1:{self.cloud.hosts_port}", "--join", self.token]
+        else:
+            command += ["--control", self.cloud.url, "--cacert", self.cloud.cacert,
+                        "--token-file", os.path.join(self.serve.state, "node.token")]
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log,
                                             start_new_session=True)

@@ -26,7 +26,7 @@
 #               come and go
 #   controllers two controllers behind haproxy on a PostgreSQL of their own: rolling restart, one that is stopped for
 #               longer than its lease, and strikes at controllers, hosts, database and connections; with
-#               KILONOVA_OLD they are upgraded from that program, one after the other; not run unless the step is named
+#               KILONOVA_OLD they are upgraded from that program, one after the other
 #   failover    PostgreSQL hangs, and its standby is promoted under a load of boots: with synchronous
 #               replication nothing acknowledged is lost; with asynchronous replication a loss is counted
 #   copy        kilonova database copy: a cloud that is killed in the middle of every operation continues on a
@@ -36,12 +36,17 @@
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
 #               them; all scenarios if the step is named, otherwise the four of docs/lab.md
 #
-# KILONOVA_KILLS (default 10) is the number of kills of the whole system on each database; one and a half
-# times as many hit the control plane or hosts separately, and half as many hit both while devices are
-# bound. KILONOVA_STRIKES (default: the same) is the number of strikes at two controllers, KILONOVA_LONGEST
-# (default 5) the seconds for which one of them is stopped at most. `make test-long` raises it, and the repetitions of the unit step: KILONOVA_CLAIMS (concurrent
-# claims on each database), KILONOVA_FUZZ and KILONOVA_FUZZ_BODIES (random requests). A failed step does not
-# stop the later ones. The last line is the summary; the exit code is 1 if anything failed.
+# `make test-long` raises these repetitions:
+#
+#   KILONOVA_KILLS        kills of the whole system on each database (default 10); one and a half times as many
+#                         hit the control plane or hosts separately, half as many hit both while devices are bound
+#   KILONOVA_STRIKES      strikes at two controllers (default 6)
+#   KILONOVA_LONGEST      seconds for which a strike stops a controller at most (default 5)
+#   KILONOVA_CLAIMS       concurrent claims on each database, in the unit step
+#   KILONOVA_FUZZ, KILONOVA_FUZZ_BODIES
+#                         random requests, in the unit step
+#
+# A failed step does not stop the later ones. The last line is the summary; the exit code is 1 if anything failed.
 # KILONOVA names a program to use instead of building one. The script builds without optimization, like
 # the tests: most of it is then already built, and integer overflow is checked.
 set -euo pipefail
@@ -320,7 +325,7 @@ chaos_both() {
 # Two controllers; with KILONOVA_OLD, both begin with that program.
 controllers() {
     program || return 0
-    local strikes=${KILONOVA_STRIKES:-$KILLS}
+    local strikes=${KILONOVA_STRIKES:-6}
     title "controllers: two behind haproxy: rolling restart, a stopped one, and $strikes strikes"
     script controllers --kills "$strikes" --longest "${KILONOVA_LONGEST:-5}" --minutes $((strikes + 5)) \
         ${KILONOVA_OLD:+--old "$KILONOVA_OLD"}
@@ -374,7 +379,7 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere failover copy ${KILONOVA_OLD:+upgrade} lab
+    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere controllers failover copy ${KILONOVA_OLD:+upgrade} lab
 fi
 for step in "$@"; do
     case $step in

@@ -2,16 +2,19 @@
 //! this process for a controller elsewhere. Simulated hosts run the same agent as inside `serve`; a
 //! separate process can be killed separately in tests.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use kilonova_ids::HostName;
 use kilonova_node::Node;
 use kilonova_node::topology::Topology;
 use kilonova_node_api::ControlPlane;
-use kilonova_node_link::Remote;
+use kilonova_node_link::{Identity, Remote, keep_certified};
+use kilonova_pki::Token;
 use kilonova_program::signals::StopSignals;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -20,6 +23,9 @@ use super::node_join;
 use crate::failure::Failure;
 use crate::serve::STARTS;
 use crate::state::StateDir;
+
+/// Interval of checks of a host's certificate.
+const CERTIFICATE: Duration = Duration::from_secs(60);
 
 /// Arguments of `node`.
 #[derive(Debug, Args)]
@@ -41,8 +47,12 @@ struct Simulated {
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
     /// File with the node token: `node.token` in the controller's state directory.
-    #[arg(long, value_name = "FILE")]
-    token_file: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "join")]
+    token_file: Option<PathBuf>,
+    /// Join token (`kilonova node enroll`) with which --host gets its certificate at the first start; then
+    /// --control is the address for enrolled hosts.
+    #[arg(long, value_name = "TOKEN", requires = "host", conflicts_with_all = ["token_file", "cacert"])]
+    join: Option<String>,
     /// Topology file of the hosts.
     #[arg(long, value_name = "FILE")]
     nodes: PathBuf,
@@ -62,7 +72,7 @@ pub(super) fn run(options: NodeArgs) -> Result<ExitCode, Failure> {
         (Some(command), _) => node_join::run(command),
         (None, Some(simulated)) => simulate(simulated),
         (None, None) => Err(Failure::Refused(
-            "use enroll, list or revoke; or, for simulated hosts, --nodes and --token-file".into(),
+            "use enroll, list or revoke; or, for simulated hosts, --nodes and --token-file or --join".into(),
         )),
     }
 }
@@ -77,17 +87,54 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
             return Err(Failure::Refused(format!("{file} has no host {name}")));
         }
     }
-    let token = std::fs::read_to_string(&options.token_file).map_err(|error| {
-        Failure::Refused(format!("cannot read {}: {error}", options.token_file.display()))
-    })?;
-    let control = remote(&options, &token)?;
+    let by_token = match &options.token_file {
+        None => None,
+        Some(file) => {
+            let token = std::fs::read_to_string(file).map_err(|error| {
+                Failure::Refused(format!("cannot read {}: {error}", file.display()))
+            })?;
+            Some(remote(&options, &token)?)
+        }
+    };
     let directory = StateDir::take(&options.state_dir)?;
     kilonova_program::logs::start(false, None);
     let power_sync = Some(options.sync_power_state_interval)
         .filter(|seconds| *seconds > 0)
         .map(Duration::from_secs);
-    super::runtime()?.block_on(follow(&topology, &directory, Arc::new(control), power_sync))?;
+    super::runtime()?.block_on(async {
+        let control = match by_token {
+            Some(control) => control,
+            None => by_certificate(&options).await?,
+        };
+        follow(&topology, &directory, Arc::new(control), power_sync).await
+    })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The client of a host with a certificate, which it gets by its join token if it has none. It renews
+/// the certificate while the process lives.
+async fn by_certificate(options: &Simulated) -> Result<Remote, Failure> {
+    let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
+    let failed = |error: kilonova_node_link::Error| Failure::Failed(error.to_string());
+    let (Some(name), Some(token)) = (&options.host, &options.join) else {
+        return Err(Failure::Refused("--join needs --host".into()));
+    };
+    let identity = Identity::at(&options.state_dir);
+    let address = vec![Ipv4Addr::LOCALHOST.into()];
+    let known = match identity.read().map_err(failed)? {
+        Some(known) => known,
+        None => {
+            let token: Token = token.parse().map_err(|e: kilonova_pki::Error| refused(&e))?;
+            let host = HostName::verbatim(name);
+            identity.join(&options.control, &token, &host, address.clone()).await.map_err(failed)?
+        }
+    };
+    let remote = known.remote_at(&options.control).map_err(failed)?;
+    let kept = remote.clone();
+    drop(tokio::spawn(async move {
+        match keep_certified(kept, identity, known, address, CERTIFICATE, |_| {}).await {}
+    }));
+    Ok(remote)
 }
 
 /// The client for the controller, with TLS if its URL begins with `https:`.
