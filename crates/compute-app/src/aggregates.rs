@@ -2,9 +2,8 @@
 //!
 //! A host is in at most one zone, and the zone of a server never changes because an operator moved
 //! a host. The same transaction adds the host's provider to the provider aggregate with the same
-//! uuid. Every change writes the aggregate's row and the rows of hosts whose zone it affects, so
-//! that concurrent changes conflict.
-//! touches: two changes at once meet there.
+//! uuid. Every change writes the aggregate's row, the revision of all aggregates, and the rows of
+//! hosts whose zone it affects, so that concurrent changes conflict.
 
 use std::collections::BTreeMap;
 
@@ -221,8 +220,8 @@ fn write(
 ) -> Result<Aggregate, Error> {
     aggregate.updated_at = Some(now);
     db::update(tx, &aggregate)?;
-    let (fleet, all) = (compute.fleet.clone(), db::all(tx)?);
-    tx.on_commit(move || fleet.regroup(&all));
+    let (fleet, grouping) = (compute.fleet.clone(), db::grouping(tx)?);
+    tx.on_commit(move || fleet.regroup(&grouping));
     Ok(aggregate)
 }
 
@@ -315,9 +314,7 @@ fn rezone(tx: &mut Tx<'_>, compute: &Compute, name: &HostName) -> Result<(), Err
     let mut host = host(tx, name)?;
     host.availability_zone = zone;
     let (fleet, row) = (compute.fleet.clone(), services::row_of(&host));
-    tx.on_commit(move || {
-        fleet.refresh(&row);
-    });
+    tx.on_commit(move || fleet.refresh(&row));
     Ok(())
 }
 

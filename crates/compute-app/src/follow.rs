@@ -3,18 +3,13 @@
 //! Entries of documents come before those of the hosts' rows: a host that was deleted and registered
 //! again begins with a new generation.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use kilonova_changes::{Applied, Entry, Subscriber, Topic};
 use kilonova_compute_db::{aggregates, fleet};
-use kilonova_compute_scheduler::fleet::{Host, Newest};
 use kilonova_ids::HostName;
 
 use crate::{Compute, Error};
-
-/// Above this number of new hosts, one read of all aggregates is cheaper.
-const MANY: usize = 8;
 
 impl Subscriber for Compute {
     fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a> {
@@ -38,13 +33,9 @@ impl Subscriber for Compute {
                     Topic::Tree | Topic::Identity | Topic::Revoked => {}
                 }
             }
-            let new = refresh(self, hosts).await?;
-            if regroup || new.len() > MANY {
-                self.fleet.regroup(&self.store.read(aggregates::all).await?);
-            } else {
-                for host in new {
-                    group(self, host).await?;
-                }
+            refresh(self, hosts).await?;
+            if regroup {
+                read_aggregates(self).await?;
             }
             Ok(())
         })
@@ -59,58 +50,35 @@ impl Subscriber for Compute {
     }
 }
 
-/// Reads all hosts and aggregates again. A host whose row is older than memory was before the read
-/// is taken back: the database was restored, or lost commits when a standby took over.
+/// Reads all hosts and aggregates again. Memory goes back where the rows are older than it was before:
+/// the database was restored, or lost commits when a standby took over.
 ///
 /// # Errors
 /// Store errors only.
 pub async fn read_hosts(compute: &Compute) -> Result<(), Error> {
-    let known: Vec<(Arc<Host>, Newest)> = compute
-        .fleet
-        .all()
-        .into_iter()
-        .map(|host| {
-            let newest = *host.newest().borrow();
-            (host, newest)
-        })
-        .collect();
+    let known = compute.fleet.all_known();
     let rows = compute.store.read(fleet::all).await?;
-    for row in &rows {
-        compute.fleet.refresh(row);
-    }
-    let rows: HashMap<_, _> = rows.iter().map(|row| (row.id, row)).collect();
-    for (host, newest) in known {
-        match rows.get(&host.id) {
-            Some(row) => {
-                host.correct(newest, Newest { epoch: row.epoch, generation: row.generation });
-            }
-            None => compute.fleet.forget(&host),
-        }
-    }
-    compute.fleet.regroup(&compute.store.read(aggregates::all).await?);
+    compute.fleet.apply_all_read(known, &rows);
+    read_aggregates(compute).await
+}
+
+async fn read_aggregates(compute: &Compute) -> Result<(), Error> {
+    let known = compute.fleet.grouped();
+    let grouping = compute.store.read(aggregates::grouping).await?;
+    compute.fleet.apply_grouping_read(known, &grouping);
     Ok(())
 }
 
-/// Reads the rows of hosts again. Returns the hosts that were unknown.
-async fn refresh(compute: &Compute, hosts: BTreeSet<HostName>) -> Result<Vec<HostName>, Error> {
+/// Reads the rows of hosts again.
+async fn refresh(compute: &Compute, hosts: BTreeSet<HostName>) -> Result<(), Error> {
     if hosts.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let names: Vec<HostName> = hosts.into_iter().collect();
-    let mut new = Vec::new();
-    for (name, row) in compute.store.read(move |tx| fleet::some(tx, &names)).await? {
-        match row {
-            None => compute.fleet.remove(&name),
-            Some(row) if compute.fleet.refresh(&row) => new.push(name),
-            Some(_) => {}
-        }
+    let known: Vec<_> = names.iter().map(|name| compute.fleet.known(name)).collect();
+    let rows = compute.store.read(move |tx| fleet::some(tx, &names)).await?;
+    for ((name, row), known) in rows.iter().zip(&known) {
+        compute.fleet.apply_read(name, known, row.as_ref());
     }
-    Ok(new)
-}
-
-async fn group(compute: &Compute, host: HostName) -> Result<(), Error> {
-    let name = host.clone();
-    let aggregates = compute.store.read(move |tx| aggregates::of_host(tx, &name)).await?;
-    compute.fleet.group(&host, &aggregates);
     Ok(())
 }

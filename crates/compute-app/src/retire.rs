@@ -62,7 +62,7 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
         placement::app::providers::delete(tx, &compute.world, host.root_provider)?;
     }
     hosts::delete(tx, name)?;
-    let (fleet, name) = (compute.fleet.clone(), name.clone());
-    tx.on_commit(move || fleet.remove(&name));
+    let (fleet, name, number) = (compute.fleet.clone(), name.clone(), host.number);
+    tx.on_commit(move || fleet.deleted(&name, number));
     Ok(())
 }

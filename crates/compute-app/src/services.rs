@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
-use kilonova_compute_db::fleet::{About, HostRow};
+use kilonova_compute_db::fleet::{About, HostRow, Version};
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
 use kilonova_ids::HostName;
@@ -149,21 +149,19 @@ pub fn change(
     }
     host.forced_down = change.forced_down.unwrap_or(host.forced_down);
     host.updated_at = Some(now);
-    hosts::set_status(tx, &host, now)?;
+    hosts::set_status(tx, &mut host, now)?;
     let (known, row) = (fleet.clone(), row_of(&host));
-    tx.on_commit(move || {
-        known.refresh(&row);
-    });
+    tx.on_commit(move || known.refresh(&row));
     Ok(Some(of_host(fleet, &host, now)))
 }
 
 /// The row in the fleet's form.
 pub fn row_of(host: &Host) -> HostRow {
     HostRow {
+        version: Version { number: host.number, revision: host.revision, epoch: host.epoch },
         host: host.host.clone(),
         id: host.id,
         root: host.root_provider,
-        epoch: host.epoch,
         generation: host.generation,
         enabled: host.enabled,
         forced_down: host.forced_down,

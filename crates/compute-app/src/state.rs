@@ -17,7 +17,7 @@ use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
-use crate::{Error, Options};
+use crate::{Error, Options, follow};
 
 /// The compute service.
 #[derive(Clone)]
@@ -65,10 +65,7 @@ impl Compute {
             network_news,
             reasons,
         };
-        for row in compute.store.read(kilonova_compute_db::fleet::all).await? {
-            compute.fleet.refresh(&row);
-        }
-        compute.fleet.regroup(&compute.store.read(kilonova_compute_db::aggregates::all).await?);
+        follow::read_hosts(&compute).await?;
         Ok(compute)
     }
 

@@ -47,7 +47,11 @@ kilonova_store::statements! {
     /// Removes a host.
     LEAVE = "DELETE FROM aggregate_hosts WHERE aggregate_id = ?1 AND host = ?2";
     /// Sets the zone that the scheduler uses.
-    SET_ZONE = "UPDATE hosts SET availability_zone = ?2 WHERE host = ?1";
+    SET_ZONE = "UPDATE hosts SET availability_zone = ?2, revision = revision + 1 WHERE host = ?1";
+    /// The number of changes of all aggregates.
+    REVISION = "SELECT revision FROM aggregates_revision";
+    /// Counts a change of any aggregate.
+    COUNT_CHANGE = "UPDATE aggregates_revision SET revision = revision + 1";
     /// The specs of a host's servers, with the requested zones.
     SPECS_ON = "SELECT spec FROM servers WHERE host = ?1";
 }
@@ -108,6 +112,22 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Aggregate>, Error> {
     Ok(all)
 }
 
+/// All aggregates as of a revision.
+#[derive(Debug, Clone, Default)]
+pub struct Grouping {
+    /// The number of changes so far. It orders the states of the aggregates by their commits;
+    /// controllers of earlier builds leave it as it is.
+    pub revision: i64,
+    /// All aggregates with their hosts.
+    pub aggregates: Vec<Aggregate>,
+}
+
+/// All aggregates with their revision, in the transaction's snapshot.
+pub fn grouping(tx: &mut Tx<'_>) -> Result<Grouping, Error> {
+    let revision = tx.row(REVISION, params![])?.map(|row| row.int("revision")).transpose()?;
+    Ok(Grouping { revision: revision.unwrap_or_default(), aggregates: all(tx)? })
+}
+
 /// One aggregate with its hosts.
 pub fn by_id(tx: &mut Tx<'_>, id: i64) -> Result<Option<Aggregate>, Error> {
     let Some(mut aggregate) = tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()? else {
@@ -134,10 +154,12 @@ pub fn name_is_taken(tx: &mut Tx<'_>, name: &str, id: i64) -> Result<bool, Error
     Ok(tx.row(NAME_TAKEN, params![name, id])?.is_some())
 }
 
-/// Writes name, metadata and update time.
+/// Writes name, metadata and update time. Every change of an aggregate that has or had hosts calls
+/// it: it counts the change, so that of two concurrent changes one runs again.
 pub fn update(tx: &mut Tx<'_>, aggregate: &Aggregate) -> Result<(), Error> {
     let metadata = text(&aggregate.metadata)?;
     tx.defer(UPDATE, params![aggregate.id, &aggregate.name, metadata, aggregate.updated_at])?;
+    tx.defer(COUNT_CHANGE, params![])?;
     kilonova_changes::append(tx, Topic::Aggregates, "", aggregate.id)?;
     Ok(())
 }

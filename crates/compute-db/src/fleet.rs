@@ -7,11 +7,20 @@ use kilonova_store::{Row, Tx, Value, params};
 use super::hosts::is_enabled;
 use crate::Error;
 
+/// The columns of a [`HostRow`].
+macro_rules! columns {
+    () => {
+        "number, revision, host, id, root_provider, epoch, generation, status, forced_down,
+        availability_zone, last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb,
+        reported_at"
+    };
+}
+pub(super) use columns;
+
 /// Selects [`HostRow`]s.
 macro_rules! select {
     () => {
-        "SELECT host, id, root_provider, epoch, generation, status, forced_down, availability_zone,
-        last_seen, hypervisor_type, hypervisor_version, vcpus, memory_mb, reported_at FROM hosts"
+        concat!("SELECT ", columns!(), " FROM hosts")
     };
 }
 
@@ -34,14 +43,14 @@ kilonova_store::statements! {
 /// The part of a host's row that the fleet needs.
 #[derive(Debug, Clone)]
 pub struct HostRow {
+    /// The order of the row among its versions, with the epoch of the host's session.
+    pub version: Version,
     /// Name.
     pub host: HostName,
     /// Id, as the hypervisors API shows it.
     pub id: HostId,
     /// Root of its provider tree.
     pub root: ProviderId,
-    /// The epoch of its session.
-    pub epoch: i64,
     /// The newest document generation.
     pub generation: i64,
     /// True if its compute service is enabled.
@@ -56,6 +65,21 @@ pub struct HostRow {
     pub reported_at: Timestamp,
     /// Properties for filters.
     pub about: About,
+}
+
+/// Orders the versions of a host's row by their commits, so that memory only moves forward.
+///
+/// Every write of a column that memory copies increments the revision, but for the document
+/// generation and the times, which only grow. The row of a host that was deleted and registered again
+/// has a greater number. Controllers of earlier builds leave the revision as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The number of the row; a later insert has a greater one.
+    pub number: i64,
+    /// The number of changes of this row.
+    pub revision: i64,
+    /// The epoch, which controllers of earlier builds increment without the revision.
+    pub epoch: i64,
 }
 
 /// The properties of a host that filters use.
@@ -106,12 +130,16 @@ pub fn some(
     Ok(rows)
 }
 
-fn host(row: &Row) -> Result<HostRow, Error> {
+pub(super) fn host(row: &Row) -> Result<HostRow, Error> {
     Ok(HostRow {
+        version: Version {
+            number: row.int("number")?,
+            revision: row.int("revision")?,
+            epoch: row.int("epoch")?,
+        },
         host: row.host("host")?,
         id: row.id("id")?,
         root: row.id("root_provider")?,
-        epoch: row.int("epoch")?,
         generation: row.int("generation")?,
         enabled: is_enabled(row)?,
         forced_down: row.bool("forced_down")?,

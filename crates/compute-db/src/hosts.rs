@@ -9,6 +9,7 @@ use kilonova_ids::{HostId, HostName, ProviderId};
 use kilonova_node_api::Attempt;
 use kilonova_store::{Migration, Row, Tx, params};
 
+use super::fleet::{self, HostRow, columns};
 use super::servers::shape;
 use crate::Error;
 
@@ -26,10 +27,19 @@ ALTER TABLE hosts ADD COLUMN agent TEXT;
 ALTER TABLE hosts ADD COLUMN attempt BIGINT;",
 };
 
+/// Numbers that order the versions of the hosts' rows and of the aggregates.
+pub const REVISIONS: Migration = Migration {
+    name: "compute-0420-revisions",
+    sql: "
+ALTER TABLE hosts ADD COLUMN revision BIGINT NOT NULL DEFAULT 0;
+CREATE TABLE aggregates_revision (revision BIGINT NOT NULL);
+INSERT INTO aggregates_revision (revision) VALUES (0);",
+};
+
 /// Selects [`Host`]s.
 macro_rules! select {
     () => {
-        "SELECT number, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
+        "SELECT number, revision, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
         last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew,
         agent, attempt FROM hosts"
@@ -44,23 +54,24 @@ kilonova_store::statements! {
     /// One host.
     BY_NAME = concat!(select!(), " WHERE host = ?1");
     /// Registers a host: inserts a row, or increments the epoch of the existing one.
-    REGISTER = "INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
+    REGISTER = concat!("INSERT INTO hosts (id, host, root_provider, hypervisor_type, hypervisor_version,
         host_ip, vcpus, memory_mb, disk_gb, epoch, generation, status, forced_down, last_seen,
         reported_at, created_at, agent, attempt)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 1, 1, 'enabled', 0, ?10, ?10, ?10, ?11, ?12)
         ON CONFLICT (host) DO UPDATE SET epoch = hosts.epoch + 1,
+            revision = hosts.revision + 1,
             root_provider = excluded.root_provider,
             hypervisor_type = excluded.hypervisor_type,
             hypervisor_version = excluded.hypervisor_version, host_ip = excluded.host_ip,
             vcpus = excluded.vcpus, memory_mb = excluded.memory_mb, disk_gb = excluded.disk_gb,
             last_seen = excluded.last_seen, reported_at = excluded.reported_at,
             agent = excluded.agent, attempt = excluded.attempt
-        RETURNING epoch";
+        RETURNING ", columns!());
     /// Deletes a host.
     DELETE = "DELETE FROM hosts WHERE host = ?1";
     /// Writes the operator's settings.
     SET_STATUS = "UPDATE hosts SET status = ?2, disabled_reason = ?3, forced_down = ?4,
-        updated_at = ?5 WHERE host = ?1";
+        updated_at = ?5, revision = revision + 1 WHERE host = ?1";
 }
 
 /// The host names that equal this name in lower case.
@@ -77,6 +88,8 @@ pub fn spellings(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HostName>, kilo
 pub struct Host {
     /// Integer id for clients before 2.53; assigned by the database.
     pub number: i64,
+    /// The number of changes of its row ([`super::fleet::Version`]).
+    pub revision: i64,
     /// Id of its compute service.
     pub id: HostId,
     /// Name.
@@ -174,6 +187,7 @@ fn attempt(row: &Row) -> Result<Option<Attempt>, Error> {
 fn host(row: &Row) -> Result<Host, Error> {
     Ok(Host {
         number: row.int("number")?,
+        revision: row.int("revision")?,
         id: row.id("id")?,
         host: row.host("host")?,
         root_provider: row.id("root_provider")?,
@@ -211,8 +225,8 @@ pub fn by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<Host>, Error> 
     tx.row(BY_NAME, params![name])?.as_ref().map(host).transpose()
 }
 
-/// Records a registration and returns the host's new epoch.
-pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: Timestamp) -> Result<i64, Error> {
+/// Records a registration and returns the host's row with its new epoch.
+pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: Timestamp) -> Result<HostRow, Error> {
     let row = tx.row(
         REGISTER,
         params![
@@ -231,16 +245,19 @@ pub fn register(tx: &mut Tx<'_>, new: &NewHost, now: Timestamp) -> Result<i64, E
         ],
     )?;
     changed(tx, &new.host)?;
-    Ok(row.map_or(Ok(1), |row| row.int("epoch"))?)
+    let row = row.ok_or_else(|| shape(format!("host {} was not registered", new.host)))?;
+    fleet::host(&row)
 }
 
-/// Writes the operator's settings: status, reason and `forced_down`.
-pub fn set_status(tx: &mut Tx<'_>, host: &Host, now: Timestamp) -> Result<(), Error> {
+/// Writes the operator's settings of a host that was read in this transaction: status, reason and
+/// `forced_down`. Updates its revision.
+pub fn set_status(tx: &mut Tx<'_>, host: &mut Host, now: Timestamp) -> Result<(), Error> {
     let status = if host.enabled { "enabled" } else { "disabled" };
     tx.defer(
         SET_STATUS,
         params![&host.host, status, host.disabled_reason.clone(), host.forced_down, now],
     )?;
+    host.revision += 1;
     changed(tx, &host.host)?;
     Ok(())
 }

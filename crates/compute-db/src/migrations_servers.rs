@@ -11,6 +11,7 @@ pub const SERVERS: &[Migration] = &[
     super::counted::COUNTED,
     PLANS,
     super::reserved::RESERVED,
+    super::hosts::REVISIONS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

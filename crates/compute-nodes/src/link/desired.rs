@@ -1,6 +1,6 @@
 //! The long poll for documents.
 //!
-//! The host's row decides which session is valid. Memory only says when it is worth to read the row:
+//! The host's row decides which session is valid. Memory only says when it is worth reading the row:
 //! when the session or the generation is not the known one, and when there is something to hand out.
 //! An answer without documents needs no read.
 
@@ -65,26 +65,22 @@ async fn session(
     epoch: i64,
     since: i64,
 ) -> Result<Arc<Host>, Refusal> {
-    let mut known = None;
-    if let Some(entry) = compute.fleet.by_name(host) {
+    let known = compute.fleet.known(host);
+    if let Some(entry) = known.host() {
         let newest = *entry.newest().borrow();
         if newest.epoch == epoch && newest.generation >= since {
             entry.seen(time::now());
-            return Ok(entry);
+            return Ok(Arc::clone(entry));
         }
-        known = Some(newest);
     }
     let name = host.to_owned();
     let row = compute.store.read(move |tx| fleet::one(tx, &name)).await.map_err(unavailable)?;
-    let found = row.as_ref().map(|row| row.epoch);
+    compute.fleet.apply_read(host, &known, row.as_ref());
+    let found = row.as_ref().map(|row| row.version.epoch);
     batch::check_session(host, found, epoch).map_err(unavailable)?;
     let unknown = || Refusal::Rejected(format!("host {host} has not registered"));
     let row = row.ok_or_else(unknown)?;
-    compute.fleet.refresh(&row);
     let entry = compute.fleet.by_name(host).ok_or_else(unknown)?;
-    if let Some(known) = known {
-        entry.correct(known, Newest { epoch: row.epoch, generation: row.generation });
-    }
     batch::check_generation(host, row.generation, since).map_err(unavailable)?;
     entry.seen(time::now());
     Ok(entry)

@@ -5,8 +5,8 @@
 //! it, and a registration changes only the devices below the root.
 
 use kilonova_accelerator::ledger;
-use kilonova_compute_app::{Compute, Error, services};
-use kilonova_compute_db::{aggregates, fleet, hosts};
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::hosts;
 use kilonova_engine::Inventory;
 use kilonova_ids::{HostId, ProviderId, ResourceClass};
 use kilonova_node_api::{Refusal, Registration, Session};
@@ -27,30 +27,13 @@ pub(super) async fn register(
 ) -> Result<Session, Refusal> {
     validate::check(&registration).map_err(Refusal::Rejected)?;
     let compute_ = compute.clone();
-    let before = compute.fleet.by_name(&registration.host).map(|host| host.root);
-    let row = compute
-        .store
-        .write(move |tx| record(tx, &compute_, &registration))
-        .await
-        .map_err(unavailable)?;
-    if before != Some(row.root) {
-        let name = row.host.clone();
-        let aggregates = compute
-            .store
-            .read(move |tx| aggregates::of_host(tx, &name))
-            .await
-            .map_err(unavailable)?;
-        compute.fleet.group(&row.host, &aggregates);
-    }
-    Ok(Session { epoch: row.epoch })
+    let record = move |tx: &mut Tx<'_>| record(tx, &compute_, &registration);
+    let epoch = compute.store.write(record).await.map_err(unavailable)?;
+    Ok(Session { epoch })
 }
 
-/// Writes the registration and returns the host's row.
-fn record(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    registration: &Registration,
-) -> Result<fleet::HostRow, Error> {
+/// Writes the registration and returns the host's epoch.
+fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Result<i64, Error> {
     let now = time::now();
     let known = hosts::by_name(tx, &registration.host)?;
     if known.is_none() {
@@ -70,7 +53,7 @@ fn record(
         && host.has_passed(attempt)
     {
         tracing::info!(host = %host.host, "ignored an outdated attempt to register");
-        return Ok(services::row_of(host));
+        return Ok(host.epoch);
     }
     let devices = identify(tx, compute, registration, known.as_ref(), now)?;
     let external_nova = compute.options.nova_elsewhere;
@@ -100,32 +83,10 @@ fn record(
         disk_gb: registration.disk_gb,
         attempt: registration.attempt,
     };
-    let epoch = hosts::register(tx, &new, now)?;
-    let host = known.as_ref();
-    let row = fleet::HostRow {
-        host: registration.host.clone(),
-        id: host.map_or(new.id, |host| host.id),
-        root,
-        epoch,
-        generation: host.map_or(1, |host| host.generation),
-        enabled: host.is_none_or(|host| host.enabled),
-        forced_down: host.is_some_and(|host| host.forced_down),
-        availability_zone: host.map_or("nova".into(), |host| host.availability_zone.clone()),
-        last_seen: now,
-        reported_at: now,
-        about: fleet::About {
-            hypervisor_type: registration.hypervisor_type.clone(),
-            hypervisor_version: registration.hypervisor_version,
-            vcpus: registration.vcpus,
-            memory_mb: registration.memory_mb,
-        },
-    };
-    // Applied at the commit, so that it cannot overwrite a later change by an operator.
-    let (fleet, committed) = (compute.fleet.clone(), row.clone());
-    tx.on_commit(move || {
-        fleet.refresh(&committed);
-    });
-    Ok(row)
+    let row = hosts::register(tx, &new, now)?;
+    let (fleet, epoch) = (compute.fleet.clone(), row.version.epoch);
+    tx.on_commit(move || fleet.refresh(&row));
+    Ok(epoch)
 }
 
 /// The root provider, with vCPUs, memory and disk.

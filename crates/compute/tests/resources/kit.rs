@@ -78,6 +78,8 @@ impl Api {
             .write(move |tx| kilonova_compute_db::hosts::register(tx, &new, seen))
             .await
             .expect("the host registers")
+            .version
+            .epoch
     }
 
     /// A server's row with the columns that quotas and usage read.

@@ -54,5 +54,6 @@ mod shelve;
 mod show;
 mod snapshot_properties;
 mod snapshots;
+mod stale_reads;
 mod timeouts;
 mod unsupported;

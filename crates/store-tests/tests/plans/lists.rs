@@ -3,7 +3,16 @@
 /// Tables whose size the operator determines, or with at most one row per host. All others grow
 /// with the tenants' activity.
 pub const SMALL: &[(&str, &[&str])] = &[
-    ("one row", &["change_log_start", "enroll_authority", "image_clouds", "seal_current"]),
+    (
+        "one row",
+        &[
+            "aggregates_revision",
+            "change_log_start",
+            "enroll_authority",
+            "image_clouds",
+            "seal_current",
+        ],
+    ),
     (
         "what an administrator makes by hand",
         &[

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kilonova_compute_db::fleet;
+use kilonova_compute_app::follow;
 use kilonova_store::{Error, Tx, params};
 use serde_json::Value;
 
@@ -85,10 +85,7 @@ impl RunningCloud {
     /// Reads the hosts' rows, as services do every ten seconds: this shows them the writes of other
     /// processes, such as the last commit of one that died.
     async fn refresh_fleet(&self) {
-        let rows = self.compute.store.read(fleet::all).await.expect("the query succeeds");
-        for row in rows {
-            self.compute.fleet.refresh(&row);
-        }
+        follow::read_hosts(&self.compute).await.expect("the rows are read");
     }
 
     /// Open operations, documents and moves; printed when a wait fails.
