@@ -130,6 +130,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Run(options) => {
             let settings = options.common.settings(options.control, options.token_file)?;
             kilonova_program::logs::start(settings.debug, settings.log_format);
+            kilonova_program::config::log(&settings.notes);
             let runtime = runtime()?;
             let ended = runtime.block_on(run::run(settings));
             runtime.shutdown_timeout(SHUTDOWN);

@@ -29,3 +29,25 @@ const OPTIONS: &Options = &[
     ("node", "sysfs"),
     ("node", "token_file"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use kilonova_program::config::upstream::{self, Fate, SourceFile};
+
+    use super::KNOWN;
+
+    #[test]
+    fn the_table_of_upstreams_options_states_what_is_used() {
+        let is_used = |group, option| kilonova_program::config::is_known(KNOWN, group, option);
+        for one in upstream::all() {
+            let known = is_used(one.group, one.name);
+            let shown = format!("[{}] {}", one.group, one.name);
+            match &one.fate {
+                Fate::Used(users) if users.has_agent() => assert!(known, "{shown} is not read"),
+                // The servers of a cloud whose cyborg.conf has [nova] are in another Nova.
+                _ if one.files == [SourceFile::Cyborg] && one.group == "nova" => {}
+                _ => assert!(!known, "{shown} is read"),
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 use kilonova_ids::HostName;
 use kilonova_node::devices::{Discovery, MdevOptions};
 use kilonova_program::Failure;
-use kilonova_program::config::{File, devices, sources};
+use kilonova_program::config::{File, Note, devices, sources};
 use kilonova_program::logs::LogFormat;
 
 use known::KNOWN;
@@ -57,6 +57,8 @@ pub struct Settings {
     pub debug: bool,
     /// The format of log lines.
     pub log_format: Option<LogFormat>,
+    /// Options of the file that have no effect.
+    pub notes: Vec<Note>,
 }
 
 /// The options of the command line, which override the file.
@@ -114,6 +116,7 @@ impl Settings {
             sources: sources::read(&file)?,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
             log_format: file.parse("DEFAULT", "log_format", LogFormat::EXPECTED)?,
+            notes: file.notes().to_vec(),
         })
     }
 }

@@ -25,6 +25,16 @@ Examples:
   kilonova doctor --state-dir state
   kilonova doctor --config /etc/kilonova/kilonova.conf --strict --format json";
 
+/// Of `config check`.
+pub const CONFIG_CHECK: &str = "\
+Examples:
+  kilonova config check --nova-conf /etc/nova/nova.conf
+  kilonova config check --nova-conf nova.conf --placement-conf placement.conf --cyborg-conf cyborg.conf
+  kilonova config check --nova-conf /etc/nova/nova.conf --format json
+
+A nova.conf without refused options is a configuration file for kilonova serve --config and for
+kilonova-agent --config.";
+
 /// Of `server explain`.
 pub const EXPLAIN: &str = "\
 Examples:

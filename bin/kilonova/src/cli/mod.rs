@@ -2,6 +2,7 @@
 
 mod ca;
 mod completion;
+mod config;
 mod database;
 mod discover;
 mod doctor;
@@ -62,6 +63,9 @@ enum Command {
     Database(database::DatabaseArgs),
     /// Import an existing Placement.
     Placement(placement::PlacementArgs),
+    /// Check the configuration files of an existing Nova, Placement and Cyborg.
+    #[command(after_help = examples::CONFIG_CHECK)]
+    Config(config::ConfigArgs),
     /// Print a shell completion script.
     #[command(after_help = examples::COMPLETION)]
     Completion(completion::CompletionArgs),
@@ -154,6 +158,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Ca(options) => ca::run(options),
         Command::Database(options) => database::run(options),
         Command::Placement(options) => placement::run(options),
+        Command::Config(options) => config::run(options),
         Command::Completion(options) => completion::run(options),
     }
 }

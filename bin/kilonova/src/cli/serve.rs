@@ -23,6 +23,7 @@ pub(super) fn run(options: Serve) -> Result<ExitCode, Failure> {
     };
     let settings = Settings::read(options.config.as_deref(), arguments)?;
     kilonova_program::logs::start(settings.debug, settings.log_format);
+    kilonova_program::config::log(&settings.notes);
     let runtime = super::runtime()?;
     let ended = runtime.block_on(crate::serve::run(settings));
     // Work that still runs on a thread (a password hash, a file) must not delay the exit.

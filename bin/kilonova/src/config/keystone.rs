@@ -1,9 +1,7 @@
 //! `[keystone_authtoken]`: validates tokens of an external Keystone.
 //!
-//! The options are upstream's. Options without effect here are accepted too, so that a section carries
-//! over unchanged: validations are cached in the process, so `memcache*` is ignored; the URL is the
-//! configured one; and since no `service_type` is sent, Keystone refuses tokens of application
-//! credentials with access rules.
+//! The options are upstream's, so that a section carries over unchanged; the table of upstream's options
+//! names those without effect.
 
 use std::time::Duration;
 

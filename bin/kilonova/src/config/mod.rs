@@ -1,5 +1,6 @@
 //! The settings of the process: defaults, overridden by the file, overridden by the command line.
 
+mod carried;
 mod compute;
 mod cors;
 mod database;
@@ -27,9 +28,10 @@ use kilonova_node::topology::MdevOptions;
 use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
+pub use carried::{Carried, Decision, Fate, carried};
 pub use cors::Cors;
 pub use front::{Front, Proxies, TlsFiles};
-pub use kilonova_program::config::File;
+pub use kilonova_program::config::{File, Note};
 use kilonova_program::config::{devices, sources};
 use kilonova_program::logs::LogFormat;
 use known::KNOWN;
@@ -141,6 +143,8 @@ pub struct Settings {
     pub debug: bool,
     /// The log format.
     pub log_format: Option<LogFormat>,
+    /// Options of the file that have no effect.
+    pub notes: Vec<Note>,
 }
 
 /// Settings from the command line, which override the file.
@@ -221,6 +225,7 @@ impl Settings {
                 Some(format) => Some(format),
                 None => file.parse("DEFAULT", "log_format", LogFormat::EXPECTED)?,
             },
+            notes: file.notes().to_vec(),
         };
         if settings.dev && !settings.runs_everything() {
             return Err(Failure::Refused(

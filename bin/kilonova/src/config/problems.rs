@@ -12,16 +12,6 @@ use super::{
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;
 
-/// Options that are or contain secrets.
-const SECRETS: [(&str, &str); 6] = [
-    ("glance_store", "s3_store_secret_key"),
-    ("keystone_authtoken", "password"),
-    ("keystone_authtoken", "memcache_password"),
-    ("keystone_authtoken", "memcache_secret_key"),
-    ("nova", "password"),
-    ("database", "connection"),
-];
-
 /// The locations that a file names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ConfiguredLocations {
@@ -94,22 +84,30 @@ pub fn places(path: &Path) -> ConfiguredLocations {
     }
 }
 
-/// True if a file contains a password.
+/// True if a file contains a password, also of an option without effect.
 pub fn holds_secrets(path: &Path) -> bool {
     let Ok((file, _)) = File::look(path, KNOWN) else { return false };
     database::parameters_hold_a_password(&file)
-        || SECRETS.iter().any(|(group, option)| {
-            let text = file.get(group, option).unwrap_or_default();
-            match *option {
-                // postgresql://user:password@host/…
-                "connection" => text.split_once("://").is_some_and(|(_, rest)| {
-                    let user = rest.split('/').next().unwrap_or_default();
-                    user.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
-                        || rest.contains("password=")
-                }),
-                _ => !text.is_empty(),
-            }
-        })
+        || file.options().any(|(_, option, text)| !text.is_empty() && is_secret(option, text))
+}
+
+/// True for the value of an option such as `inject_password`.
+fn is_flag(text: &str) -> bool {
+    matches!(text.to_lowercase().as_str(), "true" | "false")
+}
+
+fn is_secret(option: &str, text: &str) -> bool {
+    // scheme://user:password@host/…
+    let in_url = text.split_once("://").is_some_and(|(_, rest)| {
+        let user = rest.split('/').next().unwrap_or_default();
+        user.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+            || rest.contains("password=")
+    });
+    let is_named =
+        ["password", "_secret", "_secret_key", "secret_id", "fixed_key", "token", "root_token_id"]
+            .iter()
+            .any(|end| option.ends_with(end));
+    in_url || is_named && !is_flag(text)
 }
 
 #[cfg(test)]
@@ -165,6 +163,13 @@ mod tests {
     fn passwords_are_found_in_urls_too() {
         for (text, secret) in [
             ("[nova]\npassword = x\n", true),
+            ("[neutron]\npassword = x\n", true),
+            ("[neutron]\nmetadata_proxy_shared_secret = x\n", true),
+            ("[glance_store]\ns3_store_secret_key = x\n", true),
+            ("[DEFAULT]\ntransport_url = rabbit://user:x@host/\n", true),
+            ("[node]\ntoken = true\n", false),
+            ("[libvirt]\ninject_password = false\n", false),
+            ("[libvirt]\nrbd_secret_uuid = 1\n", false),
             ("[database]\nconnection = postgresql://kn:pw@h/d\n", true),
             ("[database]\nconnection = postgresql://kn@h/d\n", false),
             ("[database]\nconnection = postgresql://h/d?user=kn&password=x\n", true),

@@ -1,10 +1,13 @@
 //! The file itself. `configparser` parses it; messages look up the line of an option again.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use configparser::ini::Ini;
 
+use super::notes::{Entry, Note, Outcome};
+use super::upstream::{self, SourceFile, Users, Verdict};
 use super::{Options, is_known, is_known_group};
 use crate::Failure;
 
@@ -14,10 +17,80 @@ pub struct File {
     path: Option<PathBuf>,
     text: String,
     ini: Ini,
+    /// Options that the text has under an old name: the current place, and the place in the text.
+    renamed: HashMap<(String, String), (String, String)>,
+    notes: Vec<Note>,
+}
+
+/// The groups of a text, with their options and values.
+type Groups = HashMap<String, HashMap<String, Option<String>>>;
+
+/// An option as the text has it.
+struct Written<'a> {
+    written: &'a Groups,
+    group: &'a str,
+    option: &'a str,
+    value: &'a str,
+}
+
+impl Written<'_> {
+    /// The value with `$name` and `${group.name}` replaced, as oslo.config does. A `$` that is followed
+    /// by no name of an option belongs to the value.
+    fn expanded(&self, known: &[&Options]) -> Result<String, String> {
+        let mut text = String::new();
+        let mut rest = self.value;
+        while let Some((before, after)) = rest.split_once('$') {
+            text.push_str(before);
+            let braced = after.strip_prefix('{').and_then(|inner| inner.split_once('}'));
+            let (name, end) = match braced {
+                Some((name, _)) => (name, name.len() + 2),
+                None => {
+                    let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                    let end = end.unwrap_or(after.len());
+                    (&after[..end], end)
+                }
+            };
+            match self.referred(known, name)? {
+                Some(value) => text.push_str(value),
+                None => {
+                    text.push('$');
+                    text.push_str(&after[..end]);
+                }
+            }
+            rest = &after[end..];
+        }
+        text.push_str(rest);
+        Ok(text)
+    }
+
+    /// The value of the option that a name refers to; `None` if there is no such option.
+    fn referred(&self, known: &[&Options], name: &str) -> Result<Option<&str>, String> {
+        let places = match name.split_once('.') {
+            Some((group, option)) => vec![(group, option)],
+            None => vec![(self.group, name), ("DEFAULT", name)],
+        };
+        let is_option = |(group, option): (&str, &str)| {
+            is_known(known, group, option) || upstream::find(None, group, option).is_some()
+        };
+        let Some(place) = places.into_iter().find(|place| is_option(*place)) else {
+            return Ok(None);
+        };
+        let set = self.written.get(place.0).and_then(|options| options.get(place.1)?.as_deref());
+        match set {
+            None => {
+                Err(format!("it refers to ${name}, which this file does not set; write the value"))
+            }
+            Some(value) if value.contains('$') => Err(format!(
+                "it refers to ${name}, which refers to another option; write the value"
+            )),
+            value => Ok(value),
+        }
+    }
 }
 
 impl File {
-    /// Reads a file and refuses options that are neither in `known` nor of devices.
+    /// Reads a file and refuses options that are neither in `known` nor of devices, and those of
+    /// upstream's that cannot be ignored.
     ///
     /// # Errors
     /// A message with file, line, group and option.
@@ -26,11 +99,36 @@ impl File {
         strange.into_iter().next().map_or(Ok(file), Err)
     }
 
-    /// Reads a file and returns a failure for each unknown part.
+    /// Reads a file and returns a failure for each part that is unknown or refused.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub fn look(path: &Path, known: &[&Options]) -> Result<(Self, Vec<Failure>), Failure> {
+        let (mut file, entries) = Self::examine(path, known, None)?;
+        let mut strange = Vec::new();
+        for entry in entries {
+            match entry.outcome {
+                Outcome::Refused(_) => strange.push(entry.failure(&file)),
+                Outcome::NoEffect { why, later } => {
+                    let (group, option) = (entry.group, entry.option.unwrap_or_default());
+                    file.notes.push(Note { group, option, why, later });
+                }
+                Outcome::Used(_) => {}
+            }
+        }
+        Ok((file, strange))
+    }
+
+    /// Reads a file and decides about each option, in the order of the lines. With `source`, the file is
+    /// one of upstream's, and its options have their meaning there.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn examine(
+        path: &Path,
+        known: &[&Options],
+        source: Option<SourceFile>,
+    ) -> Result<(Self, Vec<Entry>), Failure> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::Refused(format!("cannot read {shown}: {e}")))?;
@@ -40,32 +138,125 @@ impl File {
         ini.set_inline_comment_symbols(Some(&[]));
         ini.set_multiline(true);
         ini.read(text.clone()).map_err(|e| Failure::Refused(format!("{shown}: {e}")))?;
-        let file = Self { path: Some(path.to_owned()), text, ini };
-        let mut strange: Vec<(Option<usize>, Failure)> = Vec::new();
-        for (group, options) in file.ini.get_map_ref() {
-            if options.is_empty() && !is_known_group(known, group) {
-                strange.push((file.line_of_group(group), file.wrong_group(group)));
+        let mut file = Self { path: Some(path.to_owned()), text, ini, ..Self::default() };
+        let mut entries = Vec::new();
+        let written = file.ini.get_map_ref().clone();
+        for (group, options) in &written {
+            if options.is_empty() && !is_known_group(known, group) && !upstream::is_group(group) {
+                let line = file.line_of_group(group);
+                let outcome = Outcome::Refused("this group is not known".into());
+                entries.push(Entry { line, group: group.clone(), option: None, outcome });
             }
             for (option, value) in options {
-                let why = if value.is_none() {
-                    "missing value; write option = value"
-                } else if is_known(known, group, option) {
-                    continue;
-                } else if is_known_group(known, group) {
-                    "this option is not known"
-                } else {
-                    "this group is not known"
+                let line = file.line(group, option);
+                let outcome = match value {
+                    None => Outcome::Refused("missing value; write option = value".into()),
+                    Some(value) => {
+                        let one = Written { written: &written, group, option, value };
+                        file.decide(known, source, &one)
+                    }
                 };
-                strange.push((file.line(group, option), file.wrong(group, option, why)));
+                let (group, option) = (group.clone(), Some(option.clone()));
+                entries.push(Entry { line, group, option, outcome });
             }
         }
-        strange.sort_by_key(|(line, _)| *line);
-        Ok((file, strange.into_iter().map(|(_, failure)| failure).collect()))
+        entries.sort_by_key(|entry| entry.line);
+        Ok((file, entries))
+    }
+
+    /// Decides about an option. One that is used has its current name afterwards, and the values of the
+    /// options that it refers to.
+    fn decide(
+        &mut self,
+        known: &[&Options],
+        source: Option<SourceFile>,
+        text: &Written<'_>,
+    ) -> Outcome {
+        let (group, option, value) = (text.group, text.option, text.value);
+        let listed = is_known(known, group, option);
+        let one = upstream::find(source, group, option);
+        let verdict = match one {
+            Some(one) if source.is_some() || !listed => one.judge(value),
+            _ if listed => {
+                return self.insert(known, text, (group, option), Users::Controller);
+            }
+            _ if is_known_group(known, group) || upstream::is_group(group) => {
+                return Outcome::Refused("this option is not known".into());
+            }
+            _ => return Outcome::Refused("this group is not known".into()),
+        };
+        match (verdict, one) {
+            (Verdict::Refused(why), _) => Outcome::Refused(why),
+            (Verdict::NoEffect { why, later }, _) => Outcome::NoEffect { why, later },
+            (Verdict::Used(users), Some(one)) if listed || is_known(known, one.group, one.name) => {
+                let place = if listed { (group, option) } else { (one.group, one.name) };
+                self.insert(known, text, place, users)
+            }
+            (Verdict::Used(users), _) if source.is_some() => Outcome::Used(users),
+            (Verdict::Used(Users::Controller), _) => {
+                Outcome::NoEffect { why: "Only kilonova serve uses it.", later: false }
+            }
+            (Verdict::Used(Users::Agent), _) => {
+                Outcome::NoEffect { why: "Only kilonova-agent uses it.", later: false }
+            }
+            (Verdict::Used(Users::Both), _) => {
+                Outcome::NoEffect { why: "Another program of Kilonova uses it.", later: false }
+            }
+        }
+    }
+
+    fn insert(
+        &mut self,
+        known: &[&Options],
+        text: &Written<'_>,
+        place: (&str, &str),
+        users: Users,
+    ) -> Outcome {
+        let is_old = (text.group, text.option) != place;
+        if is_old {
+            if self.get(place.0, place.1).is_some() {
+                let why = format!(
+                    "it is an old name of [{}] {}, which is set too; remove one",
+                    place.0, place.1
+                );
+                return Outcome::Refused(why);
+            }
+            let place = (place.0.to_owned(), place.1.to_owned());
+            self.renamed.insert(place, (text.group.to_owned(), text.option.to_owned()));
+        }
+        match text.expanded(known) {
+            Ok(expanded) => {
+                if is_old || expanded != text.value {
+                    self.ini.set(place.0, place.1, Some(expanded));
+                }
+                Outcome::Used(users)
+            }
+            Err(why) => Outcome::Refused(why),
+        }
+    }
+
+    /// The options that are accepted without effect.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// The place of an option in the text, where it may have an old name.
+    fn written<'a>(&'a self, group: &'a str, option: &'a str) -> (&'a str, &'a str) {
+        let renamed = self.renamed.get(&(group.to_owned(), option.to_owned()));
+        renamed.map_or((group, option), |(group, option)| (group, option))
     }
 
     /// The names of its groups.
     pub fn groups(&self) -> impl Iterator<Item = &str> {
         self.ini.get_map_ref().keys().map(String::as_str)
+    }
+
+    /// The options of all groups: group, option, text. An option with an old name is there with both.
+    pub fn options(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.ini.get_map_ref().iter().flat_map(|(group, options)| {
+            let set = options.iter().filter_map(|(option, text)| Some((option, text.as_deref()?)));
+            set.map(move |(option, text)| (group.as_str(), option.as_str(), text))
+        })
     }
 
     /// The text of an option.
@@ -102,6 +293,7 @@ impl File {
 
     /// The values of a repeatable option with their lines. A value continues on indented lines.
     pub fn values(&self, group: &str, option: &str) -> Vec<(usize, String)> {
+        let (group, option) = self.written(group, option);
         let mut values: Vec<(usize, String)> = Vec::new();
         let (mut current, mut inside) = ("DEFAULT", false);
         for (at, line) in self.text.lines().enumerate() {
@@ -154,13 +346,15 @@ impl File {
         self.text.lines().position(header).map(|at| at + 1)
     }
 
-    fn wrong_group(&self, group: &str) -> Failure {
+    /// A refusal of a group with its position.
+    pub(super) fn wrong_group(&self, group: &str, why: &str) -> Failure {
         let path = self.path.as_deref().unwrap_or(Path::new("")).display();
         let line = self.line_of_group(group).unwrap_or(0);
-        Failure::Refused(format!("{path}:{line}: [{group}]: this group is not known"))
+        Failure::Refused(format!("{path}:{line}: [{group}]: {why}"))
     }
 
     fn line(&self, group: &str, option: &str) -> Option<usize> {
+        let (group, option) = self.written(group, option);
         let mut current = "DEFAULT".to_owned();
         for (number, line) in self.text.lines().enumerate() {
             let line = line.trim();
@@ -176,3 +370,7 @@ impl File {
         None
     }
 }
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -3,7 +3,9 @@
 
 pub mod devices;
 mod file;
+mod notes;
 pub mod sources;
+pub mod upstream;
 
 use std::path::Path;
 
@@ -11,6 +13,7 @@ use kilonova_devices::{Discovery, MdevOptions};
 
 use crate::Failure;
 pub use file::File;
+pub use notes::{Entry, Note, Outcome, log};
 
 /// The options of a program: group and option.
 pub type Options = [(&'static str, &'static str)];
@@ -22,7 +25,8 @@ fn is_known_group(known: &[&Options], group: &str) -> bool {
         || devices::is_known_group(group)
 }
 
-fn is_known(known: &[&Options], group: &str, option: &str) -> bool {
+/// True if the option is in `known` or describes devices.
+pub fn is_known(known: &[&Options], group: &str, option: &str) -> bool {
     known.iter().any(|options| listed(options, group, option))
         || listed(&sources::KNOWN, group, option)
         || devices::is_known(group, option)

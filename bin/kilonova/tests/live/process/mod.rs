@@ -1,5 +1,6 @@
 //! The process: how it starts, what it refuses, what it writes and prints, and how it ends.
 
+mod carried;
 mod database;
 mod dev;
 mod doctor;
