@@ -32,10 +32,16 @@ impl Authority {
 
     /// A certificate and its key, in PEM.
     fn sign(&self, name: &str) -> (String, String) {
+        self.sign_until(name, 4096)
+    }
+
+    /// As `sign`, valid until the beginning of a year.
+    fn sign_until(&self, name: &str, year: i32) -> (String, String) {
         let mut params = CertificateParams::new(vec![name.into()]).expect("the name is valid");
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().expect("a key is made");
         let issuer = Issuer::from_params(&self.params, &self.key);
         let made = params.signed_by(&key, &issuer).expect("the authority signs");
@@ -127,12 +133,18 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     }
     for (more, part) in [
         ("sslmode=disable", "no encryption; see pg_hba.conf".to_owned()),
-        (&format!("sslmode=verify-ca&sslrootcert={wrong_root}"), "sslrootcert must hold".into()),
+        (
+            &format!("sslmode=verify-ca&sslrootcert={wrong_root}"),
+            format!("sslrootcert {wrong_root} must hold"),
+        ),
         // As libpq: a named authority counts, although the mode does not ask for it.
-        (&format!("sslmode=require&sslrootcert={wrong_root}"), "sslrootcert must hold".into()),
+        (
+            &format!("sslmode=require&sslrootcert={wrong_root}"),
+            format!("sslrootcert {wrong_root} must hold"),
+        ),
         ("sslmode=verify-ca&sslrootcert=/nowhere.pem", "sslrootcert /nowhere.pem: No such".into()),
         (&format!("sslmode=require&sslcert={root}&sslkey=/nowhere"), "sslkey /nowhere: No".into()),
-        ("sslmode=verify-full&sslrootcert=system", "sslrootcert".into()),
+        ("sslmode=verify-full&sslrootcert=system", "in sslrootcert".into()),
     ] {
         let message = refused(&url(&login, more)).await;
         assert!(message.contains(&part), "{more}: {message}");
@@ -147,6 +159,10 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     );
     let ca = full.replace("verify-full", "verify-ca");
     open(&format!("{by_address}{ca}")).await.expect("verify-ca checks no name");
+
+    // The socket has neither TLS nor a password.
+    let message = refused(&format!("{}&channel_binding=require", server.url("kn"))).await;
+    assert!(message.contains("see channel_binding in the URL"), "{message}");
 
     // Where the password is.
     let message = refused(&url("kn:wrong-word", &full)).await;
@@ -192,7 +208,8 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     let key = place(own.path(), "foreign.key", &key, 0o600);
     let shown = format!("{full}&sslcert={foreign}&sslkey={key}");
     let message = refused(&url(&certified, &shown)).await;
-    assert!(message.contains("the server refused this side"), "{message}");
+    let part = format!("the server refused sslcert {foreign}");
+    assert!(message.contains(&part) && message.contains("ssl_ca_file"), "{message}");
 
     // Several hosts: the first does not answer.
     let closed = {
@@ -201,6 +218,17 @@ async fn a_server_that_accepts_tls_and_scram_alone() {
     };
     let hosts = format!("postgresql://{login}@127.0.0.1:{closed},127.0.0.1:{port}/kn?{ca}");
     open(&hosts).await.expect("the second host answers");
+
+    // A certificate whose time is over.
+    let (expired, key) = ours.sign_until("localhost", 2001);
+    let expired = server.write("server.crt", &expired);
+    let key = server.write("server.key", &key);
+    set("ssl_cert_file", &expired);
+    set("ssl_key_file", &key);
+    reload(&server).await;
+    let message = refused(&url(&login, &full)).await;
+    assert!(message.contains("renew the server's certificate"), "{message}");
+    assert!(message.contains(&format!("localhost:{port}")), "{message}");
 
     // A self-signed certificate, as PostgreSQL's manual makes one, is its own authority.
     let certificate = server.write("server.crt", &other.pem);

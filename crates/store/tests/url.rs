@@ -20,6 +20,8 @@ fn urls_of_oslo_and_of_libpq_are_accepted() {
         "postgresql://kn@db/kn?sslmode=verify-ca&sslrootcert=%2Fetc%2Fca.pem&sslcert=/a&sslkey=/b",
         "postgresql://kn@db/kn?passfile=/etc/kilonova/pass&application_name=k&connect_timeout=3",
         "postgresql://kn@db/kn?channel_binding=require&keepalives_idle=30&tcp_user_timeout=9000",
+        "postgresql://kn@a,b/kn?load_balance_hosts=disable&options=-c%20work_mem%3D8MB",
+        "postgresql://kn@db/kn?sslmode=verify-full&sslrootcert=/a&sslnegotiation=direct",
     ] {
         url.parse::<DatabaseUrl>().unwrap_or_else(|error| panic!("{url}: {error}"));
     }
@@ -42,6 +44,21 @@ fn wrong_urls_are_explained() {
         ("postgresql://kn@a/kn?host=b", "names hosts twice"),
         ("postgresql://kn@a,b/kn?hostaddr=10.0.0.1", "as many hostaddr as host"),
         ("postgresql://kn@db/kn?sslcrl=/a", "the parameter sslcrl is not supported"),
+        ("postgresql://kn@db/kn?sslcrl=/a", "would have no effect; remove it"),
+        ("postgresql://kn@a,b/kn?load_balance_hosts=random", "load_balance_hosts is not supported"),
+        ("postgresql://kn@a,b/kn?load_balance_hosts=random", "remove it"),
+        (
+            "postgresql://kn@db/kn?options=-c%20statement_timeout%3D9000",
+            "set [database] statement_timeout instead",
+        ),
+        (
+            "postgresql://kn@db/kn?options=-cidle_in_transaction_session_timeout%3D9",
+            "it is [database] statement_timeout",
+        ),
+        ("postgresql://kn@db/kn?connect_timeout=0", "connect_timeout must be at least 1 second"),
+        ("postgresql:///kn?host=/run/pg&hostaddr=10.0.0.1", "hostaddr is the address of a host"),
+        ("postgresql:///kn?host=a&host=b", "the parameter host twice"),
+        ("postgresql://kn@db/kn?sslnegotiation=direct", "sslnegotiation=direct needs sslmode"),
         ("postgresql://kn@db/kn?passfile=%zz", "passfile is not percent-encoded"),
         ("postgresql://kn@db/kn?passfile", "a parameter has no value"),
         ("postgresql://kn@db:99999/kn", "port"),

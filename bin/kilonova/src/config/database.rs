@@ -42,21 +42,22 @@ pub(super) fn url(file: &File, argument: Option<String>) -> Result<Option<String
             }
         },
     };
-    let parsed = text.parse::<DatabaseUrl>();
-    match parsed {
-        Ok(DatabaseUrl::Sqlite(_)) if file.get(GROUP, PARAMETERS).is_some() => {
-            return Err(file.wrong(GROUP, PARAMETERS, "only PostgreSQL has parameters"));
-        }
-        Ok(_) => {}
-        // The parameters may be what it lacks.
-        Err(_) if file.get(GROUP, PARAMETERS).is_some() => {}
-        Err(e) if from_file => return Err(file.wrong(GROUP, CONNECTION, &e.to_string())),
-        Err(e) => return Err(Failure::Refused(format!("--database: {e}"))),
+    let alone = text.parse::<DatabaseUrl>();
+    if matches!(alone, Ok(DatabaseUrl::Sqlite(_))) && file.get(GROUP, PARAMETERS).is_some() {
+        return Err(file.wrong(GROUP, PARAMETERS, "only PostgreSQL has parameters"));
     }
     let whole = whole(file, text);
-    match whole.parse::<DatabaseUrl>() {
-        Ok(_) => Ok(Some(whole)),
-        Err(e) => Err(file.wrong(GROUP, PARAMETERS, &e.to_string())),
+    let Err(error) = whole.parse::<DatabaseUrl>() else { return Ok(Some(whole)) };
+    let why = error.to_string();
+    // The parameters may mend what the URL lacks. They are to blame for what it has not alone.
+    match alone {
+        Err(error) if error.to_string() == why && from_file => {
+            Err(file.wrong(GROUP, CONNECTION, &why))
+        }
+        Err(error) if error.to_string() == why => {
+            Err(Failure::Refused(format!("--database: {why}")))
+        }
+        Ok(_) | Err(_) => Err(file.wrong(GROUP, PARAMETERS, &why)),
     }
 }
 
@@ -198,9 +199,26 @@ mod tests {
                 "connection = postgresql://h/d\nconnection_parameters = sslmode=verify-full\n",
                 "k.conf:3: [database] connection_parameters: bad database URL: sslmode=verify-ca",
             ),
+            // The URL is wrong, not the parameters.
+            (
+                "connection = mysql://h/d\nconnection_parameters = sslmode=require\n",
+                "k.conf:2: [database] connection: bad database URL: scheme mysql",
+            ),
+            (
+                "connection = postgresql://h/d?sslmode=on\nconnection_parameters = user=kn\n",
+                "k.conf:2: [database] connection: bad database URL: sslmode must be",
+            ),
+            (
+                "connection = postgresql:///d\nconnection_parameters = host=h&sslmode=on\n",
+                "k.conf:3: [database] connection_parameters: bad database URL: sslmode must be",
+            ),
         ] {
             let message = with(text, None).expect_err(text);
             assert!(message.contains(part), "{text}: {message}");
         }
+        let argument = with(parameters, Some("mysql://h/d")).expect_err("mysql is not supported");
+        assert!(argument.contains("--database: bad database URL: scheme mysql"), "{argument}");
+        let lacks = "connection = postgresql:///d\nconnection_parameters = host=h\n";
+        assert!(with(lacks, None).is_ok(), "the parameters name the host");
     }
 }

@@ -62,11 +62,15 @@ fn anyway(options: &DoctorOptions) -> Result<(PathBuf, DatabaseUrl), Failure> {
     let configured = options.config.as_deref().map(config::places).unwrap_or_default();
     let state_dir = options.state_dir.clone().or(configured.state_dir);
     let state_dir = state_dir.unwrap_or_else(|| PathBuf::from("kilonova-state"));
-    let database = match options.database.clone().or(configured.database) {
+    let (option, url) = match &options.database {
+        Some(url) => ("--database", Some(url.clone())),
+        None => ("[database] connection", configured.database),
+    };
+    let database = match url {
         None => DatabaseUrl::Sqlite(state_dir.join("kilonova.db")),
-        Some(url) => url.parse().map_err(|e: kilonova_store::Error| {
-            Failure::Refused(format!("invalid database URL: {e}"))
-        })?,
+        Some(url) => url
+            .parse()
+            .map_err(|e: kilonova_store::Error| Failure::Refused(format!("{option}: {e}")))?,
     };
     Ok((state_dir, database))
 }

@@ -12,7 +12,7 @@ use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Socket};
 
 use super::line::Driver;
-use super::url::{Endpoint, Mode, PostgresUrl};
+use super::url::{Endpoint, Mode, PostgresUrl, Root, Tls};
 use super::{chain, password, tls};
 use crate::Options;
 use crate::error::is_outage;
@@ -86,16 +86,16 @@ async fn connect(
         Host::Tcp(_) => url.tls.mode,
     };
     if mode == Mode::Disable {
-        return session(url, &config, NoTls, options).await.map_err(|e| refused(&e, mode));
+        return session(url, &config, NoTls, options).await.map_err(|e| refused(&e, &url.tls));
     }
     let connector = tls::connector(&url.tls).map_err(never)?;
     config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
     match session(url, &config, connector, options).await {
         Err(Failed::Server(error)) if mode == Mode::Prefer && rustls_of(&error).is_some() => {
             config.ssl_mode(SslMode::Disable);
-            session(url, &config, NoTls, options).await.map_err(|e| refused(&e, mode))
+            session(url, &config, NoTls, options).await.map_err(|e| refused(&e, &url.tls))
         }
-        other => other.map_err(|e| refused(&e, mode)),
+        other => other.map_err(|e| refused(&e, &url.tls)),
     }
 }
 
@@ -157,7 +157,7 @@ fn rustls_of(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
 }
 
 /// The reason of a failed attempt, and a remedy.
-fn refused(error: &Failed, mode: Mode) -> Refused {
+fn refused(error: &Failed, tls: &Tls) -> Refused {
     let error = match error {
         Failed::Standby => return later("it is a standby, which accepts no writes"),
         Failed::Server(error) => error,
@@ -166,7 +166,7 @@ fn refused(error: &Failed, mode: Mode) -> Refused {
         return of_server(answer);
     }
     if let Some(error) = rustls_of(error) {
-        return never(format!("TLS failed: {error}{}", advice(error)));
+        return never(format!("TLS failed: {error}{}", advice(error, tls)));
     }
     let text = chain(error);
     if text.contains("password missing") {
@@ -183,31 +183,60 @@ fn refused(error: &Failed, mode: Mode) -> Refused {
     }
     // An alert or the end of the connection instead of an answer.
     if text.contains("authentication error") {
-        return never(format!("{text}; see channel_binding and pg_hba.conf ({mode:?})"));
+        return never(format!(
+            "{text}; see channel_binding in the URL (it needs TLS and a password by SCRAM), and the \
+             method in pg_hba.conf of the server"
+        ));
     }
     later(text)
 }
 
-/// The remedy for a server's certificate that is not accepted.
-fn advice(error: &rustls::Error) -> &'static str {
+/// The remedy for a failed handshake, with the file that it concerns.
+fn advice(error: &rustls::Error, tls: &Tls) -> String {
     use rustls::{CertificateError as Wrong, Error};
     match error {
-        Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => {
-            "; sslrootcert must hold the authority that signed the server's certificate"
-        }
+        Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => match &tls.root {
+            Some(Root::File(file)) => format!(
+                "; sslrootcert {} must hold the authority that signed the server's certificate \
+                 (its ssl_cert_file)",
+                file.display()
+            ),
+            Some(Root::System) | None => {
+                "; the operating system does not know the authority that signed the server's \
+                 certificate: name the PEM file of that authority in sslrootcert"
+                    .into()
+            }
+        },
         Error::InvalidCertificate(
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. },
-        ) => {
-            "; use a name of the certificate in the URL, or sslmode=verify-ca (names must be subject \
-             alternative names; the common name does not count)"
+        ) => "; use a name of the certificate in the URL, or sslmode=verify-ca (names must be subject \
+              alternative names; the common name does not count)"
+            .into(),
+        Error::InvalidCertificate(
+            Wrong::Expired
+            | Wrong::ExpiredContext { .. }
+            | Wrong::NotValidYet
+            | Wrong::NotValidYetContext { .. },
+        ) => "; renew the server's certificate (its ssl_cert_file), unless the clock of this machine \
+              is wrong"
+            .into(),
+        Error::InvalidCertificate(_) => {
+            "; replace the server's certificate (its ssl_cert_file)".into()
         }
-        Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
-            "; renew the server's certificate"
+        Error::AlertReceived(_) => match &tls.own {
+            Some((cert, _)) => format!(
+                "; the server refused sslcert {}: an authority in its ssl_ca_file must have signed \
+                 it, and it must be current; the server's log has the reason",
+                cert.display()
+            ),
+            None => "; the server refused the connection: it may ask for a client certificate \
+                     (sslcert and sslkey); its log has the reason"
+                .into(),
+        },
+        Error::PeerIncompatible(_) => {
+            "; the server must accept TLS 1.2 or 1.3 (its ssl_max_protocol_version)".into()
         }
-        Error::AlertReceived(_) => {
-            "; the server refused this side: see sslcert and sslkey, and its log"
-        }
-        _ => "",
+        _ => "; the server's log has the reason".into(),
     }
 }
 

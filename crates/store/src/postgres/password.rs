@@ -1,6 +1,7 @@
 //! The password of a connection: from the URL, `PGPASSWORD`, or a file in libpq's format. The file is
 //! read for each connection, so a new password needs no restart.
 
+use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -14,18 +15,30 @@ use super::url::{Endpoint, PostgresUrl};
 /// # Errors
 /// A file that cannot be read, or that others can read.
 pub(super) fn of(url: &PostgresUrl, endpoint: &Endpoint) -> Result<Option<Vec<u8>>, String> {
+    find(url, endpoint, |name| std::env::var_os(name))
+}
+
+/// As [`of`], with the variables of an environment.
+fn find(
+    url: &PostgresUrl,
+    endpoint: &Endpoint,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Result<Option<Vec<u8>>, String> {
     if let Some(password) = url.config.get_password() {
         return Ok(Some(password.to_vec()));
     }
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let set = |name| variable(name).filter(|value| !value.is_empty());
     if let Some(password) = set("PGPASSWORD") {
         return Ok(Some(std::os::unix::ffi::OsStringExt::into_vec(password)));
     }
-    let file = url.passfile.clone().or_else(|| set("PGPASSFILE").map(PathBuf::from));
+    let (file, source) = match &url.passfile {
+        Some(file) => (Some(file.clone()), "passfile"),
+        None => (set("PGPASSFILE").map(PathBuf::from), "PGPASSFILE"),
+    };
     let Some(file) = file else { return Ok(None) };
-    let text = secret(&file).map_err(|why| format!("passfile {}: {why}", file.display()))?;
-    let text =
-        String::from_utf8(text).map_err(|_| format!("passfile {} is not UTF-8", file.display()))?;
+    let wrong = |why: &str| format!("{source} {}: {why}", file.display());
+    let text = secret(&file).map_err(|why| wrong(&why))?;
+    let text = String::from_utf8(text).map_err(|_| wrong("it is not UTF-8"))?;
     Ok(line(&text, url, endpoint).map(String::into_bytes))
 }
 
@@ -76,4 +89,64 @@ fn fields(line: &str) -> Option<[String; 5]> {
         }
     }
     (at == 4).then_some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// The password that a URL and these variables give.
+    fn found(rest: &str, variables: &[(&str, &str)]) -> Result<Option<String>, String> {
+        let url = PostgresUrl::parse(rest).expect("the URL is valid");
+        let endpoint = url.endpoints().first().expect("it names a host").clone();
+        let value = |name: &str| variables.iter().find(|(known, _)| *known == name);
+        let found = find(&url, &endpoint, |name| value(name).map(|(_, value)| value.into()))?;
+        Ok(found.map(|bytes| String::from_utf8(bytes).expect("it is UTF-8")))
+    }
+
+    #[test]
+    fn the_url_comes_before_the_environment_and_the_password_before_the_file() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let file = |name: &str, password: &str, mode: u32| {
+            let path = folder.path().join(name);
+            let line = format!("db:5432:kn:kn:{password}\n");
+            std::fs::write(&path, line).expect("the file is written");
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).expect("it has a mode");
+            path.to_str().expect("the path is UTF-8").to_owned()
+        };
+        let (named, usual) = (file("named", "in-named", 0o600), file("usual", "in-usual", 0o400));
+        let by_url = format!("kn@db/kn?passfile={named}");
+        let (file_variable, word) = (("PGPASSFILE", usual.as_str()), ("PGPASSWORD", "in-word"));
+        for (url, variables, expected) in [
+            ("kn:in-url@db/kn", vec![word, file_variable], Some("in-url")),
+            (&by_url, vec![word, file_variable], Some("in-word")),
+            (&by_url, vec![file_variable], Some("in-named")),
+            ("kn@db/kn", vec![file_variable], Some("in-usual")),
+            ("kn@db/kn", vec![("PGPASSWORD", ""), file_variable], Some("in-usual")),
+            ("kn@elsewhere/kn", vec![file_variable], None),
+            ("kn@db/kn", vec![], None),
+        ] {
+            let found = found(url, &variables);
+            assert_eq!(found, Ok(expected.map(str::to_owned)), "{url} {variables:?}");
+        }
+        // A refusal names the file, where its name comes from, and what to do.
+        for mode in [0o644, 0o604, 0o640, 0o660] {
+            use std::os::unix::fs::MetadataExt as _;
+            let open = file("open", "in-open", mode);
+            let of_root = std::fs::metadata(&open).expect("it is there").uid() == 0;
+            if of_root && mode == 0o640 {
+                continue;
+            }
+            let expected = format!("{open}: others can read it ({mode:04o}); chmod 600 {open}");
+            let variable = found("kn@db/kn", &[("PGPASSFILE", &open)]);
+            assert_eq!(variable, Err(format!("PGPASSFILE {expected}")));
+            let parameter = found(&format!("kn@db/kn?passfile={open}"), &[]);
+            assert_eq!(parameter, Err(format!("passfile {expected}")));
+        }
+        let missing = found("kn@db/kn", &[("PGPASSFILE", "/nowhere")]).expect_err("no such file");
+        assert!(missing.starts_with("PGPASSFILE /nowhere: No such file"), "{missing}");
+    }
 }

@@ -1,10 +1,11 @@
 //! The URL of a PostgreSQL server, with libpq's parameters: its hosts, its TLS settings, and where
-//! the password is. Nothing here reads a file or prints a password.
+//! the password is. A parameter that would have no effect is refused, with what to do. Nothing here reads
+//! a file or prints a password.
 
 use std::path::PathBuf;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
 
 use super::chain;
 
@@ -20,7 +21,6 @@ const KNOWN: &[&str] = &[
     "keepalives_idle",
     "keepalives_interval",
     "keepalives_retries",
-    "load_balance_hosts",
     "options",
     "password",
     "port",
@@ -28,6 +28,10 @@ const KNOWN: &[&str] = &[
     "tcp_user_timeout",
     "user",
 ];
+
+/// The settings of a session that `[database]` has options for: they replace those of `options`.
+const LIMITS: &[&str] =
+    &["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
 
 /// The port of a server whose URL names none.
 const PORT: u16 = 5432;
@@ -104,7 +108,7 @@ impl PostgresUrl {
         }
         let (mut mode, mut root, mut cert, mut key) = (None, None, None, None);
         let (mut passfile, mut writable) = (None, true);
-        let mut others = Vec::new();
+        let (mut others, mut seen) = (Vec::new(), Vec::new());
         let at_front = format!("postgresql://{base}").parse().map_err(reason)?;
         let at_front: &Config = &at_front;
         let twice = |what: &str| {
@@ -127,14 +131,38 @@ impl PostgresUrl {
                 "target_session_attrs" => writable = read_target(value)?,
                 "host" if !at_front.get_hosts().is_empty() => return Err(twice("hosts")),
                 "port" if !at_front.get_ports().is_empty() => return Err(twice("ports")),
+                "host" | "hostaddr" | "port" if seen.contains(&name) => {
+                    return Err(format!(
+                        "it has the parameter {name} twice; separate its values by commas"
+                    ));
+                }
+                "load_balance_hosts" if value == "disable" => {}
+                "load_balance_hosts" => {
+                    return Err(
+                        "load_balance_hosts is not supported: the hosts are tried in their \
+                                order, beginning with the one that accepted last, because only one \
+                                of them accepts writes; remove it"
+                            .into(),
+                    );
+                }
+                "connect_timeout" if value.parse::<i64>().is_ok_and(|seconds| seconds < 1) => {
+                    return Err(
+                        "connect_timeout must be at least 1 second: waiting without a limit \
+                                is not supported"
+                            .into(),
+                    );
+                }
                 // tokio-postgres splits hosts at commas only before the database.
                 "host" => others.extend(value.split(',').map(|host| format!("host={host}"))),
                 known if KNOWN.contains(&known) => others.push(pair.to_owned()),
                 other if other.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
-                    return Err(format!("the parameter {other} is not supported"));
+                    return Err(format!(
+                        "the parameter {other} is not supported and would have no effect; remove it"
+                    ));
                 }
                 _ => return Err("the name of a parameter has unexpected characters".into()),
             }
+            seen.push(name);
         }
         let config = format!("postgresql://{base}?{}", others.join("&"));
         let config: Config = config.parse().map_err(reason)?;
@@ -165,7 +193,29 @@ impl PostgresUrl {
         if ports > 1 && ports != number {
             return Err("it needs one port, or as many as hosts".into());
         }
-        Ok(())
+        // The address would be used instead of the socket, without TLS.
+        if !addresses.is_empty() && hosts.iter().any(|host| matches!(host, Host::Unix(_))) {
+            return Err("hostaddr is the address of a host with a name; remove it, or the socket \
+                        in host"
+                .into());
+        }
+        let direct = self.config.get_ssl_negotiation() == SslNegotiation::Direct;
+        if direct && self.tls.mode < Mode::Require {
+            return Err(
+                "sslnegotiation=direct needs sslmode=require, verify-ca or verify-full".into()
+            );
+        }
+        let options = self.config.get_options().unwrap_or_default();
+        match LIMITS.iter().find(|limit| options.contains(**limit)) {
+            Some(limit @ &"idle_in_transaction_session_timeout") => Err(format!(
+                "{limit} in options would have no effect: it is [database] statement_timeout; \
+                 remove it"
+            )),
+            Some(limit) => Err(format!(
+                "{limit} in options would have no effect; set [database] {limit} instead"
+            )),
+            None => Ok(()),
+        }
     }
 
     /// The same server with another database.
