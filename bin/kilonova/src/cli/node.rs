@@ -125,7 +125,7 @@ async fn by_certificate(options: &Simulated) -> Result<Remote, Failure> {
         Some(known) => known,
         None => {
             let token: Token = token.parse().map_err(|e: kilonova_pki::Error| refused(&e))?;
-            let host = HostName::verbatim(name);
+            let host = HostName::verbatim(name.as_str());
             identity.join(&options.control, &token, &host, address.clone()).await.map_err(failed)?
         }
     };
