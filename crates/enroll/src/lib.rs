@@ -25,6 +25,7 @@ use kilonova_ids::HostName;
 use kilonova_store::{Store, Tx};
 
 pub use api::{Presented, node_routes, operations, operator_routes};
+pub use app::inspection::{InspectedAuthority, Inspection};
 use app::revocations::List;
 pub use authorities::{Authorities, AuthorityPem};
 pub use db::authorities::{AuthorityState, KnownAuthority};

@@ -643,6 +643,52 @@ async fn the_trust_in_the_old_authority_ends_with_its_time() {
 }
 
 #[tokio::test]
+async fn an_inspection_names_the_hosts_that_are_late() {
+    for cloud in clouds().await {
+        let inspect = async |days: i64| {
+            let now = time::after(time::now(), SignedDuration::from_hours(24 * days));
+            Authorities::inspect(&cloud.store, now).await.expect("it is read")
+        };
+        let (_, joined) = cloud.join(&cloud.token(None, 60).await, "a", "192.0.2.1").await;
+        cloud.join(&cloud.token(None, 60).await, "b", "192.0.2.2").await;
+        let late = |found: &kilonova_enroll::Inspection| {
+            let late = found.authorities.iter().map(|one| {
+                (one.known.state, one.late.iter().map(ToString::to_string).collect::<Vec<_>>())
+            });
+            late.collect::<Vec<_>>()
+        };
+        let (staged, signing) = (AuthorityState::Staged, AuthorityState::Signing);
+        let outgoing = AuthorityState::Outgoing;
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let found = inspect(0).await;
+        assert_eq!((late(&found), found.hosts), (vec![(signing, vec![])], 2));
+        assert!(found.authorities[0].not_after > time::after(time::now(), VALID * 12));
+        assert!(found.expiring.is_empty());
+        // Thirty days of validity: renewal after twenty, and late after twenty-five.
+        assert!(inspect(24).await.expiring.is_empty());
+        let expiring = inspect(26).await.expiring;
+        assert_eq!(expiring.iter().map(|one| &*one.0).collect::<Vec<_>>(), ["a", "b"]);
+        let (status, _) = cloud.renewed("a", &serial(&joined), &["192.0.2.1"]).await;
+        assert_eq!(status, 200);
+
+        Authorities::rotate(&cloud.vault).await.expect("it begins");
+        cloud.enrollment.refresh().await.expect("they are read");
+        let old = text(&joined["authority"]);
+        let both = cloud.authorities("a", old).await;
+        cloud.authorities("a", text(&both["authorities"])).await;
+        assert_eq!(late(&inspect(0).await), [(signing, vec![]), (staged, names(&["b"]))]);
+        Authorities::activate(&cloud.vault, VALID, true).await.expect("it is forced");
+        let found = inspect(0).await;
+        assert_eq!(late(&found), [(outgoing, names(&["a", "b"])), (signing, vec![])]);
+        let (status, _) = cloud.renewed("a", &serial(&joined), &["192.0.2.1"]).await;
+        assert_eq!(status, 200);
+        assert_eq!(late(&inspect(0).await)[0], (outgoing, names(&["b"])));
+        cloud.send("DELETE /v2.1/kilonova/enrollments/b", None, &Value::Null).await;
+        assert_eq!((late(&inspect(0).await)[0].1.len(), inspect(0).await.hosts), (0, 1));
+    }
+}
+
+#[tokio::test]
 async fn only_a_host_says_what_it_trusts() {
     for cloud in clouds().await {
         let digest = "a".repeat(64);

@@ -88,6 +88,17 @@ impl Stores {
     }
 }
 
+/// Asks the bucket of the options, for images of at most `largest` bytes, for an object, as a
+/// controller does. Creates nothing, also no name of the cloud. Returns false if the first image creates the bucket.
+///
+/// # Errors
+/// A text for the operator.
+pub async fn check_bucket(store: &Store, options: &S3Options, largest: u64) -> Result<bool, Error> {
+    let cloud = store.read(|tx| Ok::<_, Error>(uploads::cloud(tx)?)).await?;
+    let cloud = cloud.as_deref().unwrap_or("kilonova-doctor");
+    Ok(S3::open(options, cloud, largest)?.check().await?)
+}
+
 /// The cloud's name in stores that several clouds may share. A new cloud gets one.
 async fn cloud(store: &Store) -> Result<String, Error> {
     if let Some(cloud) = store.read(|tx| Ok::<_, Error>(uploads::cloud(tx)?)).await? {

@@ -114,7 +114,7 @@ fn identity(error: kilonova_identity::Error) -> Failure {
 
 async fn list(options: List) -> Result<String, Failure> {
     let (_, vault) = options.place.open().await?;
-    let tokens = TokenKeys::list(&vault).await.map_err(identity)?;
+    let tokens = TokenKeys::list(vault.store()).await.map_err(identity)?;
     let (current, sealed) = vault.list().await.map_err(secrets::failure)?;
     let ring = vault.ring();
     let used = |id: &str| {

@@ -23,6 +23,8 @@ pub struct Locations {
     pub named: bool,
     /// The database.
     pub database: DatabaseUrl,
+    /// The settings, unless the configuration file has problems.
+    pub settings: Option<Box<Settings>>,
 }
 
 /// Checks the configuration and determines the locations, even if the file has problems.
@@ -37,7 +39,7 @@ pub(super) fn examine(options: &DoctorOptions, report: &mut Report) -> Result<Lo
     for problem in &problems {
         report.find(AREA, Level::Error, problem, REMEDY);
     }
-    let (state_dir, database, nodes) = if problems.is_empty() {
+    let (state_dir, database, settings) = if problems.is_empty() {
         let (state_dir, database) = (options.state_dir.clone(), options.database.clone());
         let arguments = CommandLine { state_dir, database, ..CommandLine::default() };
         let settings = Settings::read(config.as_deref(), arguments)?;
@@ -47,14 +49,15 @@ pub(super) fn examine(options: &DoctorOptions, report: &mut Report) -> Result<Lo
         let (state_dir, database) = anyway(options)?;
         (state_dir, database, None)
     };
-    if let Some((settings, file)) = nodes.as_ref().and_then(|all| Some((all, all.nodes.as_ref()?)))
+    if let Some((settings, file)) =
+        settings.as_ref().and_then(|all| Some((all, all.nodes.as_ref()?)))
     {
         topology(settings, file, report);
     }
     let configured =
         || config.as_deref().is_some_and(|file| config::places(file).state_dir.is_some());
     let named = options.state_dir.is_some() || configured();
-    Ok(Locations { config, state_dir, named, database })
+    Ok(Locations { config, state_dir, named, database, settings: settings.map(Box::new) })
 }
 
 /// The state directory and database, from the command line or from a file with other problems.

@@ -84,6 +84,7 @@ mod tests {
             state_dir: folder.to_owned(),
             named: true,
             database: DatabaseUrl::Sqlite(folder.join("kilonova.db")),
+            settings: None,
         };
         let mut report = Report::default();
         examine(&place, &mut report);

@@ -4,6 +4,8 @@
 //!   configuration   all problems of the file and of the topology that it names
 //!   files           who else can read secrets
 //!   store           free space, schema, integrity, the write-ahead log
+//!   secrets         the sealing key, token keys, authorities, certificates of hosts
+//!   images          the object store of image data
 //!   nodes, devices, clock, operations    `kilonova_compute_app::attention`
 //!   ledger          the audit
 //! ```
@@ -14,7 +16,9 @@
 mod configuration;
 mod disk;
 mod files;
+mod images;
 mod report;
+mod secrets;
 mod store;
 
 use std::path::PathBuf;
@@ -91,6 +95,8 @@ async fn examine_database(
         let redated = clocks::redate(&store, time::now()).await;
         report.redated = Some(redated.map_err(|e| Failure::Failed(e.to_string()))?);
     }
+    secrets::examine(&store, place, report).await;
+    images::examine(&store, place, report).await;
     // With PostgreSQL, the controller may run on another machine.
     let listening = match url {
         DatabaseUrl::Sqlite(_) => StateDir::check_free(&place.state_dir).is_err(),

@@ -96,7 +96,7 @@ fn refused(why: impl Into<String>) -> Error {
     Error::Refused(Kind::Conflict, why.into())
 }
 
-fn in_state(all: &[KnownAuthority], state: AuthorityState) -> Option<&KnownAuthority> {
+pub(crate) fn in_state(all: &[KnownAuthority], state: AuthorityState) -> Option<&KnownAuthority> {
     all.iter().find(|one| one.state == state)
 }
 
@@ -125,23 +125,49 @@ fn end(tx: &mut Tx<'_>, number: i64) -> Result<(), Error> {
 }
 
 /// A host with a valid certificate, by its newest one.
-struct Certified {
-    host: HostName,
+pub(crate) struct Certified {
+    pub host: HostName,
     authority: i64,
+    pub made_at: Timestamp,
+    pub expires_at: Timestamp,
     /// The digest of the authorities that it trusts, if it has said so.
     trusts: Option<String>,
 }
 
-fn certified(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Certified>, Error> {
+impl Certified {
+    /// True if the host trusts these authorities.
+    pub(crate) fn trusts(&self, mark: &str) -> bool {
+        self.trusts.as_deref() == Some(mark)
+    }
+
+    /// True if the host needs the outgoing authority: it has not renewed by the one that signs, or
+    /// does not trust it.
+    pub(crate) fn needs_outgoing(&self, signing: &KnownAuthority, mark: &str) -> bool {
+        self.authority != signing.number || !self.trusts(mark)
+    }
+}
+
+/// The digest of the trusted authorities, by which hosts say what they trust.
+pub(crate) fn mark(all: &[KnownAuthority], now: Timestamp) -> String {
+    authorities::mark(&authorities::bundle(&authorities::in_order(all, now)))
+}
+
+/// The hosts with a valid certificate, by name.
+pub(crate) fn certified(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Certified>, Error> {
     let mut trusts = trust::all(tx)?;
     let mut hosts: Vec<Certified> = Vec::new();
     // By host, the newest certificate last.
     for one in certificates::live(tx, now)?.into_iter().filter(|one| one.revoked_at.is_none()) {
         match hosts.last_mut().filter(|last| last.host == one.host) {
-            Some(last) => last.authority = one.authority,
+            Some(last) => {
+                (last.authority, last.made_at) = (one.authority, one.made_at);
+                last.expires_at = one.expires_at;
+            }
             None => hosts.push(Certified {
                 trusts: trusts.remove(&one.host),
                 authority: one.authority,
+                made_at: one.made_at,
+                expires_at: one.expires_at,
                 host: one.host,
             }),
         }
@@ -149,7 +175,7 @@ fn certified(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Certified>, Error> {
     Ok(hosts)
 }
 
-fn names(hosts: &[HostName]) -> String {
+pub(crate) fn names(hosts: &[HostName]) -> String {
     const SHOWN: usize = 20;
     let mut text: Vec<&str> = hosts.iter().take(SHOWN).map(HostName::as_str).collect();
     let more = format!("and {} more", hosts.len().saturating_sub(SHOWN));
@@ -254,10 +280,10 @@ impl Authorities {
                         "no authority is staged: begin a rotation with `kilonova ca rotate`",
                     ));
                 };
-                let mark = authorities::mark(&authorities::bundle(&authorities::in_order(&all, now)));
+                let mark = mark(&all, now);
                 let late: Vec<HostName> = certified(tx, now)?
                     .into_iter()
-                    .filter(|host| host.trusts.as_deref() != Some(&mark))
+                    .filter(|host| !host.trusts(&mark))
                     .map(|host| host.host)
                     .collect();
                 if !forced && !late.is_empty() {
@@ -292,10 +318,8 @@ impl Authorities {
                 ) else {
                     return Err(refused("no authority is outgoing"));
                 };
-                let mark = authorities::mark(&authorities::bundle(&authorities::in_order(&all, now)));
-                let needs = |host: &Certified| {
-                    host.authority != signing.number || host.trusts.as_deref() != Some(&mark)
-                };
+                let mark = mark(&all, now);
+                let needs = |host: &Certified| host.needs_outgoing(signing, &mark);
                 let late: Vec<HostName> =
                     certified(tx, now)?.into_iter().filter(needs).map(|host| host.host).collect();
                 // Once its time is over, nobody accepts it.

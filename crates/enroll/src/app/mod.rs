@@ -1,6 +1,7 @@
 //! The operations of enrollment.
 
 pub(crate) mod authority;
+pub(crate) mod inspection;
 pub(crate) mod issue;
 pub(crate) mod names;
 pub(crate) mod revocations;

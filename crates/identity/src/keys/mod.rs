@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use fernet::{Fernet, MultiFernet};
 use kilonova_seal::{Sealed, Secret, Vault};
+use kilonova_store::Store;
 use kilonova_wire::time;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -127,8 +128,8 @@ impl TokenKeys {
     ///
     /// # Errors
     /// A database error.
-    pub async fn list(vault: &Vault) -> Result<Vec<TokenKey>, Error> {
-        rotate::list(vault).await
+    pub async fn list(store: &Store) -> Result<Vec<TokenKey>, Error> {
+        rotate::list(store).await
     }
 
     /// Rotates the keys of a cloud. `most` bounds their number, the staged one included; a key that

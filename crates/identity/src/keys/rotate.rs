@@ -6,6 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kilonova_changes::Topic;
 use kilonova_seal::Vault;
+use kilonova_store::Store;
 use kilonova_wire::time;
 
 use super::{KIND, STAGED, SUBJECT, import};
@@ -62,8 +63,8 @@ pub struct Rotated {
 ///
 /// # Errors
 /// A database error.
-pub(crate) async fn list(vault: &Vault) -> Result<Vec<TokenKey>, Error> {
-    let read = vault.store().read(|tx| {
+pub(crate) async fn list(store: &Store) -> Result<Vec<TokenKey>, Error> {
+    let read = store.read(|tx| {
         let (sealed, retired) = (Vault::sealed(tx, KIND)?, db::all(tx)?);
         let primary = sealed.iter().map(|one| one.number).max().unwrap_or(STAGED);
         let keys = sealed.iter().map(|one| TokenKey {

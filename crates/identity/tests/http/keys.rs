@@ -104,8 +104,7 @@ async fn a_key_repository_is_imported_once_and_stays_valid() {
         let token = login(&one).await;
         let primary = fernet::Fernet::new(&files[2]).unwrap();
         assert!(primary.decrypt(&token).is_ok(), "the key with the highest number signs on");
-        let vault = place.vault(&place.store).await.unwrap();
-        let roles: Vec<(i64, KeyRole)> = TokenKeys::list(&vault)
+        let roles: Vec<(i64, KeyRole)> = TokenKeys::list(&place.store)
             .await
             .unwrap()
             .into_iter()
@@ -134,8 +133,7 @@ async fn a_crash_of_the_import_leaves_nothing_or_everything() {
                 let one = controller(&place, place.keys(&place.store).await.unwrap()).await;
                 let token = login(&one).await;
                 assert!(fernet::Fernet::new(&files[0]).unwrap().decrypt(&token).is_ok());
-                let vault = place.vault(&place.store).await.unwrap();
-                assert_eq!(TokenKeys::list(&vault).await.unwrap().len(), 2);
+                assert_eq!(TokenKeys::list(&place.store).await.unwrap().len(), 2);
             }
         }
     }
@@ -344,7 +342,7 @@ async fn a_rotation_keeps_the_keys_of_valid_tokens() {
         }
         let rotated = TokenKeys::rotate(&vault, 3, Duration::ZERO).await.unwrap();
         assert_eq!((rotated.primary, rotated.deleted), (6, vec![1, 2, 3, 4]));
-        let keys = TokenKeys::list(&vault).await.unwrap();
+        let keys = TokenKeys::list(&place.store).await.unwrap();
         assert_eq!(keys.iter().map(|key| key.number).collect::<Vec<_>>(), [0, 5, 6]);
         assert!(keys[1].retired_at.is_some() && keys[2].retired_at.is_none());
     }

@@ -136,6 +136,26 @@ impl S3 {
         })
     }
 
+    /// Asks the bucket for an object of the cloud, with the credentials. Creates nothing. Returns false
+    /// if there is no bucket yet and its first use creates it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], [`Error::Refused`].
+    pub async fn check(&self) -> Result<bool, Error> {
+        let prefix = Path::from(&*self.cloud);
+        let found = self.store.list(Some(&prefix)).take(1).try_collect::<Vec<_>>().await;
+        match found {
+            Ok(_) => Ok(true),
+            Err(error)
+                if self.create_bucket.load(Ordering::Relaxed)
+                    && chain(&error).contains(NO_BUCKET) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(general("cannot list objects", error)),
+        }
+    }
+
     fn key(&self, name: &ObjectName) -> Path {
         Path::from(format!("{}/{name}", self.cloud))
     }

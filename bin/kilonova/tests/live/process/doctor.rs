@@ -13,7 +13,17 @@ fn a_clean_ledger_is_reported_in_both_forms_while_the_server_runs() {
         let table = cloud.place.run("doctor", &[]);
         assert_eq!(table.status.code(), Some(0), "{}", stderr(&table));
         let text = String::from_utf8(table.stdout).expect("the output is UTF-8");
-        let areas = ["configuration", "store", "nodes", "clock", "operations", "devices", "ledger"];
+        let areas = [
+            "configuration",
+            "store",
+            "secrets",
+            "images",
+            "nodes",
+            "clock",
+            "operations",
+            "devices",
+            "ledger",
+        ];
         for area in areas {
             let ok = |line: &str| {
                 let mut words = line.split_whitespace();
@@ -88,6 +98,89 @@ fn rows_of_the_future_are_found_and_can_be_redated() {
     let report: Value = serde_json::from_slice(&again.stdout).expect("the output is JSON");
     assert_eq!(report["redated"], json!({"hosts": 0, "operations": 0, "servers": 0}));
     assert_eq!(report["clean"], true);
+}
+
+/// The exit status, and the findings of an area as level, text and remedy.
+fn findings(place: &Environment, area: &str) -> (Option<i32>, Vec<(String, String)>) {
+    let output = place.run("doctor", &["--strict", "--format", "json"]);
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let found = report["findings"].as_array().expect("a list").iter();
+    let found = found.filter(|one| one["area"] == area);
+    let found = found.map(|one| {
+        (text(&one["level"]), format!("{} / {}", text(&one["what"]), text(&one["remedy"])))
+    });
+    (output.status.code(), found.collect())
+}
+
+#[test]
+fn keys_that_do_not_fit_the_secrets_are_found_and_none_is_created() {
+    for place in Environment::all() {
+        let mut serve = place.start_with(|command| {
+            command.args(["--node-listen", "127.0.0.1:0"]);
+        });
+        serve.terminate();
+        let sees = |code: i32, level: &str, words: &str| {
+            let (status, found) = findings(&place, "secrets");
+            let is = |one: &(String, String)| one.0 == level && one.1.contains(words);
+            assert!(found.iter().any(is), "{words}: {found:?}");
+            assert_eq!(status, Some(code), "{found:?}");
+        };
+        assert_eq!(findings(&place, "secrets"), (Some(0), vec![]));
+        let key = place.state().join("seal.key");
+        let kept = place.file("kept");
+        std::fs::rename(&key, &kept).expect("the key exists");
+        sees(1, "error", "copy it from a controller of this cloud");
+        assert!(!key.exists(), "doctor creates nothing");
+        let other = "7G2qD2m8yQHkqJX6n8bSvP5XbY3m0a4Jj3cJk0y1xYQ=\n";
+        std::fs::copy(&kept, &key).expect("the modes are those of a key file");
+        std::fs::write(&key, other).expect("the file is written");
+        sees(1, "error", "which is not in the key file");
+        std::fs::copy(&kept, &key).expect("the key is copied");
+        assert_eq!(findings(&place, "secrets"), (Some(0), vec![]));
+        // Rows as after two hundred days, and as after an accident.
+        place.sql("UPDATE sealed_secrets SET made_at = made_at - 17280000000000");
+        sees(0, "note", "kilonova keys fernet-rotate");
+        place.sql(
+            "UPDATE sealed_secrets SET number = number + 50 WHERE kind = 'fernet' AND number = 0",
+        );
+        sees(1, "error", "the sealed secret fernet/50 does not open");
+        let output = place.run("doctor", &[]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("secrets        error") && !text.contains("7G2q"), "{text}");
+    }
+}
+
+#[test]
+fn a_bucket_that_cannot_be_reached_is_found() {
+    let at = |endpoint: &str, bucket: &str, more: &str| {
+        format!(
+            "[glance_store]\nstores = s3\ns3_store_host = {endpoint}\ns3_store_bucket = {bucket}\n\
+             s3_store_access_key = id\ns3_store_secret_key = hidden\n{more}"
+        )
+    };
+    let place = Environment::configured(&at("http://127.0.0.1:1", "images", ""));
+    let mut serve = place.start();
+    serve.terminate();
+    let (status, found) = findings(&place, "images");
+    let [(level, what)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((status, level.as_str()), (Some(1), "error"), "{what}");
+    assert!(what.contains("bucket images at http://127.0.0.1:1 cannot be used"), "{what}");
+    assert!(!what.contains("hidden"), "{what}");
+    let Ok(server) = std::env::var("KILONOVA_TEST_S3") else {
+        return kilonova_testkit::skip_part("no object store: KILONOVA_TEST_S3 names no server");
+    };
+    let bucket = format!("doctor-{}", std::process::id());
+    let place = place.reconfigured(&at(&server, &bucket, ""));
+    let (status, found) = findings(&place, "images");
+    assert!(status == Some(1) && found[0].1.contains("NoSuchBucket"), "{found:?}");
+    let place = place.reconfigured(&at(&server, &bucket, "s3_store_create_bucket_on_put = true\n"));
+    for _ in 0..2 {
+        let output = place.run("doctor", &[]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.contains("images         ok       the first image creates bucket"), "{text}");
+    }
 }
 
 #[test]
