@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use kilonova_changes::Topic;
-use kilonova_ids::{HostName, ServerId};
+use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{Desired, Document};
 use kilonova_store::{Asked, Row, Tx, Value, listed, params};
 
@@ -41,6 +41,9 @@ kilonova_store::statements! {
     SERVERS_ON = "SELECT server_id FROM documents WHERE host = ?1 ORDER BY server_id";
     /// The documents newer than a generation.
     SINCE = concat!(select!(), " WHERE host = ?1 AND generation > ?2 ORDER BY generation");
+    /// The epoch of a host, with its documents whose text contains a pattern.
+    CONTAINING = "SELECT h.epoch, d.server_id, d.generation, d.body FROM hosts h
+        LEFT JOIN documents d ON d.host = h.host AND d.body LIKE ?2 WHERE h.host = ?1";
     /// Deletes the document of a server.
     FORGET = "DELETE FROM documents WHERE host = ?1 AND server_id = ?2";
 }
@@ -205,6 +208,27 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
 /// Store errors only.
 pub fn since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Vec<Document>, Error> {
     tx.rows(SINCE, params![host, since])?.iter().map(read).collect()
+}
+
+/// The epoch of a host's session, and those of its documents whose text contains an image's id anywhere. The
+/// caller checks the meaning of the id. One statement: the host's other documents stay in the database.
+///
+/// # Errors
+/// Store errors only.
+pub fn containing(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    image: ImageId,
+) -> Result<(Option<i64>, Vec<Document>), Error> {
+    let rows = tx.rows(CONTAINING, params![host, format!("%{image}%")])?;
+    let epoch = rows.first().map(|row| row.int("epoch")).transpose()?;
+    let mut documents = Vec::new();
+    for row in &rows {
+        if row.string_opt("server_id")?.is_some() {
+            documents.push(read(row)?);
+        }
+    }
+    Ok((epoch, documents))
 }
 
 /// Sends the host its guests' security groups with its next generation, and wakes it on commit.

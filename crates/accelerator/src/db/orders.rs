@@ -90,6 +90,9 @@ statements! {
     /// The orders of a host after a generation.
     SINCE = "SELECT uuid, generation, server_id, address, body FROM device_orders
         WHERE host = ?1 AND state = 'open' AND generation > ?2 ORDER BY generation, id";
+    /// An order in a host's documents that programs a device with an image.
+    PROGRAM_WITH = "SELECT uuid FROM device_orders
+        WHERE host = ?1 AND state = 'open' AND generation > 0 AND image_id = ?2 AND task = 'program' LIMIT 1";
     /// One order.
     BY_UUID = select!("WHERE uuid = ?1");
     /// All orders, newest first.
@@ -269,6 +272,15 @@ pub(crate) fn since(
         })
     };
     tx.rows(SINCE, params![host, generation])?.iter().map(read).collect()
+}
+
+/// True if an order in a host's documents programs a device with an image.
+pub(crate) fn program_with(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    image: ImageId,
+) -> Result<bool, Error> {
+    Ok(tx.row(PROGRAM_WITH, params![host, image])?.is_some())
 }
 
 /// Ends an open order.

@@ -1,9 +1,11 @@
 //! Serves image data to a host in chunks, only for images that the host's documents and orders name.
 //! A host must not read other images.
 
+use kilonova_accelerator::ledger::orders;
 use kilonova_compute_app::{Compute, Error as Failure, batch};
+use kilonova_compute_db::documents;
 use kilonova_ids::{HostName, ImageId};
-use kilonova_node_api::{Chunk, Desired, Domain, Order, Refusal, Task, Verb};
+use kilonova_node_api::{Chunk, Desired, Domain, Refusal, Verb};
 
 use super::unavailable;
 
@@ -24,14 +26,13 @@ pub(super) async fn image(
     let is_named = compute
         .store
         .read(move |tx| {
-            let batch = batch::of_session(tx, &name, epoch, 0)?;
-            let in_documents = batch.documents.iter().any(|document| match &document.desired {
+            let (newest, documents) = documents::containing(tx, &name, image)?;
+            batch::check_session(&name, newest, epoch)?;
+            let in_documents = documents.iter().any(|document| match &document.desired {
                 Desired::Present(domain) => uses(domain, image),
                 Desired::Absent => false,
             });
-            Ok::<_, Failure>(
-                in_documents || batch.orders.iter().any(|order| programs(order, image)),
-            )
+            Ok::<_, Failure>(in_documents || orders::program_with(tx, &name, image)?)
         })
         .await
         .map_err(unavailable)?;
@@ -62,12 +63,4 @@ fn uses(domain: &Domain, image: ImageId) -> bool {
         Some((_, Verb::RebootSoft | Verb::RebootHard | Verb::Guest(_))) | None => None,
     };
     parts.chain(disks).chain([snapshot]).any(|named| named == Some(image))
-}
-
-/// True if the order programs a device with the image.
-fn programs(order: &Order, image: ImageId) -> bool {
-    match &order.task {
-        Task::Program { image: named, .. } => *named == image,
-        Task::Clean { .. } => false,
-    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kilonova_compute_app::{Compute, Error, batch};
-use kilonova_compute_db::{documents, fleet};
+use kilonova_compute_db::documents;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_image::{Error as Failure, ImageData};
 use kilonova_node_api::{Desired, DiskFormat, Refusal, Verb};
@@ -47,8 +47,9 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
     let state = compute
         .store
         .read(move |tx| {
-            batch::check_session(&name, fleet::epoch(tx, &name)?, epoch)?;
-            let is_requested = documents::since(tx, &name, 0)?.into_iter().any(|one| {
+            let (newest, documents) = documents::containing(tx, &name, image)?;
+            batch::check_session(&name, newest, epoch)?;
+            let is_requested = documents.into_iter().any(|one| {
                 matches!(one.desired, Desired::Present(domain)
                     if matches!(domain.verb, Some((_, Verb::Snapshot { image: id })) if id == image))
             });

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::Request;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use kilonova_compute_nodes::{Link, api as nodes};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{ControlPlane as _, Refusal};
+use kilonova_store::testing::Meter;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
 
@@ -219,7 +222,19 @@ async fn a_host_reads_only_images_that_its_guests_need() {
         let secret = cloud.image_with("secret", &[], b"secret".to_vec()).await;
         let id = running.boot_with(&cloud, "one", "plain", json!({"imageRef": mine})).await;
         running.wait_for_status(&id, "ACTIVE").await;
-        let link = Link(running.compute.clone());
+        // An id in a user's text names no image.
+        let mut request = running.boot_request(&cloud, "two", "plain");
+        request["server"]["metadata"] = json!({"note": secret.to_string()});
+        let text = format!("#!/bin/sh\n# {secret}\n");
+        request["server"]["user_data"] = json!(BASE64_STANDARD.encode(text));
+        request["server"]["config_drive"] = json!(true);
+        let made = running.admin("2.90", "POST /servers", request).await.expect(202);
+        running.wait_for_status(made["server"]["id"].as_str().expect("an id"), "ACTIVE").await;
+        let meter = Meter::counting();
+        let link = Link(kilonova_compute_app::Compute {
+            store: running.compute.store.with_meter(meter.clone()),
+            ..running.compute.clone()
+        });
         let mut readers = Vec::new();
         for host in &["a", "b"].map(HostName::verbatim) {
             let epoch = running.compute.fleet.by_name(host).expect("the host is known").epoch();
@@ -230,6 +245,10 @@ async fn a_host_reads_only_images_that_its_guests_need() {
             let (root, part) =
                 (link.image(host, epoch, mine, 0).await, link.image(host, epoch, kernel, 0).await);
             assert_eq!(root.is_ok(), part.is_ok(), "{root:?} {part:?}");
+            meter.take();
+            let again = link.image(host, epoch, mine, 0).await;
+            let statements = if again.is_ok() { 1 } else { 2 };
+            assert_eq!(meter.take(), statements, "the documents, and the orders if none names it");
             readers.extend(root.ok().map(|chunk| chunk.bytes));
         }
         assert_eq!(readers, [b"mine"], "the host of the server reads it, and the other does not");

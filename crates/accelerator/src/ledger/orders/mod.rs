@@ -93,6 +93,14 @@ pub fn since(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<Vec<Or
     Ok(orders::since(tx, host, generation)?)
 }
 
+/// True if an order that a host has asks it to program a device with this image.
+///
+/// # Errors
+/// Store errors only.
+pub fn program_with(tx: &mut Tx<'_>, host: &HostName, image: ImageId) -> Result<bool, Error> {
+    Ok(orders::program_with(tx, host, image)?)
+}
+
 /// Announces [`since`].
 ///
 /// # Errors
