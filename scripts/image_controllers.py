@@ -3,9 +3,9 @@
 
     scripts/image_controllers.py --s3 URL --database URL [--kilonova PROGRAM] [--verbose]
 
-Starts two `kilonova serve` with one PostgreSQL database and one bucket, each with a state directory of its own. An
-image that one receives is read, booted and deleted through the other, and so is a snapshot. Exits with 1 at the first
-check that fails.
+Starts two `kilonova serve` with one PostgreSQL database and one bucket, each with a state directory of its own. The
+second one gets the sealing key of the first one and nothing else. An image that one receives is read, booted and
+deleted through the other, and so is a snapshot. Exits with 1 at the first check that fails.
 """
 
 import json
@@ -35,19 +35,26 @@ def configuration(folder, url):
 
 
 def beside(first, folder):
-    """A second controller: the first one's keys and credentials, a port and images of its own."""
+    """A second controller, which gets the sealing key and nothing else of the first one's state."""
     state = os.path.join(folder, "second", "state")
-    shutil.copytree(first.state, state, ignore=shutil.ignore_patterns("images", "nodes", "*.lock", "lock", "kilonova.db*"))
-    os.chmod(state, 0o700)
+    os.makedirs(state, mode=0o700)
+    key = os.path.join(state, "seal.key")
+    shutil.copyfile(os.path.join(first.state, "seal.key"), key)
+    os.chmod(key, 0o600)
     second = Serve(first.binary, state, None, first.database, first.config)
-    for name in ("clouds.yaml", "openrc"):
-        path = os.path.join(state, name)
-        with open(path, encoding="utf-8") as file:
-            text = file.read().replace(f":{first.url.rsplit(':', 1)[1]}", f":{second.port}")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
     second.start()
     return second
+
+
+def clouds_of(first, second, folder):
+    """The client's file for the second controller: the first one's with another port."""
+    with open(first.clouds, encoding="utf-8") as file:
+        text = file.read()
+    path = os.path.join(folder, "second", "clouds.yaml")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text.replace(f":{first.url.rsplit(':', 1)[1]}", f":{second.port}"))
+    os.chmod(path, 0o600)
+    return path
 
 
 def saved(lane, folder, image):
@@ -97,7 +104,7 @@ def main():
         serve.start()
         second = beside(serve, folder)
         try:
-            others = Clients(clients.program, second.clouds, clients.brief)
+            others = Clients(clients.program, clouds_of(serve, second, folder), clients.brief)
             lanes = Lane(clients), Lane(others)
             steps(lanes, folder, (serve.state, second.state))
             clients.commands += others.commands
