@@ -189,7 +189,7 @@ impl<'a> Tx<'a> {
                 sqlite::execute(connection, sql, params, &mut self.work).map_err(Failed::from)
             }
             Inner::Postgres(session) => {
-                let number = session.ask(sql, params, Wants::Changed, !is_read(sql));
+                let number = session.ask(sql, params, Wants::Changed, changes(sql));
                 session.changed(number)
             }
         };
@@ -210,7 +210,7 @@ impl<'a> Tx<'a> {
                 changed.map(drop).map_err(Failed::from)
             }
             Inner::Postgres(session) => {
-                session.ask(sql, params, Wants::Nothing, !is_read(sql));
+                session.ask(sql, params, Wants::Nothing, changes(sql));
                 Ok(())
             }
         };
@@ -231,7 +231,7 @@ impl<'a> Tx<'a> {
                     self.answers.push(rows);
                     self.answers.len() as u64
                 }),
-            Inner::Postgres(session) => Ok(session.ask(sql, params, Wants::Rows, !is_read(sql))),
+            Inner::Postgres(session) => Ok(session.ask(sql, params, Wants::Rows, changes(sql))),
         };
         self.note(number).map(Asked)
     }
@@ -300,7 +300,7 @@ impl<'a> Tx<'a> {
                 sqlite::rows(connection, sql, params, &mut self.work).map_err(Failed::from)
             }
             Inner::Postgres(session) => {
-                let number = session.ask(sql, params, Wants::Rows, !is_read(sql));
+                let number = session.ask(sql, params, Wants::Rows, changes(sql));
                 session.rows(number)
             }
         };
@@ -447,7 +447,15 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// True for a statement that changes nothing. Others may: those with `RETURNING` have rows too.
+/// Functions that change the database although a `SELECT` calls them.
+const CHANGING: [&str; 3] = ["setval(", "nextval(", "pg_notify("];
+
+/// True for a `SELECT`. Others may change something: those with `RETURNING` have rows too.
 fn is_read(sql: &str) -> bool {
     sql.trim_start().get(..6).is_some_and(|verb| verb.eq_ignore_ascii_case("SELECT"))
+}
+
+/// True for a statement that may change the database.
+fn changes(sql: &str) -> bool {
+    !is_read(sql) || CHANGING.iter().any(|function| sql.contains(function))
 }
