@@ -50,19 +50,39 @@ pub async fn keep_certified(
 #[derive(Default)]
 struct Problem(Option<String>);
 
+/// How a check differs from the one before.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Nothing,
+    /// A problem that differs from the last one, such as in the number of days that are left.
+    New,
+    Same,
+    Ended,
+}
+
 impl Problem {
-    /// Logs a problem that differs from the last one, such as the number of days that are left, and
-    /// its end. The same problem again is logged for debugging only.
+    fn next(&mut self, found: Option<&String>) -> Change {
+        let change = match (&self.0, found) {
+            (None, None) => Change::Nothing,
+            (Some(_), None) => Change::Ended,
+            (Some(last), Some(found)) if last == found => Change::Same,
+            (_, Some(_)) => Change::New,
+        };
+        self.0 = found.cloned();
+        change
+    }
+
+    /// Logs a new problem and its end. The same problem again is logged for debugging only.
     fn log(&mut self, host: &HostName, found: Option<&String>) {
-        match (&self.0, found) {
-            (None, None) => {}
-            (Some(_), None) => {
+        let text = found.map_or("", String::as_str);
+        match self.next(found) {
+            Change::Nothing => {}
+            Change::New => tracing::error!(%host, "{text}"),
+            Change::Same => tracing::debug!(%host, "still: {text}"),
+            Change::Ended => {
                 tracing::info!(%host, "the certificate of this host is in order again")
             }
-            (Some(last), Some(found)) if last == found => tracing::debug!(%host, "still: {found}"),
-            (_, Some(found)) => tracing::error!(%host, "{found}"),
         }
-        self.0 = found.cloned();
     }
 }
 
@@ -146,4 +166,27 @@ async fn look(
     remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
     tracing::info!(%host, "renewed the certificate of this host");
     Ok(Some(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_is_new_once_and_again_when_it_changes() {
+        let (nine, eight) = ("9 more day(s)".to_owned(), "8 more day(s)".to_owned());
+        let mut problem = Problem::default();
+        for (found, change) in [
+            (None, Change::Nothing),
+            (Some(&nine), Change::New),
+            (Some(&nine), Change::Same),
+            (Some(&nine), Change::Same),
+            (Some(&eight), Change::New),
+            (None, Change::Ended),
+            (None, Change::Nothing),
+            (Some(&eight), Change::New),
+        ] {
+            assert_eq!(problem.next(found), change);
+        }
+    }
 }

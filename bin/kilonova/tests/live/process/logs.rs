@@ -2,11 +2,12 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::kit::cloud::{credentials, login, password};
-use crate::kit::{Cloud, Environment, Serve};
+use crate::kit::{Cloud, Environment, Serve, Session};
 
 fn of_request<'a>(lines: &'a [Value], id: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["span"]["id"] == id).collect()
@@ -114,6 +115,61 @@ fn no_secret_is_logged_however_much_is() {
         let secrets = provoke(&cloud);
         assert!(cloud.serve.log().contains("\"DEBUG\""), "the log has the requested level");
         check(&cloud.serve, &secrets);
+    }
+}
+
+/// A loop that cannot do its work says so once, however often it tries, and says when it can again.
+#[test]
+fn loops_log_the_first_failure_and_the_recovery() {
+    const TABLES: [(&str, &str); 4] = [
+        ("ALTER TABLE leases RENAME TO away_1", "ALTER TABLE away_1 RENAME TO leases"),
+        (
+            "ALTER TABLE enroll_certificates RENAME TO away_2",
+            "ALTER TABLE away_2 RENAME TO enroll_certificates",
+        ),
+        (
+            "ALTER TABLE sealed_secrets RENAME TO away_3",
+            "ALTER TABLE away_3 RENAME TO sealed_secrets",
+        ),
+        (
+            "ALTER TABLE schema_migrations RENAME TO away_4",
+            "ALTER TABLE away_4 RENAME TO schema_migrations",
+        ),
+    ];
+    const LINES: [(&str, &str); 4] = [
+        ("cannot renew the lease on the loops; retrying", "reached the lease on the loops again"),
+        (
+            "cannot read the revocation list and the authorities; retrying",
+            "read the revocation list and the authorities again",
+        ),
+        ("cannot read the token keys again; retrying", "read the token keys again after failures"),
+        ("not ready: cannot read the database", "the database can be read again"),
+    ];
+    for place in Environment::all() {
+        let serve = place.start_with(|command| {
+            command.args(["--node-listen", "127.0.0.1:0"]);
+        });
+        let nobody = Session::nobody(serve.address);
+        TABLES.iter().for_each(|(away, _)| place.sql(away));
+        // The slowest loops try every five seconds.
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(13) {
+            nobody.get("/readyz").check().refused(503);
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let counts = |log: &str| LINES.map(|(fails, _)| log.matches(fails).count());
+        assert_eq!(counts(&serve.log()), [1; 4], "{}", serve.log());
+        TABLES.iter().for_each(|(_, back)| place.sql(back));
+        let begun = Instant::now();
+        loop {
+            nobody.get("/readyz");
+            let log = serve.log();
+            let missing = LINES.iter().find(|(_, recovers)| !log.contains(recovers));
+            let Some((_, missing)) = missing else { break };
+            assert!(begun.elapsed() < Duration::from_secs(60), "{missing}: {log}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert_eq!(counts(&serve.log()), [1; 4], "{}", serve.log());
     }
 }
 
