@@ -281,6 +281,37 @@ async fn a_revoked_certificate_is_not_renewed_by_a_controller_that_has_not_notic
     }
 }
 
+/// An address is in the certificates of one host, whichever of its addresses it is and however long
+/// others are.
+#[tokio::test]
+async fn an_address_belongs_to_one_host() {
+    for cloud in clouds().await {
+        let csr = || {
+            let request = kilonova_pki::Request::new(&kilonova_ids::HostName::verbatim("a"));
+            request.expect("the request is made").csr
+        };
+        let join = async |host: &str, addresses: &[&str]| {
+            let request = json!({"csr": csr(), "addresses": addresses});
+            let secret = cloud.token(None, 60).await;
+            let body = json!({"secret": secret, "host": host, "request": request});
+            let (status, said) = cloud.send("POST /node/v1/join", None, &body).await;
+            (status, said["forbidden"]["message"].as_str().unwrap_or_default().to_owned())
+        };
+        assert_eq!(join("a", &["192.0.2.10", "2001:DB8::10", "192.0.2.12"]).await.0, 200);
+        for taken in ["192.0.2.10", "2001:db8::10", "192.0.2.12", "2001:db8:0::10"] {
+            let (status, said) = join("b", &["198.51.100.1", taken]).await;
+            assert!(
+                status == 403 && said.contains("in the certificate of host a"),
+                "{taken} {said}"
+            );
+        }
+        let (status, said) = join("b", &["192.0.2.1", "2.0.2.10", "2001:db8::1"]).await;
+        assert_eq!(status, 200, "{said}");
+        cloud.send("DELETE /v2.1/kilonova/enrollments/a", None, &Value::Null).await;
+        assert_eq!(join("c", &["192.0.2.10"]).await.0, 200, "a revoked certificate has none");
+    }
+}
+
 /// All hosts renew at once after a rotation of the authority: a renewal must not read their rows.
 #[tokio::test]
 async fn a_renewal_reads_the_rows_of_its_host() {

@@ -227,16 +227,12 @@ fn check_addresses(
     certificate: &IssuedCertificate,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let ours: Vec<&str> = certificate.addresses.split_whitespace().collect();
-    for other in certificates::live(tx, now)? {
-        if other.host == certificate.host || other.revoked_at.is_some() {
-            continue;
-        }
-        if let Some(both) = other.addresses.split_whitespace().find(|one| ours.contains(one)) {
+    for address in certificate.addresses.split_whitespace() {
+        let other = certificates::other_with_address(tx, &certificate.host, address, now)?;
+        if let Some(other) = other {
             return Err(Error::forbidden(format!(
-                "Address {both} is in the certificate of host {}; give this host one of its own with \
-                 [DEFAULT] my_ip, or revoke that host first.",
-                other.host
+                "Address {address} is in the certificate of host {other}; give this host one of its own with \
+                 [DEFAULT] my_ip, or revoke that host first."
             )));
         }
     }

@@ -31,6 +31,10 @@ statements! {
     READ = concat!(select!(), " WHERE serial = ?1");
     /// The valid certificates of a host.
     OF_HOST = concat!(select!(), " WHERE host = ?1 AND expires_at > ?2 AND revoked_at IS NULL");
+    /// Another host with a valid certificate that has an address; the address is a pattern between
+    /// spaces.
+    WITH_ADDRESS = "SELECT host FROM enroll_certificates WHERE expires_at > ?1
+        AND revoked_at IS NULL AND host <> ?2 AND ' ' || addresses || ' ' LIKE ?3 LIMIT 1";
     /// Revokes all certificates of a host.
     REVOKE = concat!("UPDATE enroll_certificates SET revoked_at = ?2
         WHERE host = ?1 AND revoked_at IS NULL RETURNING ", revoked!());
@@ -93,6 +97,19 @@ pub(crate) fn of_host(
     now: Timestamp,
 ) -> Result<Vec<IssuedCertificate>, Error> {
     tx.rows(OF_HOST, params![host, now])?.iter().map(issued).collect()
+}
+
+/// Another host whose valid certificate has the address. The database compares, and returns one row:
+/// a fleet that joins at once does not read all certificates for each host.
+pub(crate) fn other_with_address(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    address: &str,
+    now: Timestamp,
+) -> Result<Option<HostName>, Error> {
+    let pattern = format!("% {address} %");
+    let row = tx.row(WITH_ADDRESS, params![now, host, pattern.as_str()])?;
+    row.map(|row| row.host("host")).transpose()
 }
 
 fn revoked_row(row: &Row) -> Result<RevokedCertificate, Error> {
