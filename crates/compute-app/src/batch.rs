@@ -1,6 +1,7 @@
 //! The answer to a host's poll: its documents, orders and questions since a generation, and the
 //! security groups of its guests. Reads only.
 
+use kilonova_compute_db::documents::{Newest, Origin};
 use kilonova_compute_db::{documents, questions};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Desired, Document, Filters};
@@ -11,7 +12,7 @@ use kilonova_wire::refusal::Kind;
 use crate::Error;
 
 /// Everything that is new for a host since a generation, if the epoch is the one of its row in the
-/// same snapshot; everything for 0.
+/// same snapshot; everything for 0, and for a generation that is older than the row remembers.
 ///
 /// # Errors
 /// [`Error::Fenced`] if another agent has registered, a refusal if the row does not know the session
@@ -26,7 +27,7 @@ pub fn of_session(
     kilonova_accelerator::ledger::orders::expect_since(tx, host, since)?;
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
-    check_generation(host, newest.generation, since)?;
+    let since = check_generation(host, &newest, since)?;
     let documents = documents::since(tx, host, since)?;
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
     let orders = kilonova_accelerator::ledger::orders::since(tx, host, since)?;
@@ -55,15 +56,39 @@ pub fn check_session(host: &HostName, row: Option<i64>, epoch: i64) -> Result<()
     }
 }
 
-/// Checks that the row has the generation that a host has.
+/// Compares the generation that a host has with those of its row. Returns the generation after which the
+/// host lacks documents; 0 if it is so old that the host must get all of them.
 ///
 /// # Errors
-/// A refusal if the agent must register again to get all documents.
-pub fn check_generation(host: &HostName, row: i64, since: i64) -> Result<(), Error> {
-    if since <= row {
-        return Ok(());
+/// A refusal if the row never had it: the agent must register again and reconcile from scratch.
+pub fn check_generation(host: &HostName, newest: &Newest, since: i64) -> Result<i64, Error> {
+    match newest.origin(since) {
+        Origin::Ours => Ok(since),
+        Origin::Forgotten => Ok(0),
+        Origin::Foreign => {
+            tracing::warn!(
+                %host, since, newest = newest.generation,
+                "the host has documents that the database lost: a standby that lacked them took over, \
+                 or a backup was restored; the host registers again and gets all documents"
+            );
+            Err(refused(format!("host {host} has documents that the database lost")))
+        }
     }
-    Err(refused(format!("host {host} has documents that the database lost")))
+}
+
+/// Checks that a host acknowledges documents of its row and session.
+///
+/// # Errors
+/// Like [`check_session`] and [`check_generation`]; store errors.
+pub fn check_acknowledged(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    epoch: i64,
+    since: i64,
+) -> Result<(), Error> {
+    let newest = documents::newest(tx, host, since)?;
+    check_session(host, newest.epoch, epoch)?;
+    check_generation(host, &newest, since).map(drop)
 }
 
 fn refused(message: String) -> Error {

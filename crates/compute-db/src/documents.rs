@@ -1,12 +1,18 @@
-//! The documents for the agents. A host's generation is a counter in its row: incrementing it in the
-//! same transaction orders the documents of a host by commit, on PostgreSQL too.
+//! The documents for the agents. A host's generation is in its row: increasing it in the same
+//! transaction orders the documents of a host by commit, on PostgreSQL too.
+//!
+//! A generation is the time in microseconds, or one more than the last one if the clock is behind. A
+//! database that went back, by a restore or by a standby that lacked the last commits, therefore never
+//! gives another document a generation that a host already has. The row also keeps the last
+//! generations before its own. They prove that what a host has comes from these rows.
 
 use std::collections::BTreeSet;
 
 use kilonova_changes::Topic;
 use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{Desired, Document};
-use kilonova_store::{Asked, Row, Tx, Value, listed, params};
+use kilonova_store::{Asked, Migration, Row, Tx, Value, listed, params};
+use kilonova_wire::time;
 
 use super::servers::shape;
 use crate::Error;
@@ -18,18 +24,41 @@ macro_rules! select {
     };
 }
 
+/// The generation after that of a host's row, at the time `?2`.
+macro_rules! later {
+    () => {
+        "CASE WHEN generation < ?2 THEN ?2 ELSE generation + 1 END"
+    };
+}
+
+/// Increases the generation of a host's row. A generation has 16 digits: 32 of them are kept.
+macro_rules! next {
+    () => {
+        concat!(
+            "history = SUBSTR(CAST(generation AS TEXT) || ' ' || history, 1, 544), generation = ",
+            later!()
+        )
+    };
+}
+
+/// The generations before that of a host's row, newest first, each with a space after it.
+pub const HISTORY: Migration = Migration {
+    name: "compute-0430-history",
+    sql: "ALTER TABLE hosts ADD COLUMN history TEXT NOT NULL DEFAULT '';",
+};
+
 kilonova_store::statements! {
     /// The hosts that have documents of these servers.
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
-    /// Increments the generation of a host.
-    NEXT = "UPDATE hosts SET generation = generation + 1 WHERE host = ?1 RETURNING generation";
-    /// The epoch and the newest generation of a host, and whether it has unanswered questions since
-    /// another generation.
-    NEWEST = "SELECT epoch, generation, filtered, EXISTS (SELECT 1 FROM questions q
+    /// Increases the generation of a host.
+    NEXT = concat!("UPDATE hosts SET ", next!(), " WHERE host = ?1 RETURNING generation");
+    /// The epoch and the newest generation of a host, those before it, and whether it has unanswered
+    /// questions since another generation.
+    NEWEST = "SELECT epoch, generation, history, filtered, EXISTS (SELECT 1 FROM questions q
         WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked FROM hosts WHERE host = ?1";
-    /// Increments the generation of a host and requests its guests' security groups with it.
-    FILTER = "UPDATE hosts SET generation = generation + 1, filtered = generation + 1
-        WHERE host = ?1 RETURNING generation";
+    /// Increases the generation of a host and requests its guests' security groups with it.
+    FILTER = concat!("UPDATE hosts SET filtered = ", later!(), ", ", next!(), "
+        WHERE host = ?1 RETURNING generation");
     /// Writes the document of a server on a host.
     PUT = "INSERT INTO documents (host, server_id, generation, body) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (host, server_id) DO UPDATE SET generation = excluded.generation, body = excluded.body";
@@ -74,7 +103,7 @@ pub fn put(
 /// # Errors
 /// Store errors only.
 pub fn ask_next(tx: &mut Tx<'_>, host: &HostName) -> Result<Asked, Error> {
-    Ok(tx.ask(NEXT, params![host])?)
+    Ok(tx.ask(NEXT, params![host, time::now()])?)
 }
 
 /// Like [`put`], with the generation of [`ask_next`].
@@ -107,12 +136,12 @@ fn generation(
     logged(tx, host, row.int("generation")?).map(Some)
 }
 
-/// Increments and returns the generation of a host; `None` if the host has no row.
+/// Increases and returns the generation of a host; `None` if the host has no row.
 ///
 /// # Errors
 /// Store errors only.
 pub fn next_of(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
-    let asked = tx.ask(NEXT, params![host])?;
+    let asked = tx.ask(NEXT, params![host, time::now()])?;
     generation(tx, host, asked)
 }
 
@@ -138,12 +167,20 @@ pub fn expect(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<(), 
     Ok(tx.expect(GET, params![host, server])?)
 }
 
+/// Announces [`newest`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<(), Error> {
+    Ok(tx.expect(NEWEST, params![host, since])?)
+}
+
 /// Announces [`newest`] and [`since`].
 ///
 /// # Errors
 /// Store errors only.
 pub fn expect_since(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<(), Error> {
-    tx.expect(NEWEST, params![host, since])?;
+    expect_newest(tx, host, since)?;
     Ok(tx.expect(SINCE, params![host, since])?)
 }
 
@@ -174,16 +211,54 @@ pub fn servers_on(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<ServerId>, Err
 }
 
 /// The newest generation of a host.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Newest {
     /// The epoch of its session; `None` for a host without a row.
     pub epoch: Option<i64>,
     /// The generation.
     pub generation: i64,
+    /// The last generations before it, newest first.
+    pub history: Vec<i64>,
     /// The generation with which its guests' security groups were last requested.
     pub filtered: i64,
     /// True if the host may have questions to answer since the given generation.
     pub asked: bool,
+}
+
+/// The origin of a generation that a host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// These rows had it: the host lacks only what is newer.
+    Ours,
+    /// These rows never had it: the database went back, and the host has other documents.
+    Foreign,
+    /// It is older than what the row keeps.
+    Forgotten,
+}
+
+impl Newest {
+    /// The origin of a generation that a host has; 0 is that of a host without documents.
+    pub fn origin(&self, since: i64) -> Origin {
+        if since == 0 || since == self.generation || self.history.contains(&since) {
+            Origin::Ours
+        } else if self.history.last().is_none_or(|oldest| since < *oldest)
+            && since < self.generation
+        {
+            Origin::Forgotten
+        } else {
+            Origin::Foreign
+        }
+    }
+}
+
+/// The generations of the column `history`; the last one may be cut off.
+fn history(row: &Row) -> Result<Vec<i64>, Error> {
+    let text = row.text("history")?;
+    let whole = text.rsplit_once(' ').map_or("", |(whole, _)| whole);
+    let number = |word: &str| {
+        word.parse().map_err(|_| shape(format!("there is no generation {word:?} of a host")))
+    };
+    whole.split_terminator(' ').map(number).collect()
 }
 
 /// The newest generation of a host, compared with one that it has.
@@ -195,10 +270,13 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
         Some(row) => Newest {
             epoch: Some(row.int("epoch")?),
             generation: row.int("generation")?,
+            history: history(&row)?,
             filtered: row.int("filtered")?,
             asked: row.bool("asked")?,
         },
-        None => Newest { epoch: None, generation: 0, filtered: 0, asked: true },
+        None => {
+            Newest { epoch: None, generation: 0, history: Vec::new(), filtered: 0, asked: true }
+        }
     })
 }
 
@@ -236,7 +314,7 @@ pub fn containing(
 /// # Errors
 /// Store errors only.
 pub fn filter(tx: &mut Tx<'_>, wake: &impl Wake, host: &HostName) -> Result<(), Error> {
-    if let Some(row) = tx.row(FILTER, params![host])? {
+    if let Some(row) = tx.row(FILTER, params![host, time::now()])? {
         let generation = logged(tx, host, row.int("generation")?)?;
         wake.wake_on_commit(tx, host, generation);
     }
@@ -279,4 +357,34 @@ fn read(row: &Row) -> Result<Document, Error> {
         desired: serde_json::from_str(row.text("body")?)
             .map_err(|e| shape(format!("document: {e}")))?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Newest, Origin};
+
+    #[test]
+    fn the_row_knows_the_generations_that_it_had() {
+        let newest = Newest {
+            epoch: Some(1),
+            generation: 90,
+            history: vec![80, 70],
+            filtered: 0,
+            asked: false,
+        };
+        for (since, origin) in [
+            (0, Origin::Ours),
+            (90, Origin::Ours),
+            (70, Origin::Ours),
+            (69, Origin::Forgotten),
+            (75, Origin::Foreign),
+            (89, Origin::Foreign),
+            (91, Origin::Foreign),
+        ] {
+            assert_eq!(newest.origin(since), origin, "{since}");
+        }
+        let earlier = Newest { history: Vec::new(), ..newest };
+        assert_eq!(earlier.origin(89), Origin::Forgotten, "a row of an earlier build");
+        assert_eq!(earlier.origin(91), Origin::Foreign);
+    }
 }

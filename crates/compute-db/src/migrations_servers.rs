@@ -12,6 +12,7 @@ pub const SERVERS: &[Migration] = &[
     PLANS,
     super::reserved::RESERVED,
     super::hosts::REVISIONS,
+    super::documents::HISTORY,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

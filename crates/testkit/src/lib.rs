@@ -25,8 +25,18 @@ pub use skip::{skip, skip_part};
 
 /// Keeps the SQLite file alive as long as the test.
 pub struct Guard {
-    _directory: Option<tempfile::TempDir>,
+    directory: Option<tempfile::TempDir>,
 }
+
+impl Guard {
+    /// The SQLite file.
+    pub fn file(&self) -> Option<std::path::PathBuf> {
+        self.directory.as_ref().map(|directory| directory.path().join(FILE))
+    }
+}
+
+/// The name of the SQLite file.
+const FILE: &str = "kilonova.db";
 
 /// Prints the log of the code under test beside a failure: warnings and errors, or the levels in
 /// `RUST_LOG`. A second call has no effect.
@@ -47,15 +57,15 @@ pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Gu
     let all: Vec<Migration> = lists.copied().collect();
     let mut stores = Vec::new();
     let directory = tempfile::tempdir().expect("a temporary directory is created");
-    let url = DatabaseUrl::Sqlite(directory.path().join("kilonova.db"));
+    let url = DatabaseUrl::Sqlite(directory.path().join(FILE));
     let store = Store::open(&url).await.expect("SQLite opens");
     store.migrate(&all).await.expect("the migrations succeed on SQLite");
-    stores.push(("sqlite", store, Guard { _directory: Some(directory) }));
+    stores.push(("sqlite", store, Guard { directory: Some(directory) }));
     if let Some(server) = Server::of_environment().await {
         let url = server.copy(&all).await;
         let store = Store::open(&url).await.expect("PostgreSQL opens");
         store.migrate(&all).await.expect("the migrations succeed on PostgreSQL");
-        stores.push(("postgresql", store, Guard { _directory: None }));
+        stores.push(("postgresql", store, Guard { directory: None }));
     }
     stores
 }

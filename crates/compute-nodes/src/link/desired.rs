@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_app::{Compute, Error, batch};
-use kilonova_compute_db::fleet;
+use kilonova_compute_db::{documents, fleet};
 use kilonova_compute_scheduler::fleet::{Host, Newest};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Refusal};
@@ -34,7 +34,8 @@ pub(super) async fn desired(
         entry.has_answered(since);
     }
     let mut newest = entry.newest();
-    let is_news = |newest: &Newest| newest.generation > since || newest.epoch != epoch;
+    // A generation below that of the host is news too: the database went back.
+    let is_news = |newest: &Newest| newest.generation != since || newest.epoch != epoch;
     let is_waiting = since > 0 && !is_news(&newest.borrow());
     if is_waiting && tokio::time::timeout(MAX_WAIT, newest.wait_for(is_news)).await.is_err() {
         entry.seen(time::now());
@@ -79,15 +80,14 @@ async fn session(
     let found = row.as_ref().map(|row| row.version.epoch);
     batch::check_session(host, found, epoch).map_err(unavailable)?;
     let unknown = || Refusal::Rejected(format!("host {host} has not registered"));
-    let row = row.ok_or_else(unknown)?;
     let entry = compute.fleet.by_name(host).ok_or_else(unknown)?;
-    batch::check_generation(host, row.generation, since).map_err(unavailable)?;
     entry.seen(time::now());
     Ok(entry)
 }
 
 /// Frees the handles that waited for the host to acknowledge a generation. A request for the
-/// documents after a generation acknowledges it. Usually no handle waits, and nothing is written.
+/// documents after a generation acknowledges it, if the row had that generation. Usually no handle
+/// waits, and nothing is written.
 async fn acknowledge(
     compute: &Compute,
     host: &HostName,
@@ -96,14 +96,17 @@ async fn acknowledge(
 ) -> Result<(), Refusal> {
     let name = host.to_owned();
     let awaited = move |tx: &mut Tx<'_>| {
-        devices::awaits_acknowledgement(tx, &name, since).map_err(Error::from)
+        documents::expect_newest(tx, &name, since)?;
+        let awaited = devices::awaits_acknowledgement(tx, &name, since)?;
+        batch::check_acknowledged(tx, &name, epoch, since)?;
+        Ok::<_, Error>(awaited)
     };
     if !compute.store.read(awaited).await.map_err(unavailable)? {
         return Ok(());
     }
     let (name, world) = (host.to_owned(), compute.world.clone());
     let work = move |tx: &mut Tx<'_>| {
-        batch::check_session(&name, fleet::epoch(tx, &name)?, epoch)?;
+        batch::check_acknowledged(tx, &name, epoch, since)?;
         Ok::<_, Error>(devices::acknowledge(tx, &world, &name, since)?)
     };
     compute.store.write(work).await.map_err(unavailable)

@@ -235,6 +235,7 @@ impl Host {
             }
             if row.generation < known.generation && generation == known.generation {
                 newest.generation = row.generation;
+                self.answered.fetch_min(row.generation, Ordering::Relaxed);
             }
             (epoch, generation) != (newest.epoch, newest.generation)
         });

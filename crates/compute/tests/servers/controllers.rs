@@ -212,6 +212,16 @@ async fn a_database_that_lost_commits_makes_hosts_register_again() {
         let newest = *controller.fleet.by_name(&host).expect("it is known").newest().borrow();
         assert_eq!((newest.epoch, newest.generation), (epoch, 5));
     }
+    both.cloud.execute("UPDATE hosts SET generation = 60, history = '5 '").await;
+    for link in [&here, &there] {
+        let refusal =
+            link.desired(&host, epoch, 50).await.expect_err("later documents hide the loss");
+        assert!(matches!(refusal, Refusal::Rejected(_)), "{refusal:?}");
+        for (since, complete) in [(5, false), (4, true)] {
+            let batch = link.desired(&host, epoch, since).await.expect("the session is valid");
+            assert_eq!((batch.generation, batch.complete), (60, complete));
+        }
+    }
 }
 
 /// An operator's change at one controller binds the scheduler of the other.

@@ -57,3 +57,4 @@ mod snapshots;
 mod stale_reads;
 mod timeouts;
 mod unsupported;
+mod went_back;

@@ -305,7 +305,7 @@ impl Agent {
             orders.dispatch(order);
         }
         for document in batch.documents {
-            workers.dispatch(document);
+            workers.dispatch(document, batch.complete);
         }
         answers::answer(&self.work, batch.questions);
         batch.generation
@@ -343,7 +343,7 @@ impl Agent {
         answers::answer(&self.work, batch.questions);
         // Removals come first: the other servers may need the space.
         for document in gone.into_iter().chain(there) {
-            workers.dispatch(document);
+            workers.dispatch(document, true);
         }
         self.register_changes().await?;
         drop(turn);

@@ -1,6 +1,6 @@
 //! One worker per server with something to do, so that steps for a server never overlap.
 //!
-//! A worker always takes the newest document and skips older ones. It ends when there is nothing
+//! A worker always takes the newest document and skips older ones, but for those of a complete batch. It ends when there is nothing
 //! newer, so idle servers cost nothing.
 
 use std::collections::HashMap;
@@ -52,8 +52,9 @@ impl Workers {
         lock(&self.slots).get(&server).is_some_and(|slot| slot.receiver_count() > 0)
     }
 
-    /// Hands a document to its server's worker.
-    pub(super) fn dispatch(&mut self, document: Document) {
+    /// Hands a document to its server's worker. A document of a complete batch replaces any other one:
+    /// the control plane may have gone back to an older one.
+    pub(super) fn dispatch(&mut self, document: Document, complete: bool) {
         while let Some(ended) = self.tasks.try_join_next() {
             if let Err(error) = ended {
                 tracing::error!(%error, "a worker's task failed");
@@ -66,11 +67,12 @@ impl Workers {
         let receiver = match slots.entry(server) {
             Entry::Occupied(entry) if entry.get().receiver_count() > 0 => {
                 entry.get().send_if_modified(|newest| {
-                    let newer = document.generation > newest.generation;
-                    if newer {
+                    let replaces = document.generation > newest.generation
+                        || (complete && document.generation != newest.generation);
+                    if replaces {
                         *newest = document;
                     }
-                    newer
+                    replaces
                 });
                 return;
             }

@@ -33,6 +33,8 @@ pub struct State {
     pub images: BTreeMap<ImageId, Vec<u8>>,
     /// Number of calls that are still answered with `Unavailable`.
     pub unavailable: u32,
+    /// Number of polls that are still refused, so that the agent registers again.
+    pub forgotten: u32,
     /// The reason for rejecting registrations, if set.
     pub rejected: Option<String>,
     generation: i64,
@@ -63,6 +65,17 @@ impl Control {
             state.documents.insert(server, Document { server, generation, desired });
             generation
         })
+    }
+
+    /// Loses every document and observation since a generation, but for an older document of a server,
+    /// as a restored database does.
+    pub fn go_back(&self, server: ServerId, generation: i64, desired: Desired) {
+        self.with(|state| {
+            (state.generation, state.forgotten) = (generation, 1);
+            state.observations.clear();
+            state.documents.retain(|_, document| document.generation <= generation);
+            state.documents.insert(server, Document { server, generation, desired });
+        });
     }
 
     /// Adds a device order.
@@ -167,6 +180,10 @@ impl ControlPlane for Control {
                 {
                     let mut state = self.state.lock().expect("the lock is not poisoned");
                     Self::check(&mut state, Some(epoch))?;
+                    if state.forgotten > 0 {
+                        state.forgotten -= 1;
+                        return Err(Refusal::Rejected("the documents are lost".into()));
+                    }
                     let late = tokio::time::Instant::now() >= deadline;
                     if since == 0 || state.generation > since || late {
                         let mut documents: Vec<Document> = state

@@ -80,6 +80,26 @@ async fn a_failed_deletion_is_retried() {
     host.assert_empty("after the second try");
 }
 
+/// The database lost a deletion that the host has not carried out yet: the guest stays.
+#[tokio::test]
+async fn a_document_that_came_back_ends_the_removal() {
+    let (host, control) = (Host::new("fail = [{ step = \"destroy\", times = 1 }]"), Control::new());
+    let node = host.run(&control);
+    let server = ServerId::new_v4();
+    let desired = present(&guest("db", vec![vgpu(GPUS[0])]));
+    let built = control.want(server, desired.clone());
+    control.expect(built, Outcome::Running).await;
+    let gone = control.want(server, Desired::Absent);
+    assert_eq!(failed(control.outcome(gone).await).0, "destroy");
+    control.go_back(server, built, desired);
+    control.expect(built, Outcome::Running).await;
+    // The removal would have been tried again by now.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    assert!(node.domain(server).await.expect("the domain exists").1, "the guest runs");
+    assert!(control.with(|state| state.observations.iter().all(|one| one.generation != gone)));
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_foreign_device_is_never_used_or_removed() {
     let (host, control) = (Host::new(""), Control::new());

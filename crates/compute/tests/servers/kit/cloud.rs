@@ -12,8 +12,8 @@ use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Images, Status, Visibility};
 use kilonova_node::topology::{Host, Topology};
 use kilonova_placement::World;
-use kilonova_store::Store;
 use kilonova_store::testing::CrashPlan;
+use kilonova_store::{DatabaseUrl, Store};
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time;
@@ -54,7 +54,7 @@ pub struct Cloud {
     /// The operator's options; they apply to services that start from now on.
     pub options: Options,
     folder: tempfile::TempDir,
-    _guard: Guard,
+    guard: Guard,
 }
 
 impl Cloud {
@@ -78,7 +78,7 @@ impl Cloud {
                 topology: topology.clone(),
                 options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
                 folder: tempfile::tempdir().expect("a temporary directory is created"),
-                _guard: guard,
+                guard,
             };
             cloud.seed().await;
             clouds.push(cloud);
@@ -123,6 +123,23 @@ impl Cloud {
         world.load(&store).await.expect("the providers are loaded");
         let compute = Compute::open(store, world).await.expect("the service opens");
         compute.with_options(self.options.clone()).with_images(self.images().await)
+    }
+
+    /// A copy of the database as it is now, which later replaces the cloud's; `None` on PostgreSQL.
+    pub async fn copy(&self) -> Option<Store> {
+        let from = self.guard.file()?;
+        let to = self.folder.path().join("copy.db");
+        let path = to.clone();
+        // In a write transaction nobody else writes the files.
+        let copied = self.store.write(move |_| -> Result<(), kilonova_store::Error> {
+            for suffix in ["", "-wal"] {
+                let [from, to] = [&from, &path].map(|path| format!("{}{suffix}", path.display()));
+                std::fs::copy(from, to).expect("the file is copied");
+            }
+            Ok(())
+        });
+        copied.await.expect("the database is copied");
+        Some(Store::open(&DatabaseUrl::Sqlite(to)).await.expect("the copy opens"))
     }
 
     /// The folder in which each host keeps its state.

@@ -12,7 +12,7 @@ mod wait;
 
 pub use crate::common::{ADMIN, ANN, Answer, BOB, Client};
 pub use cloud::{Cloud, client};
-pub use controllers::Controllers;
+pub use controllers::{Controller, Controllers};
 pub use ledger::fault;
 pub use running::RunningCloud;
 pub use topology::{DISK, FPGA, GPU, GPUS, INTEL, ONCE, VFIO_VGPU, aliases, hosts, network_cards};

@@ -1,0 +1,63 @@
+//! A database that went back: by the copy of a file that is put back, while the hosts run on.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::kit::{ANN, Cloud, Controller, GPU, hosts, wait_until};
+
+/// Hosts whose documents the database lost reconcile with what it has, although it has handed out newer
+/// generations before they ask; they miss no document, and destroy no guest that they have no document for.
+#[tokio::test]
+async fn hosts_reconcile_with_a_copy_that_is_put_back() {
+    for (mut cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let Some(copied) = ({
+            running.active_server(&cloud, "stopped", "plain").await;
+            running.active_server(&cloud, "deleted", "plain").await;
+            cloud.copy().await
+        }) else {
+            kilonova_testkit::skip_part("PostgreSQL; scripts/failover.py loses its commits");
+            continue;
+        };
+        let ids = async |name: &str| {
+            let servers = running.servers().await;
+            let found = servers.iter().find(|server| server["name"] == name);
+            found.expect("the server exists")["id"].as_str().expect("it has an id").to_owned()
+        };
+        let (stopped, deleted) = (ids("stopped").await, ids("deleted").await);
+        running.act(&stopped, json!({"os-stop": null})).await;
+        running.wait_for_status(&stopped, "SHUTOFF").await;
+        let lost = running.active_server(&cloud, "lost", "plain").await;
+        running.delete(&deleted).await;
+        running.wait_until_gone(&deleted).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        let before = running.compute.fleet.by_name("a").expect("the host is known").epoch();
+        cloud.store = copied;
+        let restored = Controller::open(&cloud).await;
+        for name in ["one", "two", "three", "four", "five"] {
+            let request = running.boot_request(&cloud, name, "plain");
+            let made = restored.client.call(ANN, "2.90", "POST /servers", Some(request)).await;
+            made.expect(202);
+        }
+        running.compute = restored.compute.clone();
+        running.renew_client();
+        running.connect(Arc::new(restored.link()));
+        wait_until("the host registers again", async || {
+            running.compute.fleet.by_name("a").is_some_and(|host| host.epoch() > before)
+        })
+        .await;
+        wait_until("every server that is active has a guest that runs", async || {
+            let servers = running.wait_all_idle().await;
+            let guests = cloud.files("a", "running");
+            servers.len() == 7
+                && servers.iter().all(|server| {
+                    let id = server["id"].as_str().expect("it has an id").to_owned();
+                    server["status"] == "ACTIVE" && guests.contains(&id)
+                })
+        })
+        .await;
+        assert!(cloud.files("a", "running").contains(&lost), "an unknown guest is left alone");
+        assert!(running.nodes.is_running("a"));
+        cloud.audit("after the copy was put back").await;
+    }
+}
