@@ -32,7 +32,7 @@ pub const REVISIONS: Migration = Migration {
     name: "compute-0420-revisions",
     sql: "
 ALTER TABLE hosts ADD COLUMN revision BIGINT NOT NULL DEFAULT 0;
-CREATE TABLE aggregates_revision (revision BIGINT NOT NULL);
+CREATE TABLE aggregates_revision (revision BIGINT NOT NULL PRIMARY KEY);
 INSERT INTO aggregates_revision (revision) VALUES (0);",
 };
 
