@@ -31,6 +31,8 @@ enum Cut {
     Late,
     /// As `After`, and the server stays out of reach until the test says so.
     Gone,
+    /// As `Gone`, but the server accepts connections and says nothing.
+    Silent,
     /// As `After`, but the connection is lost only when the test says so.
     Held,
 }
@@ -41,7 +43,18 @@ struct Proxy {
     armed: Arc<Mutex<Option<Cut>>>,
     /// The rest of a `Late` or `Held` connection.
     late: mpsc::Receiver<oneshot::Sender<()>>,
-    open: tokio::sync::watch::Sender<bool>,
+    open: tokio::sync::watch::Sender<Door>,
+}
+
+/// How the proxy treats new connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    /// It forwards them.
+    Open,
+    /// It closes them.
+    Closed,
+    /// It holds them and says nothing.
+    Silent,
 }
 
 impl Proxy {
@@ -50,12 +63,19 @@ impl Proxy {
         let port = listener.local_addr().expect("the listener has an address").port();
         let armed: Arc<Mutex<Option<Cut>>> = Arc::default();
         let (held, late) = mpsc::channel(1);
-        let (open, is_open) = tokio::sync::watch::channel(true);
+        let (open, is_open) = tokio::sync::watch::channel(Door::Open);
         let (cuts, opens) = (Arc::clone(&armed), open.clone());
         tokio::spawn(async move {
+            let mut silent = Vec::new();
             while let Ok((client, _)) = listener.accept().await {
-                if *is_open.borrow() {
-                    tokio::spawn(forward(client, Arc::clone(&cuts), held.clone(), opens.clone()));
+                let door = *is_open.borrow();
+                match door {
+                    Door::Open => {
+                        let (cuts, held) = (Arc::clone(&cuts), held.clone());
+                        tokio::spawn(forward(client, cuts, held, opens.clone()));
+                    }
+                    Door::Closed => drop(client),
+                    Door::Silent => silent.push(client),
                 }
             }
         });
@@ -105,7 +125,7 @@ async fn forward(
     mut client: tokio::net::TcpStream,
     armed: Arc<Mutex<Option<Cut>>>,
     held: mpsc::Sender<oneshot::Sender<()>>,
-    open: tokio::sync::watch::Sender<bool>,
+    open: tokio::sync::watch::Sender<Door>,
 ) {
     let mut server = connect().await;
     let (mut asked, mut answered) = (vec![0; 65536], vec![0; 65536]);
@@ -125,15 +145,17 @@ async fn forward(
                         let _ = server.write_all(bytes).await;
                         return;
                     }
-                    Some(cut @ (Cut::After | Cut::Gone | Cut::Held)) => {
+                    Some(cut @ (Cut::After | Cut::Gone | Cut::Silent | Cut::Held)) => {
                         server.write_all(bytes).await.expect("it is forwarded");
                         let mut seen = Vec::new();
                         while !committed(&seen) {
                             let length = server.read(&mut answered).await.expect("it answers");
                             seen.extend_from_slice(answered.get(..length).expect("it was read"));
                         }
-                        if cut == Cut::Gone {
-                            open.send_replace(false);
+                        match cut {
+                            Cut::Gone => drop(open.send_replace(Door::Closed)),
+                            Cut::Silent => drop(open.send_replace(Door::Silent)),
+                            _ => {}
                         }
                         if cut == Cut::Held {
                             let (go, went) = oneshot::channel();
@@ -238,7 +260,7 @@ async fn the_outcome_of_a_commit_without_an_answer_is_looked_up() {
             let (runs, hooks) = counts.seen();
             match cut {
                 Cut::Before | Cut::Late => assert_eq!(runs, 2, "{cut:?}: it runs again"),
-                Cut::After | Cut::Gone | Cut::Held => {
+                Cut::After | Cut::Gone | Cut::Silent | Cut::Held => {
                     assert_eq!(runs, 1, "{cut:?}: it was committed");
                 }
                 Cut::InFlight => assert!(runs == 1 || runs == 2, "{cut:?}"),
@@ -269,8 +291,37 @@ async fn an_outcome_that_cannot_be_looked_up_is_not_invented() {
     assert!(error.to_string().contains("not known whether"), "{error}");
     assert_eq!(counts.seen(), (1, 0));
     // Once the server is back, memory follows the database.
-    proxy.open.send_replace(true);
+    proxy.open.send_replace(Door::Open);
     while counts.seen().1 == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!((counts.seen(), count(&store).await), ((1, 1), 1));
+}
+
+/// A look-up that hangs occupies a connection as a transaction does: others wait for one no longer than
+/// their limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_up_takes_its_turn_for_a_connection() {
+    let one = Options {
+        max_pool_size: 1,
+        pool_timeout: Duration::from_millis(300),
+        statement_timeout: Duration::from_secs(1),
+        answer_timeout: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let Some((store, proxy)) = store(&one).await else { return };
+    let counts = Arc::<Counts>::default();
+    proxy.cut(Cut::Silent);
+    insert(&store, false, &counts).await.expect_err("nobody knows");
+    // The look-up waits until its attempt to connect has taken `connect_timeout`.
+    let begun = std::time::Instant::now();
+    let refused = insert(&store, false, &counts).await.expect_err("there is no connection");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}: {refused}", begun.elapsed());
+    assert_eq!(refused.severity(), Severity::Temporary, "{refused}");
+    assert!(refused.to_string().contains("no connection became free"), "{refused}");
+    proxy.open.send_replace(Door::Open);
+    while counts.seen().1 == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the hook does not run");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!((counts.seen(), count(&store).await), ((1, 1), 1));
