@@ -35,7 +35,7 @@ fn key_of(table: &Table, row: &Row) -> Vec<Value> {
 /// The rows after a key; the first ones without one.
 async fn page(store: &Store, table: &Table, after: Option<Vec<Value>>) -> Result<Vec<Row>, Error> {
     if table.key.is_empty() {
-        return Err(Error::Copy("it has no key, so its rows cannot be told apart".into()));
+        return if after.is_some() { Ok(Vec::new()) } else { whole(store, table).await };
     }
     let (columns, key) = (list(&table.columns), list(&table.key));
     let beyond = match &after {
@@ -46,6 +46,17 @@ async fn page(store: &Store, table: &Table, after: Option<Vec<Value>>) -> Result
     let sql = format!("SELECT {columns} FROM {name} {beyond} ORDER BY {key} LIMIT {PAGE}");
     let after = after.unwrap_or_default();
     store.read(move |tx| tx.rows(&sql, &after)).await
+}
+
+/// All rows of a table without a key, such as one with a single row.
+async fn whole(store: &Store, table: &Table) -> Result<Vec<Row>, Error> {
+    let (columns, name) = (list(&table.columns), quoted(&table.name));
+    let sql = format!("SELECT {columns} FROM {name} LIMIT {}", PAGE + 1);
+    let rows = store.read(move |tx| tx.rows(&sql, params![])).await?;
+    if rows.len() > PAGE {
+        return Err(Error::Copy("it has no key, and more rows than one page".into()));
+    }
+    Ok(rows)
 }
 
 /// Number of rows.
