@@ -6,17 +6,15 @@
 //! ```
 //!
 //! Each dated directory contains the files and keys of that version of the format, as upstream's
-//! does. [`files`] is pure; a program builds the image from its result.
-
-mod ec2;
-mod network;
-mod openstack;
+//! does. `kilonova-guest-metadata` makes the files; a program builds the image from them.
 
 use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use kilonova_guest_metadata::{Document, Images, Vendordata, hostname};
 use kilonova_hypervisor::Definition;
+use kilonova_ids::ImageId;
 
 use crate::run::Run;
 use crate::{DisksConfig, Error, layout};
@@ -60,8 +58,8 @@ fn files(
     domain: &str,
     seed: &str,
 ) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let hostname = hostname(&definition.config.guest.hostname, domain);
-    let user_data = match &definition.config.guest.user_data {
+    let config = &definition.config;
+    let user_data = match &config.guest.user_data {
         Some(data) => Some(BASE64_STANDARD.decode(data).map_err(|error| {
             Error::ConfigDrive(format!(
                 "the user data of {} is not base64: {error}",
@@ -70,18 +68,30 @@ fn files(
         })?),
         None => None,
     };
-    let mut files = openstack::files(definition, &hostname, seed, user_data.as_deref());
-    files.extend(ec2::files(definition, &hostname, user_data.as_deref()));
-    Ok(files)
+    let number = config.name.rsplit('-').next().unwrap_or_default();
+    let document = Document {
+        server: definition.server,
+        instance_id: format!("i-{number}"),
+        name: config.display_name.clone(),
+        hostname: hostname(&config.guest.hostname, domain),
+        user_data,
+        interfaces: config.interfaces.clone(),
+        images: Images {
+            machine: config.boot.image.map(|image| short("ami", image)),
+            kernel: config.machine.kernel.map(|image| short("aki", image)),
+            ramdisk: config.machine.ramdisk.map(|image| short("ari", image)),
+        },
+        security_groups: Vec::new(),
+        block_devices: Document::block_devices(&config.boot, &config.machine),
+        vendordata: Vendordata::default(),
+        guest: config.guest.clone(),
+    };
+    Ok(document.drive(seed))
 }
 
-/// The host name, with the domain appended if it has none.
-fn hostname(name: &str, domain: &str) -> String {
-    if domain.is_empty() || name.contains('.') {
-        name.to_owned()
-    } else {
-        format!("{name}.{domain}")
-    }
+/// The EC2 name of an image on the drive: hosts do not know the numbers that the control plane gives.
+fn short(kind: &str, image: ImageId) -> String {
+    format!("{kind}-{}", image.to_string().chars().take(8).collect::<String>())
 }
 
 #[cfg(test)]

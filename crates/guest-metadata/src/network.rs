@@ -5,8 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kilonova_node_api::{Address, Interface};
 use serde_json::{Value, json};
 
-/// The network data of a guest's interfaces.
-pub(super) fn data(interfaces: &[Interface]) -> Value {
+/// The network data of a guest's interfaces; an empty object without any, as upstream.
+pub(crate) fn data(interfaces: &[Interface]) -> Value {
+    if interfaces.is_empty() {
+        return json!({});
+    }
     let (mut links, mut networks) = (Vec::new(), Vec::new());
     let mut servers: Vec<IpAddr> = Vec::new();
     for interface in interfaces {
@@ -15,7 +18,7 @@ pub(super) fn data(interfaces: &[Interface]) -> Value {
             "id": id,
             "vif_id": interface.port,
             "type": if interface.device.is_some() { "phy" } else { "bridge" },
-            "mtu": interface.mtu,
+            "mtu": mtu(interface),
             "ethernet_mac_address": interface.mac,
         }));
         for address in &interface.addresses {
@@ -31,17 +34,30 @@ pub(super) fn data(interfaces: &[Interface]) -> Value {
     json!({"links": links, "networks": networks, "services": services(&servers)})
 }
 
-/// The device metadata of the interfaces with tags.
-pub(super) fn tagged(interfaces: &[Interface]) -> Value {
+/// The device metadata of the interfaces with tags; newer versions of the format know the VLAN of a
+/// function and whether the host trusts it.
+pub(crate) fn tagged(interfaces: &[Interface], vlans: bool, trust: bool) -> Value {
     let tagged = interfaces.iter().filter_map(|interface| {
         let tag = interface.tag.as_ref()?;
-        let mut entry = json!({"type": "nic", "bus": "none", "mac": interface.mac, "tags": [tag]});
-        if let (Some(vlan), Some(_)) = (interface.vlan, &interface.device) {
+        let mut entry = json!({
+            "type": "nic", "bus": "none", "address": "none", "mac": interface.mac, "tags": [tag],
+        });
+        if let (true, Some(vlan), Some(_)) = (vlans, interface.vlan, &interface.device) {
             entry["vlan"] = vlan.into();
+        }
+        if trust {
+            // No function is trusted: a guest cannot change its address or become promiscuous.
+            entry["vf_trusted"] = false.into();
         }
         Some(entry)
     });
     tagged.collect()
+}
+
+/// The MTU; `None` where a DHCP server tells it, as upstream. No DHCP server of ours reaches a function.
+fn mtu(interface: &Interface) -> Option<i64> {
+    let told = interface.addresses.iter().any(|address| address.dhcp_server.is_some());
+    (interface.device.is_some() || !told).then_some(interface.mtu)
 }
 
 fn network(number: usize, link: &str, interface: &Interface, address: &Address) -> Value {

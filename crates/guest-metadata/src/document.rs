@@ -1,0 +1,124 @@
+//! The values from which all answers are made.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Boot, Bus, GuestMetadata, Interface, Machine};
+use serde_json::{Map, Value};
+
+use crate::path::{self, Answer};
+use crate::{ec2, openstack};
+
+/// Everything that a guest may be told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// The server.
+    pub server: ServerId,
+    /// Its EC2 name: `i-0000001a`.
+    pub instance_id: String,
+    /// Its display name.
+    pub name: String,
+    /// Its host name, with the domain ([`hostname`]).
+    pub hostname: String,
+    /// The metadata that the control plane has resolved. `hostname` and `user_data` in it are not used.
+    pub guest: GuestMetadata,
+    /// The user data, decoded.
+    pub user_data: Option<Vec<u8>>,
+    /// Its network interfaces, in order.
+    pub interfaces: Vec<Interface>,
+    /// The EC2 names of its images.
+    pub images: Images,
+    /// The names of its security groups, in order.
+    pub security_groups: Vec<String>,
+    /// Its disks, by their EC2 role.
+    pub block_devices: BlockDevices,
+    /// The operator's data.
+    pub vendordata: Vendordata,
+}
+
+/// The EC2 names of a server's images: `ami-…`, `aki-…` and `ari-…`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Images {
+    /// The image of the root disk.
+    pub machine: Option<String>,
+    /// The kernel.
+    pub kernel: Option<String>,
+    /// The initial RAM disk.
+    pub ramdisk: Option<String>,
+}
+
+/// The devices of the guest's disks by their EC2 role: `ami`, `root`, `ephemeral0`, `swap`.
+pub type BlockDevices = BTreeMap<&'static str, String>;
+
+/// The operator's data for guests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vendordata {
+    /// The content of the operator's file. `None` if the provider `StaticJSON` is off.
+    pub fixed: Option<Value>,
+    /// The answers of the operator's services, by name.
+    pub dynamic: Map<String, Value>,
+}
+
+impl Default for Vendordata {
+    /// The data of a cloud without any: the provider of the file is on, and there is no file.
+    fn default() -> Self {
+        Self { fixed: Some(Value::Object(Map::new())), dynamic: Map::new() }
+    }
+}
+
+impl Document {
+    /// The answer to a path of the metadata service; `None` if there is nothing.
+    ///
+    /// `seed` is the base64 of 512 fresh random bytes. `today` (`2026-01-31`) hides the versions of the
+    /// format that are in the future. `address` is the guest's as seen by whoever forwards the
+    /// request; it stands in for the first IPv4 address of a guest without one.
+    pub fn lookup(
+        &self,
+        path: &str,
+        seed: &str,
+        today: &str,
+        address: Option<&str>,
+    ) -> Option<Answer> {
+        path::lookup(self, path, seed, today, address)
+    }
+
+    /// The files of the config drive with their contents. `seed` is as in [`Document::lookup`].
+    pub fn drive(&self, seed: &str) -> Vec<(String, Vec<u8>)> {
+        let mut files = openstack::files(self, seed);
+        files.extend(ec2::files(self));
+        files
+    }
+
+    /// The disks of a guest by their EC2 role. Disks are named in the order in which hosts attach them.
+    pub fn block_devices(boot: &Boot, machine: &Machine) -> BlockDevices {
+        let prefix = match machine.disk_bus {
+            None | Some(Bus::Virtio) => "vd",
+            Some(Bus::Scsi | Bus::Sata | Bus::Usb) => "sd",
+            Some(Bus::Ide) => "hd",
+            Some(Bus::Fdc) => "fd",
+        };
+        let mut letters = 'b'..='z';
+        let mut next = || letters.next().map(|letter| format!("/dev/{prefix}{letter}"));
+        let mut devices = BlockDevices::from([
+            ("ami", format!("{prefix}a")),
+            ("root", format!("/dev/{prefix}a")),
+        ]);
+        for (role, size) in [("ephemeral0", boot.ephemeral_gb), ("swap", boot.swap_mb)] {
+            if size > 0
+                && let Some(device) = next()
+            {
+                devices.insert(role, device);
+            }
+        }
+        devices
+    }
+}
+
+/// The host name, with the domain appended if it has none.
+pub fn hostname(name: &str, domain: &str) -> String {
+    if domain.is_empty() || name.contains('.') {
+        name.to_owned()
+    } else {
+        format!("{name}.{domain}")
+    }
+}

@@ -1,0 +1,14 @@
+//! The data that a guest gets about itself: the one source of the config drive and the metadata service.
+//!
+//! A [`Document`] has everything; [`Document::lookup`] answers the paths of the metadata service as Nova
+//! does, and [`Document::drive`] lists the files of the config drive. The crate is pure: it reads no
+//! clock, no file and no database, and makes no random bytes. It must never learn who asks.
+
+mod document;
+mod ec2;
+mod network;
+mod openstack;
+mod path;
+
+pub use document::{BlockDevices, Document, Images, Vendordata, hostname};
+pub use path::{Answer, ContentType, lookup_versions};
