@@ -5,7 +5,7 @@ use kilonova_store::Severity;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::{IntoRefusal, Refusal};
 
-/// A failure of the image service.
+/// An error of the image service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The image does not exist for the caller.
@@ -29,7 +29,7 @@ pub enum Error {
     /// The data or the body is not of the declared type.
     #[error("{0}")]
     Unsupported(String),
-    /// The image was deleted during its upload.
+    /// The image was deleted, or another upload replaced this one, before its data was complete.
     #[error("Image {0} was deleted while its data was being uploaded.")]
     Gone(String),
     /// The client disconnected.
@@ -44,11 +44,14 @@ pub enum Error {
     /// The thread pool for image files is full.
     #[error("image files: {0}")]
     Threads(#[from] kilonova_threads::Error),
-    /// The store of the data failed; the text is for the operator.
+    /// The image store failed. The text is for the operator.
     #[error(transparent)]
     Data(#[from] kilonova_image_store::Error),
-    /// The store's object is not what the image's row says.
-    #[error("the object {object} of image {image} has another size than the image")]
+    /// The object in the store does not have the size that the image's row states.
+    #[error(
+        "the size of object {object} is not the size of image {image}: the object was changed or truncated; \
+         restore it or upload the image again"
+    )]
     Damaged {
         /// The image.
         image: kilonova_ids::ImageId,

@@ -1,4 +1,4 @@
-//! Glance v2, the part that clients need: images with properties; their data in a store.
+//! The part of Glance v2 that clients need: images with properties, and their data in a store.
 //!
 //! ```text
 //!   api/        one file per resource: routes, request, view
@@ -9,7 +9,7 @@
 //!
 //! The row is authoritative and names the object with the data. The object is complete and durable
 //! before the row makes it readable, and every upload has its own object, so no crash and no concurrent
-//! upload can expose half an image. Any controller continues what another began, if they share a store.
+//! upload can expose an incomplete image. Controllers that share a store serve each other's images.
 //! The service must never serve the image of another project, nor accept an image that
 //! refers to files of the host (a backing file).
 
@@ -56,14 +56,14 @@ pub struct Images {
     policy: Enforcer,
     /// Threads for files and hashes.
     threads: Pool,
-    /// Runs what no caller waits for.
+    /// Runs the work that no caller waits for.
     runtime: Handle,
-    /// This start of this machine, in the rows of uploads that it receives.
+    /// The id of this machine's boot, which the rows of its uploads name.
     machine: Arc<str>,
     watch: Arc<Watch>,
     options: Arc<ImageOptions>,
     uploads: Arc<Gate>,
-    /// Snapshots from hosts. Users cannot use up their slots.
+    /// Snapshots from hosts. They have slots of their own, which users cannot take.
     snapshots: Arc<Gate>,
     downloads: Arc<Gate>,
 }
@@ -74,8 +74,8 @@ const THREADS: usize = 8;
 const WAITING: usize = 4096;
 
 impl Images {
-    /// Opens the service. `directory` is the default directory of the file store. Uploads that a crash of
-    /// this machine's earlier process interrupted are queued again.
+    /// Opens the service. `directory` is the default directory of the file store. Images whose upload died
+    /// with an earlier process of this machine become `queued` again.
     ///
     /// # Errors
     /// [`Error::Data`], with a message for the operator.
@@ -125,7 +125,7 @@ impl Images {
     }
 }
 
-/// The id of this machine's start. Locks on files reach as far as this id.
+/// The id of this machine's boot. A lock on a file proves something about processes of the same boot only.
 fn machine() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     read.map_or_else(|_| uuid::Uuid::new_v4().to_string(), |id| id.trim().to_owned())

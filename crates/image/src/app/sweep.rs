@@ -1,13 +1,13 @@
-//! Cleans up after dead processes: images in `saving` whose upload ended with its controller, and objects
-//! that no image names. Every step is safe on several controllers at once.
+//! Cleans up after controllers that died: images that stay in `saving`, and objects that no image names.
+//! Every step is safe on several controllers at once.
 //!
-//! An upload is dead if its store proves it, or if it gave no sign of life for [`SILENCE`]. Silence is
-//! measured between reads of this process, by its own clock, and a pause of this process or of the
-//! database counts as one interval: neither clocks that differ nor an outage end an upload.
+//! An upload is dead if its store proves it, or if its row has had no heartbeat for [`SILENCE`]. This process
+//! measures silence between its own reads and by its own clock, and counts a pause of its own or of the
+//! database as one interval. Clocks that differ and outages therefore end no upload.
 //!
-//! An object may be deleted if no row names it, because a row names an object before the store has it.
-//! The rows are read after the store was listed. An object must be an hour old too, which protects what
-//! a database restored from a backup does not know yet.
+//! An object may be deleted if no row names it, because a row names an object before the store has it, and
+//! the rows are read after the store was listed. The object must also be an hour old: a database that was
+//! restored from a backup does not name its newest objects.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,12 +21,12 @@ use tokio::time::Instant;
 use crate::db::uploads::{self, InProgress};
 use crate::{Error, Images, StoreName};
 
-/// An upload without a sign of life for so long is dead.
+/// An upload is dead after this time without a heartbeat.
 const SILENCE: Duration = Duration::from_secs(120);
-/// An upload of an earlier version, which gives no signs of life.
+/// The same for an upload of an earlier version, which has no heartbeats.
 const SILENCE_OF_EARLIER: Duration = Duration::from_secs(24 * 3600);
-/// The time between two looks at uploads in progress.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+/// The time between two checks of the uploads in progress.
+const CHECK_EVERY: Duration = Duration::from_secs(15);
 /// The time between two sweeps of the stores.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
@@ -36,7 +36,7 @@ const GIVES_UP: usize = 10;
 /// The most failed deletions of a sweep that are logged one by one.
 const LOGGED: usize = 20;
 
-/// The uploads in progress as this process saw them.
+/// The uploads in progress, as this process last saw them.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(Mutex<HashMap<ImageId, Seen>>);
 
@@ -49,7 +49,8 @@ struct Seen {
 }
 
 impl Watch {
-    /// The uploads without a sign of life for too long. A look counts for at most `longest`.
+    /// The uploads without a heartbeat for too long. The time since the previous check counts as at most
+    /// `longest`.
     fn silent(&self, now: Instant, longest: Duration, uploads: Vec<InProgress>) -> Vec<InProgress> {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.retain(|image, seen| {
@@ -97,7 +98,7 @@ impl Images {
         let images = sweeper.clone();
         tokio::spawn(async move {
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(CHECK_EVERY).await;
                 if let Err(error) = images.end_dead_uploads().await {
                     tracing::error!(%error, "cannot check for interrupted image uploads; the next check is in some seconds");
                 }
@@ -115,14 +116,14 @@ impl Images {
                         tracing::warn!(%error, "cannot sweep the image stores; the next sweep, in about an hour, tries again");
                     }
                 }
-                // Controllers that start together do not stay together.
+                // Controllers that start together do not sweep together.
                 let spread = Duration::from_secs(u64::from(uuid::Uuid::new_v4().as_bytes()[0]));
                 tokio::time::sleep(SWEEP_EVERY + spread).await;
             }
         });
     }
 
-    /// Queues images again whose upload died. Call it regularly; returns their number.
+    /// Resets the images of dead uploads to `queued`, and returns their number. It must run regularly.
     ///
     /// # Errors
     /// Database errors.
@@ -130,7 +131,7 @@ impl Images {
         self.end_dead_uploads_at(Instant::now()).await
     }
 
-    /// [`Images::end_dead_uploads`] at a time.
+    /// [`Images::end_dead_uploads`] as of the time `now`.
     ///
     /// # Errors
     /// Database errors.
@@ -141,7 +142,7 @@ impl Images {
         for upload in uploads {
             if self.is_abandoned(&upload).await { dead.push(upload) } else { others.push(upload) }
         }
-        dead.extend(self.watch.silent(now, 2 * LOOK_EVERY, others));
+        dead.extend(self.watch.silent(now, 2 * CHECK_EVERY, others));
         let mut ended = 0;
         for upload in dead {
             let (image, location) = (upload.image, upload.location.clone());
@@ -157,8 +158,8 @@ impl Images {
         Ok(ended)
     }
 
-    /// True if the store proves that nobody writes an upload's object any more. Its proof holds for this
-    /// machine only.
+    /// True if the store proves that no process writes an upload's object any more. The proof covers the
+    /// processes of this machine only.
     async fn is_abandoned(&self, upload: &InProgress) -> bool {
         let own = upload.uploader.as_deref().is_none_or(|uploader| uploader == &*self.machine);
         let Ok(store) = self.stores.of(&upload.location) else { return false };
@@ -216,7 +217,7 @@ impl Images {
         }
     }
 
-    /// Those that no row names.
+    /// The entries of a page that no row names.
     async fn unnamed(&self, mut page: Vec<Stored>) -> Result<Vec<Stored>, Error> {
         let names: Vec<ObjectName> = page.iter().map(|found| found.name.clone()).collect();
         let named = self.store.read(move |tx| Ok::<_, Error>(uploads::named(tx, &names)?)).await?;

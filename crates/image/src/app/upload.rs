@@ -7,10 +7,10 @@
 //!      └─────────────────┘
 //! ```
 //!
-//! `begin` names a new object in the image's row before the store has it. `finish` is one transaction
-//! after the store has all of it durably. Therefore an object that no row names was given up, and no
-//! reader finds an incomplete one. While an upload is in progress its row gets signs of life, by which
-//! every controller can tell it from one whose controller died ([`super::sweep`]).
+//! `begin` names a new object in the image's row before the store has it. `finish` is one transaction, after
+//! the store has made all of it durable. Therefore an object that no row names is abandoned, and no reader
+//! finds an incomplete one. Heartbeats in the row tell every controller that the upload's own controller is
+//! alive ([`super::sweep`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,8 @@ use crate::db::uploads::{self, ReceivedData};
 use crate::transfer::{ImageData, Pace, Pass, Receiver, TooSlow, format};
 use crate::{Error, ImageOptions, ImageRecord, Images, Location};
 
-/// The time between two signs of life of an upload.
-const SIGN_EVERY: Duration = Duration::from_secs(10);
+/// The time between two heartbeats of an upload.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 
 /// The bytes that a project may still add; `None` for any number.
 fn remaining(tx: &mut Tx<'_>, owner: &str, options: &ImageOptions) -> Result<Option<u64>, Error> {
@@ -152,7 +152,7 @@ impl Images {
         let location = Location { store: self.stores.default_name(), name: ObjectName::new(id) };
         let name = location.name.clone();
         let image = self.begin(id, &location, upload.supersedes).await?;
-        let alive = SignsOfLife::start(self.clone(), id, name.clone());
+        let heartbeats = Heartbeats::start(self.clone(), id, name.clone());
         let created = match self.stores.of(&location) {
             Ok(store) => store.create(&name).await.map_err(Error::from),
             Err(error) => Err(error),
@@ -165,10 +165,10 @@ impl Images {
             }
         };
         let mut receiver = Receiver::start(self.threads.clone(), object);
-        let Err(error) = self.fill(&image, upload, &name, &mut receiver, &alive).await else {
+        let Err(error) = self.fill(&image, upload, &name, &mut receiver, &heartbeats).await else {
             return Ok(());
         };
-        drop(alive);
+        drop(heartbeats);
         match self.give_up(id, &name).await {
             GivenUp::Unnamed => {
                 let aborted = tokio::time::timeout(super::DELETION, receiver.abort()).await;
@@ -225,7 +225,7 @@ impl Images {
         upload: Upload,
         name: &ObjectName,
         receiver: &mut Receiver,
-        alive: &SignsOfLife,
+        heartbeats: &Heartbeats,
     ) -> Result<(), Error> {
         let mut data = upload.data;
         let format = upload.format.or_else(|| image.disk_format.clone());
@@ -252,7 +252,7 @@ impl Images {
                 return Err(over_quota(size, left));
             }
             pace.advance(chunk.len(), Instant::now()).map_err(slow)?;
-            if alive.is_ended() {
+            if heartbeats.is_ended() {
                 return Err(Error::Gone(image.id.to_string()));
             }
             let begun = Instant::now();
@@ -304,25 +304,25 @@ impl Images {
 enum GivenUp {
     /// No row names the object.
     Unnamed,
-    /// The upload was completed, although its last answer was lost.
+    /// The upload was completed, although the answer to its last commit was lost.
     Completed,
-    /// The database did not answer. The object must stay.
+    /// The database did not answer. The row may name the object, so it must stay.
     Unknown,
 }
 
-/// Gives signs of life of an upload until it is dropped.
-struct SignsOfLife {
+/// Writes the heartbeats of an upload until it is dropped.
+struct Heartbeats {
     task: JoinHandle<()>,
     ended: Arc<AtomicBool>,
 }
 
-impl SignsOfLife {
+impl Heartbeats {
     fn start(images: Images, id: ImageId, name: ObjectName) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let own = Arc::clone(&ended);
         let task = tokio::spawn(async move {
             loop {
-                tokio::time::sleep(SIGN_EVERY).await;
+                tokio::time::sleep(HEARTBEAT_EVERY).await;
                 let name = name.clone();
                 let signed: Result<bool, Error> =
                     images.store.write(move |tx| Ok(uploads::sign(tx, id, &name)?)).await;
@@ -333,7 +333,7 @@ impl SignsOfLife {
                         return;
                     }
                     Err(error) => {
-                        tracing::warn!(image = %id, %error, "cannot record that an upload is in progress");
+                        tracing::warn!(image = %id, %error, "cannot write the heartbeat of an upload; after two minutes without one, the image is queued again");
                     }
                 }
             }
@@ -341,13 +341,13 @@ impl SignsOfLife {
         Self { task, ended }
     }
 
-    /// True if somebody else ended the upload.
+    /// True if the row no longer belongs to this upload.
     fn is_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 }
 
-impl Drop for SignsOfLife {
+impl Drop for Heartbeats {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -34,7 +34,7 @@ CREATE TABLE image_owners (owner TEXT PRIMARY KEY, changes BIGINT NOT NULL);
 ";
 
 /// `store` is NULL for files that earlier versions wrote. `uploader` and `sign` belong to an upload in
-/// progress: the machine that receives it, and a number that it increases. Earlier versions leave both
+/// progress: the machine that receives it, and the number of its heartbeats. Earlier versions leave both
 /// NULL. `image_clouds` has one row: the name of this cloud in stores that clouds may share.
 const STORES: &str = "
 ALTER TABLE images ADD COLUMN store TEXT;

@@ -1,4 +1,4 @@
-//! Statements about the data of images: uploads in progress, and which objects rows name.
+//! Statements about the data of images: uploads in progress, and the objects that rows name.
 
 use std::collections::HashSet;
 
@@ -17,7 +17,7 @@ statements! {
     /// Begins an upload that supersedes one in progress.
     SUPERSEDE = "UPDATE images SET status = 'saving', store = ?2, data = ?3, uploader = ?4, sign = 0,
         updated_at = ?5 WHERE id = ?1 AND status IN ('queued', 'saving')";
-    /// Gives a sign of life of an upload.
+    /// Writes a heartbeat of an upload.
     SIGN = "UPDATE images SET sign = COALESCE(sign, 0) + 1
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
     /// Completes an upload.
@@ -27,7 +27,7 @@ statements! {
     /// Queues the image of a failed upload again.
     RESET = "UPDATE images SET status = 'queued', store = NULL, data = NULL, uploader = NULL,
         sign = NULL WHERE id = ?1 AND status = 'saving' AND data = ?2";
-    /// The same, unless the upload gave another sign of life.
+    /// The same, unless the upload has had another heartbeat.
     RESET_SILENT = "UPDATE images SET status = 'queued', store = NULL, data = NULL, uploader = NULL,
         sign = NULL WHERE id = ?1 AND status = 'saving' AND data = ?2
         AND COALESCE(sign, -1) = ?3";
@@ -50,12 +50,12 @@ pub(crate) struct InProgress {
     pub location: Location,
     /// The machine that receives it; `None` for an earlier version.
     pub uploader: Option<String>,
-    /// The last sign of life; `None` for an earlier version.
+    /// The number of its last heartbeat; `None` for an earlier version.
     pub sign: Option<i64>,
 }
 
-/// Begins an upload; returns false if the image is not queued. `supersedes` also ends an upload in
-/// progress, whose [`finish`] then fails.
+/// Begins an upload; returns false if the image is not queued. With `supersedes` it also replaces an upload
+/// in progress, whose [`finish`] then fails.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     id: ImageId,
@@ -69,7 +69,7 @@ pub(crate) fn begin(
     Ok(tx.execute(statement, values)? > 0)
 }
 
-/// Gives a sign of life; returns false if the upload was ended by somebody else.
+/// Writes a heartbeat; returns false if the row no longer belongs to this upload.
 pub(crate) fn sign(tx: &mut Tx<'_>, id: ImageId, name: &ObjectName) -> Result<bool, Error> {
     Ok(tx.execute(SIGN, params![id, name.as_str()])? > 0)
 }
@@ -113,7 +113,7 @@ pub(crate) fn reset(tx: &mut Tx<'_>, id: ImageId, name: &ObjectName) -> Result<b
     is_named(tx, name)
 }
 
-/// Queues an image again unless its upload gave another sign of life; returns false if it did.
+/// Resets an image to `queued` unless its upload has had another heartbeat; returns false if it has.
 pub(crate) fn reset_silent(tx: &mut Tx<'_>, upload: &InProgress) -> Result<bool, Error> {
     let values = params![upload.image, upload.location.name.as_str(), upload.sign.unwrap_or(-1)];
     Ok(tx.execute(RESET_SILENT, values)? > 0)

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::shelf::{ANNA, Shelf, shelves, shelves_of_all_stores};
 
-/// The time between two looks of the loop that ends dead uploads.
-const LOOK: Duration = Duration::from_secs(15);
+/// The time between two checks of the loop that ends dead uploads.
+const CHECK: Duration = Duration::from_secs(15);
 
 /// The same stores, whose sweeps do not wait.
 fn at_once(shelf: &Shelf) -> ImageOptions {
@@ -97,7 +97,7 @@ async fn a_controller_without_the_directory_answers_503() {
         assert!(message.contains("not available here") && !message.contains('/'), "{message}");
         let refused = other.images.read(id.parse().unwrap(), 0, 10).await.unwrap_err().to_string();
         assert!(refused.contains("filesystem_store_datadir"), "{refused}");
-        // Neither its looks nor its sweeps touch what it cannot see.
+        // Neither its checks nor its sweeps touch what it cannot see.
         assert_eq!(other.images.sweep().await.unwrap(), Swept::default());
         assert_eq!(shelf.get(ANNA, &file_of(&id)).await.bytes, b"data");
         // A deletion there leaves the file for the sweep of the machine that has it.
@@ -140,13 +140,13 @@ async fn another_machine_waits_for_two_minutes_of_silence() {
         set_uploader(&shelf, &id).await;
         let watcher = beside(&shelf).await;
         let mut now = Instant::now();
-        let mut looks = 0;
+        let mut checks = 0;
         while watcher.images.end_dead_uploads_at(now).await.unwrap() == 0 {
-            looks += 1;
-            now += LOOK;
+            checks += 1;
+            now += CHECK;
             assert_eq!(watcher.status(&id).await, "saving");
         }
-        assert!((7..=9).contains(&looks), "{looks} looks");
+        assert!((7..=9).contains(&checks), "{checks} checks");
         assert_eq!(watcher.status(&id).await, "queued");
     }
 }
@@ -162,13 +162,13 @@ async fn an_upload_in_progress_elsewhere_is_left_alone() {
             until(&shelf, &id, "saving").await;
             set_uploader(&shelf, &id).await;
             let watcher = beside(&shelf).await;
-            // A long pause between two looks is one look, not silence.
+            // A long pause between two checks is one check, not silence.
             let mut now = Instant::now();
             for _ in 0..3 {
                 assert_eq!(watcher.images.end_dead_uploads_at(now).await.unwrap(), 0);
                 now += Duration::from_secs(3600);
             }
-            // Signs of life between the looks.
+            // Heartbeats between the checks.
             for _ in 0..20 {
                 let key = id.clone();
                 let sql = "UPDATE images SET sign = sign + 1 WHERE id = ?1";
@@ -178,7 +178,7 @@ async fn an_upload_in_progress_elsewhere_is_left_alone() {
                     .await;
                 assert_eq!(signed.unwrap(), 1);
                 assert_eq!(watcher.images.end_dead_uploads_at(now).await.unwrap(), 0);
-                now += LOOK;
+                now += CHECK;
             }
             // Its file is young or not, locked or not: a row names it.
             assert_eq!(watcher.images.sweep().await.unwrap(), Swept::default());
@@ -202,9 +202,9 @@ async fn an_upload_that_was_given_up_deletes_its_own_object_only() {
             set_uploader(&shelf, &id).await;
             let watcher = beside(&shelf).await;
             let mut now = Instant::now();
-            // The first uploader is stuck, so it gives no sign.
+            // The first uploader is stuck, so it writes no heartbeat.
             while watcher.images.end_dead_uploads_at(now).await.unwrap() == 0 {
-                now += LOOK;
+                now += CHECK;
             }
             assert_eq!(watcher.put(ANNA, &id, "second").await.status, 204);
             drop(sender);
@@ -259,7 +259,7 @@ async fn a_controller_that_dies_at_a_write_leaves_a_whole_image_or_a_queued_one(
                 let mut now = Instant::now();
                 for _ in 0..10 {
                     next.images.end_dead_uploads_at(now).await.unwrap();
-                    now += LOOK;
+                    now += CHECK;
                 }
                 next.images.sweep().await.unwrap();
                 let kept = match (at, death) {
