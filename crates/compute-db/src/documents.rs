@@ -192,6 +192,24 @@ pub fn get(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<Option<
     tx.row(GET, params![host, server])?.as_ref().map(read).transpose()
 }
 
+/// Announces [`of_server`], and so [`on`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(OF_SERVER, params![server])?)
+}
+
+/// The document of a server on a host, found among all of the server, which a caller announces before
+/// it knows the host.
+///
+/// # Errors
+/// Store errors only.
+pub fn on(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<Option<Document>, Error> {
+    let all = of_server(tx, server)?;
+    Ok(all.into_iter().find_map(|(on, document)| (on == *host).then_some(document)))
+}
+
 /// The documents of a server, by host.
 ///
 /// # Errors

@@ -220,6 +220,11 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Host>, Error> {
     tx.rows(ALL, params![])?.iter().map(host).collect()
 }
 
+/// Announces [`by_name`].
+pub fn expect_by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<(), Error> {
+    Ok(tx.expect(BY_NAME, params![name])?)
+}
+
 /// One host.
 pub fn by_name(tx: &mut Tx<'_>, name: &HostName) -> Result<Option<Host>, Error> {
     tx.row(BY_NAME, params![name])?.as_ref().map(host).transpose()

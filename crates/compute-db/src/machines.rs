@@ -36,10 +36,17 @@ kilonova_store::statements! {
           WHERE o.machine_id = m.machine_id) > 1 ORDER BY m.machine_id, h.last_seen DESC, m.host";
 }
 
-/// The machine that last registered a host.
+/// Announces [`of_host`] and [`others`].
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
+pub fn expect(tx: &mut Tx<'_>, machine_id: &str, host: &HostName) -> Result<(), Error> {
+    tx.expect(OF_HOST, params![host])?;
+    tx.expect(OTHERS, params![machine_id, host])?;
+    Ok(())
+}
+
+/// The machine that last registered a host.
 pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, Error> {
     Ok(tx.row(OF_HOST, params![host])?.map(|row| row.string("machine_id")).transpose()?)
 }

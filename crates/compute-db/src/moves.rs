@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_node_api::{Domain, Progress};
-use kilonova_store::{Row, Tx, params};
+use kilonova_store::{Asked, Row, Tx, params};
 use serde::Serialize;
 
 use super::servers::{FlavorOf, VmState, from_text, shape, to_text};
@@ -287,9 +287,29 @@ pub fn open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Move>, Error>
     tx.row(OPEN_OF, params![server])?.as_ref().map(read).transpose()
 }
 
+/// Asks for [`open_of`].
+pub fn ask_open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<Asked, Error> {
+    Ok(tx.ask(OPEN_OF, params![server])?)
+}
+
+/// The open migration after [`ask_open_of`].
+pub fn opened(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Move>, Error> {
+    tx.answer_row(asked)?.as_ref().map(read).transpose()
+}
+
 /// All migrations of a server, oldest first.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Move>, Error> {
     tx.rows(OF_SERVER, params![server])?.iter().map(read).collect()
+}
+
+/// Announces [`held_on`].
+pub fn expect_held_on(tx: &mut Tx<'_>, server: ServerId, host: &HostName) -> Result<(), Error> {
+    Ok(tx.expect(HELD_ON, params![server, host])?)
+}
+
+/// Announces [`open_of`].
+pub fn expect_open_of(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(OPEN_OF, params![server])?)
 }
 
 /// The migrations of a server whose consumers have a claim on a host, or have left handles dirty

@@ -67,6 +67,11 @@ pub fn put(
     Ok(())
 }
 
+/// Announces [`image`].
+pub fn expect_image(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(IMAGE, params![server])?)
+}
+
 /// The image from which a shelved server is unshelved.
 pub fn image(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ImageId>, Error> {
     let Some(row) = tx.row(IMAGE, params![server])? else { return Ok(None) };

@@ -225,6 +225,11 @@ pub fn leave(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(())
 }
 
+/// Announces [`of_server`].
+pub fn expect_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(OF_SERVER, params![server])?)
+}
+
 /// The group of a server.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ServerGroupId>, Error> {
     Ok(tx.row(OF_SERVER, params![server])?.map(|row| row.id("group_id")).transpose()?)

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{OperationId, ServerId};
-use kilonova_store::{Row, Tx, Value, params};
+use kilonova_store::{Asked, Row, Tx, Value, params};
 use serde_json::Value as Json;
 
 use crate::statements as sql;
@@ -16,6 +16,27 @@ pub fn begin(tx: &mut Tx<'_>, new: &NewOperation, now: Timestamp) -> Result<(), 
     match tx.execute(sql::BEGIN, &columns(new, now)) {
         Ok(_) => Ok(()),
         Err(kilonova_store::Error::Unique(_)) => Err(Error::Busy(new.subject.to_string())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Asks for [`begin`], so that other statements can travel with it; [`begun`] reads the answer.
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_begin(tx: &mut Tx<'_>, new: &NewOperation, now: Timestamp) -> Result<Asked, Error> {
+    Ok(tx.ask(sql::BEGIN_IF_FREE, &columns(new, now))?)
+}
+
+/// Checks the answer to [`ask_begin`] of an operation on `subject`. Statements that were asked after it
+/// may fail because of the operation that was open.
+///
+/// # Errors
+/// Those of [`begin`].
+pub fn begun(tx: &mut Tx<'_>, subject: ServerId, asked: Asked) -> Result<(), Error> {
+    match tx.answer_row(asked) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) | Err(kilonova_store::Error::Unique(_)) => Err(Error::Busy(subject.to_string())),
         Err(error) => Err(error.into()),
     }
 }

@@ -8,11 +8,20 @@ macro_rules! select {
     };
 }
 
+/// Inserts an open operation.
+macro_rules! begin {
+    () => {
+        "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id, user_id,
+        step, version, data, outcome, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, 0, ?8, 'open', ?9, ?9)"
+    };
+}
+
 kilonova_store::statements! {
     /// Begins an operation.
-    BEGIN = "INSERT INTO operations (id, kind, subject, open_subject, request_id, project_id, user_id,
-        step, version, data, outcome, created_at, updated_at)
-        VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, 0, ?8, 'open', ?9, ?9)";
+    BEGIN = begin!();
+    /// Begins an operation unless the server has an open one.
+    BEGIN_IF_FREE = concat!(begin!(), " ON CONFLICT DO NOTHING RETURNING id");
     /// Records an operation that is over already.
     RECORD = "INSERT INTO operations (id, kind, subject, request_id, project_id, user_id,
         step, version, data, outcome, created_at, updated_at)

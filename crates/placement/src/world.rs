@@ -12,10 +12,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
-use kilonova_changes::append_tree;
+use kilonova_changes::{ask_append_tree, number_of};
 use kilonova_engine::{Snapshot, Tree};
 use kilonova_ids::{ProviderId, ResourceClass};
-use kilonova_store::Tx;
+use kilonova_store::{Error as StoreError, Tx};
 use kilonova_wire::time;
 
 pub use follow::Providers;
@@ -68,8 +68,10 @@ impl World {
     /// and applies it to the copy after the commit.
     pub(crate) fn tree_changed(&self, tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
         db::providers::changed(tx, root)?;
-        let entry = append_tree(tx, &root.to_string(), time::now())?;
+        let entry = ask_append_tree(tx, &root.to_string(), time::now())?;
         let mut tree = db::trees::one(tx, root)?;
+        let entry = number_of(&tx.answer(entry)?)
+            .ok_or_else(|| StoreError::Shape("the entry of a tree has no number".into()))?;
         let world = self.clone();
         tx.on_commit(move || world.put(root, entry, tree.take()));
         Ok(())

@@ -102,6 +102,26 @@ async fn a_claim_never_exceeds_the_capacity() {
 }
 
 #[tokio::test]
+async fn a_claim_takes_any_number_of_classes_of_one_provider() {
+    const CLASSES: [&str; 6] = ["VCPU", "MEMORY_MB", "DISK_GB", "VGPU", "FPGA", "PCPU"];
+    for (_, store, _guard) in stores().await {
+        let world = World::new();
+        let host = spec("h1", &CLASSES.map(|class| (class, 2)), &[]);
+        report(&store, &world, &host, &[]).await;
+        let (a, b) = (ConsumerId::new_v4(), ConsumerId::new_v4());
+        let all = CLASSES.map(|class| (host.id, class, 2));
+        claim(&store, &world, claim_of(a, &all)).await.expect("the claim succeeds");
+        for class in CLASSES {
+            let full = claim(&store, &world, claim_of(b, &[(host.id, class, 1)])).await;
+            assert!(matches!(full, Err(Error::Capacity { .. })), "{class}: {full:?}");
+        }
+        release(&store, &world, a).await;
+        claim(&store, &world, claim_of(b, &all)).await.expect("everything is free again");
+        audited(&store).await;
+    }
+}
+
+#[tokio::test]
 async fn a_loaded_world_equals_the_one_that_hooks_updated() {
     for (_, store, _guard) in stores().await {
         let world = World::new();

@@ -114,6 +114,11 @@ statements! {
     DELETE = "DELETE FROM arqs WHERE uuid = ?1";
     /// Deletes the requests of a consumer.
     DELETE_OF_CONSUMER = "DELETE FROM arqs WHERE consumer_id = ?1";
+    /// The requests of a consumer, and whether the handle of each must be cleaned after its release.
+    HELD = "SELECT a.uuid, CASE WHEN EXISTS (SELECT 1 FROM attach_handles h
+            JOIN attributes t ON t.deployable_id = h.deployable_id AND t.name = 'on_release'
+              AND t.reported = 1 WHERE h.arq_id = a.uuid) THEN 1 ELSE 0 END AS must_clean
+        FROM arqs a WHERE a.consumer_id = ?1";
     /// Moves the requests of a consumer to another.
     HAND_OVER = "UPDATE arqs SET consumer_id = ?2, updated_at = ?3 WHERE consumer_id = ?1";
     /// Writes the project's row, so that two calls of one project are serialized.
@@ -326,6 +331,16 @@ pub(crate) fn delete(tx: &mut Tx<'_>, uuid: ArqId) -> Result<(), Error> {
 pub(crate) fn delete_of_consumer(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
     tx.defer(DELETE_OF_CONSUMER, params![consumer])?;
     Ok(())
+}
+
+/// Announces [`held`].
+pub(crate) fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    tx.expect(HELD, params![consumer])
+}
+
+/// For each request of a consumer, whether its handle must be cleaned after its release.
+pub(crate) fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<bool>, Error> {
+    tx.rows(HELD, params![consumer])?.iter().map(|row| row.bool("must_clean")).collect()
 }
 
 /// Moves the requests of a consumer to another, which must have none.

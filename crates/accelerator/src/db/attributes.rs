@@ -82,6 +82,11 @@ fn read(row: &Row) -> Result<AttributeRow, Error> {
     })
 }
 
+/// Announces [`of_host`].
+pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.expect(OF_HOST, params![host])
+}
+
 pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<AttributeRow>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }

@@ -85,6 +85,15 @@ pub(crate) fn release_after(
     Ok(())
 }
 
+/// Announces [`on_host`].
+pub(crate) fn expect_on_host(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    generation: i64,
+) -> Result<(), Error> {
+    tx.expect(ON_HOST, params![host, generation])
+}
+
 /// The handles of a host that wait for its acknowledgement of a generation, or of an earlier one.
 pub(crate) fn on_host(
     tx: &mut Tx<'_>,

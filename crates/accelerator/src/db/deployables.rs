@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{DeployableId, HostName, ProviderId, ResourceClass};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
 /// A row of `deployables`.
 #[derive(Debug, Clone)]
@@ -91,6 +91,11 @@ fn read(row: &Row) -> Result<DeployableRow, Error> {
     })
 }
 
+/// Announces [`of_host`].
+pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.expect(OF_HOST, params![host])
+}
+
 pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<DeployableRow>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
 }
@@ -105,16 +110,27 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeployableId) -> Result<Option<Depl
 
 /// The host of a provider's device; `None` if the provider is not a device.
 pub(crate) fn host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<HostName>, Error> {
-    tx.row(HOST_OF_PROVIDER, params![provider])?.map(|row| row.host("host")).transpose()
+    let asked = ask_host_of(tx, provider)?;
+    found_host(tx, asked)
 }
 
-/// Inserts a deployable and returns its row id.
-pub(crate) fn insert(
+/// Asks for [`host_of`].
+pub(crate) fn ask_host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Asked, Error> {
+    tx.ask(HOST_OF_PROVIDER, params![provider])
+}
+
+/// The host after [`ask_host_of`].
+pub(crate) fn found_host(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<HostName>, Error> {
+    tx.answer_row(asked)?.map(|row| row.host("host")).transpose()
+}
+
+/// Inserts a deployable; [`super::inserted`] returns its row id.
+pub(crate) fn ask_insert(
     tx: &mut Tx<'_>,
     new: &NewDeployable<'_>,
     now: Timestamp,
-) -> Result<i64, Error> {
-    let row = tx.row(
+) -> Result<Asked, Error> {
+    tx.ask(
         INSERT,
         params![
             DeployableId::new_v4(),
@@ -125,8 +141,7 @@ pub(crate) fn insert(
             new.driver,
             now
         ],
-    )?;
-    row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int("id")
+    )
 }
 
 /// Updates a deployable from the node's report.

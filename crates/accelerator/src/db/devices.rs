@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use kilonova_ids::{DeviceId, HostName};
 use kilonova_node_api::{Device, DeviceKind};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
 use crate::states::{DeviceStatus, HealthState, device_kind};
 
@@ -163,8 +163,19 @@ pub(crate) struct DeviceFilter {
     pub host: Option<HostName>,
 }
 
+/// Announces [`of_host`].
+pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.expect(OF_HOST, params![host])
+}
+
 pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<DeviceRow>, Error> {
     tx.rows(OF_HOST, params![host])?.iter().map(read).collect()
+}
+
+/// Announces [`fingerprint`] and [`summary`].
+pub(crate) fn expect_fingerprint(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.expect(FINGERPRINT, params![host])?;
+    tx.expect(SUMMARY, params![host])
 }
 
 /// The summary of a host's rows; `None` if the next report must examine one of them.
@@ -203,15 +214,15 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRo
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 
-/// Inserts an enabled device and returns its row id.
-pub(crate) fn insert(
+/// Inserts an enabled device; [`super::inserted`] returns its row id.
+pub(crate) fn ask_insert(
     tx: &mut Tx<'_>,
     host: &HostName,
     desired: &DesiredDevice<'_>,
     now: Timestamp,
-) -> Result<i64, Error> {
+) -> Result<Asked, Error> {
     let DesiredDevice { device, card, mixed, health } = desired;
-    let row = tx.row(
+    tx.ask(
         INSERT,
         params![
             DeviceId::new_v4(),
@@ -230,8 +241,7 @@ pub(crate) fn insert(
             health.since,
             health.event
         ],
-    )?;
-    row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int("id")
+    )
 }
 
 /// Updates a device from the node's report.

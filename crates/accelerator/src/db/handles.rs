@@ -144,6 +144,11 @@ pub(super) fn key(row: &Row) -> Result<HandleKey, Error> {
     })
 }
 
+/// Announces [`of_host`].
+pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.expect(OF_HOST, params![host])
+}
+
 pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<HandleRow>, Error> {
     let read = |row: &Row| {
         Ok(HandleRow {
@@ -195,6 +200,11 @@ pub(super) fn mixed_card(row: &Row) -> Result<MixedCard, Error> {
 /// The mixed card of a request's handle.
 pub(crate) fn card_of_arq(tx: &mut Tx<'_>, arq: ArqId) -> Result<Option<MixedCard>, Error> {
     tx.row(CARD_OF_ARQ, params![arq])?.as_ref().map(mixed_card).transpose()
+}
+
+/// Announces [`cards_of_consumer`].
+pub(crate) fn expect_cards_of_consumer(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    tx.expect(CARDS_OF_CONSUMER, params![consumer])
 }
 
 /// The mixed cards with handles that a consumer holds or left dirty.

@@ -67,6 +67,11 @@ pub(crate) fn on_provider(tx: &mut Tx<'_>, provider: ProviderId) -> Result<i64, 
     }
 }
 
+/// Announces [`of_host`].
+pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.expect(OF_HOST, params![host])
+}
+
 /// Number of dirty or excluded handles, by provider of a host.
 pub(crate) fn of_host(
     tx: &mut Tx<'_>,

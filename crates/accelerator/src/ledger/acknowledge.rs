@@ -55,6 +55,11 @@ pub fn awaits_acknowledgement(
     Ok(!awaiting::on_host(tx, host, generation)?.is_empty())
 }
 
+/// Announces what [`acknowledge`] reads.
+pub fn expect_acknowledge(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<(), Error> {
+    Ok(awaiting::expect_on_host(tx, host, generation)?)
+}
+
 /// Frees the handles that wait for a generation which the host has now acknowledged.
 pub fn acknowledge(
     tx: &mut Tx<'_>,

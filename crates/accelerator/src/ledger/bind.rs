@@ -188,13 +188,56 @@ pub fn release_as(
     actor: &Actor,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
-    let now = time::now();
+    expect_held(tx, consumer)?;
+    let held = held(tx, consumer)?;
+    release_held(tx, world, actor, consumer, held).map(drop)
+}
+
+/// What a consumer holds, read before its release.
+#[derive(Debug)]
+pub struct Held {
+    requests: usize,
+    must_clean: bool,
+    cards: Vec<handles::MixedCard>,
+}
+
+/// Announces [`held`].
+///
+/// # Errors
+/// Store errors only; also for the functions below.
+pub fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    arqs::expect_held(tx, consumer)?;
+    Ok(handles::expect_cards_of_consumer(tx, consumer)?)
+}
+
+/// What a consumer holds, for [`release_held`] in the same transaction.
+pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
+    let requests = arqs::held(tx, consumer)?;
     let cards = handles::cards_of_consumer(tx, consumer)?;
+    Ok(Held { requests: requests.len(), must_clean: requests.contains(&true), cards })
+}
+
+/// [`release_as`] of what the consumer holds. Returns whether a handle must be cleaned, so that the
+/// caller announces the order.
+pub fn release_held(
+    tx: &mut Tx<'_>,
+    world: &World,
+    actor: &Actor,
+    consumer: ConsumerId,
+    held: Held,
+) -> Result<bool, Error> {
+    if held.requests == 0 {
+        return Ok(false);
+    }
+    let now = time::now();
     changes::freed_by_consumer(tx, actor, consumer, now)?;
-    park_of_consumer(tx, world, actor, consumer, now)?;
+    if held.must_clean {
+        park_of_consumer(tx, world, actor, consumer, now)?;
+    }
     handles::free_of_consumer(tx, consumer, now)?;
     arqs::delete_of_consumer(tx, consumer)?;
-    update_exclusions(tx, world, cards)
+    update_exclusions(tx, world, held.cards)?;
+    Ok(held.must_clean)
 }
 
 /// The `count` lowest free handles of a provider on `host`.

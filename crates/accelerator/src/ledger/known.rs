@@ -28,6 +28,10 @@ pub(super) struct Known {
 impl Known {
     /// Reads the rows of a host.
     pub fn read(tx: &mut Tx<'_>, host: &HostName) -> Result<Self, Error> {
+        devices::expect_of_host(tx, host)?;
+        deployables::expect_of_host(tx, host)?;
+        attributes::expect_of_host(tx, host)?;
+        handles::expect_of_host(tx, host)?;
         let (devices, deployables) = (devices::of_host(tx, host)?, deployables::of_host(tx, host)?);
         let mut attributes: HashMap<i64, Vec<AttributeRow>> = HashMap::new();
         for row in attributes::of_host(tx, host)? {

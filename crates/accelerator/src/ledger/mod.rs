@@ -32,9 +32,14 @@ use std::collections::BTreeMap;
 use kilonova_ids::{DeviceProfileId, ProviderId};
 use kilonova_store::Tx;
 
-pub use acknowledge::{EVERYTHING, acknowledge, awaits_acknowledgement, pending_releases};
+pub use acknowledge::{
+    EVERYTHING, acknowledge, awaits_acknowledgement, expect_acknowledge, pending_releases,
+};
 pub(crate) use acknowledge::{declare_released, release_external};
-pub use bind::{BindRequest, Binding, bind, bind_as, expect_bind, release, release_as};
+pub use bind::{
+    BindRequest, Binding, Held, bind, bind_as, expect_bind, expect_held, held, release, release_as,
+    release_held,
+};
 pub(crate) use bind::{assign, choose};
 pub use census::{Census, census};
 pub use dirty::{abandon, clean};
@@ -44,7 +49,7 @@ pub use hand_over::hand_over;
 pub use health::{health, held_on};
 pub use history::{handle_history, held_for, left_by};
 pub use ports::{PortDevice, is_port, of_ports};
-pub use report::report;
+pub use report::{expect_report, report};
 pub use tally::{Binds, binds};
 
 pub use crate::db::AUDIT;

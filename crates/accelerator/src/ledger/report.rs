@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kilonova_ids::HostName;
 use kilonova_node_api::{Device, Health};
 use kilonova_placement::ledger::{self as placement, ProviderSpec};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
 
 use super::exclusions::is_mixed;
@@ -22,7 +22,7 @@ use crate::db::attributes::{self, AttributeRow, NewAttribute};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
 use crate::db::devices::{self, DesiredDevice, DeviceHealth, DeviceRow};
 use crate::db::handles::{self, HandleKey, HandleRow};
-use crate::db::{orders, withheld};
+use crate::db::{inserted, orders, withheld};
 use crate::states::{HandleState, HealthState};
 
 /// The fact with the loaded function of a deployable.
@@ -30,6 +30,14 @@ const FUNCTION: &str = "function_id";
 
 /// Maximum number of characters of a reason that are stored.
 const MAX_REASON: usize = 1000;
+
+/// Announces what an unchanged [`report`] reads.
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_report(tx: &mut Tx<'_>, host: &HostName, devices: &[Device]) -> Result<(), Error> {
+    unchanged::expect(tx, host, devices)
+}
 
 /// Makes the rows match `devices`, the complete hardware of a host, and returns the children of the
 /// host's provider for Placement. Writes nothing if nothing changed.
@@ -49,22 +57,48 @@ pub fn report(
     let now = time::now();
     let mut seen = Seen::default();
     let mixed = mixed_cards(&plans, &known);
-    for device in &plans {
-        let device_id = apply_device(tx, host, device, &mixed, &known, now)?;
-        seen.devices.insert(device_id);
-        for deployable in &device.deployables {
-            let id = apply_deployable(tx, host, device_id, deployable, &known, now)?;
-            seen.deployables.insert(id);
-            apply_attributes(tx, id, deployable, &known, now)?;
-            apply_handles(tx, id, &deployable.slots, &known, now)?;
+    // Each step asks for all devices before it reads an answer, so that a report takes the same number
+    // of round trips with any number of devices.
+    let new = |deployable: &&DeployablePlan<'_>| known.deployable(deployable.provider).is_none();
+    let new = || plans.iter().flat_map(|device| &device.deployables).filter(new);
+    let others: Vec<Asked> = new()
+        .map(|deployable| deployables::ask_host_of(tx, deployable.provider))
+        .collect::<Result<_, _>>()?;
+    let device_ids: Vec<RowId> = plans
+        .iter()
+        .map(|device| apply_device(tx, host, device, &mixed, &known, now))
+        .collect::<Result<_, _>>()?;
+    for (deployable, other) in new().zip(others) {
+        if let Some(other) = deployables::found_host(tx, other)? {
+            return Err(Error::Report {
+                host: host.clone(),
+                reason: format!("host {other} has a deployable of the name {}", deployable.name),
+            });
         }
+    }
+    let mut deployable_ids = Vec::new();
+    for (device, id) in plans.iter().zip(device_ids) {
+        let id = id.read(tx)?;
+        seen.devices.insert(id);
+        for deployable in &device.deployables {
+            let own = apply_deployable(tx, id, deployable, &known, now)?;
+            deployable_ids.push((deployable, own));
+        }
+    }
+    for (deployable, id) in deployable_ids {
+        let id = id.read(tx)?;
+        seen.deployables.insert(id);
+        apply_attributes(tx, id, deployable, &known, now)?;
+        apply_handles(tx, id, &deployable.slots, &known, now)?;
     }
     let unreadable = unreadable(&plans, &known);
     seen.deployables.extend(unreadable.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
     drop_devices(tx, &seen, &kept, &mixed, &known, now)?;
-    unchanged::record(tx, host, devices)?;
+    withheld::expect_of_host(tx, host)?;
+    unchanged::expect(tx, host, devices)?;
     let some = withheld::of_host(tx, host)?;
+    unchanged::record(tx, host, devices)?;
     let withheld = |device: &DevicePlan<'_>, deployable: &DeployablePlan<'_>| {
         let health = effective_health(device, &known, now);
         match health.state {
@@ -120,6 +154,22 @@ fn as_last_reported(row: &DeployableRow, known: &Known) -> ProviderSpec {
         name: row.name.clone(),
         inventories: units(&row.resource_class, row.handles, withheld::ALL),
         traits: traits.map(|one| one.value.clone()).collect(),
+    }
+}
+
+/// The id of a row that exists, or that this transaction inserts.
+enum RowId {
+    Known(i64),
+    New(Asked),
+}
+
+impl RowId {
+    /// The id; a new row's waits for the answer.
+    fn read(self, tx: &mut Tx<'_>) -> Result<i64, Error> {
+        match self {
+            Self::Known(id) => Ok(id),
+            Self::New(asked) => Ok(inserted(tx, asked)?),
+        }
     }
 }
 
@@ -181,7 +231,7 @@ fn apply_device(
     mixed: &BTreeSet<&str>,
     known: &Known,
     now: Timestamp,
-) -> Result<i64, Error> {
+) -> Result<RowId, Error> {
     let device = plan.device;
     let desired = DesiredDevice {
         device,
@@ -190,7 +240,7 @@ fn apply_device(
         health: effective_health(plan, known, now),
     };
     let Some(row) = known.device_at(&device.address) else {
-        return Ok(devices::insert(tx, host, &desired, now)?);
+        return Ok(RowId::New(devices::ask_insert(tx, host, &desired, now)?));
     };
     let same = row.present
         && row.kind == device.kind
@@ -204,17 +254,16 @@ fn apply_device(
     if !same {
         devices::update(tx, row.id, &desired, now)?;
     }
-    Ok(row.id)
+    Ok(RowId::Known(row.id))
 }
 
 fn apply_deployable(
     tx: &mut Tx<'_>,
-    host: &HostName,
     device_id: i64,
     plan: &DeployablePlan<'_>,
     known: &Known,
     now: Timestamp,
-) -> Result<i64, Error> {
+) -> Result<RowId, Error> {
     let deployable = plan.deployable;
     let device = known.device(device_id);
     let maintaining = device.is_some_and(DeviceRow::is_maintaining);
@@ -226,18 +275,12 @@ fn apply_deployable(
         driver: &deployable.driver,
     };
     let Some(row) = known.deployable(plan.provider) else {
-        if let Some(other) = deployables::host_of(tx, plan.provider)? {
-            return Err(Error::Report {
-                host: host.clone(),
-                reason: format!("host {other} has a deployable of the name {}", plan.name),
-            });
-        }
-        let id = deployables::insert(tx, &new, now)?;
+        let id = deployables::ask_insert(tx, &new, now)?;
         if device.is_some() {
             devices::touch(tx, device_id, now)?;
             placement::mark_drained(tx, plan.provider, maintaining)?;
         }
-        return Ok(id);
+        return Ok(RowId::New(id));
     };
     let same = row.present
         && row.device_id == device_id
@@ -250,7 +293,7 @@ fn apply_deployable(
     if !same {
         deployables::update(tx, row.id, &new, now)?;
     }
-    Ok(row.id)
+    Ok(RowId::Known(row.id))
 }
 
 fn apply_attributes(

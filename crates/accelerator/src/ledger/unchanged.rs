@@ -16,13 +16,22 @@ use super::plan::DevicePlan;
 use crate::Error;
 use crate::db::devices as rows;
 
+fn is_healthy(devices: &[Device]) -> bool {
+    devices.iter().all(|device| device.health == Health::Healthy)
+}
+
+/// Announces what [`if_unchanged`] and [`record`] read.
+pub(super) fn expect(tx: &mut Tx<'_>, host: &HostName, devices: &[Device]) -> Result<(), Error> {
+    if is_healthy(devices) { Ok(rows::expect_fingerprint(tx, host)?) } else { Ok(()) }
+}
+
 /// The fingerprint of this report over the present rows; `None` if a later report has work to do.
 fn fingerprint(
     tx: &mut Tx<'_>,
     host: &HostName,
     devices: &[Device],
 ) -> Result<Option<String>, Error> {
-    if devices.iter().any(|device| device.health != Health::Healthy) {
+    if !is_healthy(devices) {
         return Ok(None);
     }
     let Some(summary) = rows::summary(tx, host)? else { return Ok(None) };
@@ -37,6 +46,7 @@ pub(super) fn if_unchanged(
     devices: &[Device],
     plans: &[DevicePlan<'_>],
 ) -> Result<Option<Vec<ProviderSpec>>, Error> {
+    expect(tx, host, devices)?;
     let Some(stored) = rows::fingerprint(tx, host)? else { return Ok(None) };
     if fingerprint(tx, host, devices)?.as_ref() != Some(&stored) {
         return Ok(None);

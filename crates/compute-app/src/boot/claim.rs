@@ -40,10 +40,15 @@ pub struct Initiator<'a> {
 /// The initiator of the newest operation of a server.
 fn initiator_of(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
     let newest = kilonova_flow::history(tx, server, 1)?.pop();
-    Ok(newest.map_or_else(devices::Actor::default, |operation| devices::Actor {
-        user_id: Some(operation.user_id),
-        request_id: Some(operation.request_id),
-    }))
+    Ok(newest.as_ref().map_or_else(devices::Actor::default, actor_of))
+}
+
+/// The initiator of an operation.
+pub(crate) fn actor_of(operation: &kilonova_flow::Operation) -> devices::Actor {
+    devices::Actor {
+        user_id: Some(operation.user_id.clone()),
+        request_id: Some(operation.request_id.clone()),
+    }
 }
 
 /// A server is the consumer of its own allocations, under the same uuid.
@@ -173,11 +178,45 @@ pub(crate) fn release_of(
     server: ServerId,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
+    expect_held(tx, consumer)?;
+    let held = held(tx, consumer)?;
     let actor = initiator_of(tx, server)?;
-    devices::release_as(tx, &compute.world, &actor, consumer)?;
-    devices::orders::announce(tx, compute)?;
-    placement::release(tx, &compute.world, consumer)?;
-    Ok(())
+    release_held(tx, compute, &actor, consumer, held)
+}
+
+/// What a consumer holds in both ledgers, read before its release.
+pub(crate) struct Held {
+    devices: devices::Held,
+    resources: placement::Held,
+}
+
+/// Announces [`held`].
+///
+/// # Errors
+/// Store errors only; also for the functions below.
+pub(crate) fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    devices::expect_held(tx, consumer)?;
+    Ok(placement::expect_held(tx, consumer)?)
+}
+
+/// What a consumer holds, for [`release_held`] in the same transaction.
+pub(crate) fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
+    Ok(Held { devices: devices::held(tx, consumer)?, resources: placement::held(tx, consumer)? })
+}
+
+/// Releases what a consumer holds, in the name of `actor`. Waits for no answer unless a handle must
+/// be cleaned or excludes others.
+pub(crate) fn release_held(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    actor: &devices::Actor,
+    consumer: ConsumerId,
+    held: Held,
+) -> Result<(), Error> {
+    if devices::release_held(tx, &compute.world, actor, consumer, held.devices)? {
+        devices::orders::announce(tx, compute)?;
+    }
+    Ok(placement::release_held(tx, &compute.world, consumer, &held.resources)?)
 }
 
 /// Gives up the resources of a server on a host that cannot be told to drop it. Its capacity is

@@ -17,7 +17,9 @@ mod topology;
 
 use claim::claim_along;
 pub use claim::{Initiator, Placement, abandon, claim, desired, release};
-pub(crate) use claim::{abandon_of, consumer_of, reclaim, release_of};
+pub(crate) use claim::{
+    abandon_of, actor_of, consumer_of, expect_held, held, reclaim, release_held, release_of,
+};
 pub use guest_metadata::{GuestSource, guest_metadata};
 pub use query::{ProfileGroups, Profiles, query_of};
 pub use request::BootRequest;

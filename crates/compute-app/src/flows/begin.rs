@@ -4,10 +4,11 @@
 //! on that row, and PostgreSQL repeats the later one instead of violating the unique key.
 
 use jiff::Timestamp;
+use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, TaskState};
 use kilonova_flow::{self as flow, Outcome};
 use kilonova_ids::{HostName, RequestId};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::Context;
 
 use super::journal::{self, OpenOperation, Requester};
@@ -29,6 +30,39 @@ pub(super) fn begin(
 ) -> Result<OpenOperation, Error> {
     servers::set_task(tx, server.id, task, now)?;
     journal::begin(tx, server.id, &Requester::from(context), state, now)
+}
+
+/// [`begin`] together with the next generation of the documents of `hosts`, which it waits for at the
+/// same time.
+///
+/// # Errors
+/// Busy when another operation is open.
+pub(super) fn begin_on(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    task: Option<TaskState>,
+    state: Operation,
+    hosts: &[HostName],
+    now: Timestamp,
+) -> Result<(OpenOperation, Vec<Asked>), Error> {
+    let (open, begun) = ask_begin(tx, context, server, task, state, now)?;
+    let next = hosts.iter().map(|host| documents::ask_next(tx, host)).collect::<Result<_, _>>()?;
+    journal::begun(tx, &open, begun)?;
+    Ok((open, next))
+}
+
+/// Asks for [`begin`]; [`journal::begun`] checks the answer.
+pub(super) fn ask_begin(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: &Server,
+    task: Option<TaskState>,
+    state: Operation,
+    now: Timestamp,
+) -> Result<(OpenOperation, Asked), Error> {
+    servers::set_task(tx, server.id, task, now)?;
+    journal::ask_begin(tx, server.id, &Requester::from(context), state, now)
 }
 
 /// Records an action that was over as soon as it was requested, such as a lock.

@@ -35,8 +35,11 @@ pub fn delete(
     now: Timestamp,
 ) -> Result<(), Error> {
     let open = journal::open_of(tx, server.id)?;
-    if open.as_ref().is_some_and(is_deletion) {
-        delete_without_hosts(tx, compute, server.id, now)?;
+    let documents = documents::of_server(tx, server.id)?;
+    let hosts: Vec<HostName> = documents.into_iter().map(|(host, _)| host).collect();
+    if let Some(deletion) = open.as_ref().filter(|open| is_deletion(open)) {
+        let own = server.host.as_ref();
+        end_without_hosts(tx, compute, deletion, own, &hosts, now)?;
         return Ok(());
     }
     let status = if open.is_some() { Status::Cancelled } else { Status::Confirmed };
@@ -47,13 +50,13 @@ pub fn delete(
         journal::finish(tx, &open, End::Cancelled, Some("The server was deleted."), now)?;
     }
     let destroy = Operation::Delete(Delete::default());
-    let open = begin::begin(tx, context, server, Some(TaskState::Deleting), destroy, now)?;
-    let documents = documents::of_server(tx, server.id)?;
-    for (host, _) in &documents {
-        documents::put(tx, compute, host, server.id, &Desired::Absent)?;
+    let task = Some(TaskState::Deleting);
+    let (open, next) = begin::begin_on(tx, context, server, task, destroy, &hosts, now)?;
+    for (host, next) in hosts.iter().zip(next) {
+        documents::put_next(tx, compute, host, next, server.id, &Desired::Absent)?;
     }
-    if !documents.is_empty() {
-        delete_without_hosts(tx, compute, server.id, now)?;
+    if !hosts.is_empty() {
+        end_without_hosts(tx, compute, &open, server.host.as_ref(), &hosts, now)?;
         return Ok(());
     }
     boot::release(tx, compute, server.id)?;
@@ -76,26 +79,40 @@ pub fn delete_without_hosts(
 ) -> Result<bool, Error> {
     let Some(open) = journal::open_of(tx, server)?.filter(is_deletion) else { return Ok(false) };
     let own = servers::host_of(tx, server)?;
-    let mut last = None;
-    for (host, _) in documents::of_server(tx, server)? {
-        if !compute.host_is_lost(tx, &host, now)? {
+    let documents = documents::of_server(tx, server)?;
+    let hosts: Vec<HostName> = documents.into_iter().map(|(host, _)| host).collect();
+    end_without_hosts(tx, compute, &open, own.as_ref(), &hosts, now)
+}
+
+/// [`delete_without_hosts`] for an open deletion of a server on its `own` host, with documents on
+/// `hosts`.
+fn end_without_hosts(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    open: &OpenOperation,
+    own: Option<&HostName>,
+    hosts: &[HostName],
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let server = open.row.subject;
+    for host in hosts {
+        if !compute.host_is_lost(tx, host, now)? {
             return Ok(false);
         }
-        last = Some(host);
     }
-    let Some(last) = last else { return Ok(false) };
+    let Some(last) = hosts.last() else { return Ok(false) };
     tracing::warn!(
         %server, host = %last,
         "deleted while its host is down; its devices stay dirty until the host's agent is back"
     );
-    for (host, _) in documents::of_server(tx, server)? {
-        claims::abandon_held(tx, compute, server, &host)?;
-        if own.as_ref() == Some(&host) {
+    for host in hosts {
+        claims::abandon_held(tx, compute, server, host)?;
+        if own == Some(host) {
             boot::abandon(tx, compute, server)?;
         }
     }
     let remark = Some("The host is down; it removes the guest when it is back.");
-    remove(tx, own.as_ref().unwrap_or(&last), &open, remark, now)?;
+    remove(tx, own.unwrap_or(last), open, remark, now)?;
     Ok(true)
 }
 
@@ -150,19 +167,33 @@ pub(super) fn destroyed(
     let (server, row) = (observation.server, &open.row);
     match &observation.outcome {
         Outcome::Absent => {
+            let consumer = boot::consumer_of(server);
+            documents::expect_of_server(tx, server)?;
+            moves::expect_held_on(tx, server, host)?;
+            servers::expect_host_of(tx, server)?;
+            boot::expect_held(tx, consumer)?;
+            let documents = documents::of_server(tx, server)?;
+            let moved = moves::held_on(tx, server, host)?;
+            let own = servers::host_of(tx, server)?;
+            let held = boot::held(tx, consumer)?;
+            let hosts = documents.into_iter().map(|(host, _)| host);
+            let left: Vec<HostName> = hosts.filter(|other| other != host).collect();
             // Two hosts that drop it at once conflict on this row, so one of them is the last.
             servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
             documents::forget(tx, host, server)?;
-            claims::drop_held(tx, compute, server, host)?;
-            if documents::of_server(tx, server)?.is_empty() {
-                boot::release(tx, compute, server)?;
+            claims::drop_moves(tx, compute, server, moved)?;
+            let actor = boot::actor_of(row);
+            if left.is_empty() {
+                boot::release_held(tx, compute, &actor, consumer, held)?;
                 return remove(tx, host, open, None, now);
             }
-            if servers::host_of(tx, server)?.as_ref() == Some(host) {
-                boot::release(tx, compute, server)?;
+            let mut own = own;
+            if own.as_ref() == Some(host) {
+                boot::release_held(tx, compute, &actor, consumer, held)?;
                 ports::set_host(tx, server, None, now)?;
+                own = None;
             }
-            delete_without_hosts(tx, compute, server, now)?;
+            end_without_hosts(tx, compute, open, own.as_ref(), &left, now)?;
             Ok(())
         }
         Outcome::Failed { step, message } => {

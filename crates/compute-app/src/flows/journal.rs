@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kilonova_compute_db::servers::Server;
 use kilonova_flow::{self as flow, NewOperation, Outcome};
 use kilonova_ids::{OperationId, RequestId, ServerId, ascending};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use kilonova_wire::Context;
 
 use super::operation::{Operation, Unreadable};
@@ -94,6 +94,30 @@ pub fn begin(
     let new = new(server, by, &state)?;
     flow::begin(tx, &new, now)?;
     Ok(opened(new, state, now))
+}
+
+/// Asks for [`begin`], so that other statements can travel with it; [`begun`] checks the answer.
+///
+/// # Errors
+/// The database's.
+pub fn ask_begin(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    by: &Requester,
+    state: Operation,
+    now: Timestamp,
+) -> Result<(OpenOperation, Asked), Error> {
+    let new = new(server, by, &state)?;
+    let asked = flow::ask_begin(tx, &new, now)?;
+    Ok((opened(new, state, now), asked))
+}
+
+/// Checks the answer to [`ask_begin`].
+///
+/// # Errors
+/// Those of [`begin`].
+pub fn begun(tx: &mut Tx<'_>, open: &OpenOperation, asked: Asked) -> Result<(), Error> {
+    Ok(flow::begun(tx, open.row.subject, asked)?)
 }
 
 /// Begins the first operation of a server that this transaction inserts.

@@ -29,8 +29,8 @@ mod reset_state;
 
 use jiff::Timestamp;
 use journal::OpenOperation;
-use kilonova_compute_db::{documents, servers};
-use kilonova_ids::HostName;
+use kilonova_compute_db::{documents, moves, resting, servers};
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 use operation::Operation;
@@ -61,6 +61,25 @@ pub fn expect(tx: &mut Tx<'_>, host: &HostName, observation: &Observation) -> Re
     journal::expect_open_of(tx, observation.server)
 }
 
+/// Announces what a change of a server reads after the server's row.
+///
+/// # Errors
+/// The database's.
+pub fn expect_change(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    journal::expect_open_of(tx, server)?;
+    Ok(documents::expect_of_server(tx, server)?)
+}
+
+/// Announces what [`delete`] reads after the server's row.
+///
+/// # Errors
+/// The database's.
+pub fn expect_delete(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    expect_change(tx, server)?;
+    moves::expect_open_of(tx, server)?;
+    Ok(resting::expect_image(tx, server)?)
+}
+
 /// Applies one report of a host. A report of an older document changes nothing; without an open
 /// operation it describes a guest that changed by itself, or the late end of a removal.
 ///
@@ -83,6 +102,9 @@ pub fn observe(
         return Ok(());
     }
     let open = journal::open_of(tx, observation.server)?;
+    if let (Desired::Present(_), Some(open)) = (&document.desired, &open) {
+        expect_advance(tx, open)?;
+    }
     if let Desired::Present(domain) = &document.desired {
         let report = desired_state::Report { host, domain, observation, open: open.as_ref() };
         desired_state::check(tx, compute, &report, now)?;
@@ -108,6 +130,21 @@ pub fn observe(
         return progress::working(tx, &open, phase, now);
     }
     advance(tx, compute, host, &document.desired, &open, observation, now)
+}
+
+/// Announces what a report on a guest reads about its open operation, so that it travels with what
+/// [`desired_state::check`] reads.
+fn expect_advance(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<(), Error> {
+    let server = open.row.subject;
+    if open.state.is_move() {
+        servers::expect(tx, server)?;
+        return Ok(moves::expect_open_of(tx, server)?);
+    }
+    if is_bound_to_own_host(&open.state) {
+        Ok(servers::expect_host_of(tx, server)?)
+    } else {
+        Ok(())
+    }
 }
 
 /// True if only the server's own host advances the operation.

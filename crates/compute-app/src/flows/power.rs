@@ -72,7 +72,7 @@ pub fn change_power(
 ) -> Result<(), Error> {
     states::allow(context, server, command.server_action())?;
     let Some(host) = &server.host else { return Err(states::not_ready(server)) };
-    let Some(document) = documents::get(tx, host, server.id)? else {
+    let Some(document) = documents::on(tx, host, server.id)? else {
         return Err(states::not_ready(server));
     };
     let Desired::Present(mut domain) = document.desired else {
@@ -82,7 +82,9 @@ pub fn change_power(
         journal::finish(tx, &open, End::Cancelled, Some(command.cancels_because()), now)?;
     }
     let state = Operation::Power(command.action());
-    let open = begin::begin(tx, context, server, command.server_action().row().task, state, now)?;
+    let task = command.server_action().row().task;
+    let hosts = std::slice::from_ref(host);
+    let (open, next) = begin::begin_on(tx, context, server, task, state, hosts, now)?;
     domain.power = if command == PowerCommand::Stop { Power::Off } else { Power::On };
     domain.verb = match command {
         PowerCommand::RebootSoft => Some((open.row.id, Verb::RebootSoft)),
@@ -94,7 +96,11 @@ pub fn change_power(
         // A server that failed during a rescue boots from its own disk again.
         domain.config.rescue = None;
     }
-    Ok(documents::put(tx, compute, host, server.id, &Desired::Present(domain))?)
+    let document = Desired::Present(domain);
+    for next in next {
+        documents::put_next(tx, compute, host, next, server.id, &document)?;
+    }
+    Ok(())
 }
 
 /// Reboots a server hard whose soft reboot takes longer than `reboot_timeout`.

@@ -1,7 +1,7 @@
 //! Moving claims between a server and its migration.
 
 use kilonova_accelerator::ledger as devices;
-use kilonova_compute_db::moves;
+use kilonova_compute_db::moves::{self, Move};
 use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
@@ -61,7 +61,18 @@ pub fn drop_held(
     server: ServerId,
     host: &HostName,
 ) -> Result<(), Error> {
-    for held in moves::held_on(tx, server, host)? {
+    let held = moves::held_on(tx, server, host)?;
+    drop_moves(tx, compute, server, held)
+}
+
+/// [`drop_held`] of these migrations.
+pub fn drop_moves(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    held: Vec<Move>,
+) -> Result<(), Error> {
+    for held in held {
         release_of(tx, compute, server, held.id)?;
         reclaim(tx, compute, held.id)?;
         moves::set_held(tx, held.id, None)?;

@@ -16,5 +16,5 @@
 mod claims;
 mod place;
 
-pub use claims::{abandon_held, drop_held, leave, swap, take_back};
+pub use claims::{abandon_held, drop_held, drop_moves, leave, swap, take_back};
 pub use place::{Search, place};

@@ -197,6 +197,22 @@ pub fn set_spec(tx: &mut Tx<'_>, id: ServerId, spec: &Spec, now: Timestamp) -> R
     Ok(())
 }
 
+/// Announces [`host_of`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_host_of(tx: &mut Tx<'_>, id: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(sql::HOST_OF, params![id])?)
+}
+
+/// Announces [`find`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect(tx: &mut Tx<'_>, id: ServerId) -> Result<(), Error> {
+    Ok(tx.expect(sql::FIND, params![id])?)
+}
+
 /// The host of a server, if it has one.
 ///
 /// # Errors

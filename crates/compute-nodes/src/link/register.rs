@@ -6,7 +6,7 @@
 
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::{Compute, Error};
-use kilonova_compute_db::hosts;
+use kilonova_compute_db::{hosts, machines};
 use kilonova_engine::Inventory;
 use kilonova_ids::{HostId, ProviderId, ResourceClass};
 use kilonova_node_api::{Refusal, Registration, Session};
@@ -32,9 +32,23 @@ pub(super) async fn register(
     Ok(Session { epoch })
 }
 
+/// Announces what [`record`] reads before it writes anything, so that an unchanged registration waits
+/// once for all of it.
+fn expect(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
+    let host = &registration.host;
+    if !registration.machine_id.is_empty() {
+        machines::expect(tx, &registration.machine_id, host)?;
+    }
+    placement::expect_root_by_name(tx, host)?;
+    ledger::expect_acknowledge(tx, host, ledger::EVERYTHING)?;
+    ledger::expect_report(tx, host, &registration.devices)?;
+    Ok(hosts::expect_by_name(tx, host)?)
+}
+
 /// Writes the registration and returns the host's epoch.
 fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Result<i64, Error> {
     let now = time::now();
+    expect(tx, registration)?;
     let known = hosts::by_name(tx, &registration.host)?;
     if known.is_none() {
         let spellings = hosts::spellings(tx, &registration.host)?;
@@ -55,9 +69,9 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         tracing::info!(host = %host.host, "ignored an outdated attempt to register");
         return Ok(host.epoch);
     }
+    let named = placement::root_by_name(tx, &registration.host)?;
     let devices = identify(tx, compute, registration, known.as_ref(), now)?;
     let external_nova = compute.options.nova_elsewhere;
-    let named = placement::root_by_name(tx, &registration.host)?;
     let root = match &known {
         _ if external_nova => named.ok_or_else(|| Error::NoRoot(registration.host.clone()))?,
         Some(host) => host.root_provider,

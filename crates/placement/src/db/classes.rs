@@ -52,6 +52,12 @@ pub fn pin(tx: &mut Tx<'_>, name: &ResourceClass) -> Result<bool, Error> {
     Ok(tx.execute(PIN, params![name])? > 0)
 }
 
+/// Creates a custom class unless it exists. No concurrent transaction can delete it.
+pub fn offer(tx: &mut Tx<'_>, name: &ResourceClass, now: Timestamp) -> Result<(), Error> {
+    tx.defer(ENSURE, params![name, now])?;
+    tx.defer(PIN, params![name])
+}
+
 /// Renames a custom class in its own row, in inventories and in allocations. Returns the roots of
 /// the trees that have it.
 pub fn rename(
@@ -60,10 +66,10 @@ pub fn rename(
     new: &ResourceClass,
     now: Timestamp,
 ) -> Result<Vec<ProviderId>, Error> {
-    tx.execute(RENAME, params![name, new, now])?;
+    tx.defer(RENAME, params![name, new, now])?;
     let rows = tx.rows(ROOTS, params![name])?;
-    tx.execute(RENAME_INVENTORIES, params![name, new])?;
-    tx.execute(RENAME_ALLOCATIONS, params![name, new])?;
+    tx.defer(RENAME_INVENTORIES, params![name, new])?;
+    tx.defer(RENAME_ALLOCATIONS, params![name, new])?;
     rows.iter().map(|row| row.id("root_id")).collect()
 }
 

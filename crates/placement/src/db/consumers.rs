@@ -26,6 +26,10 @@ statements! {
     /// A consumer's allocations.
     ALLOCATIONS = "SELECT provider_id, class, used, updated_at FROM allocations WHERE consumer_id = ?1
         ORDER BY provider_id, class";
+    /// A consumer's allocations with the roots of their trees.
+    HELD = "SELECT a.provider_id, a.class, a.used, p.root_id FROM allocations a
+        JOIN resource_providers p ON p.id = a.provider_id WHERE a.consumer_id = ?1
+        ORDER BY a.provider_id, a.class";
     /// A consumer's allocations with the providers' names; roots first.
     ALLOCATIONS_NAMED = "SELECT a.provider_id, p.name, a.class, a.used FROM allocations a
         JOIN resource_providers p ON p.id = a.provider_id WHERE a.consumer_id = ?1
@@ -153,6 +157,37 @@ pub fn allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<AllocationRow>
         })
     };
     tx.rows(ALLOCATIONS, params![id])?.iter().map(read).collect()
+}
+
+/// One allocation of a consumer, as its release needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldAllocation {
+    /// The provider.
+    pub provider: ProviderId,
+    /// The root of its tree.
+    pub root: ProviderId,
+    /// The class.
+    pub class: ResourceClass,
+    /// The amount.
+    pub used: i64,
+}
+
+/// Announces [`held`].
+pub fn expect_held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
+    tx.expect(HELD, params![id])
+}
+
+/// A consumer's allocations with their trees, by provider and class.
+pub fn held(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Vec<HeldAllocation>, Error> {
+    let read = |row: &Row| {
+        Ok(HeldAllocation {
+            provider: row.id("provider_id")?,
+            root: row.id("root_id")?,
+            class: row.class("class")?,
+            used: row.int("used")?,
+        })
+    };
+    tx.rows(HELD, params![id])?.iter().map(read).collect()
 }
 
 /// The columns of a consumer that its writer determines.

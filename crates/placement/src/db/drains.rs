@@ -35,6 +35,16 @@ pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<HashSet<ProviderId>,
     tx.rows(OF_ROOT, params![root])?.iter().map(|row| row.id("provider_id")).collect()
 }
 
+/// Announces [`of_root`].
+pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
+    tx.expect(OF_ROOT, params![root])
+}
+
+/// Announces [`one`].
+pub fn expect_one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
+    tx.expect(ONE, params![provider])
+}
+
 /// True if a provider, existing or not, is drained.
 pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ONE, params![provider])?.is_some())

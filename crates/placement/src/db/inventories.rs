@@ -1,5 +1,7 @@
 //! Rows of `inventories`: a provider's inventory of a class and its usage.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use kilonova_engine::Inventory;
 use kilonova_ids::{ProviderId, ResourceClass};
@@ -13,10 +15,22 @@ macro_rules! columns {
     };
 }
 
+/// Adds amounts of up to four classes to the usage of a provider.
+macro_rules! claim {
+    () => {
+        "UPDATE inventories SET used = used + CASE class WHEN ?2 THEN CAST(?3 AS BIGINT)
+        WHEN ?4 THEN CAST(?5 AS BIGINT) WHEN ?6 THEN CAST(?7 AS BIGINT)
+        WHEN ?8 THEN CAST(?9 AS BIGINT) ELSE 0 END WHERE provider_id = ?1"
+    };
+}
+
 statements! {
     /// A provider's inventories.
     OF_PROVIDER = concat!("SELECT ", columns!(), " FROM inventories
         WHERE provider_id = ?1 ORDER BY class");
+    /// The inventories of all providers of a tree.
+    OF_ROOT = concat!("SELECT provider_id, ", columns!(), " FROM inventories WHERE provider_id IN
+        (SELECT id FROM resource_providers WHERE root_id = ?1) ORDER BY provider_id, class");
     /// The classes of a provider with their usage.
     USED = "SELECT class, used FROM inventories WHERE provider_id = ?1";
     /// Inserts an inventory.
@@ -35,10 +49,12 @@ statements! {
         WHERE p.id = ?1 AND p.parent_id IS NOT NULL)";
     /// Claims amounts of up to four classes and returns the resulting rows, so that one query tells
     /// whether they fit and what usage to publish.
-    CLAIM = concat!("UPDATE inventories SET used = used + CASE class WHEN ?2 THEN CAST(?3 AS BIGINT)
-        WHEN ?4 THEN CAST(?5 AS BIGINT) WHEN ?6 THEN CAST(?7 AS BIGINT)
-        WHEN ?8 THEN CAST(?9 AS BIGINT) ELSE 0 END WHERE provider_id = ?1
-        RETURNING ", columns!());
+    CLAIM = concat!(claim!(), " RETURNING ", columns!());
+    /// Releases amounts in the same way, and returns the usage to publish with the provider's version.
+    RELEASE = concat!(claim!(), " RETURNING class, used,
+        (SELECT p.version FROM resource_providers p WHERE p.id = ?1) AS version");
+    /// Claims the first amounts of more than four classes.
+    CLAIM_FIRST = claim!();
     /// Adds an amount to the usage, or subtracts it. The caller has checked the capacity.
     ADD_USAGE = "UPDATE inventories SET used = used + ?3 WHERE provider_id = ?1 AND class = ?2";
     /// Deletes an inventory without usage.
@@ -92,6 +108,23 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<InventoryRow>,
     tx.rows(OF_PROVIDER, params![id])?.iter().map(read).collect()
 }
 
+/// Announces [`of_root`].
+pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
+    tx.expect(OF_ROOT, params![root])
+}
+
+/// The inventories of the providers of a tree, each provider's by class.
+pub fn of_root(
+    tx: &mut Tx<'_>,
+    root: ProviderId,
+) -> Result<HashMap<ProviderId, Vec<InventoryRow>>, Error> {
+    let mut found: HashMap<ProviderId, Vec<InventoryRow>> = HashMap::new();
+    for row in tx.rows(OF_ROOT, params![root])? {
+        found.entry(row.id("provider_id")?).or_default().push(read(&row)?);
+    }
+    Ok(found)
+}
+
 /// A provider's classes with their usage.
 pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(ResourceClass, i64)>, Error> {
     tx.rows(USED, params![id])?
@@ -138,20 +171,47 @@ pub fn claim(
     claimed(tx, asked)
 }
 
-/// Asks for [`claim`]. Negative amounts release.
+/// Asks for [`claim`].
 pub fn ask_claim(
     tx: &mut Tx<'_>,
     provider: ProviderId,
     amounts: &[(&ResourceClass, i64)],
 ) -> Result<Asked, Error> {
-    let (last, before) = match amounts.chunks(4).collect::<Vec<_>>().split_last() {
-        Some((last, before)) => (*last, before.to_vec()),
-        None => (amounts, Vec::new()),
-    };
-    for four in before {
-        tx.defer(CLAIM, &claim_values(provider, four))?;
+    let last = claim_first(tx, provider, amounts)?;
+    tx.ask(CLAIM, &last)
+}
+
+/// Subtracts amounts from the usage, after a change of the provider's version. [`released`] reads the
+/// answer.
+pub fn ask_release(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    amounts: &[(&ResourceClass, i64)],
+) -> Result<Asked, Error> {
+    let negative: Vec<_> = amounts.iter().map(|(class, amount)| (*class, -amount)).collect();
+    let last = claim_first(tx, provider, &negative)?;
+    tx.ask(RELEASE, &last)
+}
+
+/// The version of a provider and its usage by class, after [`ask_release`]; `None` without rows.
+pub fn released(rows: &[Row]) -> Option<(i64, Vec<(ResourceClass, i64)>)> {
+    let version = rows.first()?.int("version").ok()?;
+    let used = rows.iter().map(|row| Ok((row.class("class")?, row.int("used")?)));
+    Some((version, used.collect::<Result<_, Error>>().ok()?))
+}
+
+/// Adds all amounts but the last four, and returns the parameters for those.
+fn claim_first(
+    tx: &mut Tx<'_>,
+    provider: ProviderId,
+    amounts: &[(&ResourceClass, i64)],
+) -> Result<Vec<Value>, Error> {
+    let mut fours = amounts.chunks(4);
+    let last = fours.next_back().unwrap_or_default();
+    for four in fours {
+        tx.defer(CLAIM_FIRST, &claim_values(provider, four))?;
     }
-    tx.ask(CLAIM, &claim_values(provider, last))
+    Ok(claim_values(provider, last))
 }
 
 fn claim_values(provider: ProviderId, four: &[(&ResourceClass, i64)]) -> Vec<Value> {

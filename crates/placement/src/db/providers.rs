@@ -11,6 +11,14 @@ macro_rules! columns {
     };
 }
 
+/// Increments the generation of a provider.
+macro_rules! bump {
+    () => {
+        "UPDATE resource_providers
+        SET generation = generation + 1, version = version + 1, updated_at = ?2 WHERE id = ?1"
+    };
+}
+
 statements! {
     /// All providers in order of creation.
     ALL = concat!("SELECT ", columns!(), " FROM resource_providers
@@ -30,14 +38,16 @@ statements! {
     /// so that it exceeds that of a deleted provider with the same id.
     INSERT = "INSERT INTO resource_providers
         (id, name, parent_id, root_id, generation, version, reported, updated_at)
-        VALUES (?1, ?2, ?3, ?4, 0, ?6, ?5, ?6) ON CONFLICT DO NOTHING";
+        VALUES (?1, ?2, ?3, ?4, 0, ?6, ?5, ?6) ON CONFLICT DO NOTHING RETURNING id";
     /// A change that increments the generation, which clients see.
-    BUMP = "UPDATE resource_providers
-        SET generation = generation + 1, version = version + 1, updated_at = ?2
-        WHERE id = ?1 RETURNING generation, version, root_id";
+    BUMP = concat!(bump!(), " RETURNING generation, version, root_id");
+    /// The same for a caller that does not need the counters.
+    DEFERRED_BUMP = bump!();
     /// A change that does not increment the generation.
     TOUCH = "UPDATE resource_providers SET version = version + 1
         WHERE id = ?1 RETURNING generation, version, root_id";
+    /// The same for a caller that does not need the counters.
+    DEFERRED_TOUCH = "UPDATE resource_providers SET version = version + 1 WHERE id = ?1";
     /// Records a change of the tree, and clears the fingerprint of its last report.
     CHANGED = "UPDATE resource_providers SET version = version + 1, report = NULL WHERE id = ?1";
     /// The fingerprint of the report that the tree matches.
@@ -125,6 +135,11 @@ pub fn by_id(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderRow>, Err
     tx.row(BY_ID, params![id])?.as_ref().map(read).transpose()
 }
 
+/// Announces [`by_name`].
+pub fn expect_by_name(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    tx.expect(BY_NAME, params![name])
+}
+
 /// One provider by name.
 pub fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProviderRow>, Error> {
     tx.row(BY_NAME, params![name])?.as_ref().map(read).transpose()
@@ -145,7 +160,26 @@ pub fn insert(
     reported: bool,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    Ok(tx.execute(INSERT, params![id, name, parent, root, reported, now])? > 0)
+    let asked = ask_insert(tx, id, name, parent, root, reported, now)?;
+    inserted(tx, asked)
+}
+
+/// Asks for [`insert`].
+pub fn ask_insert(
+    tx: &mut Tx<'_>,
+    id: ProviderId,
+    name: &str,
+    parent: Option<ProviderId>,
+    root: ProviderId,
+    reported: bool,
+    now: Timestamp,
+) -> Result<Asked, Error> {
+    tx.ask(INSERT, params![id, name, parent, root, reported, now])
+}
+
+/// True if [`ask_insert`] inserted the provider.
+pub fn inserted(tx: &mut Tx<'_>, asked: Asked) -> Result<bool, Error> {
+    Ok(tx.answer_row(asked)?.is_some())
 }
 
 /// Writes name and position in the tree.
@@ -208,7 +242,12 @@ pub fn ask_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<Asked
     tx.ask(BUMP, params![id, now])
 }
 
-/// The counters after [`ask_bump`] or [`ask_touch`].
+/// A [`bump`] whose counters nobody needs.
+pub fn defer_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(DEFERRED_BUMP, params![id, now])
+}
+
+/// The counters after [`ask_bump`].
 pub fn bumped(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<Counters>, Error> {
     let row = tx.answer_row(asked)?;
     counters(row)
@@ -236,19 +275,23 @@ pub fn clear_report(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
     tx.defer(CLEAR_REPORT, params![id])
 }
 
+/// Asks for [`reported_below`].
+pub fn ask_reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<Asked, Error> {
+    tx.ask(REPORTED_BELOW, params![root])
+}
+
 /// Number of providers of the tree, and of inventories, that a host reported.
-pub fn reported_below(tx: &mut Tx<'_>, root: ProviderId) -> Result<(i64, i64), Error> {
-    let row = tx.row(REPORTED_BELOW, params![root])?;
+pub fn reported_below(tx: &mut Tx<'_>, asked: Asked) -> Result<(i64, i64), Error> {
+    let row = tx.answer_row(asked)?;
     row.map_or(Ok((0, 0)), |row| Ok((row.int("providers")?, row.int("inventories")?)))
 }
 
 /// Increments the version only.
 pub fn touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<Counters>, Error> {
-    let asked = ask_touch(tx, id)?;
-    bumped(tx, asked)
+    counters(tx.row(TOUCH, params![id])?)
 }
 
-/// Asks for [`touch`].
-pub fn ask_touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Asked, Error> {
-    tx.ask(TOUCH, params![id])
+/// A [`touch`] whose counters nobody needs.
+pub fn defer_touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
+    tx.defer(DEFERRED_TOUCH, params![id])
 }

@@ -3,6 +3,8 @@
 //! provider has it. Unlike a write to the trait's row, the key lets a thousand hosts with the same
 //! trait register at once.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use kilonova_ids::ProviderId;
 use kilonova_store::{Error, Tx, params, statements};
@@ -20,6 +22,9 @@ statements! {
     DELETE = "DELETE FROM traits WHERE name = ?1";
     /// A provider's traits.
     OF_PROVIDER = "SELECT trait, reported FROM provider_traits WHERE provider_id = ?1 ORDER BY trait";
+    /// The traits of all providers of a tree.
+    OF_ROOT = "SELECT provider_id, trait, reported FROM provider_traits WHERE provider_id IN
+        (SELECT id FROM resource_providers WHERE root_id = ?1) ORDER BY provider_id, trait";
     /// Adds a trait to a provider.
     ADD = "INSERT INTO provider_traits (provider_id, trait, custom, reported)
         VALUES (?1, ?2, ?3, ?4)
@@ -38,6 +43,24 @@ pub fn of_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(String, bool)
         .iter()
         .map(|row| Ok((row.string("trait")?, row.bool("reported")?)))
         .collect()
+}
+
+/// Announces [`of_root`].
+pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
+    tx.expect(OF_ROOT, params![root])
+}
+
+/// The traits of the providers of a tree, and whether their host reports each.
+pub fn of_root(
+    tx: &mut Tx<'_>,
+    root: ProviderId,
+) -> Result<HashMap<ProviderId, HashMap<String, bool>>, Error> {
+    let mut found: HashMap<ProviderId, HashMap<String, bool>> = HashMap::new();
+    for row in tx.rows(OF_ROOT, params![root])? {
+        let of_provider = found.entry(row.id("provider_id")?).or_default();
+        of_provider.insert(row.string("trait")?, row.bool("reported")?);
+    }
+    Ok(found)
 }
 
 /// The custom traits and their creation times.
@@ -70,14 +93,23 @@ pub fn add(tx: &mut Tx<'_>, id: ProviderId, name: &str, reported: bool) -> Resul
     Ok(())
 }
 
+/// Adds a trait that the provider's host reports, and creates it if it is a missing custom one.
+pub fn report(tx: &mut Tx<'_>, id: ProviderId, name: &str, now: Timestamp) -> Result<(), Error> {
+    let custom = (!names::is_standard_trait(name)).then_some(name);
+    if let Some(custom) = custom {
+        tx.defer(ENSURE, params![custom, now])?;
+    }
+    tx.defer(ADD, params![id, name, custom, true])
+}
+
 /// Removes a trait from a provider.
 pub fn remove(tx: &mut Tx<'_>, id: ProviderId, name: &str) -> Result<(), Error> {
-    tx.execute(REMOVE, params![id, name]).map(|_| ())
+    tx.defer(REMOVE, params![id, name])
 }
 
 /// Removes all traits from a provider.
 pub fn clear(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
-    tx.execute(CLEAR, params![id]).map(|_| ())
+    tx.defer(CLEAR, params![id])
 }
 
 /// Deletes a custom trait; returns false if some provider has it. The transaction must then end.

@@ -52,6 +52,9 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Tree>, Error> {
 
 /// One tree; `None` if the root does not exist.
 pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
+    for sql in [INVENTORIES, TRAITS, AGGREGATES] {
+        tx.expect(sql, params![root])?;
+    }
     let rows = providers::of_root(tx, root)?;
     if rows.is_empty() {
         return Ok(None);

@@ -12,7 +12,7 @@ use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
 
 use super::Claim;
-use crate::db::consumers::{self, ConsumerOwner};
+use crate::db::consumers::{self, ConsumerOwner, HeldAllocation};
 use crate::db::inventories::{self, InventoryRow};
 use crate::db::providers;
 use crate::{Error, World};
@@ -132,23 +132,51 @@ fn usage_of(rows: Vec<InventoryRow>) -> Vec<(ResourceClass, i64)> {
 /// # Errors
 /// Store errors only.
 pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(), Error> {
-    let rows = consumers::allocations(tx, consumer)?;
+    let held = held(tx, consumer)?;
+    release_held(tx, world, consumer, &held)
+}
+
+/// What a consumer holds, read before its release.
+#[derive(Debug)]
+pub struct Held(Vec<HeldAllocation>);
+
+/// Announces [`held`].
+///
+/// # Errors
+/// Store errors only; also for the functions below.
+pub fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    Ok(consumers::expect_held(tx, consumer)?)
+}
+
+/// What a consumer holds, for [`release_held`] in the same transaction.
+pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
+    Ok(Held(consumers::held(tx, consumer)?))
+}
+
+/// [`release`] of what the consumer holds. Waits for no answer: the usage is published with the
+/// commit.
+pub fn release_held(
+    tx: &mut Tx<'_>,
+    world: &World,
+    consumer: ConsumerId,
+    held: &Held,
+) -> Result<(), Error> {
     let now = time::now();
     consumers::delete_allocations(tx, consumer)?;
     consumers::delete(tx, consumer)?;
-    let mut asked = Vec::new();
-    for part in rows.chunk_by(|a, b| a.provider == b.provider) {
-        let Some(provider) = part.first().map(|row| row.provider) else { continue };
-        let touched = providers::ask_touch(tx, provider)?;
-        let amounts: Vec<_> = part.iter().map(|row| (&row.class, -row.used)).collect();
-        asked.push((provider, touched, inventories::ask_claim(tx, provider, &amounts)?));
-    }
     let mut roots = BTreeSet::new();
-    for (provider, touched, released) in asked {
-        let counters = providers::bumped(tx, touched)?.ok_or(Error::NoProvider(provider))?;
-        roots.insert(counters.root);
-        let used = usage_of(inventories::claimed(tx, released)?);
-        publish(tx, world, provider, counters.version, used);
+    for part in held.0.chunk_by(|a, b| a.provider == b.provider) {
+        let Some(HeldAllocation { provider, root, .. }) = part.first() else { continue };
+        providers::defer_touch(tx, *provider)?;
+        let amounts: Vec<_> = part.iter().map(|row| (&row.class, row.used)).collect();
+        let asked = inventories::ask_release(tx, *provider, &amounts)?;
+        let (world, provider) = (world.clone(), *provider);
+        tx.on_commit_with(asked, move |rows| {
+            if let Some((version, used)) = inventories::released(&rows) {
+                world.set_usage(provider, version, &used);
+            }
+        });
+        roots.insert(*root);
     }
     log_trees(tx, world, roots, now)
 }

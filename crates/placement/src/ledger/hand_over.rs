@@ -20,11 +20,11 @@ pub fn hand_over(
     to: ConsumerId,
     consumer_type: &str,
 ) -> Result<bool, Error> {
-    if consumers::get(tx, from)?.is_none() {
-        return Ok(false);
-    }
     if !consumers::insert_successor(tx, from, to, consumer_type, time::now())? {
-        return Err(Error::ConsumerExists(to));
+        return match consumers::get(tx, from)? {
+            None => Ok(false),
+            Some(_) => Err(Error::ConsumerExists(to)),
+        };
     }
     consumers::move_allocations(tx, from, to)?;
     consumers::delete(tx, from)?;

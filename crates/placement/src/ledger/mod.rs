@@ -16,7 +16,9 @@ mod traits;
 use kilonova_ids::{ConsumerId, ProviderId, ResourceClass};
 use kilonova_store::Tx;
 
-pub use claim::{AskedClaim, CheckedClaim, ask_claim, claim, release};
+pub use claim::{
+    AskedClaim, CheckedClaim, Held, ask_claim, claim, expect_held, held, release, release_held,
+};
 pub(crate) use claim::{log_trees, publish_usage};
 pub use drain::{drain, mark_drained};
 pub use hand_over::hand_over;
@@ -67,6 +69,14 @@ pub struct ProviderSpec {
     pub inventories: Vec<(ResourceClass, kilonova_engine::Inventory)>,
     /// Its traits.
     pub traits: Vec<String>,
+}
+
+/// Announces [`root_by_name`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_root_by_name(tx: &mut Tx<'_>, name: &str) -> Result<(), Error> {
+    Ok(db::providers::expect_by_name(tx, name)?)
 }
 
 /// The root provider of that name.

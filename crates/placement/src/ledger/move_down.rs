@@ -42,6 +42,16 @@ impl Child {
     }
 }
 
+/// True if only the children offer the class now.
+pub(super) fn is_below(
+    root: &ProviderSpec,
+    reported: &[ProviderSpec],
+    class: &ResourceClass,
+) -> bool {
+    let offers = |spec: &ProviderSpec| spec.inventories.iter().any(|(of, _)| of == class);
+    reported.iter().any(offers) && !offers(root)
+}
+
 /// Moves allocations from the root to its children, for classes that only the children offer now.
 /// Returns the inventories to remove, and whether anything moved.
 ///
@@ -56,10 +66,7 @@ pub(super) fn move_down(
     let offers =
         |spec: &ProviderSpec, class: &ResourceClass| spec.inventories.iter().any(|i| i.0 == *class);
     let mut old = inventories::of_provider(tx, root.id)?;
-    old.retain(|row| {
-        let below = reported.iter().any(|child| offers(child, &row.class));
-        below && !offers(root, &row.class)
-    });
+    old.retain(|row| is_below(root, reported, &row.class));
     if !old.is_empty() {
         providers::lock_tree(tx, root.id)?;
     }

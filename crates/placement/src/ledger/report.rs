@@ -18,7 +18,7 @@ use kilonova_store::Tx;
 use kilonova_wire::time;
 
 use super::ProviderSpec;
-use super::move_down::move_down;
+use super::move_down::{is_below, move_down};
 use crate::db::inventories::InventoryRow;
 use crate::db::providers::ProviderRow;
 use crate::db::{aggregates, classes, consumers, drains, inventories, providers, traits};
@@ -63,41 +63,81 @@ fn report(
         return Ok(());
     }
     let now = time::now();
-    let known: HashMap<ProviderId, ProviderRow> =
-        providers::of_root(tx, id)?.into_iter().map(|row| (row.id, row)).collect();
-    let drained = drains::of_root(tx, id)?;
     let mut changed = false;
     let specs = || {
         let own = root.into_iter().map(|root| (root, None));
         own.chain(children.iter().map(|child| (child, Some(id))))
     };
+    let mut tree = StoredTree::read(tx, id, || specs().map(|(spec, _)| spec))?;
+    let own = tree.inventories.get(&id).map_or(&[][..], Vec::as_slice);
+    let offered: Vec<ResourceClass> = own.iter().map(|row| row.class.clone()).collect();
+    changed |= write_positions(tx, specs(), id, &tree.providers, now)?;
     for (spec, parent) in specs() {
-        let row = known.get(&spec.id);
-        let drained = match row {
-            Some(_) => drained.contains(&spec.id),
-            None => drains::one(tx, spec.id)?,
-        };
-        let placed = write_position(tx, spec, parent, id, row, now)?;
-        let rule = ReservedRule { drained, device: parent.is_some() };
-        changed |= placed | write_contents(tx, spec, rule, now)?;
+        let rule =
+            ReservedRule { drained: tree.drained.contains(&spec.id), device: parent.is_some() };
+        let inventories = tree.inventories.remove(&spec.id).unwrap_or_default();
+        let traits = tree.traits.remove(&spec.id).unwrap_or_default();
+        changed |= write_contents(tx, spec, inventories, traits, rule, now)?;
     }
-    if let Some(root) = root {
+    if let Some(root) = root
+        && offered.iter().any(|class| is_below(root, children, class))
+    {
         changed |= moved_down(tx, root, children, now)?;
     }
     let reported: HashSet<ProviderId> = children.iter().map(|child| child.id).collect();
-    for row in known.values() {
+    for row in tree.providers.values() {
         if row.id != id && row.reported && !reported.contains(&row.id) {
             changed |= withdraw_provider(tx, row, now)?;
         }
     }
+    let stored = providers::ask_reported_below(tx, id)?;
     if changed {
         world.tree_changed(tx, id)?;
     }
-    let offered: usize = specs().map(|(spec, _)| spec.inventories.len()).sum();
-    if providers::reported_below(tx, id)? == (specs().count() as i64, offered as i64) {
+    let reported: usize = specs().map(|(spec, _)| spec.inventories.len()).sum();
+    if providers::reported_below(tx, stored)? == (specs().count() as i64, reported as i64) {
         providers::set_report(tx, id, &fingerprint)?;
     }
     Ok(())
+}
+
+/// The rows of a tree, read before the first write, in two round trips with any number of providers.
+struct StoredTree {
+    providers: HashMap<ProviderId, ProviderRow>,
+    inventories: HashMap<ProviderId, Vec<InventoryRow>>,
+    traits: HashMap<ProviderId, HashMap<String, bool>>,
+    /// Drained providers, including reported ones that do not exist yet.
+    drained: HashSet<ProviderId>,
+}
+
+impl StoredTree {
+    fn read<'a, S: Iterator<Item = &'a ProviderSpec>>(
+        tx: &mut Tx<'_>,
+        root: ProviderId,
+        reported: impl Fn() -> S,
+    ) -> Result<Self, Error> {
+        drains::expect_of_root(tx, root)?;
+        inventories::expect_of_root(tx, root)?;
+        traits::expect_of_root(tx, root)?;
+        let known = providers::of_root(tx, root)?;
+        let mut tree = Self {
+            providers: known.into_iter().map(|row| (row.id, row)).collect(),
+            inventories: inventories::of_root(tx, root)?,
+            traits: traits::of_root(tx, root)?,
+            drained: drains::of_root(tx, root)?,
+        };
+        let new: Vec<ProviderId> =
+            reported().map(|spec| spec.id).filter(|id| !tree.providers.contains_key(id)).collect();
+        for id in &new {
+            drains::expect_one(tx, *id)?;
+        }
+        for id in new {
+            if drains::one(tx, id)? {
+                tree.drained.insert(id);
+            }
+        }
+        Ok(tree)
+    }
 }
 
 /// Moves allocations of classes that the children offer now from the root to the children.
@@ -113,7 +153,7 @@ fn moved_down(
         changed |= withdraw(tx, root.id, row, now)?;
     }
     if changed {
-        providers::bump(tx, root.id, now)?;
+        providers::defer_bump(tx, root.id, now)?;
     }
     Ok(changed)
 }
@@ -124,33 +164,36 @@ fn fingerprint(root: Option<&ProviderSpec>, children: &[ProviderSpec]) -> String
     uuid::Uuid::new_v3(&uuid::Uuid::NAMESPACE_OID, reported.as_bytes()).to_string()
 }
 
-/// Writes name and position in the tree.
-fn write_position(
+/// Writes names and positions in the tree. Returns whether anything changed.
+fn write_positions<'a>(
     tx: &mut Tx<'_>,
-    spec: &ProviderSpec,
-    parent: Option<ProviderId>,
+    specs: impl Iterator<Item = (&'a ProviderSpec, Option<ProviderId>)>,
     root: ProviderId,
-    known: Option<&ProviderRow>,
+    known: &HashMap<ProviderId, ProviderRow>,
     now: Timestamp,
 ) -> Result<bool, Error> {
     let mut placed = false;
-    match known {
-        None => {
-            if !providers::insert(tx, spec.id, &spec.name, parent, root, true, now)? {
-                return Err(Error::Taken { id: spec.id, name: spec.name.clone() });
-            }
+    let mut inserted = Vec::new();
+    for (spec, parent) in specs {
+        let Some(row) = known.get(&spec.id) else {
+            let asked = providers::ask_insert(tx, spec.id, &spec.name, parent, root, true, now)?;
+            inserted.push((spec, asked));
+            continue;
+        };
+        if row.name != spec.name {
+            providers::place(tx, spec.id, &spec.name, row.parent, row.root, now)?;
             placed = true;
         }
-        Some(row) => {
-            if row.name != spec.name {
-                providers::place(tx, spec.id, &spec.name, row.parent, row.root, now)?;
-                placed = true;
-            }
-            if !row.reported {
-                providers::mark_reported(tx, spec.id)?;
-                placed = true;
-            }
+        if !row.reported {
+            providers::mark_reported(tx, spec.id)?;
+            placed = true;
         }
+    }
+    for (spec, asked) in inserted {
+        if !providers::inserted(tx, asked)? {
+            return Err(Error::Taken { id: spec.id, name: spec.name.clone() });
+        }
+        placed = true;
     }
     Ok(placed)
 }
@@ -177,12 +220,15 @@ impl ReservedRule {
 fn write_contents(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
+    inventories: Vec<InventoryRow>,
+    traits: HashMap<String, bool>,
     rule: ReservedRule,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    let visible = write_inventories(tx, spec, rule, now)? | write_traits(tx, spec, now)?;
+    let visible =
+        write_inventories(tx, spec, inventories, rule, now)? | write_traits(tx, spec, traits, now)?;
     if visible {
-        providers::bump(tx, spec.id, now)?;
+        providers::defer_bump(tx, spec.id, now)?;
     }
     Ok(visible)
 }
@@ -191,22 +237,20 @@ fn write_contents(
 fn write_inventories(
     tx: &mut Tx<'_>,
     spec: &ProviderSpec,
+    stored: Vec<InventoryRow>,
     rule: ReservedRule,
     now: Timestamp,
 ) -> Result<bool, Error> {
     let reserved = |by_operator: Option<i64>, reported: &Inventory| {
         rule.of(by_operator, reported.reserved, reported.total)
     };
-    let mut old: HashMap<ResourceClass, InventoryRow> = inventories::of_provider(tx, spec.id)?
-        .into_iter()
-        .map(|row| (row.class.clone(), row))
-        .collect();
+    let mut old: HashMap<ResourceClass, InventoryRow> =
+        stored.into_iter().map(|row| (row.class.clone(), row)).collect();
     let mut changed = false;
     for (class, reported) in &spec.inventories {
         let Some(before) = old.remove(class) else {
             if !names::is_standard_class(class) {
-                classes::ensure(tx, class, now)?;
-                classes::pin(tx, class)?;
+                classes::offer(tx, class, now)?;
             }
             let row = InventoryRow {
                 class: class.clone(),
@@ -265,19 +309,17 @@ fn withdraw(
 }
 
 /// Writes the traits.
-fn write_traits(tx: &mut Tx<'_>, spec: &ProviderSpec, now: Timestamp) -> Result<bool, Error> {
-    let mut old: HashMap<String, bool> = traits::of_provider(tx, spec.id)?.into_iter().collect();
+fn write_traits(
+    tx: &mut Tx<'_>,
+    spec: &ProviderSpec,
+    mut old: HashMap<String, bool>,
+    now: Timestamp,
+) -> Result<bool, Error> {
     let mut changed = false;
     for name in &spec.traits {
-        match old.remove(name) {
-            Some(_) => {}
-            None => {
-                if !names::is_standard_trait(name) {
-                    traits::ensure(tx, name, now)?;
-                }
-                traits::add(tx, spec.id, name, true)?;
-                changed = true;
-            }
+        if old.remove(name).is_none() {
+            traits::report(tx, spec.id, name, now)?;
+            changed = true;
         }
     }
     for (name, _) in old.into_iter().filter(|(_, reported)| *reported) {
@@ -299,7 +341,7 @@ fn withdraw_provider(tx: &mut Tx<'_>, row: &ProviderRow, now: Timestamp) -> Resu
         changed |= withdraw(tx, row.id, inventory, now)?;
     }
     if changed {
-        providers::bump(tx, row.id, now)?;
+        providers::defer_bump(tx, row.id, now)?;
     }
     Ok(changed)
 }

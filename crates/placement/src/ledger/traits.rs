@@ -5,7 +5,7 @@ use kilonova_store::Tx;
 use kilonova_wire::time;
 
 use crate::db::{providers, traits};
-use crate::{Error, World, names};
+use crate::{Error, World};
 
 /// Makes `wanted` the provider's only reported trait with this prefix, or removes them all. Traits
 /// that an operator added stay. A provider that does not exist is not an error.
@@ -36,10 +36,7 @@ pub fn set_only_trait(
         traits::remove(tx, provider, name)?;
     }
     if let Some(name) = new {
-        if !names::is_standard_trait(name) {
-            traits::ensure(tx, name, now)?;
-        }
-        traits::add(tx, provider, name, true)?;
+        traits::report(tx, provider, name, now)?;
     }
     world.tree_changed(tx, counters.root)
 }

@@ -101,7 +101,7 @@ impl<'a> FlowContext<'a> {
 /// The host of the server, and the guest that its document describes.
 fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
-    match documents::get(tx, &host, server.id)?.map(|document| document.desired) {
+    match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
         Some(Desired::Present(domain)) => Ok((host, *domain)),
         Some(Desired::Absent) => {
             Err(Refusal::conflict(format!("Instance {} is being removed", server.id)).into())
@@ -161,12 +161,17 @@ fn begin(
     };
     let change = InPlace { change: command.change(), before, step: InPlaceStep::Settle };
     let state = Operation::InPlace(change);
-    let open = begin::begin(tx, context, server, command.task(), state, now)?;
+    let hosts = std::slice::from_ref(&host);
+    let (open, next) = begin::begin_on(tx, context, server, command.task(), state, hosts, now)?;
     command.apply(&mut domain, open.row.id);
     if let ServerCommand::Rescue(image) = command {
         domain.config.rescue = Some(rescue(tx, server, *image)?);
     }
-    Ok(documents::put(tx, compute, &host, server.id, &Desired::Present(Box::new(domain)))?)
+    let document = Desired::Present(Box::new(domain));
+    for next in next {
+        documents::put_next(tx, compute, &host, next, server.id, &document)?;
+    }
+    Ok(())
 }
 
 /// The rescue configuration implied by the image's properties.

@@ -35,7 +35,7 @@ pub(super) struct NewMigration<'a> {
 /// The host of the server, and the guest that its document describes.
 pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
-    match documents::get(tx, &host, server.id)?.map(|document| document.desired) {
+    match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
         Some(Desired::Present(domain)) => Ok((host, *domain)),
         Some(Desired::Absent) | None => Err(states::not_ready(server)),
     }
@@ -68,7 +68,7 @@ pub(super) fn begin(
         // `os-resetState` made the move possible; a cold move cannot keep what is in memory.
         domain.power = Power::On;
     }
-    let open = begin::begin(tx, context, server, Some(new.task), new.state, now)?;
+    let (open, begun) = begin::ask_begin(tx, context, server, Some(new.task), new.state, now)?;
     let row = NewMove {
         id: ConsumerId::new_v4(),
         server: server.id,
@@ -83,7 +83,9 @@ pub(super) fn begin(
         project_id: server.project_id.clone(),
     };
     moves::insert(tx, &row, now)?;
-    let migration = moves::open_of(tx, server.id)?.ok_or_else(|| shape("no migration"))?;
+    let inserted = moves::ask_open_of(tx, server.id)?;
+    journal::begun(tx, &open, begun)?;
+    let migration = moves::opened(tx, inserted)?.ok_or_else(|| shape("no migration"))?;
     Ok((open, migration))
 }
 

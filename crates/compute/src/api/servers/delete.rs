@@ -15,7 +15,7 @@ pub(super) async fn delete(
     compute
         .store
         .write(move |tx| {
-            let server = super::find::find(tx, &context, &id)?;
+            let server = super::find::find_with(tx, &context, &id, flows::expect_delete)?;
             flows::soft_delete(tx, &compute_, &context, &server, time::now())
         })
         .await?;

@@ -13,7 +13,24 @@ use kilonova_wire::Refusal;
 /// # Errors
 /// 404 `Instance <id> could not be found.`; 403 if the rule refuses.
 pub(super) fn find(tx: &mut Tx<'_>, caller: &Caller, id: &str) -> Result<Server, Error> {
-    let known = parse_uuid_like::<ServerId>(id)
+    find_with(tx, caller, id, |_, _| Ok(()))
+}
+
+/// [`find`], after `announce` has announced reads about the server that the caller makes next.
+///
+/// # Errors
+/// Those of [`find`] and of `announce`.
+pub(super) fn find_with(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    id: &str,
+    announce: impl FnOnce(&mut Tx<'_>, ServerId) -> Result<(), Error>,
+) -> Result<Server, Error> {
+    let parsed = parse_uuid_like::<ServerId>(id);
+    if let Some(id) = parsed {
+        announce(tx, id)?;
+    }
+    let known = parsed
         .map(|id| servers::find(tx, id))
         .transpose()?
         .flatten()

@@ -7,7 +7,7 @@ use kilonova_compute_app::ports::{self, Connections};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::Server;
-use kilonova_ids::ServerGroupId;
+use kilonova_ids::{ServerGroupId, ServerId};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Base, Microversion, Refusal};
@@ -29,6 +29,11 @@ pub(super) struct RelatedData {
 }
 
 impl RelatedData {
+    /// Announces what [`RelatedData::of`] reads for every server.
+    pub fn expect(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+        Ok(server_groups::expect_of_server(tx, server)?)
+    }
+
     pub fn of(tx: &mut Tx<'_>, server: &Server) -> Result<Self, Error> {
         let group = server_groups::of_server(tx, server.id)?;
         Ok(Self { group, ports: ports::connections(tx, [server])? })
@@ -102,7 +107,7 @@ pub(super) async fn show(
     let (server, related) = compute
         .store
         .read(move |tx| {
-            let server = super::find::find(tx, &caller, &id)?;
+            let server = super::find::find_with(tx, &caller, &id, RelatedData::expect)?;
             let related = RelatedData::of(tx, &server)?;
             Ok::<_, Error>((server, related))
         })

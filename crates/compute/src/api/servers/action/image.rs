@@ -35,7 +35,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     // A backup with rotation 0 is deleted at once, so the answer does not name it.
     let has_image = snapshot.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
     let image = request
-        .write(move |tx, request, server, now| {
+        .write_with(flows::expect_change, move |tx, request, server, now| {
             flows::snapshot(tx, &request.compute, &request.context, server, &snapshot, now)
         })
         .await?;

@@ -24,9 +24,10 @@ use http::StatusCode;
 use jiff::Timestamp;
 use kilonova_access::{Caller, Guard};
 use kilonova_compute_app::actions::{RULE_OF_KEY, ServerAction, check_body};
-use kilonova_compute_app::flows::ServerCommand;
+use kilonova_compute_app::flows::{self, ServerCommand};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::Server;
+use kilonova_ids::ServerId;
 use kilonova_store::Tx;
 use kilonova_wire::{Base, Context, JsonBody, Microversion, Refusal, time};
 use serde_json::Value;
@@ -59,12 +60,25 @@ impl ActionRequest {
     where
         F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<(), Error> + Send + 'static,
     {
-        self.write(act).await?;
+        self.write_with(flows::expect_change, act).await?;
         Ok(StatusCode::ACCEPTED.into_response())
     }
 
     /// Runs `act` on the server in one transaction and returns its result.
-    async fn write<T, F>(mut self, act: F) -> Result<T, Refusal>
+    async fn write<T, F>(self, act: F) -> Result<T, Refusal>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<T, Error> + Send + 'static,
+    {
+        self.write_with(|_, _| Ok(()), act).await
+    }
+
+    /// [`ActionRequest::write`] with announced reads.
+    async fn write_with<T, F>(
+        mut self,
+        announce: fn(&mut Tx<'_>, ServerId) -> Result<(), Error>,
+        act: F,
+    ) -> Result<T, Refusal>
     where
         T: Send + 'static,
         F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<T, Error> + Send + 'static,
@@ -73,7 +87,7 @@ impl ActionRequest {
         self.compute = compute.clone();
         let answer = compute
             .write(move |tx| {
-                let server = super::find::find(tx, &self.caller, &self.id)?;
+                let server = super::find::find_with(tx, &self.caller, &self.id, announce)?;
                 act(tx, &self, &server, time::now())
             })
             .await?;

@@ -53,7 +53,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let view_data =
         (request.compute.clone(), request.caller.clone(), request.base.clone(), request.version);
     let (server, group, ports) = request
-        .write(move |tx, request, server, now| {
+        .write_with(flows::expect_change, move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rebuild)?;
             let server = apply(tx, request, server, &rebuild, now)?;
             let command = ServerCommand::Rebuild(Box::new(Rebuild {

@@ -12,7 +12,7 @@ use super::ActionRequest;
 
 pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal> {
     request
-        .write(|tx, request, server, now| {
+        .write_with(flows::expect_change, |tx, request, server, now| {
             flows::confirm(tx, &request.compute, &request.context, server, now)
         })
         .await?;
