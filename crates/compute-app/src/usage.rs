@@ -82,8 +82,10 @@ pub fn check(
 ) -> Result<(), Error> {
     let (project, own) = quotas::both(tx, project_id, Some(user_id))?;
     if any(&project) || any(&own) {
-        let used = counted::count(tx, project_id, ProjectUsage::default())?;
-        let reserved = reserved(tx, project_id, None)?;
+        let counted = counted::ask_count(tx, project_id, ProjectUsage::default())?;
+        let reserved = ask_reserved(tx, project_id, None)?;
+        let used = counted::counted(tx, counted)?;
+        let reserved = sum(tx, reserved)?;
         compare(&project, plus(used, reserved), wanted)?;
     }
     check_own(tx, project_id, user_id, &own, wanted)

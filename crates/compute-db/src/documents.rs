@@ -216,7 +216,27 @@ pub fn on(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<Option<D
 /// Store errors only.
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document)>, Error> {
     let rows = tx.rows(OF_SERVER, params![server])?;
-    rows.iter().map(|row| Ok((row.host("host")?, read(row)?))).collect()
+    rows.iter().map(of_row).collect()
+}
+
+/// Asks for [`of_server`].
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Asked, Error> {
+    Ok(tx.ask(OF_SERVER, params![server])?)
+}
+
+/// The documents after [`ask_of_server`].
+///
+/// # Errors
+/// Store errors only.
+pub fn found(tx: &mut Tx<'_>, asked: Asked) -> Result<Vec<(HostName, Document)>, Error> {
+    tx.answer(asked)?.iter().map(of_row).collect()
+}
+
+fn of_row(row: &Row) -> Result<(HostName, Document), Error> {
+    Ok((row.host("host")?, read(row)?))
 }
 
 /// The servers with a document on a host.

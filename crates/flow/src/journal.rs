@@ -165,6 +165,14 @@ pub fn event(tx: &mut Tx<'_>, operation: OperationId, event: &Event) -> Result<(
     Ok(())
 }
 
+/// Announces [`history`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_history(tx: &mut Tx<'_>, subject: ServerId, limit: i64) -> Result<(), Error> {
+    Ok(tx.expect(sql::HISTORY, params![subject, limit])?)
+}
+
 /// The newest `limit` operations of a server.
 ///
 /// # Errors

@@ -21,8 +21,8 @@ mod statements;
 
 pub use error::Error;
 pub use journal::{
-    advance, ask_begin, begin, begin_first, begun, event, events, expect_open_of, finish, history,
-    one, open_by_kind, open_of, open_since, purge, record, redate,
+    advance, ask_begin, begin, begin_first, begun, event, events, expect_history, expect_open_of,
+    finish, history, one, open_by_kind, open_of, open_since, purge, record, redate,
 };
 pub use lease::Lease;
 pub use migrations::MIGRATIONS;

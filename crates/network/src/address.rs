@@ -121,6 +121,24 @@ impl Range {
     }
 }
 
+/// The parts of pools in the order in which [`next_free`] searches them.
+fn parts(pools: &[Range], cursor: u128) -> impl Iterator<Item = Range> {
+    let after = pools.iter().filter(move |pool| pool.last > cursor).map(move |pool| Range {
+        first: pool.first.max(cursor.saturating_add(1)),
+        last: pool.last,
+    });
+    let before = pools
+        .iter()
+        .filter(move |pool| pool.first <= cursor)
+        .map(move |pool| Range { first: pool.first, last: pool.last.min(cursor) });
+    after.chain(before)
+}
+
+/// The range that [`next_free`] examines first, if there is one.
+pub(crate) fn first_part(pools: &[Range], cursor: u128) -> Option<Range> {
+    parts(pools, cursor).next()
+}
+
 /// The lowest free address after `cursor`, wrapping around. `taken` returns the first [`WINDOW`]
 /// allocated addresses of a range in ascending order.
 pub(crate) fn next_free<E>(
@@ -128,15 +146,7 @@ pub(crate) fn next_free<E>(
     cursor: u128,
     mut taken: impl FnMut(Range) -> Result<Vec<u128>, E>,
 ) -> Result<Option<u128>, E> {
-    let after = pools
-        .iter()
-        .filter(|pool| pool.last > cursor)
-        .map(|pool| Range { first: pool.first.max(cursor.saturating_add(1)), last: pool.last });
-    let before = pools
-        .iter()
-        .filter(|pool| pool.first <= cursor)
-        .map(|pool| Range { first: pool.first, last: pool.last.min(cursor) });
-    for part in after.chain(before) {
+    for part in parts(pools, cursor) {
         let mut at = part.first;
         'part: loop {
             let used = taken(Range { first: at, last: part.last })?;

@@ -280,6 +280,14 @@ pub(crate) fn free_dirty(
     Ok(())
 }
 
+/// Announces [`dirty_providers_of`].
+pub(crate) fn expect_dirty_providers_of(
+    tx: &mut Tx<'_>,
+    consumer: ConsumerId,
+) -> Result<(), Error> {
+    tx.expect(DIRTY_PROVIDERS_OF, params![consumer])
+}
+
 /// Providers with handles that a consumer left dirty.
 pub(crate) fn dirty_providers_of(
     tx: &mut Tx<'_>,

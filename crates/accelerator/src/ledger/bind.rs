@@ -193,7 +193,7 @@ pub fn release_as(
     release_held(tx, world, actor, consumer, held).map(drop)
 }
 
-/// What a consumer holds, read before its release.
+/// The claims of a consumer, read before their release.
 #[derive(Debug)]
 pub struct Held {
     requests: usize,
@@ -210,7 +210,7 @@ pub fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
     Ok(handles::expect_cards_of_consumer(tx, consumer)?)
 }
 
-/// What a consumer holds, for [`release_held`] in the same transaction.
+/// The claims of a consumer, for [`release_held`] in the same transaction.
 pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     let requests = arqs::held(tx, consumer)?;
     let cards = handles::cards_of_consumer(tx, consumer)?;

@@ -34,6 +34,22 @@ pub fn abandon(
     count(tx, providers, cards)
 }
 
+/// Announces [`left_dirty`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_left_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
+    Ok(handles::expect_dirty_providers_of(tx, consumer)?)
+}
+
+/// True if the consumer left handles dirty.
+///
+/// # Errors
+/// Store errors only.
+pub fn left_dirty(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<bool, Error> {
+    Ok(!handles::dirty_providers_of(tx, consumer)?.is_empty())
+}
+
 /// Frees the handles that the consumer left dirty. Idempotent.
 ///
 /// # Errors

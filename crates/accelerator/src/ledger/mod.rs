@@ -42,7 +42,7 @@ pub use bind::{
 };
 pub(crate) use bind::{assign, choose};
 pub use census::{Census, census};
-pub use dirty::{abandon, clean};
+pub use dirty::{abandon, clean, expect_left_dirty, left_dirty};
 pub use excluded::excluded;
 pub(crate) use exclusions::update_exclusions;
 pub use hand_over::hand_over;

@@ -37,8 +37,13 @@ pub struct Initiator<'a> {
     pub request_id: &'a str,
 }
 
+/// Announces [`initiator_of`].
+pub(crate) fn expect_initiator_of(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    Ok(kilonova_flow::expect_history(tx, server, 1)?)
+}
+
 /// The initiator of the newest operation of a server.
-fn initiator_of(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
+pub(crate) fn initiator_of(tx: &mut Tx<'_>, server: ServerId) -> Result<devices::Actor, Error> {
     let newest = kilonova_flow::history(tx, server, 1)?.pop();
     Ok(newest.as_ref().map_or_else(devices::Actor::default, actor_of))
 }
@@ -172,19 +177,20 @@ pub fn release(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(
 ///
 /// # Errors
 /// Store errors only.
-pub(crate) fn release_of(
+fn release_of(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
     consumer: ConsumerId,
 ) -> Result<(), Error> {
     expect_held(tx, consumer)?;
+    expect_initiator_of(tx, server)?;
     let held = held(tx, consumer)?;
     let actor = initiator_of(tx, server)?;
     release_held(tx, compute, &actor, consumer, held)
 }
 
-/// What a consumer holds in both ledgers, read before its release.
+/// The claims of a consumer in both ledgers, read before their release.
 pub(crate) struct Held {
     devices: devices::Held,
     resources: placement::Held,
@@ -199,7 +205,7 @@ pub(crate) fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), E
     Ok(placement::expect_held(tx, consumer)?)
 }
 
-/// What a consumer holds, for [`release_held`] in the same transaction.
+/// The claims of a consumer, for [`release_held`] in the same transaction.
 pub(crate) fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     Ok(Held { devices: devices::held(tx, consumer)?, resources: placement::held(tx, consumer)? })
 }

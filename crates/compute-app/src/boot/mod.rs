@@ -18,7 +18,8 @@ mod topology;
 use claim::claim_along;
 pub use claim::{Initiator, Placement, abandon, claim, desired, release};
 pub(crate) use claim::{
-    abandon_of, actor_of, consumer_of, expect_held, held, reclaim, release_held, release_of,
+    abandon_of, actor_of, consumer_of, expect_held, expect_initiator_of, held, initiator_of,
+    reclaim, release_held,
 };
 pub use guest_metadata::{GuestSource, guest_metadata};
 pub use query::{ProfileGroups, Profiles, query_of};

@@ -130,8 +130,9 @@ pub(super) fn dropped(
             documents::forget(tx, host, server)?;
             // A migration and its server hold claims on different hosts, except after a resize on
             // one host.
-            let own = moves::held_on(tx, server, host)?.iter().all(Move::same_host);
-            claims::drop_held(tx, compute, server, host)?;
+            let held = moves::held_on(tx, server, host)?;
+            let own = held.iter().all(Move::same_host);
+            claims::drop_moves(tx, compute, server, held)?;
             if own {
                 boot::reclaim(tx, compute, boot::consumer_of(server))?;
             }

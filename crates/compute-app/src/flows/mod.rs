@@ -70,6 +70,14 @@ pub fn expect_change(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(documents::expect_of_server(tx, server)?)
 }
 
+/// Announces what [`confirm`] reads after the server's row.
+///
+/// # Errors
+/// The database's.
+pub fn expect_confirm(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    Ok(moves::expect_open_of(tx, server)?)
+}
+
 /// Announces what [`delete`] reads after the server's row.
 ///
 /// # Errors

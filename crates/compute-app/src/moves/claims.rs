@@ -6,7 +6,7 @@ use kilonova_ids::{ConsumerId, HostName, ServerId};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 
-use crate::boot::{abandon_of, consumer_of, reclaim, release_of};
+use crate::boot::{self, abandon_of, consumer_of};
 use crate::{Compute, Error};
 
 fn hand_over(
@@ -73,8 +73,16 @@ pub fn drop_moves(
     held: Vec<Move>,
 ) -> Result<(), Error> {
     for held in held {
-        release_of(tx, compute, server, held.id)?;
-        reclaim(tx, compute, held.id)?;
+        boot::expect_held(tx, held.id)?;
+        devices::expect_left_dirty(tx, held.id)?;
+        boot::expect_initiator_of(tx, server)?;
+        let claims = boot::held(tx, held.id)?;
+        let is_dirty = devices::left_dirty(tx, held.id)?;
+        let actor = boot::initiator_of(tx, server)?;
+        boot::release_held(tx, compute, &actor, held.id, claims)?;
+        if is_dirty {
+            boot::reclaim(tx, compute, held.id)?;
+        }
         moves::set_held(tx, held.id, None)?;
     }
     Ok(())

@@ -5,7 +5,7 @@ use kilonova_access::Enforcer;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, Spec};
 use kilonova_ids::{HostName, PortId, SecurityGroupId, ServerId};
-use kilonova_network::ledger::{self as networks, Attach, PortSource};
+use kilonova_network::ledger::{self as networks, Attach, NewPorts, PendingAddresses, PortSource};
 use kilonova_node_api::{Desired, Interface, Power};
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
@@ -36,26 +36,46 @@ pub fn attach(
     tx: &mut Tx<'_>,
     server: PortOwner<'_>,
     ports: &ServerPorts,
+    new: &mut NewPorts,
     now: Timestamp,
 ) -> Result<Vec<Interface>, Error> {
     if ports.list.is_empty() {
         return Ok(Vec::new());
     }
-    let secure =
-        |resolved: &ResolvedPort| matches!(resolved.source, PortSource::New { secure: true, .. });
-    let groups = if ports.list.iter().any(secure) {
-        networks::groups_by_name(tx, server.project, &ports.groups, now).map_err(no_group)?
-    } else {
+    let groups = if !ports.list.iter().any(ResolvedPort::is_secure) {
         Vec::new()
+    } else if ports.groups.is_empty() {
+        vec![new.default_group(tx, server.project, now)?]
+    } else {
+        networks::groups_by_name(tx, server.project, &ports.groups, now).map_err(no_group)?
     };
+    let mut pending = Vec::with_capacity(ports.list.len());
     for (ordinal, resolved) in ports.list.iter().enumerate() {
         let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
-        plug(tx, server, resolved, ordinal, &groups, now)?;
+        let (_, addresses) = plug(tx, server, resolved, ordinal, &groups, new, now)?;
+        pending.push((resolved.source, addresses));
     }
     if ports.list.iter().any(|resolved| resolved.profile.is_some()) {
         bind(tx, server.id, Some(server.host), now)?;
     }
-    interfaces(tx, server.id, server.host)
+    let interfaces = interfaces(tx, server.id, server.host)?;
+    for (source, addresses) in pending {
+        addresses.check(tx).map_err(|error| upstream_error(error, source))?;
+    }
+    Ok(interfaces)
+}
+
+/// Asks for the rows that [`attach`] needs for new ports. Call it before the transaction's first wait.
+///
+/// # Errors
+/// Store errors only.
+pub fn ask_new(tx: &mut Tx<'_>, project: &str, ports: &ServerPorts) -> Result<NewPorts, Error> {
+    let with_default = ports.groups.is_empty() && ports.list.iter().any(ResolvedPort::is_secure);
+    let networks = ports.list.iter().filter_map(|resolved| match resolved.source {
+        PortSource::New { network, .. } => Some(network),
+        PortSource::Existing(_) => None,
+    });
+    Ok(NewPorts::ask(tx, project, with_default, networks)?)
 }
 
 fn plug(
@@ -64,8 +84,9 @@ fn plug(
     resolved: &ResolvedPort,
     ordinal: i64,
     groups: &[SecurityGroupId],
+    new: &mut NewPorts,
     now: Timestamp,
-) -> Result<PortId, Error> {
+) -> Result<(PortId, PendingAddresses), Error> {
     let owner = format!("compute:{}", server.spec.availability_zone.as_deref().unwrap_or("nova"));
     let attach = Attach {
         server: server.id,
@@ -78,7 +99,7 @@ fn plug(
         ordinal,
         groups,
     };
-    networks::attach(tx, &attach, now).map_err(|error| upstream_error(error, resolved.source))
+    networks::attach(tx, &attach, new, now).map_err(|error| upstream_error(error, resolved.source))
 }
 
 fn upstream_error(error: kilonova_network::Error, source: PortSource) -> Error {
@@ -130,7 +151,9 @@ pub fn add(
     let has = networks::of_server(tx, server.id)?;
     let place = PortOwner { id: server.id, project: &server.project_id, spec: &spec, host: &host };
     let ordinal = i64::try_from(has.len()).unwrap_or(i64::MAX);
-    let id = plug(tx, place, &resolved, ordinal, &groups, now)?;
+    let new = &mut NewPorts::default();
+    let (id, addresses) = plug(tx, place, &resolved, ordinal, &groups, new, now)?;
+    addresses.check(tx).map_err(|error| upstream_error(error, resolved.source))?;
     update_interfaces(tx, compute, server.id, &host)?;
     Ok(id)
 }

@@ -31,16 +31,11 @@ pub fn connections<'a>(
     if ids.is_empty() {
         return Ok(found);
     }
-    let mut groups: Vec<String> = Vec::new();
+    networks::expect_of_servers(tx, &ids)?;
     for port in networks::of_servers(tx, &ids)? {
-        groups.extend(port.groups.iter().cloned());
         found.ports.entry(port.server).or_default().push(port);
     }
-    groups.sort_unstable();
-    groups.dedup();
-    if !groups.is_empty() {
-        found.groups = networks::group_names(tx, &groups)?;
-    }
+    found.groups = networks::group_names(tx, &ids)?;
     Ok(found)
 }
 

@@ -16,10 +16,10 @@ use kilonova_network::ledger as networks;
 use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
 
-pub use attach::{PortOwner, add, attach, refresh, remove, set_group};
+pub use attach::{PortOwner, add, ask_new, attach, refresh, remove, set_group};
 pub use connections::{Connections, connections};
 pub use request::{NetworkRequest, PortRequest, no_port};
-pub use resolve::{ResolvedPort, ServerPorts, profiles_of, resolve};
+pub use resolve::{ResolvedPort, ServerPorts, expect, profiles_of, resolve};
 
 use crate::Error;
 use kilonova_compute_db::servers;

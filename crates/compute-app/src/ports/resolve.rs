@@ -33,6 +33,13 @@ pub struct ResolvedPort {
     pub profile: Option<ProfileGroups>,
 }
 
+impl ResolvedPort {
+    /// True if it is a new port to which security groups apply.
+    pub(super) fn is_secure(&self) -> bool {
+        matches!(self.source, PortSource::New { secure: true, .. })
+    }
+}
+
 impl ServerPorts {
     /// The device profiles of the ports.
     pub fn profiles(&self) -> Vec<ProfileGroups> {
@@ -52,6 +59,31 @@ impl ServerPorts {
 /// The rule for connecting servers to an external network that is not shared
 /// (`nova/policies/servers.py`).
 const EXTERNAL: &str = "network:attach_external_network";
+
+/// Announces what [`resolve`] reads.
+///
+/// # Errors
+/// Store errors only.
+pub fn expect(tx: &mut Tx<'_>, project: &str, request: &NetworkRequest) -> Result<(), Error> {
+    let is_new = match request {
+        NetworkRequest::None => false,
+        NetworkRequest::Auto => {
+            networks::expect_available(tx, project)?;
+            true
+        }
+        NetworkRequest::Ports(requested) => {
+            for line in requested {
+                match (line.port, line.network) {
+                    (Some(port), _) => networks::expect_port(tx, port)?,
+                    (None, Some(network)) => networks::expect_network(tx, network)?,
+                    (None, None) => {}
+                }
+            }
+            requested.iter().any(|line| line.port.is_none())
+        }
+    };
+    if is_new { Ok(networks::expect_quota(tx, project)?) } else { Ok(()) }
+}
 
 /// Resolves the networks of a request for `count` servers.
 ///

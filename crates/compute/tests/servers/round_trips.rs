@@ -113,8 +113,8 @@ async fn operations_wait_seldom() {
         for (name, flavor, networks, boot, delete) in [
             ("no network", "plain", json!("none"), 7, 9),
             ("a vGPU", "vgpu", json!("none"), 8, 9),
-            ("the first network", "plain", json!("auto"), 22, 10),
-            ("one network", "plain", json!("auto"), 21, 10),
+            ("the first network", "plain", json!("auto"), 11, 10),
+            ("one network", "plain", json!("auto"), 11, 10),
         ] {
             let connected = json!({"networks": networks});
             let what = format!("boot, {name}");
@@ -129,7 +129,7 @@ async fn operations_wait_seldom() {
         let other = running.network_with_subnet(ANN, "other", "10.0.1.0/24").await;
         let both = json!({"networks": [{"uuid": private}, {"uuid": other}]});
         let id = probe
-            .count(&running, "boot, two networks", 27, async || {
+            .count(&running, "boot, two networks", 12, async || {
                 running.boot_with(&cloud, "one", "plain", both).await
             })
             .await;
@@ -137,12 +137,12 @@ async fn operations_wait_seldom() {
         let port = running.port(ANN, &private, json!({})).await;
         let prepared = json!({"networks": [{"port": port}]});
         let id = probe
-            .count(&running, "boot, an existing port", 17, async || {
+            .count(&running, "boot, an existing port", 13, async || {
                 running.boot_with(&cloud, "one", "plain", prepared).await
             })
             .await;
         probe
-            .count(&running, "delete, an existing port", 11, async || running.delete(&id).await)
+            .count(&running, "delete, an existing port", 10, async || running.delete(&id).await)
             .await;
 
         let id = running.boot(&cloud, "one", "vgpu").await;
@@ -154,10 +154,10 @@ async fn operations_wait_seldom() {
             ("hard reboot", json!({"reboot": {"type": "HARD"}}), 8),
             ("pause", json!({"pause": null}), 9),
             ("unpause", json!({"unpause": null}), 9),
-            ("resize", json!({"resize": {"flavorRef": "vgpu4"}}), 31),
-            ("confirm the resize", json!({"confirmResize": null}), 15),
-            ("cold migration", json!({"migrate": null}), 26),
-            ("confirm the cold migration", json!({"confirmResize": null}), 15),
+            ("resize", json!({"resize": {"flavorRef": "vgpu4"}}), 27),
+            ("confirm the resize", json!({"confirmResize": null}), 9),
+            ("cold migration", json!({"migrate": null}), 25),
+            ("confirm the cold migration", json!({"confirmResize": null}), 9),
         ] {
             probe
                 .count(&running, what, limit, async || match what {
@@ -175,9 +175,9 @@ async fn operations_wait_seldom() {
         let id = running.boot(&cloud, "one", "plain").await;
         settle(&probe.plain, &running).await;
         let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
-        probe.count(&running, "live migration", 80, async || act(&running, &id, live).await).await;
+        probe.count(&running, "live migration", 50, async || act(&running, &id, live).await).await;
         probe
-            .count(&running, "attach a network", 26, async || {
+            .count(&running, "attach a network", 22, async || {
                 let body = json!({"interfaceAttachment": {"net_id": private}});
                 let path = format!("POST /servers/{id}/os-interface");
                 running.call(ANN, "2.90", &path, Some(body)).await.expect(200);
@@ -185,12 +185,12 @@ async fn operations_wait_seldom() {
             .await;
         let path = format!("/servers/{id}");
         probe
-            .count(&running, "show", 3, async || {
+            .count(&running, "show", 2, async || {
                 running.get(ANN, "2.90", &path).await.expect(200);
             })
             .await;
         probe
-            .count(&running, "list with details", 3, async || {
+            .count(&running, "list with details", 2, async || {
                 running.get(ANN, "2.90", "/servers/detail").await.expect(200);
             })
             .await;

@@ -6,11 +6,11 @@
 use std::net::IpAddr;
 
 use kilonova_ids::{NetworkId, PortId, SubnetId};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 
 use super::subnets;
 use crate::Error;
-use crate::address::{self, next_free, number};
+use crate::address::{self, first_part, next_free, number};
 use crate::db::ports;
 use crate::db::subnets::{self as rows, Subnet};
 use crate::error::{not_found, refused};
@@ -34,26 +34,74 @@ pub(crate) fn allocate(
     requested: Option<&[FixedIp]>,
 ) -> Result<Vec<(SubnetId, IpAddr)>, Error> {
     let all = rows::of_network(tx, network)?;
-    let mut given = Vec::new();
+    let (given, pending) = begin(tx, port, network, &all, requested)?;
+    pending.check(tx)?;
+    Ok(given)
+}
+
+/// Allocations whose answers nobody has read yet.
+#[must_use = "an address may be in use"]
+pub(crate) struct Pending {
+    network: NetworkId,
+    asked: Vec<Asked>,
+}
+
+impl Pending {
+    /// Refuses if an address is in use after all.
+    pub fn check(self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        for asked in self.asked {
+            if !ports::is_done(tx, asked)? {
+                return Err(exhausted(self.network));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Announces the first read of [`begin`] without a request.
+pub(crate) fn expect(tx: &mut Tx<'_>, all: &[Subnet]) -> Result<(), Error> {
+    for four in [true, false] {
+        let Some(subnet) = family(all, four)?.first().copied() else { continue };
+        let pools = subnets::pools(&subnet.record)?;
+        if let Some(range) = first_part(&pools, address::number_of(&subnet.cursor)?) {
+            ports::expect_allocated(tx, subnet.record.id, range)?;
+        }
+    }
+    Ok(())
+}
+
+/// [`allocate`] on a network with these subnets, without its last wait.
+pub(crate) fn begin(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    network: NetworkId,
+    all: &[Subnet],
+    requested: Option<&[FixedIp]>,
+) -> Result<(Vec<(SubnetId, IpAddr)>, Pending), Error> {
+    let (mut given, mut pending) = (Vec::new(), Pending { network, asked: Vec::new() });
     match requested {
         None => {
+            // All are chosen before the first is written, which would make announced reads void.
+            let mut chosen = Vec::new();
             for four in [true, false] {
-                let of_family = family(&all, four)?;
-                if of_family.is_empty() {
-                    continue;
+                let of_family = family(all, four)?;
+                if !of_family.is_empty() {
+                    chosen.push(choose(tx, network, &of_family)?);
                 }
-                let place = next(tx, port, given.len(), network, &of_family)?;
-                given.push(place);
+            }
+            for choice in chosen {
+                pending.asked.push(take(tx, port, given.len(), &choice)?);
+                given.push((choice.subnet, choice.ip));
             }
         }
         Some(requested) => {
             for request in requested {
-                let place = one(tx, port, given.len(), network, &all, *request)?;
+                let place = one(tx, port, given.len(), network, all, *request)?;
                 given.push(place);
             }
         }
     }
-    Ok(given)
+    Ok((given, pending))
 }
 
 fn family(all: &[Subnet], four: bool) -> Result<Vec<&Subnet>, Error> {
@@ -145,23 +193,47 @@ fn next(
     network: NetworkId,
     among: &[&Subnet],
 ) -> Result<(SubnetId, IpAddr), Error> {
+    let choice = choose(tx, network, among)?;
+    let asked = take(tx, port, ordinal, &choice)?;
+    if ports::is_done(tx, asked)? {
+        return Ok((choice.subnet, choice.ip));
+    }
+    Err(exhausted(network))
+}
+
+/// A free address.
+struct Choice {
+    subnet: SubnetId,
+    number: u128,
+    ip: IpAddr,
+}
+
+/// The next free address of the first subnet with a free one.
+fn choose(tx: &mut Tx<'_>, network: NetworkId, among: &[&Subnet]) -> Result<Choice, Error> {
     for subnet in among {
         let id = subnet.record.id;
         let like = subnets::cidr(&subnet.record)?.base();
         let pools = subnets::pools(&subnet.record)?;
         let cursor = address::number_of(&subnet.cursor)?;
         let free = next_free(&pools, cursor, |range| ports::allocated(tx, id, range))?;
-        let Some(free) = free else { continue };
-        rows::set_cursor(tx, id, &address::key(free))?;
-        let ip = address::address(like, free);
-        if ports::allocate(tx, port, ordinal, id, ip)? {
-            return Ok((id, ip));
+        if let Some(number) = free {
+            return Ok(Choice { subnet: id, number, ip: address::address(like, number) });
         }
     }
-    Err(refused(
+    Err(exhausted(network))
+}
+
+/// Asks for a chosen address, and moves the subnet's cursor.
+fn take(tx: &mut Tx<'_>, port: PortId, ordinal: usize, choice: &Choice) -> Result<Asked, Error> {
+    rows::set_cursor(tx, choice.subnet, &address::key(choice.number))?;
+    Ok(ports::ask_allocate(tx, port, ordinal, choice.subnet, choice.ip)?)
+}
+
+fn exhausted(network: NetworkId) -> Error {
+    refused(
         Kind::Conflict,
         "IpAddressGenerationFailure",
         format!("No more IP addresses available on network {network}."),
     )
-    .into())
+    .into()
 }

@@ -35,16 +35,23 @@ pub(crate) fn default_of(
     project: &str,
     now: Timestamp,
 ) -> Result<SecurityGroupId, Error> {
-    if let Some(id) = rows::default_of(tx, project)? {
-        return Ok(id);
+    match rows::default_of(tx, project)? {
+        Some(id) => Ok(id),
+        None => create_default(tx, project, now),
     }
+}
+
+/// Creates the default group of a project that has none in this transaction's snapshot. A concurrent
+/// creation conflicts with this one.
+pub(crate) fn create_default(
+    tx: &mut Tx<'_>,
+    project: &str,
+    now: Timestamp,
+) -> Result<SecurityGroupId, Error> {
     let body = json!({"name": "default", "description": "Default security group",
         "stateful": true, "tags": []});
     let group = Record::new(project, body.as_object().cloned().unwrap_or_default(), now);
-    if !rows::insert(tx, &group, Some(project))? {
-        let there = rows::default_of(tx, project)?;
-        return Ok(there.ok_or_else(|| not_found(KIND, "default"))?);
-    }
+    rows::insert(tx, &group, Some(project))?;
     for version in ["IPv4", "IPv6"] {
         rules::allow(tx, &group, "ingress", version, Some(group.id), now)?;
     }

@@ -1,12 +1,12 @@
 //! The rows from which the packet filters of hosts are built, and the servers that a change of them
 //! affects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, Value, listed, params, statements};
 
-use super::{parse, rows_in};
+use super::{BATCH, parse, rows_in};
 use crate::record::Body;
 
 /// A port and its attributes.
@@ -32,6 +32,14 @@ pub(crate) struct Member {
     pub body: Option<Body>,
 }
 
+/// The groups of servers' ports.
+macro_rules! groups_of_servers {
+    () => {
+        "(SELECT m.group_id FROM ports o JOIN port_groups m ON m.port_id = o.id
+            WHERE o.server_id IN ({}))"
+    };
+}
+
 statements! {
     /// Groups with a rule whose remote group is one of these.
     REFERENCING = "SELECT DISTINCT security_group_id FROM security_group_rules
@@ -42,14 +50,23 @@ statements! {
         WHERE g.group_id IN ({}) AND p.server_id IS NOT NULL";
     /// Ports of servers.
     PORTS = "SELECT id, body FROM ports WHERE server_id IN ({}) ORDER BY seq";
-    /// Rules of groups.
-    RULES = "SELECT security_group_id, body FROM security_group_rules
-        WHERE security_group_id IN ({}) ORDER BY seq";
-    /// Addresses of the members of groups.
-    MEMBERS = "SELECT g.group_id, a.address, CASE
+    /// Rules of the groups of servers' ports.
+    RULES = concat!(
+        "SELECT seq, security_group_id, body FROM security_group_rules WHERE security_group_id IN ",
+        groups_of_servers!(),
+        " ORDER BY seq"
+    );
+    /// Addresses of the members of the groups that those rules name as remote groups.
+    MEMBERS = concat!(
+        "SELECT g.group_id, a.address, CASE
             WHEN p.body LIKE '%\"allowed_address_pairs\":[]%' THEN NULL ELSE p.body END AS body
         FROM port_groups g JOIN ports p ON p.id = g.port_id
-        JOIN port_addresses a ON a.port_id = p.id WHERE g.group_id IN ({}) ORDER BY a.address";
+        JOIN port_addresses a ON a.port_id = p.id WHERE g.group_id IN (
+            SELECT r.remote_group_id FROM security_group_rules r
+            WHERE r.remote_group_id IS NOT NULL AND r.security_group_id IN ",
+        groups_of_servers!(),
+        ") ORDER BY a.address"
+    );
     /// The server of a port.
     SERVER_OF_PORT = "SELECT server_id FROM ports WHERE id = ?1 AND server_id IS NOT NULL";
     /// Servers on a network.
@@ -91,38 +108,47 @@ pub(crate) fn servers_on_network(
     servers(&tx.rows(SERVERS_ON_NETWORK, params![network])?)
 }
 
-/// Ports of servers.
-pub(crate) fn ports(
+/// The rows of the packet filters of servers.
+#[derive(Debug, Default)]
+pub(crate) struct FilterRows {
+    /// The servers' ports.
+    pub ports: Vec<FilteredPort>,
+    /// The rules of the ports' groups, in the order of their creation.
+    pub rules: Vec<FilterRuleRow>,
+    /// The members of the rules' remote groups; with many servers some come more than once.
+    pub members: Vec<Member>,
+}
+
+/// The rows of the packet filters of servers, in one round trip.
+pub(crate) fn of_servers(
     tx: &mut Tx<'_>,
     servers: &BTreeSet<ServerId>,
-) -> Result<Vec<FilteredPort>, Error> {
-    let read = |row: &Row| Ok(FilteredPort { id: row.id("id")?, body: parse(row.text("body")?)? });
-    rows_in(tx, PORTS, servers.iter().copied())?.iter().map(read).collect()
-}
-
-/// Rules of groups, in the order of their creation.
-pub(crate) fn rules(
-    tx: &mut Tx<'_>,
-    groups: &BTreeSet<SecurityGroupId>,
-) -> Result<Vec<FilterRuleRow>, Error> {
-    let read = |row: &Row| {
-        let group = row.id("security_group_id")?;
-        Ok(FilterRuleRow { group, body: parse(row.text("body")?)? })
-    };
-    rows_in(tx, RULES, groups.iter().copied())?.iter().map(read).collect()
-}
-
-/// Addresses of the members of groups.
-pub(crate) fn members(
-    tx: &mut Tx<'_>,
-    groups: &BTreeSet<SecurityGroupId>,
-) -> Result<Vec<Member>, Error> {
-    let read = |row: &Row| {
-        Ok(Member {
-            group: row.id("group_id")?,
-            address: row.string("address")?,
-            body: row.text_opt("body")?.map(parse).transpose()?,
-        })
-    };
-    rows_in(tx, MEMBERS, groups.iter().copied())?.iter().map(read).collect()
+) -> Result<FilterRows, Error> {
+    let ids: Vec<Value> = servers.iter().map(|id| (*id).into()).collect();
+    let mut asked = Vec::new();
+    for batch in ids.chunks(BATCH) {
+        let mut ask = |sql: &str| tx.ask(&listed(sql, batch.len()), batch);
+        asked.push((ask(PORTS)?, ask(RULES)?, ask(MEMBERS)?));
+    }
+    let mut found = FilterRows::default();
+    let mut rules = BTreeMap::new();
+    for (ports, of_ports, members) in asked {
+        for row in tx.answer(ports)? {
+            found.ports.push(FilteredPort { id: row.id("id")?, body: parse(row.text("body")?)? });
+        }
+        for row in tx.answer(of_ports)? {
+            let group = row.id("security_group_id")?;
+            let rule = FilterRuleRow { group, body: parse(row.text("body")?)? };
+            rules.insert(row.int("seq")?, rule);
+        }
+        for row in tx.answer(members)? {
+            found.members.push(Member {
+                group: row.id("group_id")?,
+                address: row.string("address")?,
+                body: row.text_opt("body")?.map(parse).transpose()?,
+            });
+        }
+    }
+    found.rules = rules.into_values().collect();
+    Ok(found)
 }

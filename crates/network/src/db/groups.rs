@@ -1,11 +1,11 @@
 //! Rows of `security_groups` and their rules. Each project has one default group.
 
 use kilonova_ids::{
-    SecurityGroupId, SecurityGroupKind, SecurityGroupRuleId, SecurityGroupRuleKind,
+    SecurityGroupId, SecurityGroupKind, SecurityGroupRuleId, SecurityGroupRuleKind, ServerId,
 };
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
-use super::{record, rows_in, text};
+use super::{expect_in, record, rows_in, text};
 use crate::record::Record;
 
 pub(crate) type Group = Record<SecurityGroupKind>;
@@ -39,6 +39,13 @@ statements! {
         "SELECT ",
         record_columns!("g"),
         " FROM security_groups g WHERE g.id IN ({}) ORDER BY g.seq"
+    );
+    /// The groups of servers' ports.
+    OF_SERVERS = concat!(
+        "SELECT ",
+        record_columns!("g"),
+        " FROM security_groups g WHERE g.id IN (SELECT m.group_id FROM ports o
+            JOIN port_groups m ON m.port_id = o.id WHERE o.server_id IN ({}))"
     );
     /// The default group of a project.
     DEFAULT = "SELECT id FROM security_groups WHERE default_of = ?1";
@@ -88,12 +95,12 @@ fn rule(row: &Row) -> Result<Rule, Error> {
     Ok(Rule { record: record(row)?, group: row.id("security_group_id")? })
 }
 
-/// Adds a group; `false` if the project already has a default.
+/// Adds a group. For a second default of a project it does nothing.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     group: &Group,
     default_of: Option<&str>,
-) -> Result<bool, Error> {
+) -> Result<(), Error> {
     let values = params![
         group.id,
         &group.project,
@@ -103,7 +110,7 @@ pub(crate) fn insert(
         group.created_at,
         group.updated_at,
     ];
-    Ok(tx.execute(INSERT, values)? > 0)
+    tx.defer(INSERT, values)
 }
 
 pub(crate) fn update(tx: &mut Tx<'_>, group: &Group) -> Result<(), Error> {
@@ -119,6 +126,19 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: SecurityGroupId) -> Result<Option<Group>
     tx.row(FIND, params![id])?.as_ref().map(record).transpose()
 }
 
+/// Asks for [`default_of`]; [`found_default`] reads the answer.
+pub(crate) fn ask_default_of(tx: &mut Tx<'_>, project: &str) -> Result<Asked, Error> {
+    tx.ask(DEFAULT, params![project])
+}
+
+/// The default group after [`ask_default_of`].
+pub(crate) fn found_default(
+    tx: &mut Tx<'_>,
+    asked: Asked,
+) -> Result<Option<SecurityGroupId>, Error> {
+    tx.answer_row(asked)?.map(|row| row.id("id")).transpose()
+}
+
 pub(crate) fn default_of(tx: &mut Tx<'_>, project: &str) -> Result<Option<SecurityGroupId>, Error> {
     tx.row(DEFAULT, params![project])?.map(|row| row.id("id")).transpose()
 }
@@ -126,6 +146,16 @@ pub(crate) fn default_of(tx: &mut Tx<'_>, project: &str) -> Result<Option<Securi
 /// Groups by id, in the order of their creation.
 pub(crate) fn by_ids(tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<Group>, Error> {
     rows_in(tx, BY_IDS, ids)?.iter().map(record).collect()
+}
+
+/// Announces [`of_servers`].
+pub(crate) fn expect_of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error> {
+    expect_in(tx, OF_SERVERS, servers.iter().copied())
+}
+
+/// The groups of servers' ports; with many servers some come more than once.
+pub(crate) fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<Group>, Error> {
+    rows_in(tx, OF_SERVERS, servers.iter().copied())?.iter().map(record).collect()
 }
 
 pub(crate) fn list(tx: &mut Tx<'_>, viewer: Option<&str>) -> Result<Vec<Group>, Error> {

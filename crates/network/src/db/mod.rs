@@ -71,6 +71,16 @@ fn rows_in<T: Into<Value>>(
     Ok(rows)
 }
 
+/// Announces [`rows_in`].
+fn expect_in<T: Into<Value>>(
+    tx: &mut Tx<'_>,
+    sql: &str,
+    ids: impl IntoIterator<Item = T>,
+) -> Result<(), Error> {
+    let ids: Vec<Value> = ids.into_iter().map(Into::into).collect();
+    ids.chunks(BATCH).try_for_each(|batch| tx.expect(&listed(sql, batch.len()), batch))
+}
+
 /// Reads the columns of `record_columns!`.
 fn record<K: TypedUuidKind>(row: &Row) -> Result<Record<K>, Error> {
     Ok(Record {

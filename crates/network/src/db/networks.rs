@@ -1,7 +1,7 @@
 //! Rows of `networks`. `segment` is unique: a flat network or VLAN of a physical network.
 
 use kilonova_ids::{NetworkId, NetworkKind, PortId};
-use kilonova_store::{Error, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, params, statements};
 
 use super::{record, text};
 use crate::record::Record;
@@ -24,6 +24,13 @@ statements! {
         " FROM networks n
         WHERE CAST(?1 AS TEXT) IS NULL OR n.project_id = ?1 OR n.shared = 1 OR n.external = 1
         ORDER BY n.seq"
+    );
+    /// The own and the shared networks of a project, with the first subnet of each.
+    AVAILABLE = concat!(
+        "SELECT ",
+        record_columns!("n"),
+        ", (SELECT MIN(s.seq) FROM subnets s WHERE s.network_id = n.id) AS first_subnet
+        FROM networks n WHERE n.project_id = ?1 OR n.shared = 1 ORDER BY n.seq"
     );
     /// The segments of a physical network in use.
     SEGMENTS = "SELECT segment FROM networks WHERE segment LIKE ?1";
@@ -62,6 +69,22 @@ pub(crate) fn update(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
     tx.execute(UPDATE, values).map(|_| ())
 }
 
+/// Announces [`find`].
+pub(crate) fn expect(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
+    tx.expect(FIND, params![id])
+}
+
+/// Announces [`available`].
+pub(crate) fn expect_available(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
+    tx.expect(AVAILABLE, params![project])
+}
+
+/// The networks that servers of a project may attach to, each with whether it has a subnet.
+pub(crate) fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<(Network, bool)>, Error> {
+    let read = |row: &Row| Ok((record(row)?, row.int_opt("first_subnet")?.is_some()));
+    tx.rows(AVAILABLE, params![project])?.iter().map(read).collect()
+}
+
 pub(crate) fn find(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<Network>, Error> {
     tx.row(FIND, params![id])?.as_ref().map(record).transpose()
 }
@@ -87,7 +110,7 @@ pub(crate) fn set_dhcp_port(
     id: NetworkId,
     port: Option<PortId>,
 ) -> Result<(), Error> {
-    tx.execute(SET_DHCP_PORT, params![id, port]).map(|_| ())
+    tx.defer(SET_DHCP_PORT, params![id, port])
 }
 
 pub(crate) fn delete(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kilonova_ids::{
     ArqId, HostName, NetworkId, PortId, PortKind, SecurityGroupId, ServerId, SubnetId,
 };
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 use super::{changes, record, text};
 use crate::VnicType;
@@ -74,7 +74,7 @@ statements! {
     INSERT = "INSERT INTO ports (id, project_id, network_id, mac, device_id, host, server_id,
         made_for, ordinal, arq_id, pci_slot, tag, body, revision, created_at, updated_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
-        ON CONFLICT (network_id, mac) DO NOTHING";
+        ON CONFLICT (network_id, mac) DO NOTHING RETURNING id";
     /// Updates the mutable columns.
     UPDATE = "UPDATE ports SET mac = ?2, device_id = ?3, host = ?4, server_id = ?5, made_for = ?6,
         ordinal = ?7, arq_id = ?8, pci_slot = ?9, tag = ?10, body = ?11, revision = ?12,
@@ -117,7 +117,8 @@ statements! {
         AND address_key <= ?3 ORDER BY address_key LIMIT 256";
     /// Allocates an address if it is free.
     ALLOCATE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
-        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subnet_id, address_key) DO NOTHING";
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subnet_id, address_key) DO NOTHING
+        RETURNING port_id";
     /// A port with an address on the subnet.
     ON_SUBNET = "SELECT port_id FROM port_addresses WHERE subnet_id = ?1 LIMIT 1";
     /// Releases the addresses of a port.
@@ -181,8 +182,8 @@ fn fold(rows: &[Row]) -> Result<Vec<Port>, Error> {
     Ok(ports)
 }
 
-/// Adds a port without its addresses; `false` if its MAC address is in use.
-pub(crate) fn insert(tx: &mut Tx<'_>, port: &Port) -> Result<bool, Error> {
+/// Asks for a port without its addresses. [`is_done`] is false if its MAC address is in use.
+pub(crate) fn ask_insert(tx: &mut Tx<'_>, port: &Port) -> Result<Asked, Error> {
     let record = &port.record;
     let values = params![
         record.id,
@@ -202,11 +203,15 @@ pub(crate) fn insert(tx: &mut Tx<'_>, port: &Port) -> Result<bool, Error> {
         record.created_at,
         record.updated_at,
     ];
-    Ok(tx.execute(INSERT, values)? > 0)
+    tx.ask(INSERT, values)
 }
 
-/// Updates a port's row, but not its addresses.
-pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
+/// True if the statement that was asked wrote its row.
+pub(crate) fn is_done(tx: &mut Tx<'_>, asked: Asked) -> Result<bool, Error> {
+    Ok(tx.answer_row(asked)?.is_some())
+}
+
+fn mutable(port: &Port) -> Result<Vec<Value>, Error> {
     let record = &port.record;
     let values = params![
         record.id,
@@ -223,7 +228,22 @@ pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
         record.revision,
         record.updated_at,
     ];
-    tx.execute(UPDATE, values).map(|_| ())
+    Ok(values.to_vec())
+}
+
+/// Updates a port's row, but not its addresses.
+pub(crate) fn update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
+    tx.execute(UPDATE, &mutable(port)?).map(|_| ())
+}
+
+/// [`update`] of a port that keeps its MAC address, so that no key can be violated.
+pub(crate) fn defer_update(tx: &mut Tx<'_>, port: &Port) -> Result<(), Error> {
+    tx.defer(UPDATE, &mutable(port)?)
+}
+
+/// Announces [`find`].
+pub(crate) fn expect(tx: &mut Tx<'_>, id: PortId) -> Result<(), Error> {
+    tx.expect(FIND, params![id])
 }
 
 pub(crate) fn find(tx: &mut Tx<'_>, id: PortId) -> Result<Option<Port>, Error> {
@@ -266,6 +286,29 @@ pub(crate) fn allocated(
     rows.iter().map(|row| address::number_of(row.text("address_key")?)).collect()
 }
 
+/// Announces [`allocated`].
+pub(crate) fn expect_allocated(
+    tx: &mut Tx<'_>,
+    subnet: SubnetId,
+    range: Range,
+) -> Result<(), Error> {
+    let (first, last) = (address::key(range.first), address::key(range.last));
+    tx.expect(ALLOCATED, params![subnet, first, last])
+}
+
+/// Asks for [`allocate`]; [`is_done`] reads the answer.
+pub(crate) fn ask_allocate(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    ordinal: usize,
+    subnet: SubnetId,
+    ip: IpAddr,
+) -> Result<Asked, Error> {
+    let key = address::key(address::number(ip));
+    let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
+    tx.ask(ALLOCATE, params![subnet, key, port, ordinal, ip.to_string()])
+}
+
 /// Allocates an address; `false` if it is in use.
 pub(crate) fn allocate(
     tx: &mut Tx<'_>,
@@ -274,9 +317,8 @@ pub(crate) fn allocate(
     subnet: SubnetId,
     ip: IpAddr,
 ) -> Result<bool, Error> {
-    let key = address::key(address::number(ip));
-    let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
-    Ok(tx.execute(ALLOCATE, params![subnet, key, port, ordinal, ip.to_string()])? > 0)
+    let asked = ask_allocate(tx, port, ordinal, subnet, ip)?;
+    is_done(tx, asked)
 }
 
 /// True if a port has an address on the subnet.
@@ -329,7 +371,7 @@ pub(crate) fn detach_server(
     tx.defer(DELETE_OF_SERVER, params![server])?;
     for mut port in of_server(tx, server)? {
         port.detach(now);
-        update(tx, &port)?;
+        defer_update(tx, &port)?;
     }
     Ok(())
 }

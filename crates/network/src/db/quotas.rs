@@ -22,6 +22,12 @@ statements! {
         (SELECT COUNT(*) FROM security_group_rules WHERE project_id = ?1) AS rules";
 }
 
+/// Announces [`of_project`] and [`used`].
+pub(crate) fn expect(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
+    tx.expect(OF_PROJECT, params![project])?;
+    tx.expect(USED, params![project])
+}
+
 pub(crate) fn of_project(tx: &mut Tx<'_>, project: &str) -> Result<BTreeMap<String, i64>, Error> {
     let rows = tx.rows(OF_PROJECT, params![project])?;
     rows.iter().map(|row| Ok((row.string("resource")?, row.int("most")?))).collect()

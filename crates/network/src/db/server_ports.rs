@@ -8,7 +8,7 @@ use kilonova_ids::{ArqId, HostName, NetworkId, PortId, ServerId, SubnetId};
 use kilonova_store::{Error, Row, Tx, statements};
 
 use super::ports::bound_host;
-use super::{parse, rows_in};
+use super::{expect_in, parse, rows_in};
 use crate::VnicType;
 use crate::record::Body;
 
@@ -70,6 +70,11 @@ impl Bodies {
         self.0.insert(id.to_owned(), Rc::clone(&body));
         Ok(body)
     }
+}
+
+/// Announces [`of_servers`].
+pub(crate) fn expect_of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error> {
+    expect_in(tx, OF_SERVERS, servers.iter().copied())
 }
 
 /// The ports of servers, grouped by server and in order.

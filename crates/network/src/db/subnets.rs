@@ -2,7 +2,7 @@
 //! writes it, which serializes concurrent allocations.
 
 use kilonova_ids::{NetworkId, SubnetId, SubnetKind};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, params, statements};
 
 use super::{record, text};
 use crate::record::Record;
@@ -86,6 +86,21 @@ pub(crate) fn set_cursor(tx: &mut Tx<'_>, id: SubnetId, cursor: &str) -> Result<
 
 pub(crate) fn find(tx: &mut Tx<'_>, id: SubnetId) -> Result<Option<Subnet>, Error> {
     tx.row(FIND, params![id])?.as_ref().map(read).transpose()
+}
+
+/// Announces [`of_network`].
+pub(crate) fn expect_of_network(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
+    tx.expect(OF_NETWORK, params![id])
+}
+
+/// Asks for [`of_network`]; [`found`] reads the answer.
+pub(crate) fn ask_of_network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Asked, Error> {
+    tx.ask(OF_NETWORK, params![id])
+}
+
+/// The subnets after [`ask_of_network`].
+pub(crate) fn found(tx: &mut Tx<'_>, asked: Asked) -> Result<Vec<Subnet>, Error> {
+    tx.answer(asked)?.iter().map(read).collect()
 }
 
 pub(crate) fn of_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<Vec<Subnet>, Error> {

@@ -1,14 +1,19 @@
 //! Attaching a server's ports, binding them to its host, and detaching them.
 
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, HostName, NetworkId, PortId, SecurityGroupId, ServerId};
-use kilonova_store::Tx;
+use kilonova_store::{Asked, Tx};
 use serde_json::json;
 
-use crate::app::{addresses::FixedIp, ports as app};
+use crate::app::addresses::{FixedIp, Pending};
+use crate::app::{groups as group_app, ports as app};
+use crate::db::groups;
 use crate::db::ports::{self as rows, Port};
+use crate::db::subnets::{self, Subnet};
 use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, VnicType};
@@ -53,16 +58,103 @@ pub struct Attach<'a> {
     pub groups: &'a [SecurityGroupId],
 }
 
+/// The rows that new ports of a project need. A transaction asks for them before its first write, so
+/// that they travel with other statements.
+#[derive(Default)]
+pub struct NewPorts {
+    asked_default: Option<Asked>,
+    asked_subnets: Vec<(NetworkId, Asked)>,
+    default: Option<SecurityGroupId>,
+    subnets: HashMap<NetworkId, Vec<Subnet>>,
+}
+
+impl NewPorts {
+    /// Asks for the subnets of these networks, and for the project's default group if the ports get it.
+    ///
+    /// # Errors
+    /// Database errors; also for [`NewPorts::default_group`].
+    pub fn ask(
+        tx: &mut Tx<'_>,
+        project: &str,
+        with_default: bool,
+        networks: impl IntoIterator<Item = NetworkId>,
+    ) -> Result<Self, Error> {
+        let mut new = Self::default();
+        if with_default {
+            new.asked_default = Some(groups::ask_default_of(tx, project)?);
+        }
+        for network in networks.into_iter().collect::<BTreeSet<_>>() {
+            new.asked_subnets.push((network, subnets::ask_of_network(tx, network)?));
+        }
+        Ok(new)
+    }
+
+    /// The project's default group, which is created if it is missing.
+    pub fn default_group(
+        &mut self,
+        tx: &mut Tx<'_>,
+        project: &str,
+        now: Timestamp,
+    ) -> Result<SecurityGroupId, Error> {
+        let asked = self.asked_default.take();
+        let found = match (self.default, asked) {
+            (Some(id), _) => Some(id),
+            (None, Some(asked)) => groups::found_default(tx, asked)?,
+            (None, None) => groups::default_of(tx, project)?,
+        };
+        let id = match found {
+            Some(id) => id,
+            None => group_app::create_default(tx, project, now)?,
+        };
+        self.default = Some(id);
+        Ok(id)
+    }
+
+    /// The subnets of a network. Their cursors may be older than this transaction's own allocations.
+    fn subnets(&mut self, tx: &mut Tx<'_>, network: NetworkId) -> Result<&[Subnet], Error> {
+        for (network, asked) in std::mem::take(&mut self.asked_subnets) {
+            self.subnets.insert(network, subnets::found(tx, asked)?);
+        }
+        Ok(match self.subnets.entry(network) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(subnets::of_network(tx, network)?),
+        })
+    }
+}
+
+/// The addresses of a new port, which may turn out to be in use.
+#[must_use = "an address may be in use"]
+pub struct PendingAddresses(Option<Pending>);
+
+impl PendingAddresses {
+    /// Checks them. Call it after a statement whose answer is needed anyway.
+    ///
+    /// # Errors
+    /// 409 if no address is free.
+    pub fn check(self, tx: &mut Tx<'_>) -> Result<(), Error> {
+        self.0.map_or(Ok(()), |pending| pending.check(tx))
+    }
+}
+
 /// Creates a port, or attaches an existing one.
 ///
 /// # Errors
 /// 404 if the port does not exist; 409 with Neutron's types if it is in use or no address is free.
-pub fn attach(tx: &mut Tx<'_>, attach: &Attach<'_>, now: Timestamp) -> Result<PortId, Error> {
+pub fn attach(
+    tx: &mut Tx<'_>,
+    attach: &Attach<'_>,
+    new: &mut NewPorts,
+    now: Timestamp,
+) -> Result<(PortId, PendingAddresses), Error> {
     match attach.source {
         PortSource::New { network, fixed_ip, secure } => {
-            create(tx, attach, network, fixed_ip, secure, now)
+            let subnets = new.subnets(tx, network)?;
+            create(tx, attach, network, subnets, fixed_ip, secure, now)
         }
-        PortSource::Existing(id) => attach_existing(tx, attach, id, now),
+        PortSource::Existing(id) => {
+            let id = attach_existing(tx, attach, id, now)?;
+            Ok((id, PendingAddresses(None)))
+        }
     }
 }
 
@@ -70,10 +162,11 @@ fn create(
     tx: &mut Tx<'_>,
     attach: &Attach<'_>,
     network: NetworkId,
+    subnets: &[Subnet],
     fixed_ip: Option<IpAddr>,
     secure: bool,
     now: Timestamp,
-) -> Result<PortId, Error> {
+) -> Result<(PortId, PendingAddresses), Error> {
     let groups: &[SecurityGroupId] = if secure { attach.groups } else { &[] };
     let mut body = app::defaults();
     set(&mut body, "security_groups", json!(groups));
@@ -96,8 +189,9 @@ fn create(
         addresses: Vec::new(),
     };
     let requested = fixed_ip.map(|address| [FixedIp { subnet: None, address: Some(address) }]);
-    let port = app::insert(tx, port, true, requested.as_ref().map(<[_; 1]>::as_slice))?;
-    Ok(port.record.id)
+    let requested = requested.as_ref().map(<[_; 1]>::as_slice);
+    let (port, pending) = app::begin_insert(tx, port, true, subnets, requested)?;
+    Ok((port.record.id, PendingAddresses(Some(pending))))
 }
 
 fn set(body: &mut Body, key: &str, value: serde_json::Value) {
@@ -126,7 +220,7 @@ fn attach_existing(
         set(&mut body, "dns_name", json!(attach.hostname));
     }
     port.record.change(body, now);
-    rows::update(tx, &port)?;
+    rows::defer_update(tx, &port)?;
     Ok(id)
 }
 
@@ -167,5 +261,5 @@ pub fn detach(tx: &mut Tx<'_>, server: ServerId, id: PortId, now: Timestamp) -> 
         return Ok(rows::delete(tx, id)?);
     }
     port.detach(now);
-    Ok(rows::update(tx, &port)?)
+    Ok(rows::defer_update(tx, &port)?)
 }

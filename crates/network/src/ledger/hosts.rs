@@ -73,14 +73,13 @@ pub fn servers_to_reconnect(
 /// The packet filters of the ports of these servers, on any host.
 pub fn filters(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Filters, Error> {
     let mut filters = Filters::default();
-    for row in rows::ports(tx, &servers.iter().copied().collect())? {
-        filters.ports.push(port(&row));
-    }
+    let found = rows::of_servers(tx, &servers.iter().copied().collect())?;
+    filters.ports.extend(found.ports.iter().map(port));
     let groups: BTreeSet<SecurityGroupId> =
         filters.ports.iter().flat_map(|port| port.groups.iter().copied()).collect();
     filters.groups = groups.iter().map(|id| FilterGroup { id: *id, rules: Vec::new() }).collect();
     let mut remote_groups = BTreeSet::new();
-    for row in rows::rules(tx, &groups)? {
+    for row in found.rules {
         let rule = rule(&row.body)?;
         if let Some(Remote::Group(remote)) = rule.remote {
             remote_groups.insert(remote);
@@ -91,7 +90,7 @@ pub fn filters(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Filters, Error> 
     }
     let empty = |id: &SecurityGroupId| FilterGroupMembers { group: *id, addresses: Vec::new() };
     filters.members = remote_groups.iter().map(empty).collect();
-    for row in rows::members(tx, &remote_groups)? {
+    for row in found.members {
         let Some(members) = filters.members.iter_mut().find(|one| one.group == row.group) else {
             continue;
         };

@@ -14,14 +14,18 @@ mod query;
 mod show;
 
 pub use crate::db::AUDIT;
-pub use attach::{Attach, PortSource, attach, bind, detach, detach_all, set_device};
+pub use attach::{
+    Attach, NewPorts, PendingAddresses, PortSource, attach, bind, detach, detach_all, set_device,
+};
 pub use hosts::{
     NetworkChange, filters, has_changed, record_change, servers_to_filter, servers_to_reconnect,
     take_changes,
 };
 pub use query::{
-    NetworkFacts, PortFacts, available, check_quota, groups_by_name, network, port, set_groups,
+    NetworkFacts, PortFacts, available, check_quota, expect_available, expect_network, expect_port,
+    expect_quota, groups_by_name, network, port, set_groups,
 };
 pub use show::{
-    Fixed, GroupFacts, ServerPort, at_address, group_names, group_views, of_server, of_servers,
+    Fixed, GroupFacts, ServerPort, at_address, expect_of_servers, group_names, group_views,
+    of_server, of_servers,
 };

@@ -60,10 +60,31 @@ fn facts(network: &Network, has_subnets: bool) -> NetworkFacts {
     }
 }
 
-/// One network, of any project.
+/// Announces [`network`].
 ///
 /// # Errors
 /// Database errors; so for all functions here.
+pub fn expect_network(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
+    networks::expect(tx, id)?;
+    Ok(subnets::expect_of_network(tx, id)?)
+}
+
+/// Announces [`available`].
+pub fn expect_available(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
+    Ok(networks::expect_available(tx, project)?)
+}
+
+/// Announces [`port`].
+pub fn expect_port(tx: &mut Tx<'_>, id: PortId) -> Result<(), Error> {
+    Ok(ports::expect(tx, id)?)
+}
+
+/// Announces [`check_quota`].
+pub fn expect_quota(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
+    Ok(crate::db::quotas::expect(tx, project)?)
+}
+
+/// One network, of any project.
 pub fn network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<NetworkFacts>, Error> {
     let Some(network) = networks::find(tx, id)? else { return Ok(None) };
     let has_subnets = !subnets::of_network(tx, id)?.is_empty();
@@ -73,14 +94,8 @@ pub fn network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<NetworkFacts>, E
 /// The networks that a project's servers can attach to: its own and shared ones. A network that is
 /// only external is not included.
 pub fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<NetworkFacts>, Error> {
-    let mut all = networks::list(tx, Some(project))?;
-    all.retain(|network| network.project == project || network.flag("shared"));
-    let mut found = Vec::with_capacity(all.len());
-    for network in &all {
-        let has_subnets = !subnets::of_network(tx, network.id)?.is_empty();
-        found.push(facts(network, has_subnets));
-    }
-    Ok(found)
+    let all = networks::available(tx, project)?;
+    Ok(all.iter().map(|(network, has_subnets)| facts(network, *has_subnets)).collect())
 }
 
 /// One port, of any project.

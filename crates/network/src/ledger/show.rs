@@ -167,17 +167,29 @@ pub struct GroupFacts {
 
 /// Security groups by id.
 pub fn group_views(tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, Error> {
-    let facts = |group: Group| GroupFacts {
+    Ok(groups::by_ids(tx, ids)?.into_iter().map(group_facts).collect())
+}
+
+fn group_facts(group: Group) -> GroupFacts {
+    GroupFacts {
         id: group.id,
         name: group.text("name").to_owned(),
         description: group.text("description").to_owned(),
         project: group.project,
-    };
-    Ok(groups::by_ids(tx, ids)?.into_iter().map(facts).collect())
+    }
 }
 
-/// Names of security groups by id.
-pub fn group_names(tx: &mut Tx<'_>, ids: &[String]) -> Result<HashMap<String, String>, Error> {
-    let groups = group_views(tx, ids)?;
-    Ok(groups.into_iter().map(|group| (group.id.to_string(), group.name)).collect())
+/// Announces [`of_servers`] and [`group_names`].
+pub fn expect_of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error> {
+    server_ports::expect_of_servers(tx, servers)?;
+    Ok(groups::expect_of_servers(tx, servers)?)
+}
+
+/// Names of the security groups of servers' ports, by id.
+pub fn group_names(
+    tx: &mut Tx<'_>,
+    servers: &[ServerId],
+) -> Result<HashMap<String, String>, Error> {
+    let groups = groups::of_servers(tx, servers)?.into_iter().map(group_facts);
+    Ok(groups.map(|group| (group.id.to_string(), group.name)).collect())
 }

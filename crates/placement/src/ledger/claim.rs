@@ -136,7 +136,7 @@ pub fn release(tx: &mut Tx<'_>, world: &World, consumer: ConsumerId) -> Result<(
     release_held(tx, world, consumer, &held)
 }
 
-/// What a consumer holds, read before its release.
+/// The claims of a consumer, read before their release.
 #[derive(Debug)]
 pub struct Held(Vec<HeldAllocation>);
 
@@ -148,7 +148,7 @@ pub fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
     Ok(consumers::expect_held(tx, consumer)?)
 }
 
-/// What a consumer holds, for [`release_held`] in the same transaction.
+/// The claims of a consumer, for [`release_held`] in the same transaction.
 pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     Ok(Held(consumers::held(tx, consumer)?))
 }

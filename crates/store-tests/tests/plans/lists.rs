@@ -96,6 +96,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
             ("network::db::groups::LIST", "security_groups"),
             ("network::db::groups::LIST_RULES", "security_group_rules"),
             ("network::db::groups::LIST_RULES", "security_groups"),
+            ("network::db::networks::AVAILABLE", "networks"),
             ("network::db::networks::LIST", "networks"),
             ("network::db::ports::LIST", "ports"),
             ("network::db::quotas::ALL", "network_quotas"),

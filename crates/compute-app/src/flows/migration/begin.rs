@@ -30,6 +30,8 @@ pub(super) struct NewMigration<'a> {
     pub task: TaskState,
     pub status: Status,
     pub flavor: &'a FlavorOf,
+    /// The server's host and guest, from [`guest_of`].
+    pub guest: (HostName, Domain),
 }
 
 /// The host of the server, and the guest that its document describes.
@@ -63,7 +65,7 @@ pub(super) fn begin(
     now: Timestamp,
 ) -> Result<(OpenOperation, Move), Error> {
     let server = new.server;
-    let (source, mut domain) = guest_of(tx, server)?;
+    let (source, mut domain) = new.guest;
     if new.kind != Kind::Live && matches!(domain.power, Power::Paused | Power::Suspended) {
         // `os-resetState` made the move possible; a cold move cannot keep what is in memory.
         domain.power = Power::On;
@@ -100,12 +102,14 @@ pub(super) fn claim_place(
     let (server, migration) = (&ctx.server, &ctx.migration);
     let mut excluded: HashSet<HostName> = attempts.tried.iter().cloned().collect();
     // A host that still has to drop the server has a document of it.
-    excluded.extend(documents::of_server(tx, server.id)?.into_iter().map(|(host, _)| host));
+    let documents = documents::ask_of_server(tx, server.id)?;
     let options = &ctx.compute.options;
+    claims::leave(tx, server.id, migration.id, &migration.source)?;
+    let documents = documents::found(tx, documents)?;
+    excluded.extend(documents.into_iter().map(|(host, _)| host));
     if migration.kind == Kind::Resize && options.allow_resize_to_same_host {
         excluded.remove(&migration.source);
     }
-    claims::leave(tx, server.id, migration.id, &migration.source)?;
     let required = device_pairing::required_traits(migration);
     let search = Search {
         server,

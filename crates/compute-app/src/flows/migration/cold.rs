@@ -55,6 +55,7 @@ pub fn migrate_cold(
     };
     states::allow(context, server, action)?;
     begin::check_source_is_up(tx, compute, server, now)?;
+    let guest = begin::guest_of(tx, server)?;
     if let ColdRequest::Resize(flavor) = request {
         check_growth(tx, server, flavor)?;
         boot::machine::check(&server.spec.image_properties, flavor)?;
@@ -68,6 +69,7 @@ pub fn migrate_cold(
         task: TaskState::ResizePrep,
         status: Status::PreMigrating,
         flavor,
+        guest,
     };
     let (open, migration) = begin::begin(tx, context, new, now)?;
     let requested = match request {

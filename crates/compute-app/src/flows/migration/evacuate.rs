@@ -67,6 +67,7 @@ pub fn evacuate(
         task: TaskState::Rebuilding,
         status: Status::Accepted,
         flavor: &server.spec.flavor,
+        guest: begin::guest_of(tx, server)?,
     };
     let (open, migration) = begin::begin(tx, context, new, now)?;
     let runs = server.vm_state != VmState::Stopped && !request.ends_stopped;

@@ -74,6 +74,7 @@ pub fn migrate_live(
         task: TaskState::Migrating,
         status: Status::Preparing,
         flavor: &server.spec.flavor,
+        guest: (source.clone(), domain),
     };
     let (open, migration) = begin::begin(tx, context, new, now)?;
     let attempts =

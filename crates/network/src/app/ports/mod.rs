@@ -20,6 +20,7 @@ use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, permitte
 use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
+use crate::db::subnets::{self, Subnet};
 use crate::error::{not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, VnicType, values};
@@ -137,20 +138,40 @@ pub(crate) fn create(
 /// Adds a port and allocates its addresses; `any_mac` generates a MAC address.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
-    mut port: Port,
+    port: Port,
     any_mac: bool,
     requested: Option<&[FixedIp]>,
 ) -> Result<Port, Error> {
+    let all = subnets::of_network(tx, port.network)?;
+    let (port, pending) = begin_insert(tx, port, any_mac, &all, requested)?;
+    pending.check(tx)?;
+    Ok(port)
+}
+
+/// [`insert`] on a network with these subnets, without its last wait.
+pub(crate) fn begin_insert(
+    tx: &mut Tx<'_>,
+    mut port: Port,
+    any_mac: bool,
+    all: &[Subnet],
+    requested: Option<&[FixedIp]>,
+) -> Result<(Port, addresses::Pending), Error> {
+    let (id, network) = (port.record.id, port.network);
     for _ in 0..TRIES {
         if any_mac {
             port.mac = random_mac();
         }
-        if rows::insert(tx, &port)? {
-            port.addresses = addresses::allocate(tx, port.record.id, port.network, requested)?;
+        let inserted = rows::ask_insert(tx, &port)?;
+        if requested.is_none() {
+            addresses::expect(tx, all)?;
+        }
+        if rows::is_done(tx, inserted)? {
+            let (given, pending) = addresses::begin(tx, id, network, all, requested)?;
+            port.addresses = given;
             let groups = port.record.texts("security_groups");
-            changes::add_groups(tx, port.record.id, &groups)?;
+            changes::add_groups(tx, id, &groups)?;
             members(tx, &groups)?;
-            return Ok(port);
+            return Ok((port, pending));
         }
         if !any_mac {
             break;

@@ -17,7 +17,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
         false => None,
     };
     request
-        .begin(move |tx, request, server, now| {
+        .accept(move |tx, request, server, now| {
             if request.action == ServerAction::Lock {
                 let by =
                     if server.project_id == request.context.project_id { "owner" } else { "admin" };

@@ -55,7 +55,16 @@ struct ActionRequest {
 }
 
 impl ActionRequest {
-    /// Runs `act` on the server in one transaction and answers 202.
+    /// Runs `act`, which changes no guest, on the server in one transaction and answers 202.
+    async fn accept<F>(self, act: F) -> Result<Response, Refusal>
+    where
+        F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<(), Error> + Send + 'static,
+    {
+        self.write(act).await?;
+        Ok(StatusCode::ACCEPTED.into_response())
+    }
+
+    /// Runs `act`, which changes the guest, on the server in one transaction and answers 202.
     async fn begin<F>(self, act: F) -> Result<Response, Refusal>
     where
         F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<(), Error> + Send + 'static,
@@ -74,12 +83,9 @@ impl ActionRequest {
     }
 
     /// [`ActionRequest::write`] with announced reads.
-    async fn write_with<T, F>(
-        mut self,
-        announce: fn(&mut Tx<'_>, ServerId) -> Result<(), Error>,
-        act: F,
-    ) -> Result<T, Refusal>
+    async fn write_with<T, A, F>(mut self, announce: A, act: F) -> Result<T, Refusal>
     where
+        A: Fn(&mut Tx<'_>, ServerId) -> Result<(), Error> + Send + 'static,
         T: Send + 'static,
         F: Fn(&mut Tx<'_>, &Self, &Server, Timestamp) -> Result<T, Error> + Send + 'static,
     {
@@ -87,7 +93,7 @@ impl ActionRequest {
         self.compute = compute.clone();
         let answer = compute
             .write(move |tx| {
-                let server = super::find::find_with(tx, &self.caller, &self.id, announce)?;
+                let server = super::find::find_with(tx, &self.caller, &self.id, &announce)?;
                 act(tx, &self, &server, time::now())
             })
             .await?;

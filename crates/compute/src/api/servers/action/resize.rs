@@ -4,7 +4,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use kilonova_compute_app::flows::{self, ColdRequest};
 use kilonova_compute_app::resolve;
-use kilonova_compute_db::servers;
+use kilonova_compute_db::{flavors, servers};
+use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use serde_json::Value;
 
@@ -12,7 +13,7 @@ use super::ActionRequest;
 
 pub(super) async fn confirm(request: ActionRequest) -> Result<Response, Refusal> {
     request
-        .write_with(flows::expect_change, |tx, request, server, now| {
+        .write_with(flows::expect_confirm, |tx, request, server, now| {
             flows::confirm(tx, &request.compute, &request.context, server, now)
         })
         .await?;
@@ -34,8 +35,13 @@ pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> 
         number => number.to_string(),
     };
     let disk_config = request.argument["OS-DCF:diskConfig"].as_str().map(str::to_owned);
+    let expected = flavor_id.clone();
+    let announce = move |tx: &mut Tx<'_>, server| {
+        flavors::expect(tx, &expected)?;
+        flows::expect_change(tx, server)
+    };
     request
-        .begin(move |tx, request, server, now| {
+        .write_with(announce, move |tx, request, server, now| {
             let mut server = server.clone();
             let flavor = resolve::flavor(tx, &request.context, &flavor_id)?;
             if flavor.id == server.spec.flavor.id {
@@ -50,5 +56,6 @@ pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> 
             let cold = ColdRequest::Resize(Box::new(flavor));
             flows::migrate_cold(tx, &request.compute, &request.context, &server, &cold, now)
         })
-        .await
+        .await?;
+    Ok(StatusCode::ACCEPTED.into_response())
 }

@@ -22,7 +22,7 @@ pub(super) async fn addresses(request: ActionRequest) -> Result<Response, Refusa
 pub(super) async fn groups(request: ActionRequest) -> Result<Response, Refusal> {
     let name = request.argument["name"].as_str().unwrap_or_default().to_owned();
     request
-        .begin(move |tx, request, server, now| {
+        .accept(move |tx, request, server, now| {
             ports::set_group(
                 tx,
                 server,

@@ -24,6 +24,7 @@ pub(super) fn resolve(
     new: &CreateServer,
 ) -> Result<BootRequest, Error> {
     names::expect(tx, &new.flavor, new.image)?;
+    ports::expect(tx, &context.project_id, &new.networks)?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
     let image_properties = names::image(tx, compute, context, new.image, &flavor)?;
     unsupported::flavor(&flavor, &image_properties)?;
