@@ -447,15 +447,22 @@ impl<'a> Tx<'a> {
     }
 }
 
-/// Functions that change the database although a `SELECT` calls them.
-const CHANGING: [&str; 3] = ["setval(", "nextval(", "pg_notify("];
+/// Words of queries that change the database: data-modifying `WITH`, and functions.
+const CHANGING: [&str; 7] =
+    ["INSERT", "UPDATE", "DELETE", "MERGE", "SETVAL(", "NEXTVAL(", "PG_NOTIFY("];
+
+fn begins_with(sql: &str, verb: &str) -> bool {
+    sql.trim_start().get(..verb.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(verb))
+}
 
 /// True for a `SELECT`. Others may change something: those with `RETURNING` have rows too.
 fn is_read(sql: &str) -> bool {
-    sql.trim_start().get(..6).is_some_and(|verb| verb.eq_ignore_ascii_case("SELECT"))
+    begins_with(sql, "SELECT")
 }
 
-/// True for a statement that may change the database.
+/// True for a statement that may change the database; `SELECT … FOR UPDATE` counts too.
 fn changes(sql: &str) -> bool {
-    !is_read(sql) || CHANGING.iter().any(|function| sql.contains(function))
+    let is_query = is_read(sql) || begins_with(sql, "WITH");
+    let text = sql.to_ascii_uppercase();
+    !is_query || CHANGING.iter().any(|word| text.contains(word))
 }

@@ -365,12 +365,17 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
     metered.write(|tx| add(tx, "a")).await.expect("the row is added");
     let before = marks(&store).await;
     assert!(before > 0, "a write is marked");
-    for lock in ["", " FOR UPDATE"] {
+    let with = format!("WITH one AS ({ONE}) SELECT number FROM one");
+    for sql in [ONE.to_owned(), format!("{ONE} FOR SHARE"), with] {
         meter.take_round_trips();
-        let sql = format!("{ONE}{lock}");
-        let read = metered.write(move |tx| tx.row(&sql, params!["a"])).await;
+        let query = sql.clone();
+        let read = metered.write(move |tx| tx.row(&query, params!["a"])).await;
         assert!(read.expect("it reads").is_some());
-        assert_eq!(meter.take_round_trips(), 1, "it does not wait for its COMMIT");
+        assert_eq!(meter.take_round_trips(), 1, "{sql}: it does not wait for its COMMIT");
+        let read =
+            metered.read(move |tx| tx.row(&sql.replace(" FOR SHARE", ""), params!["a"])).await;
+        assert!(read.expect("it reads").is_some());
+        assert_eq!(meter.take_round_trips(), 1, "nor does a read");
     }
     let undone = metered.write(|tx| {
         tx.row(ONE, params!["a"])?;
@@ -384,6 +389,13 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
     undone.await.expect("nothing was sent");
     metered.write(|_| Ok::<_, Error>(())).await.expect("an empty transaction commits");
     assert_eq!(marks(&store).await, before);
+    let unread = metered.read(|tx| {
+        tx.expect(ONE, params!["a"])?;
+        tx.rows("WITH all_ AS (SELECT id FROM things) SELECT id FROM all_", params![]).map(drop)
+    });
+    meter.take_round_trips();
+    unread.await.expect("it reads");
+    assert_eq!(meter.take_round_trips(), 1, "nobody needs the announced answer");
     metered.write(|tx| tx.execute(UPDATE, params!["a"])).await.expect("it writes");
     metered.write(|tx| tx.defer(UPDATE, params!["a"])).await.expect("it writes");
     let asks = metered.write(|tx| {
@@ -395,7 +407,11 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
     metered.write(|tx| tx.execute("CREATE SEQUENCE s", params![])).await.expect("it is made");
     let sets = metered.write(|tx| tx.row("SELECT setval('s', 7) AS last", params![])).await;
     assert!(sets.expect("a sequence changes by a SELECT").is_some());
-    assert_eq!(marks(&store).await, before + 5);
+    let with = "WITH new AS (INSERT INTO things (id, number) VALUES ('w', 9) RETURNING id)
+        SELECT id FROM new";
+    let adds = metered.write(move |tx| tx.row(with, params![])).await;
+    assert!(adds.expect("a query that writes").is_some());
+    assert_eq!(marks(&store).await, before + 6);
     let row = store.read(|tx| tx.row(ONE, params!["a"])).await.expect("the row is readable");
     assert_eq!(row.expect("the row is there").int("number").expect("a number"), 9);
 }

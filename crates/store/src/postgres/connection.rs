@@ -238,7 +238,7 @@ impl Connection {
 
     /// True if the commit, whose hooks need these answers, waits for the server.
     pub(super) fn waits_for_commit(&self, answers: &[u64]) -> bool {
-        self.wrote || self.queue.is_needed(answers)
+        (self.wrote && !self.read_only) || self.queue.is_needed(answers)
     }
 
     /// True if the last commit was sent with a mark.
