@@ -19,6 +19,7 @@ pub mod flows;
 pub mod follow;
 pub mod keypairs;
 pub mod managed_consumers;
+pub mod metadata_service;
 pub mod microversions;
 pub mod moves;
 pub mod options;

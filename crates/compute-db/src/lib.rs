@@ -13,6 +13,7 @@ pub mod documents;
 pub mod error;
 pub mod flavors;
 pub mod fleet;
+pub mod guest_metadata;
 pub mod hosts;
 pub mod kept;
 pub mod keypairs;
@@ -61,6 +62,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         documents::STATEMENTS,
         fleet::STATEMENTS,
         flavors::STATEMENTS,
+        guest_metadata::STATEMENTS,
         hosts::STATEMENTS,
         kept::STATEMENTS,
         keypairs::STATEMENTS,

@@ -13,6 +13,7 @@ pub const SERVERS: &[Migration] = &[
     super::reserved::RESERVED,
     super::hosts::REVISIONS,
     super::documents::HISTORY,
+    super::guest_metadata::GUEST_METADATA,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -69,7 +69,10 @@ fn json(bytes: &[u8]) -> Result<Value, Refusal> {
 }
 
 /// Reads a body of at most `most` bytes completely, within the time limit.
-async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Refusal> {
+///
+/// # Errors
+/// A larger body ([`Kind::TooLarge`]), one that ends early, and one that does not arrive in time.
+pub async fn whole(mut body: axum::body::Body, most: usize) -> Result<Bytes, Refusal> {
     let begun = Instant::now();
     let mut bytes = BytesMut::new();
     loop {

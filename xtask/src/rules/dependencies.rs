@@ -81,6 +81,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "compute-db",
             "compute-scheduler",
             "flow",
+            "guest-metadata",
             "ids",
             "image",
             "network",
@@ -99,6 +100,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "compute-scheduler",
             "engine",
             "flow",
+            "guest-metadata",
             "ids",
             "image",
             "network",
@@ -181,7 +183,7 @@ const SOLE_USERS: &[(&str, &[&str], &str)] = &[
 const IMPURE: &[&str] = &["tokio", "axum", "reqwest", "hyper", "rusqlite", "rand"];
 
 /// Crates without I/O, clock or randomness of their own.
-const PURE: &[&str] = &["engine", "policy", "ids", "node-api"];
+const PURE: &[&str] = &["engine", "guest-metadata", "policy", "ids", "node-api"];
 
 /// Compares each crate's manifest with the table.
 ///

@@ -3,13 +3,14 @@
 
 use kilonova_program::config::Options;
 
-use super::{database, image, image_store, network, scheduler};
+use super::{database, image, image_store, metadata, network, scheduler};
 
 /// All known options.
 pub(super) const KNOWN: &[&Options] = &[
     OPTIONS,
     &database::KNOWN,
     &scheduler::KNOWN,
+    &metadata::KNOWN,
     &network::KNOWN,
     &image::KNOWN,
     &image_store::KNOWN,

@@ -10,6 +10,7 @@ mod image;
 mod image_store;
 mod keystone;
 mod known;
+mod metadata;
 mod network;
 mod node;
 mod nova;
@@ -35,6 +36,7 @@ pub use kilonova_program::config::{File, Note};
 use kilonova_program::config::{devices, sources};
 use kilonova_program::logs::LogFormat;
 use known::KNOWN;
+pub use metadata::MetadataSettings;
 pub use node::NodeListener;
 pub use policy::Policies;
 pub use problems::{holds_secrets, places, problems};
@@ -131,6 +133,8 @@ pub struct Settings {
     pub unbound_requests: i64,
     /// Compute options.
     pub compute: kilonova_compute_app::Options,
+    /// The metadata service behind Neutron's proxies, if it is on.
+    pub metadata: Option<MetadataSettings>,
     /// Network options.
     pub network: kilonova_network::NetworkOptions,
     /// Image options.
@@ -194,7 +198,10 @@ impl Settings {
                 .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8774))),
         };
         let node_listener = node::read(&file, node_listen, node_names)?;
+        let mut taken = vec![listen];
+        taken.extend(node_listener.as_ref().map(|listener| listener.listen));
         let settings = Self {
+            metadata: metadata::read(&file, &taken)?,
             state_dir: state_dir
                 .or(file.path("DEFAULT", "state_path"))
                 .unwrap_or_else(|| PathBuf::from("kilonova-state")),
@@ -233,6 +240,11 @@ impl Settings {
                  keystone"
                     .into(),
             ));
+        }
+        if settings.metadata.is_some() && !settings.runs(ServiceName::Compute) {
+            let why = "the metadata service tells guests about servers; it needs compute among [api] \
+                       services";
+            return Err(file.wrong("neutron", "service_metadata_proxy", why));
         }
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {
             return Err(file.wrong(

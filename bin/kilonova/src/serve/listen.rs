@@ -118,6 +118,11 @@ pub(super) fn pools(front: &Front, hosts: bool) -> (Pool, Pool) {
     (Pool::new("users", users, per_address), Pool::new("hosts", half, PerAddress::Any))
 }
 
+/// The connections of Neutron's proxies: a few addresses, each for many guests.
+pub(super) fn proxies() -> Pool {
+    Pool::new("metadata", (slots() / 4).max(1), PerAddress::Any)
+}
+
 fn app(router: Router) -> App {
     NormalizePathLayer::trim_trailing_slash().layer(router)
 }

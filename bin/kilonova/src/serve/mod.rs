@@ -28,13 +28,14 @@ use std::time::Instant;
 
 use kilonova_changes::Follower;
 use kilonova_compute_app::Compute;
+use kilonova_compute_app::metadata_service::MetadataService;
 use kilonova_compute_nodes::Drain;
 use kilonova_placement::Providers;
 use kilonova_program::signals::StopSignals;
 use kilonova_store::{Error, Severity, Store};
 use tokio::net::TcpListener;
 
-use crate::config::{AuthStrategy, Front, ServiceName, Settings};
+use crate::config::{AuthStrategy, Front, MetadataSettings, ServiceName, Settings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
 pub use nodes::STARTS;
@@ -59,6 +60,10 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     })?;
     let node_socket = match &settings.node_listener {
         Some(listener) => Some(node_tls::bind(listener).await?),
+        None => None,
+    };
+    let metadata_socket = match &settings.metadata {
+        Some(metadata) => Some(bind_metadata(metadata).await?),
         None => None,
     };
     let directory = StateDir::take(&settings.state_dir)?;
@@ -166,6 +171,15 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         let routes = node_tls::routes(compute, &open.enrollment, &drain).merge(health.routes());
         listeners.push((open.listener, listen::Endpoint::hosts(open.acceptor, hosts, routes)));
     }
+    if let (Some(socket), Some(metadata), Some(compute)) =
+        (metadata_socket, &settings.metadata, &compute)
+    {
+        let service = MetadataService::new(compute.clone(), metadata.options.clone());
+        let routes = kilonova_compute::api::metadata_service::routes(service, &metadata.secret);
+        let pool = listen::proxies();
+        listeners.push((socket, listen::Endpoint::users(&settings.front, None, pool, routes)));
+        tracing::info!("the metadata service answers Neutron's proxies on {}", metadata.listen);
+    }
     if let Some(shown) = &shown {
         shown.watch();
     }
@@ -184,6 +198,17 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
     drop(nodes);
     leading.ended().await;
     Ok(())
+}
+
+/// The socket for Neutron's proxies.
+async fn bind_metadata(metadata: &MetadataSettings) -> Result<TcpListener, Failure> {
+    TcpListener::bind(metadata.listen).await.map_err(|e| {
+        Failure::Refused(format!(
+            "cannot listen on {} for the metadata service: {e}; stop the program that listens there, or \
+             set [DEFAULT] metadata_listen and metadata_listen_port",
+            metadata.listen
+        ))
+    })
 }
 
 /// The URL of the API for the admin's `clouds.yaml`, as far as the process knows it.

@@ -44,6 +44,16 @@ pub fn interfaces(
     host: &HostName,
 ) -> Result<Vec<Interface>, Error> {
     let ports = networks::of_server(tx, server)?;
+    interfaces_of(tx, ports, server, host)
+}
+
+/// [`interfaces`] for the server's ports.
+pub fn interfaces_of(
+    tx: &mut Tx<'_>,
+    ports: Vec<networks::ServerPort>,
+    server: ServerId,
+    host: &HostName,
+) -> Result<Vec<Interface>, Error> {
     let held = if ports.iter().any(networks::ServerPort::is_accelerator) {
         devices::of_ports(tx, server, host)?
     } else {

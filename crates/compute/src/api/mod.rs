@@ -12,6 +12,7 @@ mod input;
 mod keypairs;
 mod limits;
 mod links;
+pub mod metadata_service;
 mod migrations;
 mod negotiation;
 mod operators;

@@ -32,6 +32,7 @@ mod locate_guest;
 mod lost_host;
 mod managed_allocations;
 mod matrix;
+mod metadata_service;
 mod migrations;
 mod mixed_cards;
 mod move_retries;

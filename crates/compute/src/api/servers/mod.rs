@@ -13,6 +13,7 @@ mod interfaces;
 mod list;
 pub(super) mod metadata;
 mod migrations;
+mod password;
 mod ports_view;
 mod schema;
 mod show;
@@ -155,8 +156,8 @@ fn sub_resources() -> Routes<Compute> {
         .route(
             "/v2.1/servers/{id}/os-server-password",
             [
-                get("os_compute_api:os-server-password:show", stubs::password),
-                delete("os_compute_api:os-server-password:clear", stubs::clear_password),
+                get("os_compute_api:os-server-password:show", password::show),
+                delete("os_compute_api:os-server-password:clear", password::clear),
             ],
         )
         .route(

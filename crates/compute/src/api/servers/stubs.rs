@@ -1,9 +1,8 @@
-//! Sub-resources of a server that are always empty here, because there are no volumes, no passwords
-//! set by guests and no console proxy: lists are empty, and members do not exist.
+//! Sub-resources of a server that are always empty here, because there are no volumes and no console
+//! proxy: lists are empty, and members do not exist.
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::query::Query;
@@ -22,7 +21,7 @@ async fn check_exists(compute: &Compute, caller: Caller, id: String) -> Result<(
     Ok(())
 }
 
-fn no_query(query: &Query, version: Microversion) -> Result<(), Refusal> {
+pub(super) fn no_query(query: &Query, version: Microversion) -> Result<(), Refusal> {
     if version >= microversions::STRICT_QUERIES {
         input::check_query_keys(query, &[])
     } else {
@@ -88,27 +87,6 @@ fn no_volume(volume: &str) -> Refusal {
         "Volume {} could not be found: this cloud has no volumes.",
         volume.escape_debug()
     ))
-}
-
-pub(super) async fn password(
-    State(compute): State<Compute>,
-    caller: Caller,
-    version: Microversion,
-    query: Query,
-    Path(id): Path<String>,
-) -> JsonAnswer {
-    no_query(&query, version)?;
-    check_exists(&compute, caller, id).await?;
-    Ok(Json(json!({"password": ""})))
-}
-
-pub(super) async fn clear_password(
-    State(compute): State<Compute>,
-    caller: Caller,
-    Path(id): Path<String>,
-) -> Result<StatusCode, Refusal> {
-    check_exists(&compute, caller, id).await?;
-    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn console(

@@ -1,0 +1,292 @@
+//! The metadata service: what guests are told about themselves, from memory.
+//!
+//! A guest asks 20 to 40 times within the seconds of its boot. The first question reads the server's
+//! rows and makes a document; the others are answered from it. A document is made again when the
+//! server's host got newer documents, or after the operator's expiry, whichever comes first. Memory is
+//! bounded. While the database is away, the last document is better than none.
+//!
+//! The module must never decide who asks: its caller has proved that.
+
+mod cache;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use kilonova_compute_db::guest_metadata as rows;
+use kilonova_compute_db::servers::{self, instance_name};
+use kilonova_guest_metadata::{Answer, Document, Images, Vendordata, hostname};
+use kilonova_ids::{HostName, ImageId, ServerId};
+use kilonova_network::ledger as networks;
+use kilonova_node_api::Boot;
+use kilonova_store::{Severity, Tx};
+use kilonova_wire::{Refusal, time};
+
+use crate::boot::{GuestSource, machine};
+use crate::{Compute, Error, ports};
+use cache::{Cache, Cached};
+
+/// The most bytes of a password: what four of Nova's rows of 255 hold.
+pub const MAX_PASSWORD: usize = 4 * 255;
+/// Random bytes for a guest in each answer that has them.
+const SEED: usize = 512;
+/// For this long a document is used even if its host got newer documents, so that a host on which
+/// hundreds of guests boot does not cause a read for each question.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// The operator's settings of the service.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetadataOptions {
+    /// `[api] metadata_cache_expiration`: how long a document is used; 0 for one question only.
+    pub expiration: Duration,
+    /// `[api] dhcp_domain`: the domain of host names without one.
+    pub dhcp_domain: String,
+    /// The operator's data for every guest.
+    pub vendordata: Vendordata,
+}
+
+impl Default for MetadataOptions {
+    fn default() -> Self {
+        Self {
+            expiration: Duration::from_secs(15),
+            dhcp_domain: "novalocal".into(),
+            vendordata: Vendordata::default(),
+        }
+    }
+}
+
+/// The metadata service; cheap to clone.
+#[derive(Clone)]
+pub struct MetadataService {
+    compute: Compute,
+    options: Arc<MetadataOptions>,
+    cache: Arc<Cache>,
+}
+
+/// The result of a guest's attempt to set its password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PasswordSet {
+    /// It is stored.
+    Stored,
+    /// The guest has set one before.
+    Exists,
+    /// There is no such server.
+    NoServer,
+}
+
+impl MetadataService {
+    /// The service over these servers.
+    pub fn new(compute: Compute, options: MetadataOptions) -> Self {
+        Self { compute, options: Arc::new(options), cache: Arc::default() }
+    }
+
+    /// The answer to a path for a guest of the project; `None` if there is no such server or nothing
+    /// at the path. `address` is the guest's, as its proxy saw it.
+    ///
+    /// # Errors
+    /// When the database is unavailable and memory does not have the server.
+    pub async fn lookup(
+        &self,
+        server: ServerId,
+        project: &str,
+        path: &str,
+        address: Option<&str>,
+    ) -> Result<Option<Answer>, Refusal> {
+        let Some(document) = self.document(server).await? else { return Ok(None) };
+        if document.guest.project != project {
+            tracing::warn!(
+                %server,
+                "a proxy asked for the metadata of this server with another project than its own"
+            );
+            return Ok(None);
+        }
+        let seed = if path.contains("meta_data") { seed() } else { String::new() };
+        let today = time::now().strftime("%Y-%m-%d").to_string();
+        Ok(document.lookup(path, &seed, &today, address))
+    }
+
+    /// The password that the guest has set, empty without one.
+    ///
+    /// # Errors
+    /// Store errors only.
+    pub async fn password(&self, server: ServerId) -> Result<Option<String>, Refusal> {
+        Ok(self.compute.store.read(move |tx| rows::password(tx, server)).await?)
+    }
+
+    /// Stores the guest's password, once.
+    ///
+    /// # Errors
+    /// Store errors only.
+    pub async fn set_password(
+        &self,
+        server: ServerId,
+        password: String,
+    ) -> Result<PasswordSet, Refusal> {
+        let set = move |tx: &mut Tx<'_>| {
+            if rows::password(tx, server)?.is_none() {
+                return Ok(PasswordSet::NoServer);
+            }
+            let stored = rows::set_password(tx, server, &password)?;
+            Ok::<_, Error>(if stored { PasswordSet::Stored } else { PasswordSet::Exists })
+        };
+        Ok(self.compute.store.write(set).await?)
+    }
+
+    /// The server's document; `None` if there is no such server.
+    async fn document(&self, server: ServerId) -> Result<Option<Arc<Document>>, Refusal> {
+        let known = self.cache.get(server);
+        if let Some(known) = &known
+            && self.is_fresh(known)
+        {
+            return Ok(Some(Arc::clone(&known.document)));
+        }
+        match self.read(server).await {
+            Ok(Some(read)) => {
+                let document = Arc::clone(&read.document);
+                self.cache.put(server, read);
+                Ok(Some(document))
+            }
+            Ok(None) => {
+                self.cache.forget(server);
+                Ok(None)
+            }
+            Err(Error::Store(error)) if error.severity() == Severity::Temporary => match known {
+                Some(known) => {
+                    tracing::warn!(%server, %error, "the database is away; answering an old document");
+                    Ok(Some(known.document))
+                }
+                None => Err(Error::Store(error).into()),
+            },
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// True if nobody has changed the server since, as far as this process knows.
+    fn is_fresh(&self, cached: &Cached) -> bool {
+        let age = cached.read_at.elapsed();
+        age < self.options.expiration
+            && (age < YOUNG || cached.generation == self.generation(cached.host.as_ref()))
+    }
+
+    /// The newest generation of a host's documents.
+    fn generation(&self, host: Option<&HostName>) -> Option<i64> {
+        let host = self.compute.fleet.by_name(host?)?;
+        let newest = *host.newest().borrow();
+        Some(newest.generation)
+    }
+
+    /// Makes the document from the server's rows.
+    async fn read(&self, server: ServerId) -> Result<Option<Cached>, Error> {
+        let read_at = Instant::now();
+        let facts = self.compute.store.read(move |tx| Facts::read(tx, server)).await?;
+        let Some(mut facts) = facts else { return Ok(None) };
+        if facts.numbers.iter().any(|(image, number)| image.is_some() && number.is_none()) {
+            let images = facts.numbers.map(|(image, _)| image);
+            let give = move |tx: &mut Tx<'_>| {
+                for image in images.into_iter().flatten() {
+                    rows::number_image(tx, image)?;
+                }
+                numbers(tx, images)
+            };
+            facts.numbers = self.compute.store.write(give).await?;
+        }
+        let host = facts.server.host.clone();
+        let generation = self.generation(host.as_ref());
+        let document = Arc::new(self.make(facts)?);
+        Ok(Some(Cached { document, host, generation, read_at }))
+    }
+
+    fn make(&self, facts: Facts) -> Result<Document, Error> {
+        let Facts { server, interfaces, groups, numbers } = facts;
+        let zone = self.compute.zone_of(server.host.as_ref());
+        let guest = GuestSource::of(&server, &zone).guest_metadata();
+        let spec = &server.spec;
+        let boot = Boot {
+            image: spec.image,
+            root_gb: spec.flavor.disk,
+            ephemeral_gb: spec.flavor.ephemeral,
+            swap_mb: spec.flavor.swap,
+            rebuilt: None,
+        };
+        let user_data = spec.user_data.as_ref().map(|text| BASE64_STANDARD.decode(text));
+        let user_data = user_data.transpose().map_err(|error| {
+            let cause = format!("the user data of server {} is not base64: {error}", server.id);
+            Error::from(Refusal::internal(cause))
+        })?;
+        let name = |kind: &str, (_, number): (_, Option<i64>)| {
+            number.map(|number| format!("{kind}-{number:08x}"))
+        };
+        let [image, kernel, ramdisk] = numbers;
+        Ok(Document {
+            server: server.id,
+            instance_id: instance_name(server.seq).replacen("instance-", "i-", 1),
+            name: server.name.clone(),
+            hostname: hostname(&guest.hostname, &self.options.dhcp_domain),
+            user_data,
+            interfaces,
+            images: Images {
+                machine: name("ami", image),
+                kernel: name("aki", kernel),
+                ramdisk: name("ari", ramdisk),
+            },
+            security_groups: groups,
+            block_devices: Document::block_devices(&boot, &machine::of(spec, &spec.flavor)),
+            vendordata: self.options.vendordata.clone(),
+            guest,
+        })
+    }
+}
+
+/// The image, kernel and RAM disk of a server with their EC2 numbers.
+type Numbers = [(Option<ImageId>, Option<i64>); 3];
+
+/// The rows of a server from which its document is made.
+struct Facts {
+    server: servers::Server,
+    interfaces: Vec<kilonova_node_api::Interface>,
+    groups: Vec<String>,
+    numbers: Numbers,
+}
+
+impl Facts {
+    fn read(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Self>, Error> {
+        let Some(server) = servers::find(tx, id)? else { return Ok(None) };
+        let bound = if server.spec.networked { networks::of_server(tx, id)? } else { Vec::new() };
+        let mut ids: Vec<String> = Vec::new();
+        for group in bound.iter().flat_map(|port| &port.groups) {
+            if !ids.contains(group) {
+                ids.push(group.clone());
+            }
+        }
+        let names =
+            if ids.is_empty() { Default::default() } else { networks::group_names(tx, &ids)? };
+        let groups = ids.iter().filter_map(|id| names.get(id).cloned()).collect();
+        let interfaces = match &server.host {
+            Some(host) if !bound.is_empty() => ports::interfaces_of(tx, bound, id, host)?,
+            _ => Vec::new(),
+        };
+        let machine = machine::of(&server.spec, &server.spec.flavor);
+        let numbers = numbers(tx, [server.spec.image, machine.kernel, machine.ramdisk])?;
+        Ok(Some(Self { server, interfaces, groups, numbers }))
+    }
+}
+
+fn numbers(tx: &mut Tx<'_>, images: [Option<ImageId>; 3]) -> Result<Numbers, Error> {
+    let mut numbers = images.map(|image| (image, None));
+    for (image, number) in &mut numbers {
+        if let Some(image) = image {
+            *number = rows::image_number(tx, *image)?;
+        }
+    }
+    Ok(numbers)
+}
+
+/// Fresh random bytes for a guest, in base64.
+fn seed() -> String {
+    let mut bytes = Vec::with_capacity(SEED);
+    while bytes.len() < SEED {
+        bytes.extend_from_slice(&rand::random::<[u8; 32]>());
+    }
+    BASE64_STANDARD.encode(bytes)
+}

@@ -1,0 +1,219 @@
+//! The metadata service behind Neutron's proxies: `GET` of any path, and `POST` of a password.
+//!
+//! A proxy names the guest's server and project, and signs the server with the secret that it shares
+//! with this cloud. Nothing is answered without a valid signature but the list of EC2 versions. The
+//! proxy passes 200, 400, 403, 404, 409, 500 and 502 to 504 on to the guest; every other status is an
+//! error of the proxy, so there is none.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use kilonova_compute_app::metadata_service::{MAX_PASSWORD, MetadataService, PasswordSet};
+use kilonova_guest_metadata::{Answer, ContentType, lookup_versions};
+use kilonova_ids::ServerId;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
+use ring::hmac;
+
+const INSTANCE: &str = "x-instance-id";
+const SIGNATURE: &str = "x-instance-id-signature";
+const PROJECT: &str = "x-tenant-id";
+const ADDRESSES: &str = "x-forwarded-for";
+/// How soon a client may ask again when the database is away, in seconds.
+const RETRY_AFTER: &str = "5";
+/// Nova's text for a failure on our side.
+const UNKNOWN: &str = "An unknown error has occurred. Please try your request again.";
+
+#[derive(Clone)]
+struct Proxied {
+    service: MetadataService,
+    key: Arc<hmac::Key>,
+}
+
+/// The routes for proxies that sign with `secret`.
+pub fn routes(service: MetadataService, secret: &str) -> Router {
+    let key = Arc::new(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()));
+    Router::new().fallback(answer).with_state(Proxied { service, key })
+}
+
+/// A status with a text.
+struct Told(StatusCode, String);
+
+impl Told {
+    fn bad(text: impl Into<String>) -> Self {
+        Self(StatusCode::BAD_REQUEST, text.into())
+    }
+
+    fn not_found() -> Self {
+        Self(StatusCode::NOT_FOUND, "The resource could not be found.".into())
+    }
+}
+
+impl From<Refusal> for Told {
+    fn from(refusal: Refusal) -> Self {
+        tracing::error!(
+            error = %refusal.internal.as_deref().unwrap_or(&refusal.message),
+            "cannot answer a guest's question for its metadata"
+        );
+        let status = match refusal.kind {
+            Kind::Unavailable | Kind::GatewayTimeout | Kind::Timeout | Kind::NoSpace => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, UNKNOWN.into())
+    }
+}
+
+impl IntoResponse for Told {
+    fn into_response(self) -> Response {
+        let Self(status, text) = self;
+        let mut response = body(ContentType::Text, text.into_bytes());
+        *response.status_mut() = status;
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            let after = HeaderValue::from_static(RETRY_AFTER);
+            response.headers_mut().insert(header::RETRY_AFTER, after);
+        }
+        response
+    }
+}
+
+fn body(kind: ContentType, content: Vec<u8>) -> Response {
+    let kind = match kind {
+        ContentType::Text => "text/plain; charset=UTF-8",
+        ContentType::Json => "application/json",
+    };
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], content).into_response()
+}
+
+/// A guest, as its proxy has proved it.
+struct Guest {
+    server: ServerId,
+    project: String,
+    address: Option<String>,
+}
+
+async fn answer(State(proxied): State<Proxied>, request: Request) -> Response {
+    let path = request.uri().path();
+    if let Some(Answer::Body(kind, content)) = lookup_versions(path) {
+        return body(kind, content);
+    }
+    match told(&proxied, request).await {
+        Ok(response) => response,
+        Err(told) => told.into_response(),
+    }
+}
+
+async fn told(proxied: &Proxied, request: Request) -> Result<Response, Told> {
+    let guest = proxied.identify(request.headers())?;
+    let service = &proxied.service;
+    let path = request.uri().path();
+    let found = service.lookup(guest.server, &guest.project, path, guest.address.as_deref());
+    match found.await?.ok_or_else(Told::not_found)? {
+        Answer::Body(kind, content) => Ok(body(kind, content)),
+        Answer::Password => match *request.method() {
+            Method::GET => {
+                let password = service.password(guest.server).await?;
+                let password = password.ok_or_else(Told::not_found)?;
+                Ok(body(ContentType::Text, password.into_bytes()))
+            }
+            Method::POST => set_password(service, guest.server, request.into_body()).await,
+            _ => Err(Told::bad("GET and POST only are supported.")),
+        },
+    }
+}
+
+async fn set_password(
+    service: &MetadataService,
+    server: ServerId,
+    sent: Body,
+) -> Result<Response, Told> {
+    // The conflict comes before the size, as in Nova.
+    match service.password(server).await? {
+        None => return Err(Told::not_found()),
+        Some(known) if !known.is_empty() => return Err(conflict()),
+        Some(_) => {}
+    }
+    let sent = kilonova_wire::read_body(sent, MAX_PASSWORD).await.map_err(|refusal| {
+        Told::bad(match refusal.kind {
+            Kind::TooLarge => "Request is too large.".to_owned(),
+            _ => refusal.message,
+        })
+    })?;
+    let text = std::str::from_utf8(&sent).ok().filter(|text| !text.contains('\0'));
+    let text = text.ok_or_else(|| Told::bad("The password is not text in UTF-8."))?;
+    match service.set_password(server, text.to_owned()).await? {
+        PasswordSet::Stored => Ok(body(ContentType::Text, Vec::new())),
+        PasswordSet::Exists => Err(conflict()),
+        PasswordSet::NoServer => Err(Told::not_found()),
+    }
+}
+
+fn conflict() -> Told {
+    Told(StatusCode::CONFLICT, "There was a conflict when trying to complete your request.".into())
+}
+
+impl Proxied {
+    /// The guest for which a proxy asks.
+    fn identify(&self, headers: &HeaderMap) -> Result<Guest, Told> {
+        let instance = sent(headers, INSTANCE);
+        let signature = sent(headers, SIGNATURE);
+        let project = sent(headers, PROJECT);
+        let missing = |name| Told::bad(format!("{name} header is missing from request."));
+        let several = |name| Told::bad(format!("Multiple {name} headers found within request."));
+        let instance = instance.ok_or_else(|| missing("X-Instance-ID"))?;
+        let signature = signature.ok_or_else(|| missing("X-Instance-ID-Signature"))?;
+        let project = project.ok_or_else(|| missing("X-Tenant-ID"))?;
+        let instance = instance.map_err(|Several| several("X-Instance-ID"))?;
+        let project = project.map_err(|Several| several("X-Tenant-ID"))?;
+        let signed = signature.is_ok_and(|signature| self.signed(instance, signature));
+        if !signed {
+            tracing::warn!(
+                "a request for metadata has an invalid signature; compare [neutron] \
+                 metadata_proxy_shared_secret with that of Neutron's metadata agents"
+            );
+            return Err(Told(StatusCode::FORBIDDEN, "Invalid proxy request signature.".into()));
+        }
+        let server = text(instance).and_then(|id| id.parse().ok()).ok_or_else(Told::not_found)?;
+        let project = text(project).ok_or_else(Told::not_found)?.to_owned();
+        let address = headers.get(ADDRESSES).and_then(text).and_then(|addresses| {
+            let first = addresses.split(',').next()?.trim();
+            first.parse::<IpAddr>().ok().map(|address| address.to_string())
+        });
+        Ok(Guest { server, project, address })
+    }
+
+    /// True if the signature is the lower-case hexadecimal HMAC of the value, in constant time.
+    fn signed(&self, value: &HeaderValue, signature: &HeaderValue) -> bool {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let pairs = signature.as_bytes().chunks(2).map(|pair| match *pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        });
+        let tag: Option<Vec<u8>> = pairs.collect();
+        tag.is_some_and(|tag| hmac::verify(&self.key, value.as_bytes(), &tag).is_ok())
+    }
+}
+
+/// A header was sent more than once.
+struct Several;
+
+/// The header of this name, if it was sent; an error if it was sent several times.
+fn sent<'a>(headers: &'a HeaderMap, name: &str) -> Option<Result<&'a HeaderValue, Several>> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next()?;
+    Some(if values.next().is_some() { Err(Several) } else { Ok(first) })
+}
+
+fn text(value: &HeaderValue) -> Option<&str> {
+    value.to_str().ok().map(str::trim)
+}

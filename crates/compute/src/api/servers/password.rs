@@ -1,0 +1,45 @@
+//! `/servers/{id}/os-server-password`: the password that a guest has set through the metadata service.
+//!
+//! The guest encrypts it for its owner's key pair; this service never sees it in clear.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use kilonova_access::Caller;
+use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_db::guest_metadata as rows;
+use kilonova_wire::query::Query;
+use kilonova_wire::{Microversion, Refusal};
+use serde_json::{Value, json};
+
+use super::find::find;
+use super::stubs::no_query;
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    caller: Caller,
+    version: Microversion,
+    query: Query,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Refusal> {
+    no_query(&query, version)?;
+    let read = compute.store.read(move |tx| {
+        let server = find(tx, &caller, &id)?;
+        Ok::<_, Error>(rows::password(tx, server.id)?)
+    });
+    Ok(Json(json!({"password": read.await?.unwrap_or_default()})))
+}
+
+/// Removes what is stored here. The password inside the guest stays.
+pub(super) async fn clear(
+    State(compute): State<Compute>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Refusal> {
+    let clear = compute.store.write(move |tx| {
+        let server = find(tx, &caller, &id)?;
+        Ok::<_, Error>(rows::clear_password(tx, server.id)?)
+    });
+    clear.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
