@@ -31,6 +31,8 @@
 #               replication nothing acknowledged is lost; with asynchronous replication a loss is counted
 #   copy        kilonova database copy: a cloud that is killed in the middle of every operation continues on a
 #               copy of its database, from SQLite to PostgreSQL and back
+#   restore     an older dump of a running cloud is restored, on both databases: no guest is touched, and doctor
+#               reports those that no row names
 #   upgrade     this build takes over from the program that KILONOVA_OLD names, killed in the middle of every
 #               operation, on both databases; not run unless KILONOVA_OLD is set
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
@@ -342,6 +344,15 @@ copy() {
     told "copy: from PostgreSQL to SQLite"
 }
 
+# An older dump is restored while hosts are ahead of it.
+restore() {
+    program || return 0
+    beside restore --database "$(pg_database restore)"
+    title "restore: an older dump on SQLite"
+    script restore
+    told "restore: the same on PostgreSQL"
+}
+
 failover() {
     program || return 0
     title "failover: PostgreSQL hangs, and its synchronous standby is promoted"
@@ -379,14 +390,14 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere controllers failover copy ${KILONOVA_OLD:+upgrade} lab
+    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere controllers failover copy restore ${KILONOVA_OLD:+upgrade} lab
 fi
 for step in "$@"; do
     case $step in
-        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | copy | lab) ;;
+        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | copy | restore | lab) ;;
         upgrade) [ -x "${KILONOVA_OLD:-}" ] || { echo "upgrade: KILONOVA_OLD must name a program of an earlier build" >&2; exit 2; } ;;
         *)
-            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, copy, upgrade or lab" >&2
+            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, copy, restore, upgrade or lab" >&2
             exit 2
             ;;
     esac

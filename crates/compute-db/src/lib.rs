@@ -37,6 +37,7 @@ pub mod silence;
 pub mod slow;
 pub mod stuck;
 pub mod tenant_usage;
+pub mod unknown_guests;
 pub mod usage;
 
 pub use error::Error;
@@ -80,6 +81,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         slow::STATEMENTS,
         stuck::STATEMENTS,
         tenant_usage::STATEMENTS,
+        unknown_guests::STATEMENTS,
         usage::STATEMENTS,
     ]
 }

@@ -10,6 +10,7 @@ pub const RESOURCES: &[Migration] = &[
     super::migrations_deleted::DELETED,
     super::hosts::NAMES,
     super::hosts::ATTEMPTS,
+    super::unknown_guests::UNKNOWN_GUESTS,
 ];
 
 const BASE: Migration = Migration {

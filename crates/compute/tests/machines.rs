@@ -5,7 +5,8 @@ use kilonova_compute_app::{Compute, attention};
 use kilonova_compute_nodes::Link;
 use kilonova_ids::{ConsumerId, HostName, ProviderId, ServerId};
 use kilonova_node_api::{
-    ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, Refusal, Registration,
+    ControlPlane, Deployable, Device, DeviceKind, HandleSlot, Health, Observation, Outcome,
+    Refusal, Registration,
 };
 use kilonova_placement::World;
 use kilonova_store::{Store, params};
@@ -93,6 +94,30 @@ impl Cloud {
             .await
             .expect("the data can be read");
         all.iter().map(|one| format!("{}\n{}\n", one.what, one.remedy)).collect()
+    }
+}
+
+#[tokio::test]
+async fn guests_that_no_row_names_are_reported_until_their_host_has_them_no_more() {
+    for cloud in clouds().await {
+        let epoch = cloud.register("a", "m1").await.expect("the controller accepts the report");
+        let servers: Vec<ServerId> = (0..12).map(|_| ServerId::new_v4()).collect();
+        let seen = |server: &ServerId| Observation::new(*server, 0, Outcome::Running);
+        let host = HostName::verbatim("a");
+        let report = servers.iter().map(seen).collect();
+        cloud.link.observed(&host, epoch, report).await.expect("the report is accepted");
+        let text = cloud.notices().await;
+        assert!(text.contains("host a has 12 guests of servers that"), "{}: {text}", cloud.name);
+        assert!(text.contains("and 2 more") && text.contains("virsh"), "{}: {text}", cloud.name);
+        let epoch = cloud.register("a", "m1").await.expect("the controller accepts the report");
+        let age = "UPDATE unknown_guests SET seen_at = seen_at - 1900000000";
+        let aged = cloud.store.write(move |tx| tx.execute(age, params![]).map(drop)).await;
+        aged.expect("the rows are updated");
+        let report = vec![seen(&servers[3])];
+        cloud.link.observed(&host, epoch, report).await.expect("the report is accepted");
+        let text = cloud.notices().await;
+        assert!(text.contains("host a has 1 guest"), "{}: {text}", cloud.name);
+        assert!(text.contains(&servers[3].to_string()), "{}: {text}", cloud.name);
     }
 }
 

@@ -2,7 +2,7 @@
 //! this process for a controller elsewhere. Simulated hosts run the same agent as inside `serve`; a
 //! separate process can be killed separately in tests.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -104,7 +104,7 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
     super::runtime()?.block_on(async {
         let control = match by_token {
             Some(control) => control,
-            None => by_certificate(&options).await?,
+            None => by_certificate(&options, &topology).await?,
         };
         follow(&topology, &directory, Arc::new(control), power_sync).await
     })?;
@@ -113,14 +113,15 @@ fn simulate(options: Simulated) -> Result<ExitCode, Failure> {
 
 /// The client of a host with a certificate, which it gets by its join token if it has none. It renews
 /// the certificate while the process lives.
-async fn by_certificate(options: &Simulated) -> Result<Remote, Failure> {
+async fn by_certificate(options: &Simulated, topology: &Topology) -> Result<Remote, Failure> {
     let refused = |error: &dyn std::fmt::Display| Failure::Refused(error.to_string());
     let failed = |error: kilonova_node_link::Error| Failure::Failed(error.to_string());
     let (Some(name), Some(token)) = (&options.host, &options.join) else {
         return Err(Failure::Refused("--join needs --host".into()));
     };
     let identity = Identity::at(&options.state_dir);
-    let address = vec![Ipv4Addr::LOCALHOST.into()];
+    let address: Vec<IpAddr> =
+        topology.hosts.iter().filter_map(|host| host.address.parse().ok()).collect();
     let known = match identity.read().map_err(failed)? {
         Some(known) => known,
         None => {

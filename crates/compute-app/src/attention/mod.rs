@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   devices     unhealthy devices and the servers on them, devices that wait for a silent host
-//!   nodes       machines that changed their name, silent hosts
+//!   nodes       machines that changed their name, silent hosts, guests that no row names
 //!   clocks      hosts whose clock differs from the controller's, rows from the future
 //!   operations  operations that have not advanced for long, or that cannot be read
 //! ```
@@ -13,6 +13,7 @@ pub mod clocks;
 mod devices;
 mod nodes;
 mod operations;
+mod unknown_guests;
 
 use jiff::SignedDuration;
 use kilonova_store::Store;
@@ -86,6 +87,7 @@ pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Erro
             notices.extend(devices::awaited(tx, now)?);
             notices.extend(nodes::renamed(tx)?);
             notices.extend(nodes::silent(tx, &bounds, now)?);
+            notices.extend(unknown_guests::found(tx, &bounds, now)?);
             notices.extend(clocks::differ(tx, now)?);
             notices.extend(operations::stuck(tx, &bounds, now)?);
             Ok(notices)

@@ -10,8 +10,8 @@
 //! ```
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, deleted};
+use kilonova_compute_db::{documents, unknown_guests};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Desired, Domain, Observation, Outcome, Power};
@@ -146,7 +146,7 @@ pub(super) fn observed(
 }
 
 /// A host has a guest that no document names. Guests of deleted servers are removed as
-/// `running_deleted_instance_action` says; others are left alone.
+/// `running_deleted_instance_action` says; others are left alone and recorded.
 pub(super) fn orphan(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -155,10 +155,12 @@ pub(super) fn orphan(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (id, options) = (observation.server, &compute.options);
+    let Some(deleted_at) = deleted::since(tx, id)? else {
+        return Ok(unknown_guests::seen(tx, host, id, now)?);
+    };
     if options.running_deleted_instance_action == Orphans::Noop {
         return Ok(());
     }
-    let Some(deleted_at) = deleted::since(tx, id)? else { return Ok(()) };
     if deleted_at > time::before(now, options.running_deleted_instance_timeout) {
         return Ok(());
     }

@@ -1,8 +1,9 @@
-//! Deletes old operations, the rows of servers deleted long ago, and questions without an answer.
+//! Deletes old operations, the rows of servers deleted long ago, questions without an answer, and reports of
+//! guests that hosts do not have any more.
 
 use jiff::{SignedDuration, Timestamp};
-use kilonova_compute_db::questions;
 use kilonova_compute_db::servers::deleted;
+use kilonova_compute_db::{questions, unknown_guests};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
@@ -16,6 +17,10 @@ const DELETED_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 
 /// How long a question to a host is kept.
 const ASKED_KEPT: SignedDuration = SignedDuration::from_hours(1);
+
+/// How long a guest that no document names is kept after its host reported it last: hosts do so every ten
+/// minutes.
+const GUESTS_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
 /// Rows that one transaction deletes; it delays all other writers.
 const BATCH: i64 = 500;
@@ -32,6 +37,10 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     .await?;
     all(&compute, time::before(now, ASKED_KEPT), |tx, before| {
         Ok(questions::purge(tx, before, BATCH)?)
+    })
+    .await?;
+    all(&compute, time::before(now, GUESTS_KEPT), |tx, before| {
+        Ok(unknown_guests::purge(tx, before, BATCH)?)
     })
     .await?;
     if purged > 0 {

@@ -1,0 +1,80 @@
+//! Guests that hosts have and no document names: servers that a restored database has lost, or has elsewhere.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use kilonova_compute_db::unknown_guests::{self, UnknownGuest};
+use kilonova_ids::HostName;
+use kilonova_store::Tx;
+use kilonova_wire::time;
+
+use super::{Bounds, Level, Notice};
+use crate::Error;
+
+/// Hosts report them every ten minutes. An older report is of a guest that is gone.
+const RECENT: SignedDuration = SignedDuration::from_mins(30);
+/// The most guests to look at.
+const MOST: i64 = 10_000;
+/// The most servers to name for each host.
+const NAMED: usize = 10;
+
+pub(super) fn found(
+    tx: &mut Tx<'_>,
+    bounds: &Bounds,
+    now: Timestamp,
+) -> Result<Vec<Notice>, Error> {
+    // Without a controller nobody has recorded later reports.
+    let since = if bounds.listening { time::before(now, RECENT) } else { Timestamp::UNIX_EPOCH };
+    let mut lost: BTreeMap<HostName, Vec<String>> = BTreeMap::new();
+    let mut notices = Vec::new();
+    for guest in unknown_guests::since(tx, since, MOST)? {
+        if guest.is_known {
+            notices.push(elsewhere(&guest));
+        } else {
+            lost.entry(guest.host).or_default().push(guest.server.to_string());
+        }
+    }
+    notices.extend(lost.iter().map(|(host, servers)| unnamed(host, servers)));
+    Ok(notices)
+}
+
+/// A guest whose server is on another host.
+fn elsewhere(guest: &UnknownGuest) -> Notice {
+    let UnknownGuest { host, server, own_host, .. } = guest;
+    let own = own_host.as_ref().map_or_else(|| "no host".to_owned(), |own| format!("host {own}"));
+    Notice {
+        area: "nodes",
+        level: Level::Error,
+        what: format!(
+            "host {host} has a guest of server {server}, which is on {own}: it may run twice, with the same \
+             addresses"
+        ),
+        remedy: format!(
+            "decide which guest is needed; remove the one on {host} with virsh destroy and virsh undefine. This \
+             ends half an hour later"
+        ),
+    }
+}
+
+/// Guests whose servers the database does not have.
+fn unnamed(host: &HostName, servers: &[String]) -> Notice {
+    let named = servers.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    let more = match servers.len().checked_sub(NAMED) {
+        Some(more) if more > 0 => format!(" and {more} more"),
+        _ => String::new(),
+    };
+    let guests = if servers.len() == 1 { "guest" } else { "guests" };
+    Notice {
+        area: "nodes",
+        level: Level::Warning,
+        what: format!(
+            "host {host} has {} {guests} of servers that the database does not have, as after the restoration of \
+             an older dump: {named}{more}",
+            servers.len()
+        ),
+        remedy: format!(
+            "they run on, and the cloud does not touch them. Save what is needed from their disks on {host}; then \
+             virsh destroy and virsh undefine them. This ends half an hour later"
+        ),
+    }
+}
