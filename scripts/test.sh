@@ -277,6 +277,13 @@ image() {
     program || return 0
     title "image: images by openstackclient and glanceclient"
     script image_clients
+    title "image: the memory of a controller while a large image passes through it"
+    script image_memory --size 256
+    if object_store; then
+        script image_memory --size 256 --s3 "$S3_URL"
+    else
+        add 0 1 0
+    fi
     title "image: two controllers with one object store, on PostgreSQL"
     if object_store; then
         script image_controllers --s3 "$S3_URL" --database "$(pg_database image_controllers)"
