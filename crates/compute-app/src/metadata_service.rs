@@ -260,7 +260,7 @@ impl Facts {
             }
         }
         let names =
-            if ids.is_empty() { Default::default() } else { networks::group_names(tx, &ids)? };
+            if ids.is_empty() { Default::default() } else { networks::group_names(tx, &[id])? };
         let groups = ids.iter().filter_map(|id| names.get(id).cloned()).collect();
         let interfaces = match &server.host {
             Some(host) if !bound.is_empty() => ports::interfaces_of(tx, bound, id, host)?,
