@@ -5,4 +5,4 @@
 
 pub mod api;
 
-pub use api::{image_operations, operations, routes, service, service_up_to};
+pub use api::{image_operations, operations, routes, service, service_up_to, version_documents};

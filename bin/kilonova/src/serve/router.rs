@@ -1,14 +1,19 @@
 //! One port: each service below its name, and `GET /` lists them. A single service also answers at the
-//! root, like upstream's. The health of the process is at the root, without authentication.
+//! root, like upstream's, and compute does at `/v2.1` and `/v2`: operators' catalogs and other services
+//! have `http://HOST:8774/v2.1`. The health of the process is at the root, without authentication.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::extract::Request;
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
 use kilonova_enroll::Enrollment;
 use kilonova_network::Networks;
-use kilonova_wire::{Dialect, Refusal, Service, mount};
+use kilonova_wire::{Base, Dialect, Refusal, Service, mount};
 use serde_json::json;
+use tower::{ServiceExt, service_fn};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use super::cors;
@@ -60,11 +65,44 @@ pub(super) fn build(
             let entry = |s: &ServiceName| json!({"service": s.as_str(), "path": below(*s)});
             let listing = several.iter().map(entry).collect::<Vec<_>>();
             let listing = json!({"name": "kilonova", "services": listing});
-            let root = Router::new().route("/", get(move || async move { Json(listing) }));
-            router.fallback_service(open(root, "root"))
+            let compute = services.compute.clone().filter(|_| settings.runs(ServiceName::Compute));
+            let root = get(move |base: Base| async move {
+                let mut listing = listing;
+                if let Some(compute) = &compute {
+                    listing["versions"] = kilonova_compute::version_documents(&base, compute);
+                }
+                Json(listing)
+            });
+            let root = open(Router::new().route("/", root), "root");
+            if settings.runs(ServiceName::Compute) {
+                router.fallback_service(by_version(mounted(ServiceName::Compute, ""), root))
+            } else {
+                router.fallback_service(root)
+            }
         }
     };
     cors::around(router.merge(health.routes()), settings.cors.clone())
+}
+
+/// Compute for `/v2.1` and `/v2` and all below them, `other` for the rest. A route with a wildcard would
+/// add its parameter to those of compute's own paths.
+fn by_version(
+    compute: Router,
+    other: Router,
+) -> impl tower::Service<
+    Request,
+    Response = Response,
+    Error = Infallible,
+    Future = impl Future<Output = Result<Response, Infallible>> + Send,
+> + Clone
++ Send
++ Sync
++ 'static {
+    service_fn(move |request: Request| {
+        let first = request.uri().path().split('/').nth(1);
+        let router = if matches!(first, Some("v2.1" | "v2")) { &compute } else { &other };
+        router.clone().oneshot(request)
+    })
 }
 
 /// Answers and logs panics like any other fault.
@@ -133,7 +171,6 @@ mod tests {
     use axum::body::Body;
     use http_body_util::BodyExt;
     use kilonova_wire::noauth::NoAuth;
-    use tower::ServiceExt;
 
     use super::*;
 

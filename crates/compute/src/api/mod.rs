@@ -32,6 +32,7 @@ use axum::Router;
 use kilonova_access::{Operation, Routes};
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::{Dialect, Microversion, Service};
+pub use versions::version_documents;
 
 /// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {

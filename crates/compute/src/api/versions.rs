@@ -6,7 +6,7 @@ use axum::{Json, Router};
 use kilonova_access::{Guard, Routes, get};
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::microversions::MIN;
-use kilonova_wire::{Base, Refusal};
+use kilonova_wire::{Base, Fault, Refusal};
 use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
 
@@ -30,6 +30,10 @@ const OLD: &str = "/versions/v2.0";
 /// `/v2/…`: the same as `/v2.1/…`, with the same policy, at the oldest microversion whatever the
 /// headers request.
 pub(super) fn legacy(current: Router) -> Router {
+    // The mount's own fallback does not reach paths below `/v2`.
+    let current = current.fallback(|| async {
+        Fault::from(Refusal::not_found("The resource could not be found.")).unrouted()
+    });
     let old = service_fn(move |mut request: Request| {
         let current = current.clone();
         async move {
@@ -81,8 +85,13 @@ fn document(base: &Base, compute: &Compute) -> Value {
     })
 }
 
+/// The versions of the API, below the address that the request used.
+pub fn version_documents(base: &Base, compute: &Compute) -> Value {
+    json!([old(base), document(base, compute)])
+}
+
 async fn list(State(compute): State<Compute>, base: Base) -> Json<Value> {
-    Json(json!({"versions": [old(&base), document(&base, &compute)]}))
+    Json(json!({"versions": version_documents(&base, &compute)}))
 }
 
 async fn by_id(

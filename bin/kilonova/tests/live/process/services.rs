@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::kit::cloud::admin;
 use crate::kit::{Environment, Session};
@@ -44,9 +44,40 @@ fn all_services_run_by_default() {
             admin.get(&format!("/{service}{}", protected_path(service))).ok(200);
         }
         nobody.get("/nova").refused(404);
-        nobody.get("/v2.1/servers").refused(404);
+        nobody.get("/v2.1/servers").refused(401);
         nobody.post("/", &Value::Null).refused(405);
     }
+}
+
+/// Catalogs of operators have compute at the root.
+#[test]
+fn compute_answers_at_the_root_too() {
+    let place = Environment::new();
+    let serve = place.start();
+    let nobody = Session::nobody(serve.address);
+    let versions = nobody.get("/").ok(200);
+    assert_eq!(versions["versions"][1]["id"], "v2.1");
+    let at = |path: &str| {
+        let document = nobody.get(path).ok(200);
+        document["version"]["links"][0]["href"].as_str().expect("there is a link").to_owned()
+    };
+    assert_eq!(at("/v2.1"), format!("http://{}/v2.1/", serve.address));
+    assert_eq!(at("/v2.1/"), at("/v2.1"));
+    assert_eq!(at("/compute/v2.1/"), format!("http://{}/compute/v2.1/", serve.address));
+    let admin = admin(&place, &serve);
+    let flavor = json!({"flavor": {"name": "f", "vcpus": 1, "ram": 64, "disk": 0}});
+    let made = admin.post("/v2.1/flavors", &flavor).ok(200);
+    let link = made["flavor"]["links"][0]["href"].as_str().expect("there is a link").to_owned();
+    assert!(link.starts_with(&format!("http://{}/v2.1/flavors/", serve.address)), "{link}");
+    let id = made["flavor"]["id"].as_str().expect("there is an id").to_owned();
+    for root in ["/v2.1", "/v2", "/compute/v2.1", "/compute/v2"] {
+        let found = admin.get(&format!("{root}/flavors/{id}")).ok(200);
+        assert_eq!(found["flavor"]["name"], "f", "{root}");
+        nobody.get(&format!("{root}/flavors")).refused(401);
+        admin.get(&format!("{root}/nowhere")).refused(404);
+    }
+    nobody.get("/v2.2").refused(404);
+    nobody.get("/v21/flavors").refused(404);
 }
 
 /// With an external Nova, no compute API runs, but the hosts must still register their devices.
