@@ -11,8 +11,8 @@ use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::Error;
@@ -58,11 +58,24 @@ impl Http {
     /// # Errors
     /// If the file contains no certificate.
     pub fn new(cafile: Option<&Path>, timeout: Duration, largest: usize) -> Result<Self, Error> {
+        Self::with_certificate(cafile, None, timeout, largest)
+    }
+
+    /// As [`Http::new`], and presents a certificate with its key, both in PEM form.
+    ///
+    /// # Errors
+    /// If a file contains no certificate or no key, or they do not belong together.
+    pub fn with_certificate(
+        cafile: Option<&Path>,
+        own: Option<(&Path, &Path)>,
+        timeout: Duration,
+        largest: usize,
+    ) -> Result<Self, Error> {
         let roots = match cafile {
             Some(cafile) => Roots::Named(cafile),
             None => Roots::System,
         };
-        Self::trusting(&roots, timeout, largest)
+        Self::trusting(&roots, own, timeout, largest)
     }
 
     /// A client for URLs without TLS, which needs no authorities.
@@ -70,16 +83,21 @@ impl Http {
     /// # Errors
     /// If TLS cannot be set up at all.
     pub fn plain(timeout: Duration, largest: usize) -> Result<Self, Error> {
-        Self::trusting(&Roots::Nobody, timeout, largest)
+        Self::trusting(&Roots::Nobody, None, timeout, largest)
     }
 
-    fn trusting(roots: &Roots<'_>, timeout: Duration, largest: usize) -> Result<Self, Error> {
+    fn trusting(
+        roots: &Roots<'_>,
+        own: Option<(&Path, &Path)>,
+        timeout: Duration,
+        largest: usize,
+    ) -> Result<Self, Error> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
         connector.set_connect_timeout(Some(CONNECT));
         let https = HttpsConnectorBuilder::new()
-            .with_tls_config(tls(roots)?)
+            .with_tls_config(tls(roots, own)?)
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
@@ -115,6 +133,7 @@ impl Http {
             Ok(answer) => answer,
             Err(_) => Err(Error::Unreachable {
                 url: url.into(),
+                connected: true,
                 cause: format!("no answer within {} s", self.timeout.as_secs()),
             }),
         }
@@ -151,11 +170,13 @@ impl Http {
     }
 
     async fn exchange(&self, url: &str, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
-        let unreachable = |error: &dyn std::error::Error| Error::Unreachable {
+        let unreachable = |error: &dyn std::error::Error, connected| Error::Unreachable {
             url: url.into(),
+            connected,
             cause: chain(error),
         };
-        let response = self.client.request(request).await.map_err(|e| unreachable(&e))?;
+        let response = self.client.request(request).await;
+        let response = response.map_err(|e| unreachable(&e, !e.is_connect()))?;
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, self.largest).collect().await.map_err(|error| {
             if error.is::<http_body_util::LengthLimitError>() {
@@ -164,7 +185,7 @@ impl Http {
                     what: format!("with more than {} bytes", self.largest),
                 }
             } else {
-                unreachable(error.as_ref())
+                unreachable(error.as_ref(), true)
             }
         })?;
         Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
@@ -178,7 +199,7 @@ enum Roots<'a> {
     Nobody,
 }
 
-fn tls(roots: &Roots<'_>) -> Result<ClientConfig, Error> {
+fn tls(roots: &Roots<'_>, own: Option<(&Path, &Path)>) -> Result<ClientConfig, Error> {
     let broken = |e: rustls::Error| Error::Setup(format!("TLS cannot be set up: {e}"));
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
@@ -188,7 +209,7 @@ fn tls(roots: &Roots<'_>) -> Result<ClientConfig, Error> {
         Roots::Named(cafile) => cafile,
         Roots::Nobody => {
             let nobody = builder.with_root_certificates(RootCertStore::empty());
-            return Ok(nobody.with_no_client_auth());
+            return presenting(nobody, own);
         }
         Roots::System => {
             let system = builder.with_native_roots();
@@ -198,7 +219,7 @@ fn tls(roots: &Roots<'_>) -> Result<ClientConfig, Error> {
                                  a file with cafile"
             ))
         })?;
-            return Ok(system.with_no_client_auth());
+            return presenting(system, own);
         }
     };
     let wrong = |why: String| Error::Setup(format!("cafile {}: {why}", cafile.display()));
@@ -211,7 +232,29 @@ fn tls(roots: &Roots<'_>) -> Result<ClientConfig, Error> {
     if roots.is_empty() {
         return Err(wrong("it contains no certificate in PEM form".into()));
     }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    presenting(builder.with_root_certificates(roots), own)
+}
+
+/// Completes a configuration with the client's own certificate.
+fn presenting(
+    builder: rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>,
+    own: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, Error> {
+    let Some((certfile, keyfile)) = own else { return Ok(builder.with_no_client_auth()) };
+    let wrong = |file: &Path, option: &str, why: String| {
+        Error::Setup(format!("{option} {}: {why}", file.display()))
+    };
+    let chain = CertificateDer::pem_file_iter(certfile)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| wrong(certfile, "certfile", e.to_string()))?;
+    if chain.is_empty() {
+        return Err(wrong(certfile, "certfile", "it contains no certificate in PEM form".into()));
+    }
+    let key = PrivateKeyDer::from_pem_file(keyfile)
+        .map_err(|e| wrong(keyfile, "keyfile", e.to_string()))?;
+    builder
+        .with_client_auth_cert(chain, key)
+        .map_err(|e| wrong(certfile, "certfile", format!("it does not fit its key: {e}")))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -1,8 +1,10 @@
-//! A client of an external Keystone: logging in, and validating tokens.
+//! A client of an external Keystone and of the services of its catalog: logging in, validating tokens,
+//! and requests to other services.
 //!
 //! ```text
 //!   http       an HTTP client with TLS, trusting the system's or a configured authority
-//!   session    a user's token, obtained by password and renewed before it expires
+//!   session    a user's token, obtained by a login and renewed before it expires
+//!   service    requests to another service of the catalog, with a login or for a user
 //!   validator  authenticates requests of our services with tokens of the external Keystone
 //! ```
 //!
@@ -12,11 +14,13 @@
 mod cache;
 mod error;
 mod http;
+mod service;
 mod session;
 mod token;
 mod validator;
 
 pub use error::Error;
 pub use http::{Answer, Http};
-pub use session::{DomainIds, Login, Session, SessionToken};
+pub use service::{Caller, Endpoint, Retries, Service};
+pub use session::{Credentials, DomainIds, Ids, Login, Session, SessionToken};
 pub use validator::{Validator, ValidatorOptions};

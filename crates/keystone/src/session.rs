@@ -44,27 +44,21 @@ impl std::fmt::Debug for Login {
 impl Login {
     /// Keystone's URL with `/v3`.
     pub fn root(&self) -> String {
-        let url = self.auth_url.trim_end_matches('/');
-        if url.ends_with("/v3") { url.to_owned() } else { format!("{url}/v3") }
+        versioned(&self.auth_url)
     }
+}
 
-    fn body(&self, domains: &DomainIds) -> Value {
-        let domain = |id: &Option<String>, name: &str| match id {
-            Some(id) => json!({"id": id}),
-            None => json!({"name": name}),
-        };
-        json!({"auth": {
-            "identity": {"methods": ["password"], "password": {"user": {
-                "name": self.username,
-                "domain": domain(&domains.user, &self.user_domain_name),
-                "password": self.password,
-            }}},
-            "scope": {"project": {
-                "name": self.project_name,
-                "domain": domain(&domains.project, &self.project_domain_name),
-            }},
-        }})
-    }
+/// Identifiers that take precedence over the names in [`Login`].
+#[derive(Debug, Clone, Default)]
+pub struct Ids {
+    /// The user's.
+    pub user: Option<String>,
+    /// The user's domain.
+    pub user_domain: Option<String>,
+    /// The project's.
+    pub project: Option<String>,
+    /// The project's domain.
+    pub project_domain: Option<String>,
 }
 
 /// Domain ids, which take precedence over the names in [`Login`].
@@ -74,6 +68,116 @@ pub struct DomainIds {
     pub user: Option<String>,
     /// The project's.
     pub project: Option<String>,
+}
+
+/// The ways to log in, named after keystoneauth's plugins.
+#[derive(Clone)]
+pub enum Credentials {
+    /// `password`, `v3password`.
+    Password(Login, Ids),
+    /// `v3applicationcredential`: the credential names its user and its project.
+    ApplicationCredential {
+        /// Keystone's URL, with or without `/v3`.
+        auth_url: String,
+        /// The credential's id.
+        id: String,
+        /// Its secret.
+        secret: String,
+    },
+    /// `token`, `v3token`: another token of the same user. It cannot outlive that token.
+    Token {
+        /// Keystone's URL, with or without `/v3`.
+        auth_url: String,
+        /// The token.
+        token: String,
+        /// The project's id.
+        project: String,
+    },
+}
+
+impl From<Login> for Credentials {
+    fn from(login: Login) -> Self {
+        Self::Password(login, Ids::default())
+    }
+}
+
+impl std::fmt::Debug for Credentials {
+    /// Omits secrets.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Credentials({} at {})", self.who(), self.auth_url())
+    }
+}
+
+impl Credentials {
+    /// Keystone's URL as it is configured.
+    pub fn auth_url(&self) -> &str {
+        match self {
+            Self::Password(login, _) => &login.auth_url,
+            Self::ApplicationCredential { auth_url, .. } | Self::Token { auth_url, .. } => auth_url,
+        }
+    }
+
+    /// Keystone's URL with `/v3`.
+    pub fn root(&self) -> String {
+        versioned(self.auth_url())
+    }
+
+    /// Names the user without a secret, for the log.
+    pub fn who(&self) -> String {
+        match self {
+            Self::Password(login, Ids { user: Some(id), .. }) if login.username.is_empty() => {
+                format!("user {id}")
+            }
+            Self::Password(login, _) => format!("user {}", login.username),
+            Self::ApplicationCredential { id, .. } => format!("application credential {id}"),
+            Self::Token { .. } => "the configured token".to_owned(),
+        }
+    }
+
+    fn body(&self) -> Value {
+        match self {
+            Self::Password(login, ids) => password_body(login, ids),
+            Self::ApplicationCredential { id, secret, .. } => json!({"auth": {"identity": {
+                "methods": ["application_credential"],
+                "application_credential": {"id": id, "secret": secret},
+            }}}),
+            Self::Token { token, project, .. } => json!({"auth": {
+                "identity": {"methods": ["token"], "token": {"id": token}},
+                "scope": {"project": {"id": project}},
+            }}),
+        }
+    }
+}
+
+fn versioned(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    if url.ends_with("/v3") { url.to_owned() } else { format!("{url}/v3") }
+}
+
+fn password_body(login: &Login, ids: &Ids) -> Value {
+    let domain = |id: &Option<String>, name: &str| match id {
+        Some(id) => json!({"id": id}),
+        None => json!({"name": name}),
+    };
+    let user = match &ids.user {
+        Some(id) => json!({"id": id, "password": login.password}),
+        None => json!({
+            "name": login.username,
+            "domain": domain(&ids.user_domain, &login.user_domain_name),
+            "password": login.password,
+        }),
+    };
+    let project = match &ids.project {
+        Some(id) => json!({"id": id}),
+        None => json!({
+            "name": login.project_name,
+            "domain": domain(&ids.project_domain, &login.project_domain_name),
+        }),
+    };
+    json!({"auth": {
+        "identity": {"methods": ["password"], "password": {"user": user}},
+        "scope": {"project": project},
+    }})
 }
 
 /// The token of a session.
@@ -88,8 +192,7 @@ pub struct SessionToken {
 /// A login that is renewed on demand.
 pub struct Session {
     http: Http,
-    login: Login,
-    domains: DomainIds,
+    credentials: Credentials,
     retries: u32,
     state: Mutex<State>,
 }
@@ -102,14 +205,17 @@ struct State {
 
 impl Session {
     /// A session; it logs in on first use.
-    pub fn new(http: Http, login: Login) -> Self {
-        Self { http, login, domains: DomainIds::default(), retries: 0, state: Mutex::default() }
+    pub fn new(http: Http, credentials: impl Into<Credentials>) -> Self {
+        let credentials = credentials.into();
+        Self { http, credentials, retries: 0, state: Mutex::default() }
     }
 
-    /// Uses domain ids.
+    /// Uses domain ids, if the login is by password.
     #[must_use]
     pub fn in_domains(mut self, domains: DomainIds) -> Self {
-        self.domains = domains;
+        if let Credentials::Password(_, ids) = &mut self.credentials {
+            (ids.user_domain, ids.project_domain) = (domains.user, domains.project);
+        }
         self
     }
 
@@ -131,8 +237,8 @@ impl Session {
     }
 
     /// The session's credentials.
-    pub fn login(&self) -> &Login {
-        &self.login
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
     /// A valid token.
@@ -163,7 +269,11 @@ impl Session {
         if let Some((at, cause)) = &state.failed
             && at.elapsed() < PAUSE
         {
-            return Err(Error::Unreachable { url: self.login.root(), cause: cause.clone() });
+            return Err(Error::Unreachable {
+                url: self.credentials.root(),
+                connected: false,
+                cause: cause.clone(),
+            });
         }
         match self.log_in().await {
             Ok(held) => {
@@ -180,8 +290,8 @@ impl Session {
     }
 
     async fn log_in(&self) -> Result<SessionToken, Error> {
-        let url = format!("{}/auth/tokens", self.login.root());
-        let body = Bytes::from(self.login.body(&self.domains).to_string());
+        let url = format!("{}/auth/tokens", self.credentials.root());
+        let body = Bytes::from(self.credentials.body().to_string());
         let answer =
             self.http.send_again(self.retries, Method::POST, &url, &[], Some(body)).await?;
         let unexpected = |what: String| Error::Unexpected { url: url.clone(), what };
@@ -189,7 +299,7 @@ impl Session {
             let why = answer.json()["error"]["message"].as_str().map(str::to_owned);
             return Err(Error::Login {
                 url: url.clone(),
-                user: self.login.username.clone(),
+                user: self.credentials.who(),
                 why: why.unwrap_or_else(|| answer.status.to_string()),
             });
         }

@@ -210,6 +210,7 @@ fn unavailable(error: Error) -> Refusal {
         "The Keystone service is temporarily unavailable: your token cannot be checked now. Try \
          again.",
     )
+    .with_retry_after(1)
     .with_internal(error)
 }
 

@@ -46,7 +46,7 @@ async fn log_in(State(fake): Shared, Json(body): Json<serde_json::Value>) -> Res
     (StatusCode::CREATED, [("x-subject-token", number.to_string())], Json(body)).into_response()
 }
 
-async fn show(State(fake): Shared, headers: HeaderMap) -> Response {
+async fn show(State(fake): Shared, uri: axum::http::Uri, headers: HeaderMap) -> Response {
     fake.validations.fetch_add(1, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(fake.slow.load(Ordering::SeqCst).into())).await;
     let unavailable = fake.unavailable.load(Ordering::SeqCst);
@@ -58,6 +58,18 @@ async fn show(State(fake): Shared, headers: HeaderMap) -> Response {
         headers["x-auth-token"].to_str().ok().and_then(|t| t.parse().ok()).unwrap_or_default();
     if ours < fake.valid_from.load(Ordering::SeqCst) {
         return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let subject = headers["x-subject-token"].to_str().unwrap_or_default();
+    let allowed = uri.query().is_some_and(|query| query.contains("allow_expired=1"));
+    if subject == "expired" && !allowed {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    if subject == "of a service" {
+        let token = json!({"token": {
+            "user": {"id": "s", "name": "neutron"}, "roles": [{"name": "service"}],
+            "expires_at": end(600),
+        }});
+        return Json(token).into_response();
     }
     match fake.status.load(Ordering::SeqCst) {
         0 => Json(json!({"token": {
@@ -138,7 +150,11 @@ async fn a_failing_keystone_is_503_for_new_tokens_and_is_not_cached() {
         let fault = admit(&validator, &[("x-auth-token", "new")])
             .await
             .expect_err("the token is not accepted");
-        assert_eq!(fault.status(), 503, "{status}");
+        assert_eq!(
+            (fault.status().as_u16(), fault.refusal.retry_after),
+            (503, Some(1)),
+            "{status}"
+        );
         assert!(
             fault.refusal.message.contains("temporarily unavailable"),
             "{}",
@@ -221,4 +237,31 @@ async fn configured_domain_ids_take_precedence() {
     let user = &login["auth"]["identity"]["password"]["user"];
     assert_eq!(user["domain"], json!({"id": "default"}));
     assert_eq!(login["auth"]["scope"]["project"]["domain"], json!({"name": "Default"}));
+}
+
+#[tokio::test]
+async fn an_expired_token_is_accepted_with_a_token_of_a_service() {
+    for required in [true, false] {
+        let (_fake, validator) =
+            fake_keystone_with(|options| options.service_token_roles_required = required).await;
+        let expired = ("x-auth-token", "expired");
+        let refused = admit(&validator, &[expired]).await.expect_err("the token has expired");
+        assert_eq!(refused.status(), 401);
+        let vouched = [expired, ("x-service-token", "of a service")];
+        let context = admit(&validator, &vouched).await.expect("the service vouches");
+        assert_eq!(
+            (context.user_id.as_str(), &context.service_roles),
+            ("u", &vec!["service".into()])
+        );
+        assert!(context.is_service());
+        // The user's token is not valid by itself because a service vouched for it once.
+        admit(&validator, &[expired]).await.expect_err("nobody vouches");
+        let other = [expired, ("x-service-token", "of a user")];
+        let refused = admit(&validator, &other).await.expect_err("the role is missing");
+        assert_eq!(refused.status(), 401);
+        let valid = [("x-auth-token", "valid"), ("x-service-token", "of a user")];
+        let admitted = admit(&validator, &valid).await;
+        assert_eq!(admitted.is_err(), required, "an ignored service token changes nothing");
+        assert!(admitted.is_err() || admitted.is_ok_and(|caller| caller.service_roles.is_empty()));
+    }
 }

@@ -1,5 +1,5 @@
 //! Validation of tokens of an external Keystone: against our own identity service behind a socket,
-//! and against a fake that fails on demand.
+//! and against a fake that fails on demand; and requests to other services.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,6 +10,7 @@
 
 mod fake_keystone;
 mod ours;
+mod service;
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,0 +1,231 @@
+//! Requests to another service of the cloud: its endpoint, retries, and the tokens that they carry.
+//!
+//! One [`Session`] may serve several services, so that they share one login. A request is repeated only
+//! if the other side cannot have carried it out, or if carrying it out twice is the same as once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::Value;
+
+use crate::{Answer, Error, Session, SessionToken};
+
+const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
+const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-openstack-request-id");
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The address of a service: keystoneauth's adapter options.
+#[derive(Debug, Clone, Default)]
+pub struct Endpoint {
+    /// The types under which the catalog may have it, the preferred one first.
+    pub service_types: Vec<String>,
+    /// Its name in the catalog, if there are several of a type.
+    pub service_name: Option<String>,
+    /// The interfaces, the preferred one first.
+    pub interfaces: Vec<String>,
+    /// The region, if there are several.
+    pub region: Option<String>,
+    /// The URL, instead of one in the catalog.
+    pub endpoint_override: Option<String>,
+}
+
+impl Endpoint {
+    /// The URL in a catalog without a slash at its end. An earlier interface goes before an earlier type.
+    pub fn find(&self, catalog: &Value) -> Option<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let services: Vec<&Value> = catalog.as_array().into_iter().flatten().collect();
+        let plain = |name: &str| name.trim_end_matches("URL").to_owned();
+        for interface in &self.interfaces {
+            for service_type in &self.service_types {
+                let mine = services.iter().filter(|service| {
+                    let name = self.service_name.as_ref();
+                    text(&service["type"]) == *service_type
+                        && name.is_none_or(|name| text(&service["name"]) == *name)
+                });
+                let endpoints = mine.flat_map(|service| service["endpoints"].as_array());
+                let found = endpoints.flatten().find(|endpoint| {
+                    let region = |region: &String| {
+                        [&endpoint["region_id"], &endpoint["region"]]
+                            .iter()
+                            .any(|value| value.as_str() == Some(region))
+                    };
+                    plain(&text(&endpoint["interface"])) == plain(interface)
+                        && self.region.as_ref().is_none_or(region)
+                });
+                if let Some(url) = found.and_then(|endpoint| endpoint["url"].as_str()) {
+                    return Some(url.trim_end_matches('/').to_owned());
+                }
+            }
+        }
+        None
+    }
+}
+
+/// How often and after which pauses a request is repeated; the pauses double.
+#[derive(Debug, Clone)]
+pub struct Retries {
+    /// Without an answer (`connect_retries`).
+    pub connect: u32,
+    /// The first pause after that (`connect_retry_delay`).
+    pub connect_delay: Duration,
+    /// After a status in `statuses` (`status_code_retries`).
+    pub status: u32,
+    /// The first pause after that (`status_code_retry_delay`).
+    pub status_delay: Duration,
+    /// `retriable_status_codes`.
+    pub statuses: Vec<StatusCode>,
+}
+
+impl Default for Retries {
+    /// keystoneauth's defaults: no retry, half a second, 503.
+    fn default() -> Self {
+        let pause = Duration::from_millis(500);
+        Self {
+            connect: 0,
+            connect_delay: pause,
+            status: 0,
+            status_delay: pause,
+            statuses: vec![StatusCode::SERVICE_UNAVAILABLE],
+        }
+    }
+}
+
+/// On whose behalf a request is sent.
+#[derive(Debug, Clone, Copy)]
+pub enum Caller<'a> {
+    /// The service login.
+    Own,
+    /// A user, with the user's token alone.
+    User(&'a HeaderValue),
+    /// A user, and the service login vouches: the token may have expired during an operation.
+    Vouched(&'a HeaderValue),
+}
+
+/// A service of the cloud.
+pub struct Service {
+    session: Arc<Session>,
+    endpoint: Endpoint,
+    retries: Retries,
+}
+
+impl Service {
+    /// The service; nothing is sent.
+    pub fn new(session: Arc<Session>, endpoint: Endpoint, retries: Retries) -> Self {
+        Self { session, endpoint, retries }
+    }
+
+    /// Sends a request to `path` below the endpoint and returns the answer, whatever its status.
+    /// `request_id` (`req-…`) is the id of the caller's own request, for the logs of the other service.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] without an answer after all attempts, [`Error::NoEndpoint`] without an
+    /// endpoint, and those of [`Session::token`].
+    pub async fn send(
+        &self,
+        caller: Caller<'_>,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+        request_id: Option<&str>,
+    ) -> Result<Answer, Error> {
+        let mut held = self.login_for(caller).await?;
+        let url = format!("{}{path}", self.url(held.as_deref())?);
+        let mut renewed = false;
+        loop {
+            let headers = headers(caller, held.as_deref(), request_id);
+            let answer = self.repeat(&method, &url, &headers, body.as_ref()).await?;
+            match (&held, caller) {
+                // The service token may have been revoked before its end.
+                (Some(old), Caller::Own | Caller::Vouched(_))
+                    if answer.status == StatusCode::UNAUTHORIZED && !renewed =>
+                {
+                    held = Some(self.session.renewed(old).await?);
+                    renewed = true;
+                }
+                _ => return Ok(answer),
+            }
+        }
+    }
+
+    /// The service's own token, where the request or the address needs it.
+    async fn login_for(&self, caller: Caller<'_>) -> Result<Option<Arc<SessionToken>>, Error> {
+        match caller {
+            Caller::User(_) if self.endpoint.endpoint_override.is_some() => Ok(None),
+            Caller::User(_) | Caller::Own | Caller::Vouched(_) => {
+                self.session.token().await.map(Some)
+            }
+        }
+    }
+
+    fn url(&self, held: Option<&SessionToken>) -> Result<String, Error> {
+        if let Some(url) = &self.endpoint.endpoint_override {
+            return Ok(url.trim_end_matches('/').to_owned());
+        }
+        held.and_then(|held| self.endpoint.find(&held.catalog)).ok_or_else(|| {
+            let region = self.endpoint.region.as_ref();
+            Error::NoEndpoint {
+                url: self.session.credentials().root(),
+                service_type: self.endpoint.service_types.join(" or "),
+                interfaces: self.endpoint.interfaces.join(" or "),
+                region: region.map_or_else(String::new, |name| format!(" in region {name}")),
+            }
+        })
+    }
+
+    async fn repeat(
+        &self,
+        method: &Method,
+        url: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Option<&Bytes>,
+    ) -> Result<Answer, Error> {
+        let limits = &self.retries;
+        let (mut connects, mut statuses) = (limits.connect, limits.status);
+        let (mut connect_pause, mut status_pause) = (limits.connect_delay, limits.status_delay);
+        loop {
+            let http = self.session.http();
+            let (left, pause) = match http.send(method.clone(), url, headers, body.cloned()).await {
+                Ok(answer) if limits.statuses.contains(&answer.status) && statuses > 0 => {
+                    tracing::debug!(url, status = answer.status.as_u16(), "unavailable; retrying");
+                    (&mut statuses, &mut status_pause)
+                }
+                Err(Error::Unreachable { connected, cause, .. })
+                    if connects > 0 && (!connected || method.is_idempotent()) =>
+                {
+                    tracing::debug!(url, cause, "no answer; retrying");
+                    (&mut connects, &mut connect_pause)
+                }
+                other => return other,
+            };
+            *left -= 1;
+            tokio::time::sleep(*pause).await;
+            *pause = (*pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+fn headers(
+    caller: Caller<'_>,
+    held: Option<&SessionToken>,
+    request_id: Option<&str>,
+) -> Vec<(HeaderName, HeaderValue)> {
+    let own = held.map(|held| held.text.clone());
+    let (user, service) = match caller {
+        Caller::Own => (own, None),
+        Caller::User(token) => (Some(token.clone()), None),
+        Caller::Vouched(token) => (Some(token.clone()), own),
+    };
+    let id = request_id.and_then(|id| HeaderValue::from_str(id).ok());
+    [(X_AUTH_TOKEN, user), (X_SERVICE_TOKEN, service), (X_REQUEST_ID, id)]
+        .into_iter()
+        .filter_map(|(name, value)| {
+            let mut value = value?;
+            value.set_sensitive(name != X_REQUEST_ID);
+            Some((name, value))
+        })
+        .collect()
+}
