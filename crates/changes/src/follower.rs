@@ -1,34 +1,36 @@
 //! The follower of a process: polls the log and passes what is new to the subscribers.
 //!
 //! On PostgreSQL numbers and transaction ids become visible out of order, so an entry below the last
-//! one seen may still appear. The `horizon` is the id below which no entry can appear any more. Each
-//! poll reads the visible entries from the last horizon on and skips those already `seen`. Waiting
-//! for the horizon itself would let one long transaction delay everything.
+//! one seen may still appear. The follower keeps the snapshot of its last poll. Each poll reads the
+//! entries of the transactions that had not ended in it, and no other: a long transaction delays
+//! nothing and makes nothing be read again.
+//!
+//! A snapshot counts for one run of one server. After a restart, a promotion or a restore everything is
+//! read again, because memory may be ahead of the database.
 //!
 //! It polls instead of LISTEN/NOTIFY, because a notification locks the whole cluster at each commit,
 //! and the poll is one small read.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kilonova_store::{Store, Tx};
+use kilonova_store::Store;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::db::{self, Bounds, Entry, Placed};
+use crate::db::{self, Behind, Entry, News, Seen};
 
 /// The pause between two polls; another process's commit is applied after at most twice this.
 const PAUSE: Duration = Duration::from_millis(25);
 /// A poll that takes long is followed by a pause of this many times its duration.
 const SHARE: u32 = 4;
-/// The pause after a failure or a complete reload.
+/// The pause after a failure.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// Above this number of entries a complete reload is cheaper.
-const MAX_ENTRIES: usize = 50_000;
+const MAX_ENTRIES: i64 = 50_000;
 
 /// The longest time that [`Progress::catch_up`] waits.
 const CATCH_UP: Duration = Duration::from_secs(1);
@@ -55,9 +57,8 @@ pub trait Subscriber: Send + Sync {
 pub enum Followed {
     /// These entries were applied; often none.
     Entries(Vec<Entry>),
-    /// Everything was read again, because entries were deleted before this poll, or there were too
-    /// many.
-    Everything,
+    /// Everything was read again.
+    Everything(Behind),
 }
 
 /// How far the follower of this process has come; cheap to clone.
@@ -122,32 +123,15 @@ impl Progress {
 /// The follower of a process. Open it before the subscribers load, so that no commit falls between.
 pub struct Follower {
     store: Store,
-    bounds: Bounds,
-    /// Entries at or above the horizon that have been applied.
-    seen: HashSet<i64>,
+    seen: Seen,
     subscribers: Vec<Arc<dyn Subscriber>>,
     progress: Progress,
 }
 
 impl fmt::Debug for Follower {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Follower").field("bounds", &self.bounds).finish_non_exhaustive()
+        f.debug_struct("Follower").field("seen", &self.seen).finish_non_exhaustive()
     }
-}
-
-/// The content of a poll.
-enum Poll {
-    /// Entries are lost or too many.
-    Behind,
-    Read(Bounds, Vec<Placed>),
-}
-
-/// The present end of the log: its bounds, and the entries at or above the horizon, which a load from
-/// now on includes.
-fn end(tx: &mut Tx<'_>) -> Result<(Bounds, HashSet<i64>), kilonova_store::Error> {
-    let bounds = db::bounds(tx)?;
-    let rows = db::since(tx, bounds.horizon, MAX_ENTRIES as i64)?;
-    Ok((bounds, db::above(&rows, bounds.horizon)))
 }
 
 impl Follower {
@@ -156,11 +140,9 @@ impl Follower {
     /// # Errors
     /// Store errors only.
     pub async fn open(store: &Store) -> Result<Self, kilonova_store::Error> {
-        let (bounds, seen) = store.read(end).await?;
         Ok(Self {
             store: store.clone(),
-            bounds,
-            seen,
+            seen: store.read(db::end).await?,
             subscribers: Vec::new(),
             progress: Progress::new(),
         })
@@ -179,51 +161,39 @@ impl Follower {
     /// Applies the commits since the last call.
     ///
     /// # Errors
-    /// Store errors and those of subscribers; the next call repeats the entries.
+    /// Store errors and those of subscribers, each of which got the entries; the next call repeats them.
     pub async fn poll(&mut self) -> Result<Followed, Failure> {
-        let (number, begun, from) = (self.progress.begin(), Instant::now(), self.bounds);
-        let poll = self
-            .store
-            .read(move |tx| -> Result<Poll, kilonova_store::Error> {
-                let bounds = db::bounds(tx)?;
-                if bounds.start >= from.horizon && bounds.start != from.start {
-                    return Ok(Poll::Behind);
-                }
-                let rows = db::since(tx, from.horizon, MAX_ENTRIES as i64 + 1)?;
-                if rows.len() > MAX_ENTRIES {
-                    return Ok(Poll::Behind);
-                }
-                // The start stays the one of the last load: only a later one may skip entries.
-                Ok(Poll::Read(Bounds { start: from.start, ..bounds }, rows))
-            })
-            .await?;
-        let (bounds, rows) = match poll {
-            Poll::Behind => {
+        let (number, begun, seen) = (self.progress.begin(), Instant::now(), self.seen.clone());
+        let news = self.store.read(move |tx| db::news(tx, &seen, MAX_ENTRIES)).await?;
+        let (seen, rows) = match news {
+            News::Behind(why) => {
                 self.reload().await?;
                 self.progress.reached(number, begun, 0);
-                return Ok(Followed::Everything);
+                return Ok(Followed::Everything(why));
             }
-            Poll::Read(bounds, rows) => (bounds, rows),
+            News::Rows(seen, rows) => (seen, rows),
         };
-        let seen = db::above(&rows, bounds.horizon);
-        let unseen = rows.into_iter().filter(|row| !self.seen.contains(&row.seq));
-        let entries: Vec<Entry> = unseen.filter_map(|row| row.entry).collect();
+        let entries: Vec<Entry> = rows.into_iter().filter_map(|row| row.entry).collect();
         if !entries.is_empty() {
+            let mut failure = None;
             for subscriber in &self.subscribers {
-                subscriber.apply(&entries).await?;
+                failure = failure.or(subscriber.apply(&entries).await.err());
             }
+            failure.map_or(Ok(()), Err)?;
         }
-        (self.bounds, self.seen) = (bounds, seen);
+        self.seen = seen;
         self.progress.reached(number, begun, entries.len());
         Ok(Followed::Entries(entries))
     }
 
     async fn reload(&mut self) -> Result<(), Failure> {
-        let (bounds, seen) = self.store.read(end).await?;
+        let seen = self.store.read(db::end).await?;
+        let mut failure = None;
         for subscriber in &self.subscribers {
-            subscriber.reload().await?;
+            failure = failure.or(subscriber.reload().await.err());
         }
-        (self.bounds, self.seen) = (bounds, seen);
+        failure.map_or(Ok(()), Err)?;
+        self.seen = seen;
         Ok(())
     }
 
@@ -234,22 +204,32 @@ impl Follower {
             let begun = Instant::now();
             let followed = self.poll().await;
             match &followed {
+                Ok(_) if failing => {
+                    tracing::info!(
+                        "this controller follows the commits of other controllers again"
+                    );
+                }
                 Ok(Followed::Entries(_)) => {}
-                Ok(Followed::Everything) => {
-                    tracing::info!("too many changes since the last poll: reloaded everything");
+                Ok(Followed::Everything(why)) => tracing::info!(
+                    reason = why.as_str(),
+                    "read everything again that this controller keeps in memory"
+                ),
+                Err(error) if failing => {
+                    tracing::debug!(%error, "still cannot follow the commits of other controllers");
                 }
-                Err(error) if failing => tracing::debug!(%error, "still cannot follow"),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot follow other controllers' commits; retrying");
-                }
+                Err(error) => tracing::warn!(
+                    %error,
+                    lag = ?self.progress.lag(),
+                    "cannot follow the commits of other controllers, and memory grows old; retrying every \
+                     second: if this lasts, check the database"
+                ),
             }
             failing = followed.is_err();
-            match followed {
-                Ok(Followed::Entries(_)) => {
-                    let pause = PAUSE.max(begun.elapsed().saturating_mul(SHARE));
-                    drop(timeout(pause, self.progress.0.hurry.notified()).await);
-                }
-                Ok(Followed::Everything) | Err(_) => sleep(LONG_PAUSE).await,
+            if failing {
+                sleep(LONG_PAUSE).await;
+            } else {
+                let pause = PAUSE.max(begun.elapsed().saturating_mul(SHARE));
+                drop(timeout(pause, self.progress.0.hurry.notified()).await);
             }
         }
     }

@@ -15,8 +15,8 @@ mod follower;
 mod topic;
 
 pub use db::{
-    Entry, LOG, MIGRATIONS, POSTGRES_STATEMENTS, STATEMENTS, append, append_tree, ask_append_tree,
-    last, number_of, prune,
+    Behind, Entry, LOG, MIGRATIONS, POSTGRES_STATEMENTS, STATEMENTS, append, append_tree,
+    ask_append_tree, last, number_of, prune,
 };
 pub use follower::{Applied, Failure, Followed, Follower, Progress, Subscriber};
 pub use topic::Topic;

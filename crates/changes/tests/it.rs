@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use kilonova_changes::{
-    Applied, Entry, Followed, Follower, MIGRATIONS, POSTGRES_STATEMENTS, STATEMENTS, Subscriber,
-    Topic, append, append_tree, prune,
+    Applied, Behind, Entry, Followed, Follower, MIGRATIONS, POSTGRES_STATEMENTS, STATEMENTS,
+    Subscriber, Topic, append, append_tree, prune,
 };
 use kilonova_store::{Error, Store, params};
 
@@ -110,7 +110,10 @@ async fn a_follower_that_missed_entries_reloads_once() {
         tree(&store).await;
         while prune(&store, Timestamp::MAX).await.expect("old entries are deleted") {}
         tree(&store).await;
-        assert_eq!(follower.poll().await.expect("the poll succeeds"), Followed::Everything);
+        assert_eq!(
+            follower.poll().await.expect("the poll succeeds"),
+            Followed::Everything(Behind::Deleted)
+        );
         follower.poll().await.expect("the poll succeeds");
         assert_eq!(recorder.reloads.load(Ordering::SeqCst), 1, "{name}");
     }
@@ -172,6 +175,127 @@ async fn a_late_commit_is_followed() {
     slow.await.expect("no panic").expect("it commits");
     follower.poll().await.expect("the poll succeeds");
     assert_eq!(recorder.take(), [(Topic::Host, "slow".to_owned(), 0)]);
+}
+
+/// A failing subscriber does not keep entries from the others.
+#[tokio::test]
+async fn every_subscriber_gets_the_entries() {
+    for (name, store, _guard) in kilonova_testkit::stores(&[]).await {
+        let (mut follower, first) = follower(&store).await;
+        let second = Arc::new(Recorder::default());
+        follower.subscribe(Arc::clone(&second) as _);
+        first.fails.store(true, Ordering::SeqCst);
+        tree(&store).await;
+        let error = follower.poll().await.expect_err("the first one fails");
+        assert_eq!(error.to_string(), "not now");
+        assert_eq!(second.take().len(), 1, "{name}");
+        first.fails.store(false, Ordering::SeqCst);
+        follower.poll().await.expect("the poll succeeds");
+        assert_eq!((first.take().len(), second.take().len()), (1, 1), "{name}");
+    }
+}
+
+/// Deletes every entry that is older than a second after 1970.
+async fn prune_oldest(store: &Store) {
+    let old = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1);
+    while prune(store, old).await.expect("old entries are deleted") {}
+}
+
+/// While a transaction is held, a poll reads what is new, and nothing twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_held_transaction_costs_nothing() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[]).await else { return };
+    let (mut follower, recorder) = follower(&store).await;
+    let (open, close) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let held = {
+        let (store, open, close) = (store.clone(), Arc::clone(&open), Arc::clone(&close));
+        tokio::spawn(async move {
+            store
+                .write(move |tx| {
+                    append(tx, Topic::Host, "held", 0)?;
+                    tx.row("SELECT 1", params![])?;
+                    open.store(true, Ordering::SeqCst);
+                    while !close.load(Ordering::SeqCst) {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    Ok::<_, Error>(())
+                })
+                .await
+        })
+    };
+    while !open.load(Ordering::SeqCst) {
+        tokio::task::yield_now().await;
+    }
+    // Together they are more than one poll reads.
+    for _ in 0..3 {
+        let many = "INSERT INTO change_log (root_id, topic, subject, number, transaction_id, at)
+            SELECT '', 'documents', 'h', n, CAST(CAST(pg_current_xact_id() AS TEXT) AS BIGINT), 0
+            FROM generate_series(1, 20000) n";
+        execute(&store, many).await;
+        let Followed::Entries(entries) = follower.poll().await.expect("the poll succeeds") else {
+            panic!("only what is new counts");
+        };
+        assert_eq!(entries.len(), 20_000);
+    }
+    recorder.take();
+    close.store(true, Ordering::SeqCst);
+    held.await.expect("no panic").expect("it commits");
+    follower.poll().await.expect("the poll succeeds");
+    assert_eq!(recorder.take(), [(Topic::Host, "held".to_owned(), 0)]);
+    assert_eq!(recorder.reloads.load(Ordering::SeqCst), 0);
+}
+
+/// A dump of another server, whose transactions had greater ids, was restored into this one.
+#[tokio::test]
+async fn positions_of_another_server_are_replaced() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[]).await else { return };
+    let foreign = "INSERT INTO change_log (root_id, topic, subject, transaction_id, at)
+        VALUES ('', 'host', 'foreign', 9000000000000000, 0)";
+    execute(&store, foreign).await;
+    execute(&store, "UPDATE change_log_start SET position = 8000000000000000").await;
+    let (mut follower, recorder) = follower(&store).await;
+    for generation in 1..3 {
+        document(&store, "h", generation).await;
+        follower.poll().await.expect("the poll succeeds");
+        assert_eq!(recorder.take(), [(Topic::Documents, "h".to_owned(), generation)]);
+    }
+    prune_oldest(&store).await;
+    document(&store, "h", 3).await;
+    assert!(matches!(follower.poll().await.expect("it succeeds"), Followed::Entries(_)));
+    assert_eq!(recorder.take(), [(Topic::Documents, "h".to_owned(), 3)]);
+    let start = "SELECT position FROM change_log_start";
+    let read = store.read(move |tx| tx.row(start, params![])?.expect("a row").int(0));
+    assert!(read.await.expect("the query succeeds") < 8_000_000_000_000_000);
+}
+
+/// Restored tables are others, and so is a server that was started again: memory may be ahead of them.
+#[tokio::test]
+async fn a_restored_log_is_loaded_once() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[]).await else { return };
+    let (mut follower, recorder) = follower(&store).await;
+    follower.poll().await.expect("the poll succeeds");
+    execute(&store, "ALTER TABLE change_log_start RENAME TO earlier").await;
+    execute(&store, "CREATE TABLE change_log_start AS SELECT * FROM earlier").await;
+    let expected = Followed::Everything(Behind::Server);
+    assert_eq!(follower.poll().await.expect("the poll succeeds"), expected);
+    document(&store, "h", 1).await;
+    follower.poll().await.expect("the poll succeeds");
+    assert_eq!(recorder.take(), [(Topic::Documents, "h".to_owned(), 1)]);
+    assert_eq!(recorder.reloads.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_poll_waits_for_postgresql_once() {
+    let Some((store, _guard)) = kilonova_testkit::postgres_store(&[]).await else { return };
+    let meter = kilonova_store::testing::Meter::counting();
+    let metered = store.with_meter(meter.clone());
+    let (mut follower, _) = follower(&metered).await;
+    meter.take_round_trips();
+    for _ in 0..3 {
+        document(&store, "h", 1).await;
+        follower.poll().await.expect("the poll succeeds");
+        assert_eq!(meter.take_round_trips(), 1);
+    }
 }
 
 /// The tables of the build before the topics, with an entry.

@@ -1,14 +1,16 @@
 //! The tables `change_log` and `change_log_start`.
 //!
 //! On PostgreSQL numbers do not become visible in order: a higher one may commit first. A row
-//! therefore also carries the id of its transaction. No further row can appear below the horizon,
-//! which is the oldest running transaction. SQLite has one writer, so the row's own number serves
-//! as its position.
+//! therefore also carries the id of its transaction. A reader remembers its snapshot, and reads next
+//! the rows of the transactions that had not ended in it. SQLite has one writer, so the row's own number
+//! serves as its position.
+//!
+//! A dump that is restored into another server brings positions of transactions that do not exist
+//! there. Those that no transaction of this server has reached are never read, and
+//! the next deletion of old rows replaces them.
 //!
 //! Controllers of earlier builds know only the columns of trees. They take every other entry for
 //! one of a tree that does not exist.
-
-use std::collections::HashSet;
 
 use jiff::Timestamp;
 use kilonova_store::{Asked, Error, Migration, Row, Store, Tx, params, statements};
@@ -51,6 +53,13 @@ macro_rules! columns {
     };
 }
 
+/// The id that the next transaction gets at the earliest, in the snapshot.
+macro_rules! next_transaction {
+    () => {
+        "CAST(CAST(pg_snapshot_xmax(pg_current_snapshot()) AS TEXT) AS BIGINT)"
+    };
+}
+
 /// The id of the transaction, on PostgreSQL.
 macro_rules! this_transaction {
     () => {
@@ -74,9 +83,10 @@ statements! {
         ORDER BY seq LIMIT ?2) first_ones WHERE at < ?1 ORDER BY seq";
     /// Deletes rows.
     DELETE_OLD = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
-    /// Records the position of a deletion, so that readers notice that rows are missing.
-    MOVE_START = "UPDATE change_log_start
-        SET position = CASE WHEN position < ?1 THEN ?1 ELSE position + 1 END";
+    /// Records the position of a deletion, so that readers notice that rows are missing. A position that
+    /// nothing has reached yet is one of another server.
+    MOVE_START = "UPDATE change_log_start SET position =
+        CASE WHEN position < ?1 OR position >= ?2 THEN ?1 ELSE position + 1 END";
 }
 
 /// Statements for PostgreSQL only.
@@ -84,6 +94,7 @@ pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[
     ("PG_APPEND_TREE", PG_APPEND_TREE),
     ("PG_APPEND", PG_APPEND),
     ("PG_SINCE", PG_SINCE),
+    ("PG_OF", PG_OF),
     ("PG_BOUNDS", PG_BOUNDS),
 ];
 const PG_APPEND_TREE: &str = concat!(
@@ -101,10 +112,23 @@ const PG_SINCE: &str = concat!(
     "SELECT ",
     columns!(),
     ", transaction_id AS position FROM change_log
-    WHERE transaction_id >= ?1 AND transaction_id > 0 ORDER BY transaction_id LIMIT ?2"
+    WHERE transaction_id >= ?1 AND transaction_id > 0 AND transaction_id < ",
+    next_transaction!(),
+    " ORDER BY transaction_id LIMIT ?2"
 );
+const PG_OF: &str = concat!(
+    "SELECT ",
+    columns!(),
+    ", transaction_id AS position FROM change_log
+    WHERE transaction_id = ANY(CAST(CAST(?1 AS TEXT) AS BIGINT[])) AND transaction_id > 0
+    ORDER BY transaction_id LIMIT ?2"
+);
+/// A promoted standby, and a server that was started again, have another start; restored tables have
+/// another id.
 const PG_BOUNDS: &str = "SELECT position AS start,
-    CAST(CAST(pg_snapshot_xmin(pg_current_snapshot()) AS TEXT) AS BIGINT) AS horizon
+    CAST(pg_current_snapshot() AS TEXT) AS snapshot,
+    CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS TEXT) || ' ' || CAST(tableoid AS TEXT)
+        AS server
     FROM change_log_start";
 
 /// A row of the change log.
@@ -120,7 +144,7 @@ pub struct Entry {
     pub number: i64,
 }
 
-/// An entry with its position relative to horizons.
+/// An entry with its position.
 pub(crate) struct Placed {
     pub position: i64,
     pub seq: i64,
@@ -128,13 +152,67 @@ pub(crate) struct Placed {
     pub entry: Option<Entry>,
 }
 
-/// The bounds of the log in one snapshot.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Bounds {
+/// The part of the log that a reader has seen: the snapshot of its last read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
     /// The position up to which rows may have been deleted.
-    pub start: i64,
-    /// The position below which a reader of this transaction sees every row.
-    pub horizon: i64,
+    start: i64,
+    /// The position from which on it has seen nothing.
+    next: i64,
+    /// The positions below that of which it has seen nothing: those of transactions that ran.
+    running: Vec<i64>,
+    /// The server and its tables; empty on SQLite, whose file a running program has for itself.
+    server: String,
+}
+
+impl Seen {
+    /// True if a reader who has seen `self` cannot read on from `now`: its transactions are not those of
+    /// the present server.
+    fn is_of_another_server(&self, now: &Self) -> bool {
+        self.server != now.server || self.next > now.next
+    }
+
+    /// True if rows that a reader who has seen `self` lacks may have been deleted. A transaction that
+    /// still runs has lost none.
+    fn may_lack_rows(&self, now: &Self) -> bool {
+        let has_lost = |position: &i64| *position <= now.start && !now.running.contains(position);
+        now.start != self.start && (now.start >= self.next || self.running.iter().any(has_lost))
+    }
+}
+
+/// Why a reader must read everything again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Behind {
+    /// Entries were deleted before it read them.
+    Deleted,
+    /// There are so many that reading everything is cheaper.
+    TooMany,
+    /// The server was started again, or another one took over, or the tables were restored: memory may
+    /// be ahead of the database.
+    Server,
+}
+
+impl Behind {
+    /// The reason, for a log line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deleted => {
+                "entries of the change log were deleted before this controller read them"
+            }
+            Self::TooMany => "the change log has too many new entries",
+            Self::Server => {
+                "the database was started again, another server took over, or a backup was restored"
+            }
+        }
+    }
+}
+
+/// The content of a read of the log.
+pub(crate) enum News {
+    /// The reader must read everything again.
+    Behind(Behind),
+    /// The rows that it has not seen, in the order of their positions, and the part that it has seen then.
+    Rows(Seen, Vec<Placed>),
 }
 
 /// Records that a tree changed, and returns the number of the row. The caller must have written a
@@ -172,19 +250,65 @@ pub fn last(tx: &mut Tx<'_>) -> Result<i64, Error> {
     number(tx.row(LAST, params![])?, "seq")
 }
 
-/// The bounds of the log.
-pub(crate) fn bounds(tx: &mut Tx<'_>) -> Result<Bounds, Error> {
-    if tx.is_postgres() {
-        let row = tx.row(PG_BOUNDS, params![])?.ok_or_else(no_number)?;
-        return Ok(Bounds { start: row.int("start")?, horizon: row.int("horizon")? });
+/// The present end of the log. A reader that loads everything from now on has seen it.
+pub(crate) fn end(tx: &mut Tx<'_>) -> Result<Seen, Error> {
+    if !tx.is_postgres() {
+        let start = number(tx.row(START, params![])?, "position")?;
+        return Ok(Seen { start, next: last(tx)? + 1, ..Seen::default() });
     }
-    Ok(Bounds { start: number(tx.row(START, params![])?, "position")?, horizon: last(tx)? + 1 })
+    seen(tx.row(PG_BOUNDS, params![])?)
 }
 
-/// At most `most` rows from a position on.
-pub(crate) fn since(tx: &mut Tx<'_>, from: i64, most: i64) -> Result<Vec<Placed>, Error> {
-    let sql = if tx.is_postgres() { PG_SINCE } else { SINCE };
-    tx.rows(sql, params![from, most])?.iter().map(read).collect()
+/// The rows that a reader has not seen, if there are not more than `most`; one round trip.
+pub(crate) fn news(tx: &mut Tx<'_>, before: &Seen, most: i64) -> Result<News, Error> {
+    let (now, mut rows) = if tx.is_postgres() {
+        let bounds = tx.ask(PG_BOUNDS, params![])?;
+        let since = tx.ask(PG_SINCE, params![before.next, most + 1])?;
+        let running = if before.running.is_empty() {
+            None
+        } else {
+            let list: Vec<String> = before.running.iter().map(i64::to_string).collect();
+            Some(tx.ask(PG_OF, params![format!("{{{}}}", list.join(",")), most + 1])?)
+        };
+        let now = seen(tx.answer_row(bounds)?)?;
+        let mut rows = Vec::new();
+        if let Some(asked) = running {
+            rows = tx.answer(asked)?;
+        }
+        rows.extend(tx.answer(since)?);
+        (now, rows)
+    } else {
+        (end(tx)?, tx.rows(SINCE, params![before.next, most + 1])?)
+    };
+    if before.is_of_another_server(&now) {
+        return Ok(News::Behind(Behind::Server));
+    }
+    if before.may_lack_rows(&now) {
+        return Ok(News::Behind(Behind::Deleted));
+    }
+    if rows.len() as i64 > most {
+        return Ok(News::Behind(Behind::TooMany));
+    }
+    let mut placed = rows.drain(..).map(|row| read(&row)).collect::<Result<Vec<_>, _>>()?;
+    placed.sort_by_key(|row| (row.position, row.seq));
+    Ok(News::Rows(now, placed))
+}
+
+/// The part of the log that a reader has seen now, on PostgreSQL.
+fn seen(row: Option<Row>) -> Result<Seen, Error> {
+    let row = row.ok_or_else(no_number)?;
+    let (next, running) = snapshot(row.text("snapshot")?)?;
+    Ok(Seen { start: row.int("start")?, next, running, server: row.string("server")? })
+}
+
+/// The next transaction of a snapshot and those that run in it: `xmin:xmax:xip,xip`.
+fn snapshot(text: &str) -> Result<(i64, Vec<i64>), Error> {
+    let shape = || Error::Shape(format!("PostgreSQL gave {text:?} as its snapshot"));
+    let mut parts = text.split(':').skip(1);
+    let next = parts.next().and_then(|next| next.parse().ok()).ok_or_else(shape)?;
+    let running = parts.next().ok_or_else(shape)?.split(',').filter(|id| !id.is_empty());
+    let running = running.map(|id| id.parse().map_err(|_| shape())).collect::<Result<_, _>>()?;
+    Ok((next, running))
 }
 
 fn read(row: &Row) -> Result<Placed, Error> {
@@ -207,25 +331,24 @@ pub async fn prune(store: &Store, before: Timestamp) -> Result<bool, Error> {
 
 fn delete_old(tx: &mut Tx<'_>, before: Timestamp) -> Result<bool, Error> {
     let old = tx.rows(OLD, params![before, CHUNK])?;
+    if old.is_empty() {
+        return Ok(false);
+    }
+    let unreached = if tx.is_postgres() { end(tx)?.next } else { i64::MAX };
     let (mut number, mut position) = (0, 0);
     for row in &old {
         number = row.int("seq")?.max(number);
-        position = row.int("transaction_id")?.max(position);
-    }
-    if old.is_empty() {
-        return Ok(false);
+        let of = row.int("transaction_id")?;
+        if of < unreached {
+            position = of.max(position);
+        }
     }
     if !tx.is_postgres() {
         position = number;
     }
-    tx.execute(MOVE_START, params![position])?;
+    tx.execute(MOVE_START, params![position, unreached])?;
     tx.execute(DELETE_OLD, params![number, before])?;
     Ok(old.len() as i64 == CHUNK)
-}
-
-/// The numbers of rows at or above a horizon: they are visible, and lower ones may still appear.
-pub(crate) fn above(rows: &[Placed], horizon: i64) -> HashSet<i64> {
-    rows.iter().filter(|row| row.position >= horizon).map(|row| row.seq).collect()
 }
 
 fn number(row: Option<Row>, column: &str) -> Result<i64, Error> {
@@ -234,4 +357,40 @@ fn number(row: Option<Row>, column: &str) -> Result<i64, Error> {
 
 fn no_number() -> Error {
     Error::Shape("the change log gave no number".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Seen, snapshot};
+
+    #[test]
+    fn a_snapshot_is_read() {
+        assert_eq!(snapshot("10:20:10,14,15").expect("it is valid"), (20, vec![10, 14, 15]));
+        assert_eq!(snapshot("20:20:").expect("it is valid"), (20, vec![]));
+        for broken in ["", "10", "10:20", "10:x:", "10:20:a"] {
+            snapshot(broken).expect_err(broken);
+        }
+    }
+
+    fn seen(start: i64, next: i64, running: &[i64]) -> Seen {
+        Seen { start, next, running: running.to_vec(), server: String::new() }
+    }
+
+    #[test]
+    fn a_reader_knows_whether_it_missed_a_deleted_row() {
+        let before = seen(5, 20, &[8, 15]);
+        assert!(!before.may_lack_rows(&seen(5, 30, &[])), "nothing was deleted since");
+        assert!(!before.may_lack_rows(&seen(7, 30, &[])), "it had seen all of it");
+        assert!(before.may_lack_rows(&seen(20, 30, &[])));
+        assert!(before.may_lack_rows(&seen(10, 30, &[])), "8 ended, and its rows are deleted");
+        assert!(!before.may_lack_rows(&seen(10, 30, &[8])), "8 still runs");
+    }
+
+    #[test]
+    fn transactions_that_were_never_there_are_those_of_another_server() {
+        assert!(seen(0, 20, &[]).is_of_another_server(&seen(0, 19, &[])));
+        assert!(!seen(0, 20, &[]).is_of_another_server(&seen(0, 20, &[])));
+        let other = Seen { server: "other".into(), ..seen(0, 30, &[]) };
+        assert!(seen(0, 20, &[]).is_of_another_server(&other));
+    }
 }

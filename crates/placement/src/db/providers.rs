@@ -147,7 +147,12 @@ pub fn by_name(tx: &mut Tx<'_>, name: &str) -> Result<Option<ProviderRow>, Error
 
 /// The providers of a tree.
 pub fn of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<Vec<ProviderRow>, Error> {
-    tx.rows(OF_ROOT, params![root])?.iter().map(read).collect()
+    rows(&tx.rows(OF_ROOT, params![root])?)
+}
+
+/// The providers of the rows of [`OF_ROOT`].
+pub fn rows(rows: &[Row]) -> Result<Vec<ProviderRow>, Error> {
+    rows.iter().map(read).collect()
 }
 
 /// Inserts a provider; returns false if its id or name exists.

@@ -17,6 +17,9 @@ macro_rules! inventory {
     };
 }
 
+/// The number of trees that are read in one round trip.
+const TOGETHER: usize = 32;
+
 statements! {
     /// All inventories.
     ALL_INVENTORIES = concat!("SELECT ", inventory!(), " FROM inventories ORDER BY class");
@@ -63,6 +66,29 @@ pub fn one(tx: &mut Tx<'_>, root: ProviderId) -> Result<Option<Tree>, Error> {
     let traits = tx.rows(TRAITS, params![root])?;
     let groups = tx.rows(AGGREGATES, params![root])?;
     Ok(Some(ProviderDetails::read(&inventories, &traits, &groups)?.tree(rows)))
+}
+
+/// Some trees, each if its root exists. The statements go to the database together.
+pub fn some(tx: &mut Tx<'_>, roots: &[ProviderId]) -> Result<Vec<Option<Tree>>, Error> {
+    let mut trees = Vec::with_capacity(roots.len());
+    for roots in roots.chunks(TOGETHER) {
+        let mut asked = Vec::with_capacity(roots.len());
+        for root in roots {
+            asked.push([
+                tx.ask(providers::OF_ROOT, params![*root])?,
+                tx.ask(INVENTORIES, params![*root])?,
+                tx.ask(TRAITS, params![*root])?,
+                tx.ask(AGGREGATES, params![*root])?,
+            ]);
+        }
+        for [rows, inventories, traits, groups] in asked {
+            let rows = providers::rows(&tx.answer(rows)?)?;
+            let (inventories, traits) = (tx.answer(inventories)?, tx.answer(traits)?);
+            let mut details = ProviderDetails::read(&inventories, &traits, &tx.answer(groups)?)?;
+            trees.push((!rows.is_empty()).then(|| details.tree(rows)));
+        }
+    }
+    Ok(trees)
 }
 
 /// Inventories, traits and aggregates by provider.

@@ -74,7 +74,7 @@ impl World {
     /// # Errors
     /// Store errors only.
     pub async fn follow(&self, store: &Store, entries: &[Entry]) -> Result<Vec<ProviderId>, Error> {
-        let changed = self.others(entries)?;
+        let changed = self.others(entries);
         if changed.is_empty() {
             return Ok(Vec::new());
         }
@@ -84,18 +84,17 @@ impl World {
         }
         let trees = store
             .read(move |tx| -> Result<_, Error> {
-                let mut trees = Vec::with_capacity(changed.len());
-                for (root, entry) in &changed {
-                    trees.push((*root, *entry, db::trees::one(tx, *root)?));
-                }
-                Ok(trees)
+                let roots: Vec<ProviderId> = changed.keys().copied().collect();
+                let trees = db::trees::some(tx, &roots)?;
+                let changed = changed.iter().zip(trees);
+                Ok(changed.map(|((root, entry), tree)| (*root, *entry, tree)).collect::<Vec<_>>())
             })
             .await?;
         Ok(self.apply_trees(trees))
     }
 
     /// The trees of entries that are not our own, each with its last entry.
-    fn others(&self, entries: &[Entry]) -> Result<BTreeMap<ProviderId, i64>, Error> {
+    fn others(&self, entries: &[Entry]) -> BTreeMap<ProviderId, i64> {
         let mut writer = self.lock();
         writer.followed = true;
         if writer.own.len() > MAX_OWN {
@@ -106,15 +105,20 @@ impl World {
             if writer.own.remove(&entry.seq) {
                 continue;
             }
-            let root = entry.subject.parse().map_err(|_| {
-                let why = format!("the change log names {:?} as a provider", entry.subject);
-                Error::Store(kilonova_store::Error::Shape(why))
-            })?;
+            // An entry is a hint: one that names no tree must not hold up those that do.
+            let Ok(root) = entry.subject.parse() else {
+                tracing::error!(
+                    entry = entry.seq,
+                    root = entry.subject,
+                    "ignored an entry of the change log that names no resource provider"
+                );
+                continue;
+            };
             let last = changed.entry(root).or_insert(entry.seq);
             *last = entry.seq.max(*last);
         }
         drop(writer);
-        Ok(changed)
+        changed
     }
 
     fn apply_trees(&self, trees: Vec<(ProviderId, i64, Option<Tree>)>) -> Vec<ProviderId> {

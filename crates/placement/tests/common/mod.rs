@@ -133,7 +133,7 @@ impl Replica {
             Followed::Entries(_) => {
                 News::Trees(std::mem::take(&mut self.read.lock().expect("no panic")))
             }
-            Followed::Everything => News::Everything,
+            Followed::Everything(_) => News::Everything,
         }
     }
 }
