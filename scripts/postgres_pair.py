@@ -81,13 +81,15 @@ class Server:
             self.signal(signal.SIGKILL)
             self.process.wait()
 
-    def receiver(self):
-        """The process that receives the primary's log."""
-        for process in self.processes()[1:]:
-            with open(f"/proc/{process}/cmdline", encoding="utf-8", errors="replace") as file:
-                if "walreceiver" in file.read():
-                    return process
-        raise Wrong("the standby receives nothing")
+    def disconnect(self):
+        """Ends the reception of the primary's log, and waits for that."""
+        self.sql("ALTER SYSTEM SET primary_conninfo = ''")
+        self.sql("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + 30
+        while self.sql("SELECT 1 FROM pg_stat_wal_receiver"):
+            if time.monotonic() > deadline:
+                raise Wrong(f"{self.name} still receives the primary's log")
+            time.sleep(0.05)
 
 
 class Pair:
