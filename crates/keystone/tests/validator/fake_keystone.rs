@@ -218,12 +218,12 @@ async fn a_temporary_failure_is_retried() {
 async fn the_timeout_limits_a_validation() {
     let (fake, validator) =
         fake_keystone_with(|options| options.timeout = Duration::from_millis(200)).await;
-    fake.slow.store(2_000, Ordering::SeqCst);
+    fake.slow.store(60_000, Ordering::SeqCst);
     let begun = std::time::Instant::now();
     let fault =
         admit(&validator, &[("x-auth-token", "a")]).await.expect_err("a slow Keystone is reported");
     assert_eq!(fault.status(), 503);
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
