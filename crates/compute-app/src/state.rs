@@ -111,33 +111,36 @@ impl Compute {
         self
     }
 
-    /// Applies what other controllers have committed before this call; costs nothing without others.
+    /// Brings memory up to every commit that is visible now: those of this controller, whose hooks may
+    /// not have run, and those of others.
     pub async fn catch_up(&self) {
+        self.store.settled().await;
         if let Some(others) = &self.others {
             others.catch_up().await;
         }
     }
 
     /// Runs `work`, which uses this very handle, as one transaction. Where a server in it finds no
-    /// place, all of it is undone. Another controller may have made room just now: after catching up
-    /// `work` is run again. If there is no place still, the reason is worked out, and `work` is run
-    /// again to note it.
+    /// place, all of it is undone. A commit may have made room just now that memory does not show yet:
+    /// after catching up `work` is run again. If there is no place still, the reason is worked out,
+    /// and `work` is run again to note it.
     pub async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnMut(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
     {
         let work = Arc::new(Mutex::new(work));
-        let mut others = self.others.as_ref();
+        let mut has_caught_up = false;
         loop {
             let work = Arc::clone(&work);
             let run =
                 move |tx: &mut Tx<'_>| (work.lock().unwrap_or_else(PoisonError::into_inner))(tx);
             match self.store.write(run).await {
-                Err(Error::Unexplained(unplaced)) => match others.take() {
-                    Some(others) => others.catch_up().await,
-                    None => self.reasons.tell(&unplaced, self.scope()),
-                },
+                Err(Error::Unexplained(_)) if !has_caught_up => {
+                    has_caught_up = true;
+                    self.catch_up().await;
+                }
+                Err(Error::Unexplained(unplaced)) => self.reasons.tell(&unplaced, self.scope()),
                 ended => return ended,
             }
         }

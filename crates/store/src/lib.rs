@@ -11,6 +11,7 @@
 //! This crate must never know a table of a service: each service has its own [`Migration`]s and
 //! statements.
 
+mod commits;
 pub mod copy;
 mod error;
 mod migrate;
@@ -240,6 +241,16 @@ impl Store {
         E: From<Error> + Send + 'static,
     {
         Pending::new(self.run_read(erase(work)))
+    }
+
+    /// Waits until the hooks of every commit of this process that is visible now have run, at most a
+    /// second. For a caller that is about to refuse something because of what memory says: the
+    /// database shows a commit before its hooks have changed memory.
+    pub async fn settled(&self) {
+        match &*self.backend {
+            Backend::Sqlite(db) => db.settled().await,
+            Backend::Postgres(db) => db.settled().await,
+        }
     }
 
     async fn run_read(&self, mut work: Work) -> Outcome {

@@ -39,8 +39,9 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     let aliases = &compute.options.pci_aliases;
     let query =
         query_of(&spec.flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
-    // Another controller may have made room just now, so nothing is refused before catching up.
-    let mut others = compute.others.as_ref();
+    // A commit may have made room just now that memory does not show yet, so nothing is refused before
+    // catching up.
+    let mut has_caught_up = false;
     for _ in 0..ROUNDS {
         let facts = read_facts(compute, &request).await?;
         let constraints = Constraints {
@@ -58,8 +59,9 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         };
         let planned = places(&compute.world.snapshot(), &constraints, &query, request.max_count);
         let is_short = !planned.as_ref().is_ok_and(|plan| plan.len() >= request.min_count);
-        if is_short && let Some(others) = others.take() {
-            others.catch_up().await;
+        if is_short && !has_caught_up {
+            has_caught_up = true;
+            compute.catch_up().await;
             continue;
         }
         let planned = match planned {

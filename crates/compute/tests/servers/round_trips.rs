@@ -4,11 +4,16 @@
 //! are an improvement, which lowers the limit here. With `KILONOVA_LIST_STATEMENTS` set the test also
 //! prints every transaction.
 
+use std::time::Duration;
+
 use kilonova_store::Store;
 use kilonova_store::testing::{CrashPlan, Listed, Meter, Transaction};
 use serde_json::{Value, json};
 
 use crate::kit::{ANN, Cloud, FPGA, GPU, RunningCloud, hosts, wait_until};
+
+/// How long no transaction runs before an operation is counted.
+const QUIET: Duration = Duration::from_millis(60);
 
 /// Waits until no operation is open, no guest is left to remove, and every host has acknowledged its
 /// newest document, without statements that the meter counts.
@@ -69,11 +74,22 @@ impl Probe {
         operation: impl AsyncFnOnce() -> T,
     ) -> T {
         settle(&self.plain, running).await;
-        self.meter.take_transactions();
+        self.wait_until_quiet().await;
         let answer = operation().await;
         settle(&self.plain, running).await;
         self.check(what, limit);
         answer
+    }
+
+    /// Waits until no transaction ran for a moment: a host may repeat the last report of the operation
+    /// before, which does not belong to the next one.
+    async fn wait_until_quiet(&self) {
+        wait_until("no transaction runs", async || {
+            self.meter.take_transactions();
+            tokio::time::sleep(QUIET).await;
+            self.meter.take_transactions().is_empty()
+        })
+        .await;
     }
 
     /// Compares the round trips since the last call with the limit.

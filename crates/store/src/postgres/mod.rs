@@ -45,6 +45,7 @@ pub(crate) use queue::Wants;
 pub(crate) use session::Session;
 pub use url::PostgresUrl;
 
+use crate::commits::{Commit, Commits};
 use crate::tx::Hook;
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Options, Tx};
@@ -79,6 +80,7 @@ struct Connections {
     /// One permit per connection: unlike the threads, waiting for one has a limit. Nothing uses a thread
     /// without one.
     turns: Arc<Semaphore>,
+    commits: Commits,
 }
 
 impl Postgres {
@@ -103,7 +105,8 @@ impl Postgres {
         }
         let turns = Arc::new(Semaphore::new(connections));
         let (wait, patience) = (options.pool_timeout, options.answer_timeout);
-        let connections = Connections { pool, threads, turns };
+        let commits = Commits::default();
+        let connections = Connections { pool, threads, turns, commits };
         Ok(Self { connections, lanes: Lanes::new(), wait, patience })
     }
 
@@ -131,6 +134,11 @@ impl Postgres {
 
     pub(crate) async fn read(&self, work: Work) -> Outcome {
         self.run(true, BTreeSet::new(), work).await
+    }
+
+    /// Waits for the hooks of the commits in progress.
+    pub(crate) async fn settled(&self) {
+        self.connections.commits.settled().await;
     }
 
     async fn run(&self, read_only: bool, mut lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
@@ -198,7 +206,12 @@ impl Connections {
 
     /// Looks up the fate of a transaction on a task of its own, and runs its hooks if it was committed,
     /// even if nobody waits for the answer any more.
-    fn settle(&self, ticket: Ticket, hooks: Vec<Hook>) -> JoinHandle<Option<Fate>> {
+    fn settle(
+        &self,
+        ticket: Ticket,
+        hooks: Vec<Hook>,
+        in_progress: Commit,
+    ) -> JoinHandle<Option<Fate>> {
         let connections = self.clone();
         tokio::spawn(async move {
             let fate = connections.look_up(ticket).await;
@@ -209,6 +222,7 @@ impl Connections {
             if fate == Some(Fate::Committed) {
                 hooks.into_iter().for_each(|hook| hook.run(|_| Vec::new()));
             }
+            drop(in_progress);
             fate
         })
     }
@@ -292,6 +306,7 @@ fn once(
     let (retry, doubt, met, lost) = (tx.retry, tx.doubt, tx.met, tx.lost.is_some());
     let (answers, hooks) = (tx.hooked(), std::mem::take(&mut tx.hooks));
     drop(tx);
+    let in_progress = connections.commits.begin();
     let ended = match outcome {
         Ok(value) => match connection.commit(&answers) {
             Ok(()) => {
@@ -309,7 +324,7 @@ fn once(
                 if is_refused || !connection.is_marked() {
                     Ended::Lost(error.into())
                 } else {
-                    let fate = connections.settle(connection.ticket(), hooks);
+                    let fate = connections.settle(connection.ticket(), hooks, in_progress);
                     Ended::Unknown(Box::new(Unknown { error, value, fate }))
                 }
             }

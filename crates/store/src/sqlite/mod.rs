@@ -17,6 +17,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, StatementStatus, ToSql};
 use tokio::sync::oneshot;
 
+use crate::commits::Commits;
 use crate::value::Names;
 use crate::work::{Outcome, Work};
 use crate::{Error, Row, Tx, Value};
@@ -25,6 +26,7 @@ use crate::{Error, Row, Tx, Value};
 const GROUP: usize = 128;
 
 pub(crate) struct Sqlite {
+    commits: Commits,
     writer: writer::Writer,
     readers: Arc<readers::Readers>,
     /// One thread per reader connection.
@@ -35,8 +37,10 @@ impl Sqlite {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let connection = pragma::connect(path)?;
         pragma::durable(&connection)?;
+        let commits = Commits::default();
         Ok(Self {
-            writer: writer::Writer::start(connection)?,
+            writer: writer::Writer::start(connection, commits.clone())?,
+            commits,
             readers: Arc::new(readers::Readers::new(path)),
             threads: Pool::new("sqlite-reader", readers::MOST)
                 .map_err(|e| Error::Open(format!("cannot start the readers' threads: {e}")))?,
@@ -49,6 +53,11 @@ impl Sqlite {
         wait.await.unwrap_or_else(|_| {
             Err(Error::Other("the transaction panicked and was rolled back".into()).into())
         })
+    }
+
+    /// Waits for the hooks of the commits in progress.
+    pub(crate) async fn settled(&self) {
+        self.commits.settled().await;
     }
 
     pub(crate) async fn read(&self, mut work: Work) -> Outcome {

@@ -20,6 +20,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::GROUP;
+use crate::commits::Commits;
 use crate::tx::Hook;
 use crate::work::{Answer, Failure, Outcome, Work};
 use crate::{Error, Tx};
@@ -113,11 +114,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection) -> Result<Self, Error> {
+    pub(super) fn start(connection: Connection, commits: Commits) -> Result<Self, Error> {
         let (queue, jobs) = mpsc::sync_channel::<Job>(QUEUE);
         std::thread::Builder::new()
             .name("sqlite-writer".into())
-            .spawn(move || run(&connection, &jobs))
+            .spawn(move || run(&connection, &jobs, &commits))
             .map_err(|e| Error::Open(format!("cannot start the writer thread: {e}")))?;
         Ok(Self { queue })
     }
@@ -134,7 +135,7 @@ impl Writer {
     }
 }
 
-fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>) {
+fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>, commits: &Commits) {
     while let Ok(first) = jobs.recv() {
         let mut waiting = std::iter::once(first).chain(jobs.try_iter()).take(GROUP);
         let begun = connection.execute_batch("BEGIN IMMEDIATE");
@@ -150,12 +151,14 @@ fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>) {
         {
             finishes.extend(job.run(connection));
         }
+        let in_progress = commits.begin();
         let failure = commit(connection).err();
         for finish in finishes {
             if catch_unwind(AssertUnwindSafe(|| finish.end(failure.as_ref()))).is_err() {
                 tracing::error!("a commit hook panicked");
             }
         }
+        drop(in_progress);
     }
 }
 
