@@ -177,8 +177,9 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         let service = MetadataService::new(compute.clone(), metadata.options.clone());
         let routes = kilonova_compute::api::metadata_service::routes(service, &metadata.secret);
         let pool = listen::proxies();
+        let address = socket.local_addr().unwrap_or(metadata.listen);
         listeners.push((socket, listen::Endpoint::users(&settings.front, None, pool, routes)));
-        tracing::info!("the metadata service answers Neutron's proxies on {}", metadata.listen);
+        println!("kilonova: Neutron's proxies find the metadata service on {address}");
     }
     if let Some(shown) = &shown {
         shown.watch();

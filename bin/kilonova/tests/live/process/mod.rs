@@ -8,6 +8,7 @@ mod health;
 mod invalid_setup;
 mod join;
 mod logs;
+mod metadata;
 mod metrics;
 mod nodes;
 mod operators;
