@@ -323,3 +323,20 @@ async fn writers_to_one_provider_never_see_a_false_conflict() {
         assert_eq!(room(&api.world, "VCPU", 1000).len(), 2, "{name}");
     }
 }
+
+/// Placement accepts a negative ratio where everything is reserved. Unused, that is not over-used.
+#[tokio::test]
+async fn a_negative_allocation_ratio_is_no_violation() {
+    for (_, store, _guard) in stores().await {
+        let api = Api::new(&store);
+        let a = api.provider("a", None, &[]).await;
+        let body = json!({
+            "resource_provider_generation": 0,
+            "inventories": {"VCPU": {"total": 4, "reserved": 4, "allocation_ratio": -1.0}},
+        });
+        api.put(&format!("/resource_providers/{a}/inventories"), body).await.is(200);
+        audited(&store).await;
+        let claim = holding(&a, &json!({"VCPU": 1}), None);
+        api.put(&format!("/allocations/{ONE}"), claim).await.is(409);
+    }
+}

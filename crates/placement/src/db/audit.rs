@@ -20,7 +20,7 @@ pub const AUDIT: &[(&str, &str)] = &[
     (
         "no inventory is used beyond its total unless it was made smaller than its usage",
         "SELECT provider_id || ' ' || class AS broken FROM inventories
-            WHERE used > total * allocation_ratio AND shrunk = 0",
+            WHERE used > 0 AND used > total * allocation_ratio AND shrunk = 0",
     ),
     (
         "every allocation has a consumer",
