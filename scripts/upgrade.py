@@ -30,7 +30,7 @@ from chaos_stage import declare, register
 from stack import RESTING, Api, Gone, Serve, Wrong, settle
 from upgrade_cases import cases, ended, path
 from upgrade_client import Client
-from upgrade_hosts import APART, FAILS_AFTER, HELD, Apart, Relay, topology
+from upgrade_hosts import APART, FAILS_AFTER, HELD, Apart, Relay, named, topology
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PREPARE = """[DEFAULT]
@@ -188,6 +188,17 @@ class Upgrade:
         for case in self.cases:
             if case.when in moments and case.ask is not None:
                 self.client.begin(case)
+                if case.when == "deleted at once":
+                    self.delete_while_building(case)
+
+    def delete_while_building(self, case):
+        """Deletes a server when its host has begun to build it: a host that has not heard of it has nothing to do."""
+        deadline = time.monotonic() + 60
+        while (named(case.host), case.server) not in set(chaos_rest.named(self.folders, "notes")):
+            if time.monotonic() > deadline:
+                raise Wrong(f"{case.name}: {case.host} has not begun after 60 s")
+            time.sleep(0.02)
+        self.client.request(case, {"forceDelete": None})
 
     def epochs(self):
         """How often each host has registered."""

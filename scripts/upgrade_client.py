@@ -104,8 +104,6 @@ class Client:
             self.create(case)
         else:
             self.request(case, case.body(self))
-        if case.when == "deleted at once":
-            self.request(case, {"forceDelete": None})
 
     def migration(self, case):
         """The number of the server's live migration that is in progress."""

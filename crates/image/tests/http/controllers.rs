@@ -62,7 +62,10 @@ async fn killed_upload(shelf: &Shelf, id: &str) {
     while shelf.files() == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    runtime.shutdown_background();
+    // The client's connection lasts longer than the controller, which would otherwise see it end and
+    // give the image back.
+    let gone = move || runtime.shutdown_timeout(Duration::from_secs(30));
+    tokio::task::spawn_blocking(gone).await.unwrap();
     drop(sender);
 }
 
