@@ -5,4 +5,7 @@
 
 pub mod api;
 
-pub use api::{image_operations, operations, routes, service, service_up_to, version_documents};
+pub use api::{
+    image_operations, operations, reached_in_project, routes, service, service_up_to,
+    version_documents,
+};

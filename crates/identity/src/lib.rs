@@ -58,6 +58,11 @@ pub const REGION: &str = "RegionOne";
 pub struct IdentityOptions {
     /// Validity of a token (`[token] expiration`).
     pub token_expiration: Duration,
+    /// How long an expired token is still accepted together with a service token
+    /// (`[token] allow_expired_window`).
+    pub allow_expired_window: Duration,
+    /// The service tokens that are accepted.
+    pub service_tokens: ServiceTokens,
     /// Lifetime of a validated token in the cache; at most 30 seconds.
     pub cache_time: Duration,
     /// The cost of a password hash.
@@ -76,6 +81,8 @@ impl Default for IdentityOptions {
     fn default() -> Self {
         Self {
             token_expiration: Duration::from_secs(3600),
+            allow_expired_window: Duration::from_secs(48 * 3600),
+            service_tokens: ServiceTokens::default(),
             cache_time: Duration::from_secs(15),
             hash_cost: argon2::Params::default(),
             logins_waiting: 512,
@@ -83,6 +90,21 @@ impl Default for IdentityOptions {
             credential_limit: Some(100),
             max_redelegation: 3,
         }
+    }
+}
+
+/// The service tokens that are accepted (`[keystone_authtoken] service_token_*`).
+#[derive(Debug, Clone)]
+pub struct ServiceTokens {
+    /// The token's user must have one of these roles.
+    pub roles: Vec<String>,
+    /// Refuse requests with other service tokens, instead of ignoring those tokens.
+    pub roles_required: bool,
+}
+
+impl Default for ServiceTokens {
+    fn default() -> Self {
+        Self { roles: vec!["service".to_owned()], roles_required: true }
     }
 }
 
@@ -100,6 +122,8 @@ struct Inner {
     cache: Arc<Cache>,
     catalog: RwLock<Arc<Vec<CatalogEntry>>>,
     token_expiration: SignedDuration,
+    allow_expired_window: SignedDuration,
+    service_tokens: ServiceTokens,
     lockout: Option<Lockout>,
     credential_limit: Option<i64>,
     max_redelegation: i64,
@@ -123,6 +147,8 @@ impl Identity {
                 cache: Arc::new(Cache::new(options.cache_time)),
                 catalog: RwLock::default(),
                 token_expiration: time::signed(options.token_expiration),
+                allow_expired_window: time::signed(options.allow_expired_window),
+                service_tokens: options.service_tokens,
                 lockout: options.lockout,
                 credential_limit: options.credential_limit,
                 max_redelegation: options.max_redelegation,

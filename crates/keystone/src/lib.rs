@@ -22,5 +22,5 @@ mod validator;
 pub use error::Error;
 pub use http::{Answer, Http};
 pub use service::{Caller, Endpoint, Retries, Service};
-pub use session::{Credentials, DomainIds, Ids, Login, Session, SessionToken};
+pub use session::{Credentials, Ids, Login, Session, SessionToken};
 pub use validator::{Validator, ValidatorOptions};

@@ -61,15 +61,6 @@ pub struct Ids {
     pub project_domain: Option<String>,
 }
 
-/// Domain ids, which take precedence over the names in [`Login`].
-#[derive(Debug, Clone, Default)]
-pub struct DomainIds {
-    /// The user's.
-    pub user: Option<String>,
-    /// The project's.
-    pub project: Option<String>,
-}
-
 /// The ways to log in, named after keystoneauth's plugins.
 #[derive(Clone)]
 pub enum Credentials {
@@ -208,15 +199,6 @@ impl Session {
     pub fn new(http: Http, credentials: impl Into<Credentials>) -> Self {
         let credentials = credentials.into();
         Self { http, credentials, retries: 0, state: Mutex::default() }
-    }
-
-    /// Uses domain ids, if the login is by password.
-    #[must_use]
-    pub fn in_domains(mut self, domains: DomainIds) -> Self {
-        if let Credentials::Password(_, ids) = &mut self.credentials {
-            (ids.user_domain, ids.project_domain) = (domains.user, domains.project);
-        }
-        self
     }
 
     /// Sets how often a request without an answer is retried.

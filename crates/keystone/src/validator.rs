@@ -13,7 +13,7 @@ use kilonova_wire::{Authenticator, Context, Fault, Refusal};
 use tokio::sync::Semaphore;
 
 use crate::cache::{Cache, Key, Validation, key};
-use crate::{DomainIds, Error, Http, Login, Session, token};
+use crate::{Credentials, Error, Http, Session, token};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
@@ -27,10 +27,8 @@ const LARGEST: usize = 4 * 1024 * 1024;
 /// `[keystone_authtoken]`.
 #[derive(Debug, Clone)]
 pub struct ValidatorOptions {
-    /// The service user, which must be allowed to validate tokens.
-    pub login: Login,
-    /// Its domains, if configured by id.
-    pub domains: DomainIds,
+    /// The login of the service user, which must be allowed to validate tokens.
+    pub credentials: Credentials,
     /// The timeout of a request to Keystone (`http_connect_timeout`).
     pub timeout: Duration,
     /// Retries without an answer (`http_request_max_retries`).
@@ -67,12 +65,10 @@ impl Validator {
     /// If `cafile` is unusable.
     pub fn new(options: ValidatorOptions) -> Result<Self, Error> {
         let http = Http::new(options.cafile.as_deref(), options.timeout, LARGEST)?;
-        let uri = options.www_authenticate_uri.as_deref().unwrap_or(&options.login.auth_url);
+        let uri = options.www_authenticate_uri.as_deref().unwrap_or(options.credentials.auth_url());
         Ok(Self(Arc::new(Inner {
             challenge: HeaderValue::try_from(format!("Keystone uri=\"{uri}\"")).ok(),
-            session: Session::new(http, options.login.clone())
-                .in_domains(options.domains.clone())
-                .retrying(options.retries),
+            session: Session::new(http, options.credentials.clone()).retrying(options.retries),
             cache: Cache::new(options.cache_time),
             options,
             validations: Semaphore::new(VALIDATIONS),
@@ -133,7 +129,7 @@ impl Inner {
         };
         let unexpected = || {
             let what = "a token without a user or an expiry".into();
-            unavailable(Error::Unexpected { url: self.options.login.root(), what })
+            unavailable(Error::Unexpected { url: self.options.credentials.root(), what })
         };
         let context = Arc::new(token::context(&body).ok_or_else(unexpected)?);
         let left = token::time_left(&body).ok_or_else(unexpected)?;
@@ -149,7 +145,7 @@ impl Inner {
         allow_expired: bool,
     ) -> Result<Option<serde_json::Value>, Error> {
         let expired = if allow_expired { "&allow_expired=1" } else { "" };
-        let url = format!("{}/auth/tokens?nocatalog=1{expired}", self.options.login.root());
+        let url = format!("{}/auth/tokens?nocatalog=1{expired}", self.options.credentials.root());
         let Ok(mut subject) = HeaderValue::try_from(text) else { return Ok(None) };
         subject.set_sensitive(true);
         let mut held = self.session.token().await?;
@@ -167,10 +163,10 @@ impl Inner {
                     renewed = true;
                 }
                 status => {
-                    let user = &self.options.login.username;
+                    let user = self.options.credentials.who();
                     let what = match status {
                         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => format!(
-                            "{status}: grant user {user} a role that may validate tokens (service)"
+                            "{status}: grant {user} a role that may validate tokens (service)"
                         ),
                         other => other.to_string(),
                     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kilonova_identity::{IdentityOptions, Lockout};
+use kilonova_identity::{IdentityOptions, Lockout, ServiceTokens};
 
 use super::File;
 use crate::failure::Failure;
@@ -32,8 +32,13 @@ pub(super) fn read(file: &File) -> Result<IdentityOptions, Failure> {
         Some(seconds) => Duration::from_secs(seconds.min(LONGEST)),
         None => usual.token_expiration,
     };
+    let window = positive("token", "allow_expired_window")?;
     Ok(IdentityOptions {
         token_expiration,
+        allow_expired_window: window.map_or(usual.allow_expired_window, |seconds| {
+            Duration::from_secs(seconds.min(LONGEST))
+        }),
+        service_tokens: service_tokens(file)?,
         lockout: attempts.map(|attempts| Lockout {
             attempts: u32::try_from(attempts).unwrap_or(u32::MAX),
             duration: Duration::from_secs(locked),
@@ -46,6 +51,20 @@ pub(super) fn read(file: &File) -> Result<IdentityOptions, Failure> {
         max_redelegation: number("trust", "max_redelegation_count", 0)?
             .unwrap_or(usual.max_redelegation),
         ..usual
+    })
+}
+
+/// Reads the rules for service tokens, which hold for our own tokens and for those of another Keystone.
+pub(super) fn service_tokens(file: &File) -> Result<ServiceTokens, Failure> {
+    const GROUP: &str = "keystone_authtoken";
+    let usual = ServiceTokens::default();
+    let roles = file.get(GROUP, "service_token_roles");
+    let required = file.parse(GROUP, "service_token_roles_required", "true or false")?;
+    Ok(ServiceTokens {
+        roles: roles.map_or(usual.roles, |roles| {
+            roles.split(',').map(|role| role.trim().to_owned()).collect()
+        }),
+        roles_required: required.unwrap_or(usual.roles_required),
     })
 }
 
@@ -68,12 +87,16 @@ mod tests {
         assert!(usual.lockout.is_none() && usual.credential_limit == Some(100));
         let text = "[security_compliance]\nlockout_failure_attempts = 5\n[trust]\n\
             max_redelegation_count = 1\n[application_credential]\nuser_limit = -1\n[token]\n\
-            expiration = 600\n";
+            expiration = 600\nallow_expired_window = 60\n[keystone_authtoken]\n\
+            service_token_roles = service, admin\nservice_token_roles_required = false\n";
         let given = options(text).expect("the configuration is valid");
         let lockout = given.lockout.expect("lockout is set");
         assert_eq!((lockout.attempts, lockout.duration), (5, Duration::from_secs(1800)));
         assert_eq!((given.credential_limit, given.max_redelegation), (None, 1));
         assert_eq!(given.token_expiration, Duration::from_secs(600));
+        assert_eq!(given.allow_expired_window, Duration::from_secs(60));
+        assert_eq!(given.service_tokens.roles, ["service", "admin"]);
+        assert!(usual.service_tokens.roles_required && !given.service_tokens.roles_required);
         for wrong in [
             "[security_compliance]\nlockout_failure_attempts = 0\n",
             "[application_credential]\nuser_limit = -2\n",

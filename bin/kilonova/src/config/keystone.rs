@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use kilonova_keystone::{DomainIds, Login, ValidatorOptions};
+use kilonova_keystone::ValidatorOptions;
 
-use super::File;
+use super::{File, identity, login};
 use crate::failure::Failure;
 
 const GROUP: &str = "keystone_authtoken";
@@ -18,30 +18,25 @@ const TIMEOUT: u64 = 10;
 const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 20;
 
-const NEEDED: [&str; 4] = ["auth_url", "username", "password", "project_name"];
+/// The options that show that the group is meant to name a Keystone.
+const LOGIN: [&str; 9] = [
+    "auth_url",
+    "username",
+    "user_id",
+    "password",
+    "project_name",
+    "project_id",
+    "application_credential_id",
+    "application_credential_secret",
+    "token",
+];
 
 /// Reads the group; `None` if it names no Keystone.
 pub(super) fn read(file: &File) -> Result<Option<ValidatorOptions>, Failure> {
-    let Some(named) = NEEDED.iter().find(|option| file.get(GROUP, option).is_some()) else {
+    let Some(named) = LOGIN.iter().find(|option| file.get(GROUP, option).is_some()) else {
         return Ok(None);
     };
-    let needed = |option: &str| match file.get(GROUP, option) {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(file.wrong(GROUP, named, &format!("this group requires {option} too"))),
-    };
-    let domain = |option: &str| file.get(GROUP, option).unwrap_or("Default").to_owned();
-    let kind = file.get(GROUP, "auth_type").unwrap_or("password");
-    if !matches!(kind, "password" | "v3password") {
-        return Err(file.wrong(
-            GROUP,
-            "auth_type",
-            &format!("{kind} is not supported; use password"),
-        ));
-    }
-    let auth_url = needed("auth_url")?;
-    if !auth_url.starts_with("http://") && !auth_url.starts_with("https://") {
-        return Err(file.wrong(GROUP, "auth_url", "it must begin with http:// or https://"));
-    }
+    let credentials = login::read(file, GROUP, named)?;
     refuse(file, "insecure", "certificates are always verified; set cafile to the authority")?;
     refuse(file, "delay_auth_decision", "a request without a valid token is always refused")?;
     let seconds = file
@@ -59,29 +54,16 @@ pub(super) fn read(file: &File) -> Result<Option<ValidatorOptions>, Failure> {
             return Err(file.wrong(GROUP, "enforce_token_bind", why));
         }
     }
-    let roles = file.get(GROUP, "service_token_roles").unwrap_or("service");
+    let service_tokens = identity::service_tokens(file)?;
     Ok(Some(ValidatorOptions {
-        login: Login {
-            auth_url,
-            username: needed("username")?,
-            password: needed("password")?,
-            user_domain_name: domain("user_domain_name"),
-            project_name: needed("project_name")?,
-            project_domain_name: domain("project_domain_name"),
-        },
-        domains: DomainIds {
-            user: file.get(GROUP, "user_domain_id").map(str::to_owned),
-            project: file.get(GROUP, "project_domain_id").map(str::to_owned),
-        },
+        credentials,
         timeout,
         retries: retries.unwrap_or(RETRIES).min(MOST_RETRIES),
         www_authenticate_uri: file.get(GROUP, "www_authenticate_uri").map(str::to_owned),
         cafile: file.path(GROUP, "cafile"),
         cache_time: Duration::from_secs(seconds.min(24 * 3600)),
-        service_token_roles: roles.split(',').map(|role| role.trim().to_owned()).collect(),
-        service_token_roles_required: file
-            .parse(GROUP, "service_token_roles_required", "true or false")?
-            .unwrap_or(true),
+        service_token_roles: service_tokens.roles,
+        service_token_roles_required: service_tokens.roles_required,
     }))
 }
 
@@ -94,15 +76,21 @@ fn refuse(file: &File, option: &str, why: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use kilonova_keystone::Credentials;
+
     use super::*;
 
     fn section(more: &str) -> Result<Option<ValidatorOptions>, String> {
+        read_text(&format!(
+            "auth_url = http://keystone:5000\nusername = placement\npassword = secret\n\
+             project_name = service\n{more}\n"
+        ))
+    }
+
+    fn read_text(options: &str) -> Result<Option<ValidatorOptions>, String> {
         let folder = tempfile::tempdir().expect("a temporary directory is created");
         let path = folder.path().join("kilonova.conf");
-        let text = format!(
-            "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = placement\n\
-             password = secret\nproject_name = service\n{more}\n"
-        );
+        let text = format!("[keystone_authtoken]\n{options}");
         std::fs::write(&path, text).expect("the file is written");
         File::read(&path, crate::config::KNOWN)
             .and_then(|file| read(&file))
@@ -124,14 +112,51 @@ mod tests {
         let options = section(usual)
             .expect("the configuration is valid")
             .expect("the section names a Keystone");
-        assert_eq!(options.domains.user.as_deref(), Some("default"));
-        assert_eq!(options.domains.project.as_deref(), Some("default"));
+        let ids = |options: &ValidatorOptions| match &options.credentials {
+            Credentials::Password(_, ids) => (ids.user_domain.clone(), ids.project_domain.clone()),
+            other => panic!("{other:?}"),
+        };
+        let default = Some("default".to_owned());
+        assert_eq!(ids(&options), (default.clone(), default));
         assert_eq!((options.timeout, options.retries), (Duration::from_secs(30), 5));
         assert_eq!(options.cache_time, Duration::ZERO);
         let plain =
             section("").expect("the configuration is valid").expect("the section names a Keystone");
         assert_eq!((plain.timeout, plain.retries), (Duration::from_secs(10), 3));
-        assert!(plain.domains.user.is_none() && plain.service_token_roles_required);
+        assert_eq!(ids(&plain), (None, None));
+        assert!(plain.service_token_roles_required);
+    }
+
+    #[test]
+    fn every_type_of_login_is_read() {
+        let login = |options: &str| {
+            let options = format!("auth_url = http://keystone:5000/v3\n{options}");
+            let read = read_text(&options)?.expect("the section names a Keystone");
+            Ok::<_, String>(read.credentials)
+        };
+        let by_id = login("user_id = u1\npassword = secret\nproject_id = p1\n");
+        let Ok(Credentials::Password(_, ids)) = by_id else { panic!("{by_id:?}") };
+        assert_eq!((ids.user.as_deref(), ids.project.as_deref()), (Some("u1"), Some("p1")));
+        let credential = login(
+            "auth_type = v3applicationcredential\napplication_credential_id = c1\n\
+             application_credential_secret = secret\n",
+        );
+        let Ok(Credentials::ApplicationCredential { id, secret, .. }) = credential else {
+            panic!("{credential:?}")
+        };
+        assert_eq!((id.as_str(), secret.as_str()), ("c1", "secret"));
+        let token = login("auth_type = v3token\ntoken = t1\nproject_id = p1\n");
+        let Ok(Credentials::Token { token, project, .. }) = token else { panic!("{token:?}") };
+        assert_eq!((token.as_str(), project.as_str()), ("t1", "p1"));
+        for (wrong, why) in [
+            ("auth_type = v3token\ntoken = t1\n", "project_id"),
+            ("auth_type = v3applicationcredential\napplication_credential_id = c1\n", "_secret"),
+            ("password = secret\nproject_id = p1\n", "username"),
+            ("auth_type = v3kerberos\n", "v3kerberos is not supported"),
+        ] {
+            let refused = login(wrong).expect_err("the login is refused");
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 
     #[test]

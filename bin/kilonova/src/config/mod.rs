@@ -10,6 +10,7 @@ mod image;
 mod image_store;
 mod keystone;
 mod known;
+mod login;
 mod metadata;
 mod network;
 mod node;

@@ -32,7 +32,11 @@ pub(super) fn build(
     let traffic = metrics.traffic();
     let mounted = |service: ServiceName, prefix: &str| {
         let routes = mounted(service, settings, &services, prefix, enrollment.clone());
-        watch(routes, service.as_str(), traffic.clone())
+        let routes = watch(routes, service.as_str(), traffic.clone());
+        match service {
+            ServiceName::Compute => kilonova_compute::reached_in_project(routes),
+            _ => routes,
+        }
     };
     let below = |service: ServiceName| format!("/{}", service.as_str());
     let mut router = Router::new();

@@ -1,21 +1,63 @@
 //! Links in answers: to a resource and to the next page of a list.
 
-use kilonova_wire::Base;
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+use kilonova_wire::Refusal;
 use kilonova_wire::query::Query;
 use serde_json::{Value, json};
+
+use super::in_project::InProject;
+
+/// The start of links: the URL at which the caller reached the service, and the project in the path,
+/// if the caller named it there.
+#[derive(Debug, Clone)]
+pub struct Base {
+    root: String,
+    /// Empty, or a slash and the project's id.
+    project: String,
+}
+
+impl Base {
+    /// The start of links with a version.
+    pub fn versioned(&self) -> String {
+        format!("{}/v2.1{}", self.root, self.project)
+    }
+
+    /// The start of bookmarks, which have no version.
+    pub fn unversioned(&self) -> String {
+        format!("{}{}", self.root, self.project)
+    }
+
+    /// The URL under which the other services of this program have their paths.
+    pub fn cloud(&self) -> &str {
+        self.root.strip_suffix("/compute").unwrap_or(&self.root)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Base {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let kilonova_wire::Base(root) =
+            kilonova_wire::Base::from_request_parts(parts, state).await?;
+        let project = parts.extensions.get::<InProject>();
+        let project = project.map(|InProject(id)| format!("/{id}")).unwrap_or_default();
+        Ok(Self { root, project })
+    }
+}
 
 /// The links `self` and `bookmark` of a resource in a collection.
 pub fn of(base: &Base, collection: &str, id: &str) -> Value {
     json!([
-        {"rel": "self", "href": format!("{}/v2.1/{collection}/{id}", base.0)},
-        {"rel": "bookmark", "href": format!("{}/{collection}/{id}", base.0)},
+        {"rel": "self", "href": format!("{}/{collection}/{id}", base.versioned())},
+        {"rel": "bookmark", "href": format!("{}/{collection}/{id}", base.unversioned())},
     ])
 }
 
 /// The link to the page that begins after `last`.
 pub fn next(base: &Base, path: &str, query: &Query, last: &str) -> Value {
     let query = query.with(&[("marker", last)]);
-    json!([{"rel": "next", "href": format!("{}/v2.1/{path}?{query}", base.0)}])
+    json!([{"rel": "next", "href": format!("{}/{path}?{query}", base.versioned())}])
 }
 
 #[cfg(test)]
@@ -25,10 +67,11 @@ mod tests {
     #[test]
     fn the_next_page_keeps_the_query_and_escapes_it() {
         let query = Query::parse("limit=1&name=a%20b&marker=old");
-        let links = next(&Base("http://h/compute".into()), "flavors", &query, "x y");
+        let base = Base { root: "http://h/compute".into(), project: "/abc".into() };
+        let links = next(&base, "flavors", &query, "x y");
         assert_eq!(
             links[0]["href"],
-            "http://h/compute/v2.1/flavors?limit=1&name=a%20b&marker=x%20y"
+            "http://h/compute/v2.1/abc/flavors?limit=1&name=a%20b&marker=x%20y"
         );
     }
 }

@@ -8,6 +8,7 @@ mod flavors;
 mod hosts;
 mod hypervisors;
 mod images;
+mod in_project;
 mod input;
 mod keypairs;
 mod limits;
@@ -29,6 +30,7 @@ mod versions;
 use std::sync::Arc;
 
 use axum::Router;
+pub use in_project::reached_in_project;
 use kilonova_access::{Operation, Routes};
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::{Dialect, Microversion, Service};
@@ -43,7 +45,8 @@ pub fn routes(state: Compute) -> Router {
         let proxy = images::routes().behind(images.policy()).with_state(images);
         current = current.merge(proxy);
     }
-    versions::legacy(current.clone()).merge(current)
+    let all = versions::legacy(current.clone()).merge(current);
+    all.layer(axum::middleware::from_fn(in_project::check))
 }
 
 /// All operations of the API, each with its policy rule.

@@ -12,10 +12,11 @@ use kilonova_compute_db::tenant_usage::{self as db, Ran};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Microversion, Refusal, time};
+use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Map, Value, json};
 
 use super::{input, links};
+use crate::api::links::Base;
 
 const PATH: &str = "os-simple-tenant-usage";
 

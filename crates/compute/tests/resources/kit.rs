@@ -53,7 +53,7 @@ pub async fn apis() -> Vec<Api> {
         let routes = kilonova_compute::routes(compute.clone());
         let router =
             kilonova_wire::mount(routes, kilonova_compute::service(), "/compute", Arc::new(NoAuth));
-        let client = Client { router };
+        let client = Client { router: kilonova_compute::reached_in_project(router) };
         apis.push(Api { store, compute, client, _folder: folder, _guard: guard });
     }
     apis

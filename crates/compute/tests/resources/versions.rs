@@ -106,3 +106,50 @@ async fn extensions_are_listed_and_shown() {
         api.get(ANN, "2.1", "/extensions/os-nothing").await.refused(404, "os-nothing");
     }
 }
+
+#[tokio::test]
+async fn the_callers_project_may_follow_the_version() {
+    for api in apis().await {
+        let request = |method: &str, path: &str, token: &str| {
+            let request = Request::builder().method(method).uri(path).header("host", "cloud:1234");
+            let request = request.header("x-auth-token", token);
+            request.body(Body::empty()).expect("the request is valid")
+        };
+        api.flavor("x", json!({})).await;
+        api.flavor("y", json!({})).await;
+        let path = "/v2.1/0a-1/flavors?limit=1&sort_key=flavorid";
+        let listed = api.send(request("GET", path, "ann:0a-1")).await.expect(200);
+        let root = "http://cloud:1234/compute";
+        assert_eq!(
+            listed["flavors"][0]["links"],
+            json!([
+                {"rel": "self", "href": format!("{root}/v2.1/0a-1/flavors/x")},
+                {"rel": "bookmark", "href": format!("{root}/0a-1/flavors/x")},
+            ])
+        );
+        let next = listed["flavors_links"][0]["href"].as_str().expect("there is a next page");
+        assert!(next.starts_with(&format!("{root}/v2.1/0a-1/flavors?")), "{next}");
+        let next = next.strip_prefix(root).expect("the link begins with the root");
+        let listed = api.send(request("GET", next, "ann:0a-1")).await.expect(200);
+        assert_eq!(listed["flavors"][0]["id"], "y");
+
+        // Nova compares the project before it checks the policy, and after the token and the path.
+        let refused = api.send(request("POST", "/v2.1/0a-1/flavors", "ann:0b")).await.expect(400);
+        assert_eq!(
+            refused["badRequest"]["message"],
+            "Malformed request URL: URL's project_id '0a-1' doesn't match Context's project_id '0b'"
+        );
+        let unknown = api.send(request("GET", "/v2.1/0a-1/nothing", "ann:0b")).await;
+        assert_eq!(unknown.status.as_u16(), 404);
+        let unnamed = request("GET", "/v2.1/0a-1/flavors", "");
+        let unnamed = api.send(strip_token(unnamed)).await;
+        assert_eq!(unnamed.status.as_u16(), 401);
+        let old = api.send(request("GET", "/v2/0a-1/flavors/x", "ann:0a-1")).await.expect(200);
+        assert_eq!(old["flavor"]["id"], "x");
+    }
+}
+
+fn strip_token(mut request: Request<Body>) -> Request<Body> {
+    request.headers_mut().remove("x-auth-token");
+    request
+}

@@ -1,10 +1,11 @@
 //! Authenticates requests of every service: turns a token into a [`Context`].
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use jiff::SignedDuration;
 use kilonova_wire::auth::Authentication;
 use kilonova_wire::{Authenticator, Context, Fault, time};
 
-use crate::app::session::Session;
+use crate::app::session::{Expiry, Session};
 use crate::cache::Cache;
 use crate::token::Token;
 use crate::{Error, Identity};
@@ -20,32 +21,51 @@ impl Authenticator for Identity {
 }
 
 impl Identity {
+    /// The caller of a request. A service that presents its own token as well vouches for the user's,
+    /// which may have expired since the user began the operation.
     async fn admit(&self, headers: &HeaderMap) -> Result<Context, Error> {
-        let mut context = self.context(bearer(headers, &X_AUTH_TOKEN)?).await?;
-        if headers.contains_key(X_SERVICE_TOKEN) {
-            let service = self.context(bearer(headers, &X_SERVICE_TOKEN)?).await?;
+        let user = bearer(headers, &X_AUTH_TOKEN)?;
+        if !headers.contains_key(X_SERVICE_TOKEN) {
+            return self.context(user, Expiry::Refused).await;
+        }
+        let service = self.context(bearer(headers, &X_SERVICE_TOKEN)?, Expiry::Refused).await?;
+        let rules = &self.inner.service_tokens;
+        let accepted = rules.roles.iter().any(|role| service.has_role(role));
+        if !accepted && rules.roles_required {
+            return Err(Error::Unauthorized("the service token has none of the required roles"));
+        }
+        let expiry = if accepted { Expiry::Allowed } else { Expiry::Refused };
+        let mut context = self.context(user, expiry).await?;
+        if accepted {
             context.service_roles = service.roles;
         }
         Ok(context)
     }
 
-    async fn context(&self, text: &str) -> Result<Context, Error> {
-        let key = Cache::key(text);
-        let era = match self.inner.cache.get(&key, time::now()) {
+    async fn context(&self, text: &str, expiry: Expiry) -> Result<Context, Error> {
+        let (key, now) = (Cache::key(text), time::now());
+        let era = match self.inner.cache.get(&key, now) {
             Ok(context) => return Ok(context),
             Err(era) => era,
         };
-        let session = self.session(text).await?;
+        let session = self.session(text, expiry).await?;
         let context = session.context();
-        self.inner.cache.put(era, key, context.clone(), session.token.expires);
+        // An expired token is read each time: it must not be found by those who may not present it.
+        if session.token.expires > now {
+            self.inner.cache.put(era, key, context.clone(), session.token.expires);
+        }
         Ok(context)
     }
 
     /// Resolves a token to its session.
-    pub(crate) async fn session(&self, text: &str) -> Result<Session, Error> {
+    pub(crate) async fn session(&self, text: &str, expiry: Expiry) -> Result<Session, Error> {
         let token = self.token(text).await?;
         let token = token.ok_or(Error::Unauthorized("the token was not issued here"))?;
-        self.read(move |tx| Session::resolve(tx, &token, time::now())).await
+        let window = match expiry {
+            Expiry::Refused => SignedDuration::ZERO,
+            Expiry::Allowed => self.inner.allow_expired_window,
+        };
+        self.read(move |tx| Session::resolve_expired(tx, &token, time::now(), window)).await
     }
 
     /// The contents of a token. A key that this controller does not know yet may have signed it.
@@ -62,7 +82,7 @@ impl Identity {
 
     /// The session of the caller.
     pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Session, Error> {
-        self.session(bearer(headers, &X_AUTH_TOKEN)?).await
+        self.session(bearer(headers, &X_AUTH_TOKEN)?, Expiry::Refused).await
     }
 
     /// The fault for an error. A 401 names the login path, which the mount completes to a URL.

@@ -11,7 +11,7 @@ use kilonova_wire::{Authenticator as _, Base, Context, PeerAddress, Refusal, Sma
 use super::token_view::{self, Entries};
 use super::{Answer, auth_request, may, no_content};
 use crate::api::authenticator::bearer;
-use crate::app::session::Session;
+use crate::app::session::{Expiry, Session};
 use crate::{Error, Identity, catalog};
 
 /// The path of this resource.
@@ -82,12 +82,16 @@ async fn show(
     headers: HeaderMap,
 ) -> Answer {
     let rule = if method == Method::HEAD { CHECK } else { VALIDATE };
-    let (text, session) = subject(&identity, &caller, rule, &headers).await?;
+    let expiry = match query.get("allow_expired") {
+        Some(text) if is_true(text) => Expiry::Allowed,
+        _ => Expiry::Refused,
+    };
+    let (text, session) = subject(&identity, &caller, rule, &headers, expiry).await?;
     respond(StatusCode::OK, &identity, &base, &query, text, &session).await
 }
 
 async fn revoke(State(identity): State<Identity>, caller: Caller, headers: HeaderMap) -> Answer {
-    let (_, session) = subject(&identity, &caller, REVOKE, &headers).await?;
+    let (_, session) = subject(&identity, &caller, REVOKE, &headers, Expiry::Refused).await?;
     identity.revoke(&session.token).await?;
     no_content()
 }
@@ -99,10 +103,11 @@ async fn subject<'a>(
     caller: &Caller,
     rule: &str,
     headers: &'a HeaderMap,
+    expiry: Expiry,
 ) -> Result<(&'a str, Session), Refusal> {
     let text = bearer(headers, &X_SUBJECT_TOKEN)
         .map_err(|_| Refusal::bad_request("The header X-Subject-Token is missing."))?;
-    let session = match identity.session(text).await {
+    let session = match identity.session(text, expiry).await {
         Err(Error::Unauthorized(why)) => {
             return Err(Refusal::from(Error::NoSuchToken).with_internal(why));
         }
@@ -135,4 +140,9 @@ async fn respond(
     headers.insert(X_SUBJECT_TOKEN, HeaderValue::from_str(text).map_err(Refusal::internal)?);
     headers.insert(header::VARY, HeaderValue::from_static("X-Auth-Token"));
     Ok(response)
+}
+
+/// The words that Keystone reads as true.
+fn is_true(text: &str) -> bool {
+    matches!(text.to_ascii_lowercase().as_str(), "1" | "t" | "true" | "on" | "y" | "yes")
 }

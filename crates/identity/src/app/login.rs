@@ -10,7 +10,7 @@ use kilonova_store::Tx;
 use kilonova_wire::time;
 use uuid::Uuid;
 
-use crate::app::session::Session;
+use crate::app::session::{Expiry, Session};
 use crate::db::{credentials, projects, revocations, trusts, users};
 use crate::hashing::Party;
 use crate::token::{Method, Scope, Token};
@@ -189,7 +189,7 @@ impl Identity {
     }
 
     async fn by_token(&self, text: &str, begun: Timestamp) -> Result<Authenticated, Error> {
-        let session = self.session(text).await?;
+        let session = self.session(text, Expiry::Refused).await?;
         if session.credential.is_some() {
             return Err(Error::Forbidden("rescope the token of an application credential"));
         }
@@ -252,7 +252,8 @@ impl Identity {
     /// Revokes a token.
     pub(crate) async fn revoke(&self, token: &Token) -> Result<(), Error> {
         let (audit, expires) = (token.audit_id(), token.expires);
-        self.change(move |tx| Ok(revocations::insert(tx, &audit, expires, time::now())?)).await
+        let useless = time::before(time::now(), self.inner.allow_expired_window);
+        self.change(move |tx| Ok(revocations::insert(tx, &audit, expires, useless)?)).await
     }
 }
 

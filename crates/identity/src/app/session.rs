@@ -1,8 +1,8 @@
 //! A session: a token with its user, scope and roles as they are in the database now.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kilonova_store::Tx;
-use kilonova_wire::Context;
+use kilonova_wire::{Context, time};
 use uuid::Uuid;
 
 use crate::db::assignments;
@@ -17,6 +17,13 @@ use crate::{DOMAIN_ID, Error};
 
 /// The most trusts in a delegation chain.
 const CHAIN: usize = 64;
+
+/// Treatment of tokens that have expired within `[token] allow_expired_window`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Expiry {
+    Refused,
+    Allowed,
+}
 
 /// The scope of a token, resolved.
 #[derive(Debug, Clone)]
@@ -72,9 +79,20 @@ fn text(id: Uuid) -> String {
 }
 
 impl Session {
-    /// Resolves a token. Only this function decides whether a token is valid.
+    /// Resolves a token.
     pub(crate) fn resolve(tx: &mut Tx<'_>, token: &Token, now: Timestamp) -> Result<Self, Error> {
-        if token.expires <= now {
+        Self::resolve_expired(tx, token, now, SignedDuration::ZERO)
+    }
+
+    /// Resolves a token that may have expired up to `window` ago. Only this function decides whether a
+    /// token is valid.
+    pub(crate) fn resolve_expired(
+        tx: &mut Tx<'_>,
+        token: &Token,
+        now: Timestamp,
+        window: SignedDuration,
+    ) -> Result<Self, Error> {
+        if token.expires <= time::before(now, window) {
             return refuse("the token has expired");
         }
         if revocations::exists(tx, &token.audit_id())? {

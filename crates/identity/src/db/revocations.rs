@@ -1,4 +1,4 @@
-//! Revoked tokens, stored until they expire.
+//! Revoked tokens, stored until nobody can present them any more.
 
 use jiff::Timestamp;
 use kilonova_store::{Error, Tx, params, statements};
@@ -9,18 +9,19 @@ statements! {
         ON CONFLICT (audit_id) DO NOTHING";
     /// One revocation.
     EXISTS = "SELECT 1 FROM identity_revoked_tokens WHERE audit_id = ?1";
-    /// Deletes expired rows.
+    /// Deletes rows of tokens that expired before a time.
     PRUNE = "DELETE FROM identity_revoked_tokens WHERE expires_at < ?1";
 }
 
-/// Revokes a token, and deletes expired revocations.
+/// Revokes a token. Deletes the revocations of tokens that expired before `useless`, since when not even
+/// a service can present them.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     audit: &str,
     expires: Timestamp,
-    now: Timestamp,
+    useless: Timestamp,
 ) -> Result<(), Error> {
-    tx.execute(PRUNE, params![now])?;
+    tx.execute(PRUNE, params![useless])?;
     tx.execute(INSERT, params![audit, expires]).map(|_| ())
 }
 

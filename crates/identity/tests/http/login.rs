@@ -2,10 +2,12 @@
 
 use axum::body::Body;
 use axum::http::Request;
+use kilonova_identity::{Identity, IdentityOptions};
 use kilonova_wire::Authenticator as _;
 use serde_json::{Value, json};
+use std::time::Duration;
 
-use crate::cloud::{PASSWORD, by_name, clouds, send, token_of};
+use crate::cloud::{PASSWORD, by_name, clouds, mounted, options, send, token_of};
 
 const REFUSAL: &str = r#"{"error":{"code":401,"message":"The request you have made requires authentication.","title":"Unauthorized"}}"#;
 
@@ -188,5 +190,76 @@ async fn authentication_adds_the_service_roles() {
         assert!(context.is_service() && !context.is_admin());
         headers.insert("x-service-token", "gAAAAnonsense".parse().unwrap());
         assert!(cloud.identity.authenticate(&headers).await.is_err());
+        // A user cannot pose as a service.
+        headers.insert("x-service-token", headers["x-auth-token"].clone());
+        assert!(cloud.identity.authenticate(&headers).await.is_err());
     }
+}
+
+#[tokio::test]
+async fn a_service_vouches_for_an_expired_token() {
+    for cloud in clouds().await {
+        cloud.demo().await;
+        let admin = cloud.admin().await;
+        let service = cloud.find(&admin, "project", "service").await;
+        let role = cloud.find(&admin, "role", "service").await;
+        let nova = cloud.make(&admin, "user", json!({"name": "nova", "password": "nova"})).await;
+        let path = format!("/v3/projects/{service}/users/{nova}/roles/{role}");
+        cloud.as_user(&admin, "PUT", &path, Value::Null).await;
+        let vouching = cloud.token("nova", "nova", "service").await;
+
+        let short = |window| IdentityOptions {
+            token_expiration: Duration::from_secs(1),
+            allow_expired_window: Duration::from_secs(window),
+            ..options()
+        };
+        let open = |options| Identity::open(cloud.store.clone(), cloud.keys.clone(), options);
+        let (brief, generous) = (open(short(1)).await.unwrap(), open(short(3600)).await.unwrap());
+        let token = token_at(&generous, "demo").await;
+        // On a slow machine it may expire before it is revoked.
+        let revoked = loop {
+            let token = token_at(&generous, "demo").await;
+            let pair = [("x-auth-token", admin.as_str()), ("x-subject-token", token.as_str())];
+            if cloud.call("DELETE", "/v3/auth/tokens", &pair, Value::Null).await.status == 204 {
+                break token;
+            }
+        };
+
+        let admit = async |identity: &Identity, token: &str, with_service: bool| {
+            let mut headers = axum::http::HeaderMap::new();
+            headers.insert("x-auth-token", token.parse().unwrap());
+            if with_service {
+                headers.insert("x-service-token", vouching.parse().unwrap());
+            }
+            identity.authenticate(&headers).await.map(|context| context.user_name).ok()
+        };
+        // Past the end of the window of one second.
+        tokio::time::sleep(Duration::from_millis(2100)).await;
+        assert_eq!(admit(&generous, &token, true).await.as_deref(), Some("demo"));
+        assert_eq!(admit(&generous, &token, false).await, None, "nobody vouches");
+        assert_eq!(admit(&generous, &revoked, true).await, None, "the token was revoked");
+        assert_eq!(admit(&brief, &token, true).await, None, "the window has ended");
+
+        // Another service asks as `keystonemiddleware` does.
+        let pair = [("x-auth-token", vouching.as_str()), ("x-subject-token", token.as_str())];
+        let validate = "/v3/auth/tokens?nocatalog&allow_expired=1";
+        assert_eq!(cloud.call("GET", validate, &pair, Value::Null).await.status, 200);
+        for refused in ["/v3/auth/tokens", "/v3/auth/tokens?allow_expired=0"] {
+            assert_eq!(cloud.call("GET", refused, &pair, Value::Null).await.status, 404);
+        }
+        // A revocation is kept as long as the token can be presented.
+        let own = [("x-auth-token", admin.as_str()), ("x-subject-token", admin.as_str())];
+        assert_eq!(cloud.call("DELETE", "/v3/auth/tokens", &own, Value::Null).await.status, 204);
+        assert_eq!(admit(&generous, &revoked, true).await, None, "the revocation was deleted");
+    }
+}
+
+/// A token of the user on the project of the same name, issued by this controller.
+async fn token_at(identity: &Identity, user: &str) -> String {
+    let router = mounted(identity);
+    let request = axum::http::Request::post("/identity/v3/auth/tokens");
+    let body = by_name(user, user, Some(user)).to_string();
+    let reply = send(&router, request.body(body.into()).unwrap()).await;
+    assert_eq!(reply.status, 201, "{}", reply.body);
+    token_of(&reply)
 }

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use kilonova_keystone::Validator;
+use kilonova_keystone::{Credentials, Validator};
 use serde_json::json;
 
 use super::{admit, login, options, serve};
@@ -229,7 +229,9 @@ async fn the_timeout_limits_a_validation() {
 #[tokio::test]
 async fn configured_domain_ids_take_precedence() {
     let (fake, validator) = fake_keystone_with(|options| {
-        options.domains.user = Some("default".into());
+        if let Credentials::Password(_, ids) = &mut options.credentials {
+            ids.user_domain = Some("default".into());
+        }
     })
     .await;
     validator.check().await.expect("the login succeeds");

@@ -40,8 +40,7 @@ pub fn login(auth_url: String, password: &str) -> Login {
 
 pub fn options(login: Login) -> ValidatorOptions {
     ValidatorOptions {
-        login,
-        domains: Default::default(),
+        credentials: login.into(),
         timeout: Duration::from_secs(10),
         retries: 0,
         www_authenticate_uri: None,

@@ -10,11 +10,12 @@ use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Microversion, Refusal};
+use kilonova_wire::{Microversion, Refusal};
 use regex::Regex;
 use serde_json::{Value, json};
 
 use super::view;
+use crate::api::links::Base;
 use crate::api::{input, links};
 
 const KNOWN: &[&str] =

@@ -13,10 +13,11 @@ use kilonova_access::{Caller, Guard, Routes, get, post, put};
 use kilonova_compute_app::{Compute, Error, flavors as app, microversions};
 use kilonova_compute_db::flavors::Flavor;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::input;
+use crate::api::links::Base;
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()

@@ -2,10 +2,10 @@
 
 use kilonova_compute_app::microversions;
 use kilonova_compute_db::flavors::Flavor;
-use kilonova_wire::{Base, Microversion};
+use kilonova_wire::Microversion;
 use serde_json::{Value, json};
 
-use crate::api::links;
+use crate::api::links::{self, Base};
 
 /// The brief form.
 pub(super) fn brief(flavor: &Flavor, version: Microversion, base: &Base) -> Value {

@@ -6,10 +6,11 @@ use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Microversion, Refusal, time};
+use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::{HostWithUsage, all, view};
+use crate::api::links::Base;
 use crate::api::{input, links};
 
 const KNOWN: &[&str] = &["limit", "marker", "hypervisor_hostname_pattern", "with_servers"];

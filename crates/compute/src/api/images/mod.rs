@@ -16,10 +16,11 @@ use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_image::{Acceptance, Error, ImageFilters, ImageRecord, Images};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Microversion, Refusal, time};
+use kilonova_wire::{Context, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::{input, links};
+use crate::api::links::Base;
 
 const SHOW: Guard = Guard::Object(&["get_image"]);
 

@@ -1,10 +1,10 @@
 //! Views of an image.
 
 use kilonova_image::{ImageRecord, Status};
-use kilonova_wire::{Base, time};
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
-use crate::api::links;
+use crate::api::links::{self, Base};
 
 /// The brief form.
 pub(super) fn brief(image: &ImageRecord, base: &Base) -> Value {
@@ -14,15 +14,15 @@ pub(super) fn brief(image: &ImageRecord, base: &Base) -> Value {
         all.push(json!({
             "rel": "alternate",
             "type": "application/vnd.openstack.image",
-            "href": format!("{}/images/{id}", image_service(&base.0)),
+            "href": format!("{}/images/{id}", image_service(base)),
         }));
     }
     json!({"id": id, "name": image.name, "links": all})
 }
 
 /// The URL of the image service, which has the same root as this one.
-fn image_service(base: &str) -> String {
-    format!("{}/image", base.strip_suffix("/compute").unwrap_or(base))
+fn image_service(base: &Base) -> String {
+    format!("{}/image", base.cloud())
 }
 
 /// The full form.

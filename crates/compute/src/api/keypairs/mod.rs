@@ -14,10 +14,11 @@ use kilonova_compute_app::{Compute, keypairs as app, microversions};
 use kilonova_compute_db::keypairs::Keypair;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::{input, links};
+use crate::api::links::Base;
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()

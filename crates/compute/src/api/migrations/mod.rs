@@ -13,11 +13,12 @@ use kilonova_ids::{ConsumerId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Microversion, Refusal};
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 use view::MigrationViews;
 
 use super::links;
+use crate::api::links::Base;
 
 /// Number of rows read per query.
 const CHUNK: i64 = 500;

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::api::links::Base;
 use kilonova_compute_app::flows::initial_progress;
 use kilonova_compute_app::{Error, microversions};
 use kilonova_compute_db::moves::{Kind, Move, Status};
 use kilonova_compute_db::{flavors, hosts};
 use kilonova_ids::HostName;
 use kilonova_store::Tx;
-use kilonova_wire::{Base, Microversion, time};
+use kilonova_wire::{Microversion, time};
 use serde_json::{Value, json};
 
 /// Statuses of a live migration in progress.
@@ -76,8 +77,8 @@ impl MigrationViews {
             if is_in_progress(one) {
                 let path = format!("servers/{}/migrations/{}", one.server, one.number);
                 shown["links"] = json!([
-                    {"rel": "self", "href": format!("{}/v2.1/{path}", base.0)},
-                    {"rel": "bookmark", "href": format!("{}/{path}", base.0)},
+                    {"rel": "self", "href": format!("{}/{path}", base.versioned())},
+                    {"rel": "bookmark", "href": format!("{}/{path}", base.unversioned())},
                 ]);
             }
         }

@@ -10,10 +10,11 @@ use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Microversion, Refusal, time};
+use kilonova_wire::{Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::view::host_id;
+use crate::api::links::Base;
 use crate::api::{input, links};
 
 /// Maximum number of operations read for a server, newest first.

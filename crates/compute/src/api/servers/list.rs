@@ -14,12 +14,13 @@ use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_store::{Tx, Value};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Context, Microversion, Refusal};
+use kilonova_wire::{Context, Microversion, Refusal};
 use serde::{Serialize, Serializer};
 
 use super::filter::ServerFilter;
 use super::sort::Sort;
 use super::view::{Brief, Detail, ViewContext, Visibility};
+use crate::api::links::Base;
 
 /// Number of rows read per query while filters exclude some of them.
 const CHUNK: i64 = 1001;
@@ -88,7 +89,7 @@ fn answer(answer: &impl Serialize, expected_bytes: usize) -> Result<Response, Re
 }
 
 fn links(base: &Base, path: &str, next: Option<String>) -> Vec<Next> {
-    next.map(|query| Next { rel: "next", href: format!("{}/v2.1/{path}?{query}", base.0) })
+    next.map(|query| Next { rel: "next", href: format!("{}/{path}?{query}", base.versioned()) })
         .into_iter()
         .collect()
 }

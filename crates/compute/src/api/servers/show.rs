@@ -10,12 +10,13 @@ use kilonova_compute_db::servers::Server;
 use kilonova_ids::{ServerGroupId, ServerId};
 use kilonova_store::Tx;
 use kilonova_wire::query::Query;
-use kilonova_wire::{Base, Microversion, Refusal};
+use kilonova_wire::{Microversion, Refusal};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::view::{Detail, ViewContext, Visibility};
 use crate::api::input;
+use crate::api::links::Base;
 
 #[derive(Serialize)]
 struct Answer<'a> {

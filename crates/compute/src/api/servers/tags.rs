@@ -8,10 +8,11 @@ use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::{Compute, Error, microversions, states};
 use kilonova_compute_db::servers;
-use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use crate::api::input;
+use crate::api::links::Base;
 
 /// Maximum number of tags of a server.
 const MAX_TAGS: usize = 50;
@@ -164,7 +165,7 @@ pub(super) async fn add(
 ) -> Result<Response, Refusal> {
     check_microversion(version)?;
     check_tag(&tag)?;
-    let location = format!("{}/v2.1/servers/{id}/tags/{tag}", base.0);
+    let location = format!("{}/servers/{id}/tags/{tag}", base.versioned());
     let added = change(&compute, context, id, "update tag", move |tags| {
         let new = !tags.contains(&tag);
         if new {

@@ -13,10 +13,11 @@ use kilonova_compute_app::schemas::{self, Schemas, fields};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_compute_scheduler::fleet::Fleet;
-use kilonova_wire::{Base, JsonBody, Microversion, Refusal, time};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use crate::api::input;
+use crate::api::links::Base;
 
 static SCHEMAS: LazyLock<Schemas> = LazyLock::new(|| Schemas::new(schema));
 

@@ -8,13 +8,14 @@ use kilonova_compute_app::ports::Connections;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_db::servers::{Server, TaskState, VmState};
 use kilonova_ids::{HostName, ImageId, ServerGroupId};
-use kilonova_wire::{Base, Microversion, time};
+use kilonova_wire::{Microversion, time};
 use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha224};
 
 use super::extra::Extra;
 use super::ports_view;
+use crate::api::links::Base;
 
 /// The parts of a server that only some callers see.
 #[derive(Clone, Copy)]
@@ -176,12 +177,12 @@ pub(super) struct Link {
 }
 
 pub(super) fn links(base: &Base, id: impl std::fmt::Display) -> [Link; 2] {
-    let itself = Link { rel: "self", href: format!("{}/v2.1/servers/{id}", base.0) };
+    let itself = Link { rel: "self", href: format!("{}/servers/{id}", base.versioned()) };
     [itself, bookmark(base, "servers", id)]
 }
 
 fn bookmark(base: &Base, collection: &str, id: impl std::fmt::Display) -> Link {
-    Link { rel: "bookmark", href: format!("{}/{collection}/{id}", base.0) }
+    Link { rel: "bookmark", href: format!("{}/{collection}/{id}", base.unversioned()) }
 }
 
 /// The brief form: id, name, links.

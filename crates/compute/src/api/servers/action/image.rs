@@ -8,12 +8,13 @@ use kilonova_compute_app::flows::operation::Backup;
 use kilonova_compute_app::flows::{self, Snapshot};
 use kilonova_compute_app::microversions;
 use kilonova_ids::ImageId;
-use kilonova_wire::{Base, Microversion, Refusal};
+use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::super::metadata;
 use super::ActionRequest;
 use crate::api::input;
+use crate::api::links::Base;
 
 pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let argument = &request.argument;
@@ -51,7 +52,7 @@ fn answer(version: Microversion, base: &Base, image: ImageId) -> Response {
     if version >= microversions::IMAGE_ID_IN_BODY {
         return (StatusCode::ACCEPTED, Json(json!({"image_id": image}))).into_response();
     }
-    let root = base.0.strip_suffix("/compute").unwrap_or(&base.0);
+    let root = base.cloud();
     let mut response = StatusCode::ACCEPTED.into_response();
     if let Ok(value) = HeaderValue::from_str(&format!("{root}/image/images/{image}")) {
         response.headers_mut().insert(header::LOCATION, value);

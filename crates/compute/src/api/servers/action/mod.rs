@@ -29,10 +29,11 @@ use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
-use kilonova_wire::{Base, Context, JsonBody, Microversion, Refusal, time};
+use kilonova_wire::{Context, JsonBody, Microversion, Refusal, time};
 use serde_json::Value;
 
 use crate::api::input;
+use crate::api::links::Base;
 
 /// The keys of the body, and their rules.
 pub(super) const ACTIONS: Guard = Guard::Action(&RULE_OF_KEY);

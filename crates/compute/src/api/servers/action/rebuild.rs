@@ -81,7 +81,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let mut shown = shown(&server, &view_context)?;
     shown["adminPass"] = password.into();
     let mut response = (StatusCode::ACCEPTED, Json(json!({"server": shown}))).into_response();
-    let location = format!("{}/v2.1/servers/{}", base.0, server.id);
+    let location = format!("{}/servers/{}", base.versioned(), server.id);
     if let Ok(value) = HeaderValue::from_str(&location) {
         response.headers_mut().insert(header::LOCATION, value);
     }

@@ -9,10 +9,11 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use kilonova_access::Caller;
 use kilonova_compute_app::{Compute, boot};
-use kilonova_wire::{Base, JsonBody, Microversion, Refusal};
+use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::schema;
+use crate::api::links::Base;
 use request::CreateServer;
 
 pub(super) async fn create(
@@ -40,7 +41,7 @@ pub(super) async fn create(
     let Some(id) = ids.first() else {
         return Err(Refusal::internal("a boot returned no server"));
     };
-    let location = format!("{}/v2.1/servers/{id}", base.0);
+    let location = format!("{}/servers/{id}", base.versioned());
     let body = json!({"server": {
         "id": id,
         "links": super::view::links(&base, id),
