@@ -16,6 +16,9 @@ CALLER = """\
     if ping -c 3 -W 2 -I {borrowed} {there} >/dev/null 2>&1; then output=answers; else output="does not answer"; fi
     echo "caller: as {borrowed}, {there} $output" >/dev/console
     ip addr del {borrowed}/24 dev $card
+    ip route add 169.254.169.254/32 dev $card
+    uuid=$(wget -q -T 5 -O - http://169.254.169.254/openstack/latest/meta_data.json | grep -o '"uuid":"[^"]*"')
+    echo "caller: the metadata service says $uuid" >/dev/console
     """
 
 
@@ -90,6 +93,8 @@ def run(lab):
     lab.tick("the first guest answers from the other host", f"caller: {address} answers" in log.text)
     lab.tick("a foreign source address gets no answer",
              f"as {BORROWED}, {address} does not answer" in log.text, log.text[-400:])
+    log = cloud.guest_log(second, lambda s: "metadata service says" in s.text, "it asked for its metadata")
+    lab.tick("the metadata service tells the guest who it is", f'says "uuid":"{second}"' in log.text, log.text[-400:])
     cloud.run("server", "delete", "third", "--wait")
     moved(lab, first, network, address)
     gone(lab, network, [first, second])

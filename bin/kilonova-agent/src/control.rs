@@ -9,8 +9,8 @@ use std::time::Duration;
 use kilonova_disks::{Images, Reading};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
-    Registration, Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
+    PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, Session,
 };
 
 /// Delay between attempts to read an image.
@@ -124,5 +124,14 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()> {
         self.control.report_replies(host, epoch, replies)
+    }
+
+    fn guest_password<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: PasswordRequest,
+    ) -> ControlFuture<'a, PasswordAnswer> {
+        self.control.guest_password(host, epoch, request)
     }
 }

@@ -191,6 +191,10 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
         settings: kilonova_node::Settings {
             concurrency: settings.concurrency,
             power_sync: settings.power_sync,
+            metadata: Arc::new(kilonova_node::MetadataSettings {
+                dhcp_domain: settings.files.dhcp_domain.clone(),
+                ..kilonova_node::MetadataSettings::default()
+            }),
             ..kilonova_node::Settings::default()
         },
     });

@@ -27,8 +27,6 @@ use crate::boot::{GuestSource, machine};
 use crate::{Compute, Error, ports};
 use cache::{Cache, Cached};
 
-/// The most bytes of a password: what four of Nova's rows of 255 hold.
-pub const MAX_PASSWORD: usize = 4 * 255;
 /// Random bytes for a guest in each answer that has them.
 const SEED: usize = 512;
 /// For this long a document is used even if its host got newer documents, so that a host on which

@@ -11,6 +11,7 @@
 //! GET  /v1/hosts/{host}/images/{image}?epoch=&offset=          -> a chunk; X-Image-Size: the image's size
 //! PUT  /v1/hosts/{host}/images/{image}?epoch=   bytes          -> 204
 //! POST /v1/hosts/{host}/replies?epoch=          [Reply]        -> 204
+//! POST /v1/hosts/{host}/guest_password?epoch=   PasswordRequest -> PasswordAnswer
 //! ```
 //!
 //! A connection with a certificate may act only for the host in the certificate ([`Speaker`]). 409
@@ -26,7 +27,7 @@ use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     self as node_api, Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult,
-    Registration, Reply, Session,
+    PasswordAnswer, PasswordRequest, Registration, Reply, Session,
 };
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
@@ -59,6 +60,7 @@ pub fn routes(link: Link) -> Router {
         .route("/v1/hosts/{host}/carried_out", post(carried_out))
         .route("/v1/hosts/{host}/images/{image}", get(image).put(upload_image))
         .route("/v1/hosts/{host}/replies", post(replied))
+        .route("/v1/hosts/{host}/guest_password", post(guest_password))
         .route_layer(axum::middleware::from_fn(only_itself))
         .with_state(link)
 }
@@ -199,6 +201,17 @@ async fn replied(
     let replies: Vec<Reply> = message(request).await?;
     link.report_replies(&host, epoch, replies).await.map_err(refused)?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn guest_password(
+    State(link): State<Link>,
+    Path(host): Path<HostName>,
+    query: Query,
+    request: Request,
+) -> Result<Json<PasswordAnswer>, Refusal> {
+    let epoch = number(&query, "epoch")?;
+    let request: PasswordRequest = message(request).await?;
+    link.guest_password(&host, epoch, request).await.map(Json).map_err(refused)
 }
 
 /// The refusal of the trait, as HTTP answers it.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_ids::ServerId;
-use kilonova_node_api::{Boot, Bus, GuestMetadata, Interface, Machine};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use kilonova_ids::{ImageId, ServerId};
+use kilonova_node_api::{Boot, Bus, DomainConfig, GuestMetadata, Interface, Machine};
 use serde_json::{Map, Value};
 
 use crate::path::{self, Answer};
@@ -67,6 +69,39 @@ impl Default for Vendordata {
 }
 
 impl Document {
+    /// The document of a guest on its host, from its configuration there. `domain` is appended to a host
+    /// name without one.
+    ///
+    /// # Errors
+    /// If the user data is not base64; the decoder's reason.
+    pub fn of_guest(
+        server: ServerId,
+        config: &DomainConfig,
+        domain: &str,
+        vendordata: Vendordata,
+    ) -> Result<Self, base64::DecodeError> {
+        let user_data = config.guest.user_data.as_ref();
+        let user_data = user_data.map(|data| BASE64_STANDARD.decode(data)).transpose()?;
+        let number = config.name.rsplit('-').next().unwrap_or_default();
+        Ok(Self {
+            server,
+            instance_id: format!("i-{number}"),
+            name: config.display_name.clone(),
+            hostname: hostname(&config.guest.hostname, domain),
+            user_data,
+            interfaces: config.interfaces.clone(),
+            images: Images {
+                machine: config.boot.image.map(|image| short("ami", image)),
+                kernel: config.machine.kernel.map(|image| short("aki", image)),
+                ramdisk: config.machine.ramdisk.map(|image| short("ari", image)),
+            },
+            security_groups: Vec::new(),
+            block_devices: Self::block_devices(&config.boot, &config.machine),
+            vendordata,
+            guest: config.guest.clone(),
+        })
+    }
+
     /// The answer to a path of the metadata service; `None` if there is nothing.
     ///
     /// `seed` is the base64 of 512 fresh random bytes. `today` (`2026-01-31`) hides the versions of the
@@ -112,6 +147,11 @@ impl Document {
         }
         devices
     }
+}
+
+/// The EC2 name of an image on a host, which does not know the numbers that the control plane gives.
+fn short(kind: &str, image: ImageId) -> String {
+    format!("{kind}-{}", image.to_string().chars().take(8).collect::<String>())
 }
 
 /// The host name, with the domain appended if it has none.

@@ -11,4 +11,4 @@ mod openstack;
 mod path;
 
 pub use document::{BlockDevices, Document, Images, Vendordata, hostname};
-pub use path::{Answer, ContentType, lookup_versions};
+pub use path::{Answer, ContentType, MAX_PASSWORD, lookup_versions, texts};

@@ -25,7 +25,34 @@ pub enum ContentType {
     Json,
 }
 
+/// The most bytes of a password: what four of Nova's rows of 255 hold.
+pub const MAX_PASSWORD: usize = 4 * 255;
+
+/// The texts of answers other than 200, which are Nova's.
+pub mod texts {
+    /// 404.
+    pub const NOT_FOUND: &str = "The resource could not be found.";
+    /// 409: the guest has set a password before.
+    pub const CONFLICT: &str = "There was a conflict when trying to complete your request.";
+    /// 400: a password of more than [`MAX_PASSWORD`](super::MAX_PASSWORD) bytes.
+    pub const TOO_LARGE: &str = "Request is too large.";
+    /// 400: a password that is not UTF-8.
+    pub const NOT_TEXT: &str = "The password is not text in UTF-8.";
+    /// 400: another method for the password.
+    pub const METHODS: &str = "GET and POST only are supported.";
+    /// 500 and 503: a failure on our side.
+    pub const UNKNOWN: &str = "An unknown error has occurred. Please try your request again.";
+}
+
 impl ContentType {
+    /// The header of an answer.
+    pub const fn header(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; charset=UTF-8",
+            Self::Json => "application/json",
+        }
+    }
+
     /// The name of the type in HTTP.
     pub const fn as_str(self) -> &'static str {
         match self {

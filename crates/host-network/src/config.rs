@@ -17,13 +17,19 @@ pub enum Uplink {
 pub struct HostNetworkConfig {
     /// The uplinks, by physical network.
     pub uplinks: BTreeMap<String, Uplink>,
+    /// True if guests can ask for their metadata over their networks.
+    pub metadata: bool,
     /// Directory for state that lasts until the host reboots.
     pub folder: PathBuf,
 }
 
 impl Default for HostNetworkConfig {
     fn default() -> Self {
-        Self { uplinks: BTreeMap::new(), folder: PathBuf::from("/run/kilonova/network") }
+        Self {
+            uplinks: BTreeMap::new(),
+            metadata: true,
+            folder: PathBuf::from("/run/kilonova/network"),
+        }
     }
 }
 

@@ -23,20 +23,21 @@ fn only_listed_guests_get_addresses() {
     let wanted = wanted(vec![interface(2), bare, other], Filters::default());
     let nets = Nets::of(&wanted, &config());
     let net = &nets.all[&network(1)];
-    let dhcp = net.dhcp.as_ref().expect("a guest uses DHCP");
-    assert_eq!(hosts(dhcp), "fa:16:3e:00:00:02,10.0.0.2\nfa:16:3e:00:00:04,10.1.0.4\n");
+    assert_eq!(hosts(net), "fa:16:3e:00:00:02,10.0.0.2\nfa:16:3e:00:00:04,10.1.0.4\n");
     assert_eq!(
-        options(net, dhcp),
+        options(net),
         "tag:subnet-10-0-0-0,option:router,10.0.0.1\n\
          tag:subnet-10-0-0-0,option:dns-server,10.0.0.53,10.0.0.54\n\
          tag:subnet-10-0-0-0,option:mtu,1450\n\
-         tag:subnet-10-0-0-0,option:classless-static-route,192.168.7.0/24,10.0.0.9,0.0.0.0/0,10.0.0.1\n\
-         tag:subnet-10-0-0-0,249,192.168.7.0/24,10.0.0.9,0.0.0.0/0,10.0.0.1\n\
+         tag:subnet-10-0-0-0,option:classless-static-route,192.168.7.0/24,10.0.0.9,169.254.169.254/32,10.0.0.254,0.0.0.0/0,10.0.0.1\n\
+         tag:subnet-10-0-0-0,249,192.168.7.0/24,10.0.0.9,169.254.169.254/32,10.0.0.254,0.0.0.0/0,10.0.0.1\n\
          tag:subnet-10-1-0-0,option:router\n\
          tag:subnet-10-1-0-0,option:dns-server\n\
-         tag:subnet-10-1-0-0,option:mtu,1450\n"
+         tag:subnet-10-1-0-0,option:mtu,1450\n\
+         tag:subnet-10-1-0-0,option:classless-static-route,169.254.169.254/32,10.1.0.254\n\
+         tag:subnet-10-1-0-0,249,169.254.169.254/32,10.1.0.254\n"
     );
-    let line = arguments(Path::new("/run/x"), dhcp);
+    let line = arguments(Path::new("/run/x"), net.dhcp.as_ref());
     assert!(line.contains(&"--conf-file=/dev/null".to_owned()));
     assert!(line.contains(&"--pid-file=/run/x/pid".to_owned()));
     let ranges: Vec<&str> =

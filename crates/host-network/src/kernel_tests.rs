@@ -14,24 +14,33 @@ use super::*;
 use crate::run::words;
 use crate::testing::{config, filters, interface, wanted};
 
+#[path = "kernel_metadata_tests.rs"]
+mod metadata;
+
 const ROLE: &str = "KILONOVA_TEST_ROLE";
 const NAME: &str = "kernel_tests::guests_are_on_their_networks";
 
 #[test]
 fn guests_are_on_their_networks() {
     match std::env::var(ROLE).ok().as_deref() {
-        None => outside(),
-        Some("host") => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("the runtime starts").block_on(host());
-        }
+        None => outside("host"),
+        Some("host") => run_host(host()),
+        Some("metadata") => run_host(metadata::host()),
         Some("echo") => echo(),
         Some("dhcp") => println!("got {}", lease()),
+        Some(role) if role.starts_with("http ") => metadata::ask(role),
         Some(role) => ask(role),
     }
 }
 
-fn outside() {
+/// The host's tasks run beside the programs for which it waits.
+fn run_host(host: impl Future<Output = ()>) {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("the runtime starts").block_on(host);
+}
+
+fn outside(role: &str) {
     if !rustix::process::geteuid().is_root() {
         kilonova_testkit::skip("only root makes network namespaces");
         return;
@@ -48,7 +57,7 @@ fn outside() {
         kilonova_testkit::skip("no network namespace can be made here");
         return;
     }
-    let status = again("host", &["unshare", "--net", "--"]).status().expect("the program runs");
+    let status = again(role, &["unshare", "--net", "--"]).status().expect("the program runs");
     assert!(status.success(), "in the namespace: {status}");
 }
 
@@ -163,7 +172,7 @@ async fn host() {
             let nets = Nets::of(&wanted(both(), Filters::default()), &config);
             let mut lacking = NetworkFailures::default();
             network.links(&nets, &mut lacking).await.expect("the links are listed");
-            network.answer(&nets, &mut lacking).await;
+            assert_eq!(network.answer(&nets, &mut lacking).await, BTreeMap::new());
             assert_eq!(lacking, NetworkFailures::default());
             false
         }
@@ -175,6 +184,8 @@ async fn host() {
         let output = String::from_utf8_lossy(&got.stdout).into_owned();
         let expected = format!("got 10.0.0.{last} router 10.0.0.1 mtu 1450 server 10.0.0.254");
         assert!(output.contains(&expected), "{output} {}", String::from_utf8_lossy(&got.stderr));
+        // 169.254.169.254/32 by 10.0.0.254, and the default route, which a client takes from here only.
+        assert!(output.contains("20a9fea9fe0a0000fe") && output.contains("000a000001"), "{output}");
         space.ip(&format!("address add 10.0.0.{last}/24 dev eth0"));
     }
     let mut echoes: Vec<Child> = [&far, &a, &b]
@@ -398,6 +409,8 @@ fn lease() -> String {
             text.push_str(&format!(" router {}", four(&found[&3])));
             text.push_str(&format!(" mtu {}", u16::from_be_bytes([found[&26][0], found[&26][1]])));
             text.push_str(&format!(" server {}", four(&found[&54])));
+            let routes: String = found[&121].iter().map(|byte| format!("{byte:02x}")).collect();
+            text.push_str(&format!(" routes {routes}"));
             return text;
         }
     }

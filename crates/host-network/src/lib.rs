@@ -5,7 +5,10 @@
 //!   nets     the guests' needs per network; names of our objects
 //!   links    the host's links, and the steps to the desired links (`ip`)
 //!   rules    the packet filter: one nftables table of our own (`nft`)
-//!   dhcp     one dnsmasq per network with DHCP
+//!   space    one namespace per network, held by its dnsmasq
+//!   plug     the veth pair to the namespace, and what is inside
+//!   dhcp     the configuration of the dnsmasq
+//!   metadata the sockets of the metadata service in the namespaces
 //!   run      programs: no shell, a time limit, bounded output
 //! ```
 //!
@@ -18,25 +21,33 @@ mod dhcp;
 #[cfg(test)]
 mod kernel_tests;
 mod links;
+mod metadata;
 mod nets;
+mod plug;
 mod rules;
 mod run;
+mod space;
 #[cfg(test)]
 mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kilonova_ids::NetworkId;
-use kilonova_node::{DesiredNetworks, Network, NetworkFailures, NetworkFuture};
+use kilonova_node::{
+    DesiredNetworks, GuestRequests, Network, NetworkFailures, NetworkFuture, ResumeFuture,
+};
 use tokio::sync::Mutex;
 
 pub use config::{HostNetworkConfig, Uplink, mappings};
-use nets::Nets;
+use metadata::Listeners;
+use nets::{Net, Nets};
 
 /// The networks of this host.
 pub struct HostNetwork {
     config: HostNetworkConfig,
     last: Mutex<Last>,
+    listeners: Listeners,
 }
 
 /// The result of this process's last run.
@@ -46,12 +57,14 @@ struct Last {
     clean: bool,
     /// The rules, and the table as the kernel lists it.
     rules: Option<(String, Vec<u8>)>,
+    /// Why networks lack the metadata service.
+    deaf: BTreeMap<NetworkId, String>,
 }
 
 impl HostNetwork {
     /// The networks of this host with the operator's options.
     pub fn new(config: HostNetworkConfig) -> Self {
-        Self { config, last: Mutex::default() }
+        Self { config, last: Mutex::default(), listeners: Listeners::default() }
     }
 
     async fn reach(&self, wanted: &DesiredNetworks) -> NetworkFailures {
@@ -61,7 +74,7 @@ impl HostNetwork {
         if nets.all.is_empty() {
             if !last.clean {
                 match self.clear().await {
-                    Ok(clean) => *last = Last { clean, rules: None },
+                    Ok(clean) => *last = Last { clean, ..Last::default() },
                     Err(why) => {
                         tracing::info!(%why, "could not remove unused networks");
                     }
@@ -78,13 +91,20 @@ impl HostNetwork {
             lacking.all = Some(why);
             return lacking;
         }
-        self.answer(&nets, &mut lacking).await;
+        let deaf = self.answer(&nets, &mut lacking).await;
+        for (network, why) in &deaf {
+            if last.deaf.get(network) != Some(why) {
+                tracing::warn!(%network, %why, "guests of this network cannot ask for their metadata");
+            }
+        }
+        last.deaf = deaf;
         lacking
     }
 
     /// Removes all our objects. Returns whether none is left.
     async fn clear(&self) -> Result<bool, String> {
-        dhcp::keep_only(&self.config.folder, &BTreeSet::new())?;
+        self.listeners.keep_only(&BTreeSet::new());
+        space::keep_only(&self.config.folder, &BTreeSet::new())?;
         self.links(&Nets::default(), &mut NetworkFailures::default()).await?;
         rules::clear().await?;
         Ok(!links::read().await?.values().any(links::Link::is_ours))
@@ -111,27 +131,80 @@ impl HostNetwork {
         Ok(())
     }
 
-    /// Runs DHCP for the networks that need it.
-    async fn answer(&self, nets: &Nets, lacking: &mut NetworkFailures) {
+    /// Runs DHCP and the metadata service for the networks that need them. Returns why networks lack the
+    /// latter, without which their guests run all the same.
+    async fn answer(
+        &self,
+        nets: &Nets,
+        lacking: &mut NetworkFailures,
+    ) -> BTreeMap<NetworkId, String> {
         let wanted: BTreeSet<NetworkId> =
-            nets.all.values().filter(|net| net.dhcp.is_some()).map(|net| net.id).collect();
-        if let Err(why) = dhcp::keep_only(&self.config.folder, &wanted) {
-            tracing::warn!(%why, "could not stop DHCP on unused networks");
+            nets.all.values().filter(|net| net.has_space()).map(|net| net.id).collect();
+        let asked = nets.all.values().filter(|net| net.metadata.is_some()).map(|net| net.id);
+        self.listeners.keep_only(&asked.collect());
+        if let Err(why) = space::keep_only(&self.config.folder, &wanted) {
+            tracing::warn!(%why, "could not end the dnsmasq of unused networks");
         }
-        let able: BTreeMap<_, _> =
-            nets.all.iter().filter(|(id, _)| !lacking.networks.contains_key(id)).collect();
-        for net in able.into_values() {
-            if let Some(dhcp) = &net.dhcp
-                && let Err(why) = dhcp::serve(&self.config.folder, net, dhcp).await
-            {
-                lacking.networks.insert(net.id, why);
+        let mut deaf = BTreeMap::new();
+        for net in nets.all.values().filter(|net| wanted.contains(&net.id)) {
+            if lacking.networks.contains_key(&net.id) {
+                continue;
+            }
+            match self.serve(net).await {
+                Ok(None) => {}
+                Ok(Some(why)) => {
+                    deaf.insert(net.id, why);
+                }
+                Err(why) if net.dhcp.is_some() => {
+                    lacking.networks.insert(net.id, why);
+                }
+                Err(why) => {
+                    deaf.insert(net.id, why);
+                }
             }
         }
+        deaf
+    }
+
+    /// Opens the sockets of a network, if its namespace is as an earlier agent left it.
+    async fn listen_again(&self, net: &Net) -> Result<(), String> {
+        let Some(pid) = space::holder(&self.config.folder, net.id)? else { return Ok(()) };
+        match plug::plugged(pid).await? {
+            Some(space) => self.listeners.open(net.id, space).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Sets up the namespace of a network and the sockets in it. Returns why it lacks the metadata
+    /// service.
+    async fn serve(&self, net: &Net) -> Result<Option<String>, String> {
+        let pid = space::hold(&self.config.folder, net).await?;
+        let plugged = plug::plug(net, pid).await?;
+        if net.metadata.is_none() || plugged.lacking.is_some() {
+            return Ok(plugged.lacking);
+        }
+        Ok(self.listeners.open(net.id, plugged.space).await.err())
     }
 }
 
 impl Network for HostNetwork {
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a> {
         Box::pin(self.reach(wanted))
+    }
+
+    fn serve_metadata(&self, guests: Arc<dyn GuestRequests>) -> bool {
+        self.listeners.serve(guests);
+        self.config.metadata
+    }
+
+    fn resume<'a>(&'a self, guests: &'a DesiredNetworks) -> ResumeFuture<'a> {
+        Box::pin(async move {
+            let nets = Nets::of(guests, &self.config);
+            for net in nets.all.values().filter(|net| net.metadata.is_some()) {
+                if let Err(why) = self.listen_again(net).await {
+                    tracing::warn!(network = %net.id, %why, "could not serve metadata on a network again");
+                }
+            }
+        })
     }
 }

@@ -29,6 +29,26 @@ pub(crate) struct Net {
     /// The guests' taps, whether they exist or not.
     pub taps: BTreeSet<String>,
     pub dhcp: Option<Dhcp>,
+    /// The guests that can ask for their metadata; `None` if the service is off.
+    pub metadata: Option<Metadata>,
+}
+
+/// The metadata service on a network.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    /// The addresses from which guests can ask.
+    pub askers: BTreeSet<Asker>,
+    /// Their IPv4 subnets, by network address.
+    pub subnets: BTreeSet<(IpAddr, u8)>,
+}
+
+/// A guest's address from which it can ask for its metadata: one of its own, never an allowed address
+/// pair.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Asker {
+    pub tap: String,
+    pub mac: String,
+    pub address: IpAddr,
 }
 
 /// DHCP on a network.
@@ -46,6 +66,8 @@ pub(crate) struct Dhcp {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subnet {
     pub prefix: u8,
+    /// The DHCP server's address.
+    pub server: IpAddr,
     pub gateway: Option<IpAddr>,
     pub dns: Vec<IpAddr>,
     pub routes: Vec<(String, IpAddr)>,
@@ -70,6 +92,7 @@ impl Nets {
                 uplink: config.uplinks.get(&interface.physical_network).cloned(),
                 taps: BTreeSet::new(),
                 dhcp: None,
+                metadata: config.metadata.then(Metadata::default),
             });
             net.taps.insert(interface.tap());
             net.ask(interface);
@@ -77,6 +100,27 @@ impl Nets {
         }
         nets
     }
+}
+
+impl Metadata {
+    fn add(&mut self, interface: &Interface) {
+        let fixed = interface.addresses.iter().filter(|address| address.address.is_ipv4());
+        for address in fixed.clone() {
+            self.subnets.insert((base(address.address, address.prefix), address.prefix));
+        }
+        let own = interface.link_local().map(IpAddr::V6);
+        for address in fixed.map(|address| address.address).chain(own) {
+            let (tap, mac) = (interface.tap(), interface.mac.to_ascii_lowercase());
+            self.askers.insert(Asker { tap, mac, address });
+        }
+    }
+}
+
+/// True if it is a MAC address; anything else never enters a rule or a command.
+pub(crate) fn is_mac(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(':').collect();
+    let byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+    parts.len() == 6 && parts.iter().all(byte)
 }
 
 /// The network address of an address.
@@ -96,6 +140,11 @@ pub(crate) fn base(address: IpAddr, prefix: u8) -> IpAddr {
 impl Net {
     /// Adds a guest's interface.
     fn ask(&mut self, interface: &Interface) {
+        if let Some(metadata) = &mut self.metadata
+            && is_mac(&interface.mac)
+        {
+            metadata.add(interface);
+        }
         let Some(mac) = &interface.dhcp_mac else { return };
         for address in interface.addresses.iter().filter(|address| address.dhcp) {
             let Some(own) = address.dhcp_server else { continue };
@@ -114,6 +163,7 @@ impl Net {
                 subnet,
                 Subnet {
                     prefix: address.prefix,
+                    server: own,
                     gateway: address.gateway,
                     dns: address.dns.clone(),
                     routes: address.routes.clone(),
@@ -122,6 +172,34 @@ impl Net {
             let host = DhcpClient { address: address.address, subnet };
             dhcp.hosts.entry(interface.mac.clone()).or_insert(host);
         }
+    }
+
+    /// True if the network has a namespace on this host.
+    pub fn has_space(&self) -> bool {
+        self.dhcp.is_some() || self.metadata.is_some()
+    }
+
+    /// The MAC address in the namespace: the DHCP port's, or one from the network's id. It is the same
+    /// on every host, so a guest that migrates need not learn another.
+    pub fn own_mac(&self) -> String {
+        match &self.dhcp {
+            Some(dhcp) => dhcp.mac.clone(),
+            None => {
+                let id = self.id.to_string().replace('-', "");
+                let byte = |at: usize| id.get(at..at + 2).unwrap_or("00");
+                let bytes = [0, 2, 4, 6, 8].map(byte);
+                format!("02:{}", bytes.join(":"))
+            }
+        }
+    }
+
+    /// The IPv4 subnets of guests in which the namespace has no address.
+    pub fn foreign_subnets(&self) -> BTreeSet<(IpAddr, u8)> {
+        let all = self.metadata.iter().flat_map(|metadata| &metadata.subnets);
+        let has = |(subnet, _): &&(IpAddr, u8)| {
+            self.dhcp.as_ref().is_some_and(|dhcp| dhcp.subnets.contains_key(subnet))
+        };
+        all.filter(|subnet| !has(subnet)).copied().collect()
     }
 
     fn named(&self, prefix: &str) -> String {
@@ -143,8 +221,8 @@ impl Net {
         (self.named("ku"), self.named("kp"))
     }
 
-    /// The bridge's end of the veth pair to the dnsmasq.
-    pub fn dhcp_link(&self) -> String {
+    /// The bridge's end of the veth pair to the namespace.
+    pub fn space_link(&self) -> String {
         self.named("kd")
     }
 

@@ -3,24 +3,30 @@
 //! ```text
 //!   zone            separates connection tracking per network
 //!   anti_spoofing   checks a guest's addresses, before the bridge learns the port
-//!   local           restricts DHCP servers to this host's guests
+//!   local           restricts the networks' namespaces to this host's guests
 //!   port_egress     egress rules of guests' security groups
 //!   port_ingress    ingress rules of guests' security groups
 //!   host            blocks guests from the host itself
+//!   metadata_owner  keeps the metadata service's addresses to its namespace
+//!   metadata        lets each guest ask the metadata service as itself alone
 //! ```
 //!
 //! The table is text in the form that `nft` prints, and replaces the previous one atomically: there
 //! is never a moment without rules, chains of an earlier build are gone, and tracked connections
 //! survive. It contains only numbers, addresses, and names that this host made.
 
+mod metadata;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Result as Written, Write};
 use std::net::IpAddr;
 
 use kilonova_ids::NetworkId;
-use kilonova_node_api::{Direction, FilterRule, Filters, Interface, PortFilter, Prefix, Remote};
+use kilonova_node_api::{
+    Direction, FilterRule, Filters, Interface, PortFilter, Prefix, Remote, link_local,
+};
 
-use crate::nets::{Net, Nets};
+use crate::nets::{Net, Nets, is_mac};
 use crate::run::{run, words};
 
 const TABLE: &str = "bridge kilonova";
@@ -97,6 +103,7 @@ pub(crate) fn table(nets: &Nets, filters: &Filters) -> Result<String, std::fmt::
     }
     zone(out, nets)?;
     local(out, nets)?;
+    metadata::table(out, nets)?;
     let jump = |out: &mut String, name: &str, hook: &str, key: &str, to: &str| -> Written {
         writeln!(out, "\tchain {name} {{")?;
         writeln!(out, "\t\ttype filter hook {hook}; policy accept;")?;
@@ -203,7 +210,7 @@ fn port(
 ) -> Written {
     let tap = interface.tap();
     let up = filter.is_none_or(|filter| filter.up);
-    let answers = net.filter(|net| net.dhcp.is_some()).map(Net::dhcp_link);
+    let answers = net.filter(|net| net.dhcp.is_some()).map(Net::space_link);
     writeln!(out, "\tchain anti_spoofing_{tap} {{")?;
     if up {
         anti_spoofing(out, interface, filter)?;
@@ -226,6 +233,7 @@ fn port(
             writeln!(out, "\t\toifname \"{answers}\" udp sport 68 udp dport 67 accept")?;
             writeln!(out, "\t\tudp sport 68 udp dport 67 drop")?;
         }
+        net.map_or(Ok(()), |net| metadata::egress(out, net))?;
         writeln!(out, "\t\tct state established,related accept")?;
         writeln!(out, "\t\tct state invalid drop")?;
         jumps(out, Direction::Egress)?;
@@ -239,28 +247,13 @@ fn port(
         if let Some(answers) = &answers {
             writeln!(out, "\t\tiifname \"{answers}\" udp sport 67 udp dport 68 accept")?;
         }
+        net.map_or(Ok(()), |net| metadata::ingress(out, net))?;
         writeln!(out, "\t\tct state established,related accept")?;
         writeln!(out, "\t\tct state invalid drop")?;
         jumps(out, Direction::Ingress)?;
     }
     writeln!(out, "\t\tdrop")?;
     writeln!(out, "\t}}")
-}
-
-/// True if it is a MAC address; anything else never enters a rule.
-fn is_mac(text: &str) -> bool {
-    let parts: Vec<&str> = text.split(':').collect();
-    let byte = |part: &&str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
-    parts.len() == 6 && parts.iter().all(byte)
-}
-
-/// The IPv6 link-local address derived from a MAC address.
-fn link_local(mac: &str) -> Option<Prefix> {
-    let bytes: Vec<u8> =
-        mac.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
-    let [a, b, c, d, e, f] = bytes.try_into().ok()?;
-    let address = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f];
-    Some(Prefix::one(IpAddr::from(address)))
 }
 
 /// The anti-spoofing rules of a guest.
@@ -281,7 +274,7 @@ fn anti_spoofing(out: &mut String, interface: &Interface, filter: Option<&PortFi
     if macs.is_empty() {
         return Ok(());
     }
-    whose.extend(macs.iter().filter_map(|mac| Some((*mac, link_local(mac)?))));
+    whose.extend(macs.iter().filter_map(|mac| Some((*mac, Prefix::one(link_local(mac)?.into())))));
     let all: Vec<&str> = macs.iter().copied().collect();
     writeln!(out, "\t\tether type {{ 8021q, 8021ad }} drop")?;
     writeln!(out, "\t\tether saddr != {{ {} }} drop", all.join(", "))?;
@@ -351,7 +344,7 @@ fn zone(out: &mut String, nets: &Nets) -> Written {
         let zone = zones.get(&net.id).copied().unwrap_or(1);
         let mut names: Vec<String> = net.taps.iter().cloned().collect();
         names.extend(net.out());
-        names.push(net.dhcp_link());
+        names.push(net.space_link());
         ports.extend(names.into_iter().map(|name| (name, zone)));
     }
     writeln!(out, "\tchain zone {{")?;
@@ -364,12 +357,12 @@ fn zone(out: &mut String, nets: &Nets) -> Written {
     writeln!(out, "\t}}")
 }
 
-/// Restricts DHCP servers to this host's guests.
+/// Restricts the namespaces to this host's guests.
 fn local(out: &mut String, nets: &Nets) -> Written {
     writeln!(out, "\tchain local {{")?;
     writeln!(out, "\t\ttype filter hook forward priority -10; policy accept;")?;
-    let serving = nets.all.values().filter(|net| net.dhcp.is_some());
-    let names = quoted(serving.map(Net::dhcp_link));
+    let serving = nets.all.values().filter(|net| net.has_space());
+    let names = quoted(serving.map(Net::space_link));
     if !names.is_empty() {
         writeln!(out, "\t\tiifname {{ {names} }} oifname != \"tap*\" drop")?;
         writeln!(out, "\t\toifname {{ {names} }} iifname != \"tap*\" drop")?;

@@ -6,7 +6,10 @@ use std::pin::Pin;
 
 use kilonova_ids::{HostName, ImageId};
 
-use crate::{Batch, Chunk, DiskFormat, Observation, OrderResult, Registration, Reply, Session};
+use crate::{
+    Batch, Chunk, DiskFormat, Observation, OrderResult, PasswordAnswer, PasswordRequest,
+    Registration, Reply, Session,
+};
 
 /// The future that a call to the control plane returns.
 pub type ControlFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send + 'a>>;
@@ -90,4 +93,13 @@ pub trait ControlPlane: Send + Sync + 'static {
         epoch: i64,
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()>;
+
+    /// Stores the password of a guest, once, or reads it. The control plane has stored it when it
+    /// answers.
+    fn guest_password<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: PasswordRequest,
+    ) -> ControlFuture<'a, PasswordAnswer>;
 }

@@ -1,9 +1,10 @@
-//! The metadata of a guest, for its config drive.
+//! The metadata of a guest, for its config drive and the metadata service on its host.
 //!
-//! It is as of the boot or the rebuild: later changes of the server do not reach an existing guest.
+//! A config drive keeps what it had at the boot or the rebuild.
 
 use std::collections::BTreeMap;
 
+use kilonova_ids::ServerId;
 use serde::{Deserialize, Serialize};
 
 use crate::is_default;
@@ -50,4 +51,37 @@ pub struct Key {
     pub kind: String,
     /// The key.
     pub public_key: String,
+}
+
+/// A guest's request for the password that it has set, or to set it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PasswordRequest {
+    /// The server, which has a document on the host.
+    pub server: ServerId,
+    /// The password to store, which the guest has encrypted for its owner; `None` to read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<String>,
+}
+
+impl std::fmt::Debug for PasswordRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PasswordRequest").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+/// The answer to a [`PasswordRequest`].
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "password", rename_all = "snake_case")]
+pub enum PasswordAnswer {
+    /// The guest has set this one; empty without one.
+    Is {
+        /// The password.
+        text: String,
+    },
+    /// It is stored.
+    Stored,
+    /// The guest has set one before, which stays.
+    Exists,
+    /// The host has no such server.
+    NoServer,
 }

@@ -1,6 +1,6 @@
 //! Network interfaces of guests.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use kilonova_ids::{NetworkId, PortId};
 use serde::{Deserialize, Serialize};
@@ -79,9 +79,22 @@ impl Interface {
             && self.mtu == other.mtu
     }
 
+    /// The IPv6 link-local address that derives from the MAC address (EUI-64).
+    pub fn link_local(&self) -> Option<Ipv6Addr> {
+        link_local(&self.mac)
+    }
+
     /// Name of the network's bridge on the host.
     pub fn bridge(&self) -> String {
         let id = self.network.to_string();
         format!("brq{}", id.get(..11).unwrap_or(&id))
     }
+}
+
+/// The IPv6 link-local address that derives from a MAC address (EUI-64).
+pub fn link_local(mac: &str) -> Option<Ipv6Addr> {
+    let bytes: Vec<u8> =
+        mac.split(':').map(|part| u8::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
+    let [a, b, c, d, e, f] = bytes.try_into().ok()?;
+    Some(Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f]))
 }

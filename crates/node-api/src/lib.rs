@@ -37,8 +37,8 @@ pub use filter::{
     AllowedAddressPair, Direction, FilterGroup, FilterGroupMembers, FilterRule, Filters,
     PortFilter, Prefix, Remote,
 };
-pub use guest::{GuestMetadata, Key};
-pub use interface::{Address, Interface};
+pub use guest::{GuestMetadata, Key, PasswordAnswer, PasswordRequest};
+pub use interface::{Address, Interface, link_local};
 pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
 pub use observation::{Observation, Outcome, Phase, Progress, SNAPSHOT_STEP};

@@ -23,7 +23,8 @@ use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Authorities, Batch, Chunk, Clock, ControlFuture, ControlPlane, Credential, DiskFormat,
-    Observation, OrderResult, Refusal, Registration, Renewal, Reply, Revocations, Session,
+    Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Renewal,
+    Reply, Revocations, Session,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -45,6 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(45);
 const POLL: Duration = Duration::from_secs(30);
 /// Time limit for uploading a disk image.
 const UPLOAD: Duration = Duration::from_secs(6 * 3600);
+/// Time limit for a request that a guest waits for.
+const GUEST: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
 /// How often a request is repeated whose connection closed before anything was sent.
 const TRIES: usize = 3;
@@ -298,6 +301,19 @@ impl ControlPlane for Remote {
             let path = format!("/v1/hosts/{}/replies?epoch={epoch}", url::segment(host));
             let request = with_body(self.request(Method::POST, &path), &replies)?;
             self.send(request).await.map(|_| ())
+        })
+    }
+
+    fn guest_password<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: PasswordRequest,
+    ) -> ControlFuture<'a, PasswordAnswer> {
+        Box::pin(async move {
+            let path = format!("/v1/hosts/{}/guest_password?epoch={epoch}", url::segment(host));
+            let sent = self.request(Method::POST, &path).timeout(GUEST);
+            self.ask(with_body(sent, &request)?).await
         })
     }
 }

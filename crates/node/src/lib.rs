@@ -6,6 +6,7 @@
 
 mod agent;
 mod error;
+mod metadata;
 mod network;
 mod simulated;
 mod tools;
@@ -15,6 +16,10 @@ pub use kilonova_devices as devices;
 
 pub use agent::{Node, Parts, Settings};
 pub use error::Error;
-pub use network::{DesiredNetworks, Network, NetworkFailures, NetworkFuture};
+pub use metadata::{
+    GuestAnswer, GuestFuture, GuestMethod, GuestRequest, GuestRequests, GuestStatus,
+    MetadataSettings,
+};
+pub use network::{DesiredNetworks, Network, NetworkFailures, NetworkFuture, ResumeFuture};
 pub use simulated::SimulatedSysfs;
 pub use tools::{Commands, Function, Load, ToolError, ToolFuture, Tools};

@@ -5,12 +5,15 @@
 //! alone. It must never touch what it did not create.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use kilonova_ids::{NetworkId, ServerId};
 use kilonova_node_api::{Filters, Interface};
 use serde::Serialize;
+
+use crate::metadata::GuestRequests;
 
 /// The desired networks of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -33,16 +36,51 @@ pub struct NetworkFailures {
 /// The future of [`Network::make`].
 pub type NetworkFuture<'a> = Pin<Box<dyn Future<Output = NetworkFailures> + Send + 'a>>;
 
+/// The future of [`Network::resume`].
+pub type ResumeFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
 /// The networks of a host. Every call is idempotent and may be dropped at any point.
 pub trait Network: Send + Sync + 'static {
     /// Reconciles the host with the desired state.
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a>;
+
+    /// Hands the guests' requests for metadata to `guests` from now on. False if guests cannot ask.
+    fn serve_metadata(&self, _guests: Arc<dyn GuestRequests>) -> bool {
+        false
+    }
+
+    /// Serves metadata on the networks of these guests again, as far as they exist. Changes nothing
+    /// else: the agent has no documents yet, and so no packet filters.
+    fn resume<'a>(&'a self, _guests: &'a DesiredNetworks) -> ResumeFuture<'a> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 impl DesiredNetworks {
     /// All interfaces.
     pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.guests.values().flatten()
+    }
+}
+
+impl DesiredNetworks {
+    /// The server with this address on the network: a fixed address, or the link-local one of its MAC
+    /// address. `None` if there is none, or several.
+    pub fn server_at(&self, network: NetworkId, address: IpAddr) -> Option<ServerId> {
+        let has = |interface: &&Interface| {
+            let of = match address {
+                IpAddr::V6(six) => interface.link_local() == Some(six),
+                IpAddr::V4(_) => false,
+            };
+            interface.network == network
+                && (of || interface.addresses.iter().any(|fixed| fixed.address == address))
+        };
+        let mut all = self
+            .guests
+            .iter()
+            .flat_map(|(server, interfaces)| interfaces.iter().filter(has).map(move |_| *server));
+        let first = all.next()?;
+        all.all(|other| other == first).then_some(first)
     }
 }
 

@@ -10,7 +10,7 @@ const NEEDED: &[(&str, &str, &str, bool)] = &[
     ("genisoimage", "genisoimage", "config drives", true),
     ("ip", "iproute2", "bridges and VLANs", true),
     ("nft", "nftables", "security groups", true),
-    ("dnsmasq", "dnsmasq-base", "networks with DHCP", false),
+    ("dnsmasq", "dnsmasq-base", "DHCP and the metadata service", false),
     ("mdevctl", "mdevctl", "mediated devices that survive a reboot of the host", false),
     ("rsync", "rsync", "disks that move to another host", false),
 ];

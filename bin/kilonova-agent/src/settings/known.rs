@@ -24,6 +24,7 @@ const OPTIONS: &Options = &[
     ("DEFAULT", "sync_power_state_interval"),
     ("linux_bridge", "bridge_mappings"),
     ("linux_bridge", "physical_interface_mappings"),
+    ("network", "metadata"),
     ("node", "control"),
     ("node", "pki_dir"),
     ("node", "sysfs"),

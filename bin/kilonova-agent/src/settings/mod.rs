@@ -30,7 +30,7 @@ pub struct Settings {
     pub files: kilonova_disks::DisksConfig,
     /// `[libvirt]`.
     pub libvirt: kilonova_libvirt::LibvirtConfig,
-    /// `[linux_bridge]`.
+    /// `[linux_bridge]` and `[network]`.
     pub network: kilonova_host_network::HostNetworkConfig,
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
@@ -133,6 +133,8 @@ fn network(file: &File) -> Result<kilonova_host_network::HostNetworkConfig, Fail
         text("physical_interface_mappings"),
         text("bridge_mappings"),
     );
+    let metadata = file.parse("network", "metadata", "true or false")?.unwrap_or(true);
+    let read = read.map(|read| kilonova_host_network::HostNetworkConfig { metadata, ..read });
     read.map_err(|why| {
         let option = why.split(':').next().unwrap_or_default();
         file.wrong(GROUP, option, why.split_once(": ").map_or(&*why, |(_, why)| why))

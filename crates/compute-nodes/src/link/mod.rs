@@ -4,6 +4,7 @@
 //! agent cannot act on devices that it no longer owns.
 
 mod desired;
+mod guest_password;
 mod image;
 mod machine;
 mod observed;
@@ -19,8 +20,8 @@ use std::path::PathBuf;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
-    Registration, Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
+    PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, Session,
 };
 
 /// The implementation for nodes in this process.
@@ -87,6 +88,15 @@ impl ControlPlane for Link {
         replies: Vec<Reply>,
     ) -> ControlFuture<'a, ()> {
         Box::pin(replied::replied(&self.0, host, epoch, replies))
+    }
+
+    fn guest_password<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: PasswordRequest,
+    ) -> ControlFuture<'a, PasswordAnswer> {
+        Box::pin(guest_password::guest_password(&self.0, host, epoch, request))
     }
 }
 

@@ -13,8 +13,8 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use kilonova_compute_app::metadata_service::{MAX_PASSWORD, MetadataService, PasswordSet};
-use kilonova_guest_metadata::{Answer, ContentType, lookup_versions};
+use kilonova_compute_app::metadata_service::{MetadataService, PasswordSet};
+use kilonova_guest_metadata::{Answer, ContentType, MAX_PASSWORD, lookup_versions, texts};
 use kilonova_ids::ServerId;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
@@ -26,8 +26,6 @@ const PROJECT: &str = "x-tenant-id";
 const ADDRESSES: &str = "x-forwarded-for";
 /// How soon a client may ask again when the database is away, in seconds.
 const RETRY_AFTER: &str = "5";
-/// Nova's text for a failure on our side.
-const UNKNOWN: &str = "An unknown error has occurred. Please try your request again.";
 
 #[derive(Clone)]
 struct Proxied {
@@ -50,7 +48,7 @@ impl Told {
     }
 
     fn not_found() -> Self {
-        Self(StatusCode::NOT_FOUND, "The resource could not be found.".into())
+        Self(StatusCode::NOT_FOUND, texts::NOT_FOUND.into())
     }
 }
 
@@ -66,7 +64,7 @@ impl From<Refusal> for Told {
             }
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self(status, UNKNOWN.into())
+        Self(status, texts::UNKNOWN.into())
     }
 }
 
@@ -84,11 +82,7 @@ impl IntoResponse for Told {
 }
 
 fn body(kind: ContentType, content: Vec<u8>) -> Response {
-    let kind = match kind {
-        ContentType::Text => "text/plain; charset=UTF-8",
-        ContentType::Json => "application/json",
-    };
-    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], content).into_response()
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(kind.header()))], content).into_response()
 }
 
 /// A guest, as its proxy has proved it.
@@ -123,7 +117,7 @@ async fn told(proxied: &Proxied, request: Request) -> Result<Response, Told> {
                 Ok(body(ContentType::Text, password.into_bytes()))
             }
             Method::POST => set_password(service, guest.server, request.into_body()).await,
-            _ => Err(Told::bad("GET and POST only are supported.")),
+            _ => Err(Told::bad(texts::METHODS)),
         },
     }
 }
@@ -141,12 +135,12 @@ async fn set_password(
     }
     let sent = kilonova_wire::read_body(sent, MAX_PASSWORD).await.map_err(|refusal| {
         Told::bad(match refusal.kind {
-            Kind::TooLarge => "Request is too large.".to_owned(),
+            Kind::TooLarge => texts::TOO_LARGE.to_owned(),
             _ => refusal.message,
         })
     })?;
     let text = std::str::from_utf8(&sent).ok().filter(|text| !text.contains('\0'));
-    let text = text.ok_or_else(|| Told::bad("The password is not text in UTF-8."))?;
+    let text = text.ok_or_else(|| Told::bad(texts::NOT_TEXT))?;
     match service.set_password(server, text.to_owned()).await? {
         PasswordSet::Stored => Ok(body(ContentType::Text, Vec::new())),
         PasswordSet::Exists => Err(conflict()),
@@ -155,7 +149,7 @@ async fn set_password(
 }
 
 fn conflict() -> Told {
-    Told(StatusCode::CONFLICT, "There was a conflict when trying to complete your request.".into())
+    Told(StatusCode::CONFLICT, texts::CONFLICT.into())
 }
 
 impl Proxied {

@@ -1,5 +1,6 @@
 //! The metadata service behind Neutron's proxies: who is answered, with what, and from where.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -8,13 +9,15 @@ use http::{Method, Request};
 use http_body_util::BodyExt;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::metadata_service::{MetadataOptions, MetadataService};
-use kilonova_ids::ServerId;
+use kilonova_compute_nodes::{Link, api as nodes};
+use kilonova_ids::{HostName, ServerId};
 use kilonova_store::testing::Meter;
+use kilonova_wire::noauth::NoAuth;
 use ring::hmac;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::kit::{ANN, BOB, Cloud, RunningCloud, hosts};
+use crate::kit::{ANN, BOB, Client, Cloud, RunningCloud, hosts};
 
 const SECRET: &str = "proxies know it";
 
@@ -234,6 +237,52 @@ async fn a_guest_sets_its_password_once_and_its_owner_reads_and_removes_it() {
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
         cloud.audit("after the server is gone").await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_speaks_for_the_passwords_of_its_own_guests_alone() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[]), ("b", &[])])).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let shown = running.server(&id).await;
+        let at = shown["OS-EXT-SRV-ATTR:host"].as_str().expect("an admin sees the host").to_owned();
+        let other = if at == "a" { "b" } else { "a" };
+        let routes = nodes::routes(Link(running.compute.clone()));
+        let router = kilonova_wire::mount(routes, nodes::service(), "/node", Arc::new(NoAuth));
+        let client = Client { router };
+        let epoch = |host: &str| {
+            let entry = running.compute.fleet.by_name(&HostName::verbatim(host));
+            entry.expect("the host is known").epoch()
+        };
+        let send = async |host: &str, epoch: i64, body: Value| {
+            let request = Request::post(format!("/v1/hosts/{host}/guest_password?epoch={epoch}"))
+                .header("host", "cloud:1234")
+                .header("x-auth-token", "admin")
+                .body(Body::from(body.to_string()));
+            client.send(request.expect("the request is valid")).await
+        };
+        let here = async |body: Value| send(&at, epoch(&at), body).await;
+        let (get, set) = (json!({"server": id}), json!({"server": id, "set": "secret"}));
+        for body in [&get, &set] {
+            let told = send(other, epoch(other), body.clone()).await.expect(200);
+            assert_eq!(told, json!({"password": "no_server"}), "the guest is not there");
+            send(&at, epoch(&at) - 1, body.clone()).await.expect(409);
+        }
+        assert_eq!(here(get.clone()).await.expect(200), json!({"password": "is", "text": ""}));
+        for wrong in ["x".repeat(1021), "a\0b".to_owned()] {
+            here(json!({"server": id, "set": wrong})).await.expect(422);
+        }
+        assert_eq!(here(set.clone()).await.expect(200), json!({"password": "stored"}));
+        assert_eq!(here(set).await.expect(200), json!({"password": "exists"}));
+        assert_eq!(
+            here(get.clone()).await.expect(200),
+            json!({"password": "is", "text": "secret"})
+        );
+        let shown = running.get(ANN, "2.1", &format!("/servers/{id}/os-server-password")).await;
+        assert_eq!(shown.expect(200), json!({"password": "secret"}));
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        assert_eq!(here(get).await.expect(200), json!({"password": "no_server"}));
     }
 }
 

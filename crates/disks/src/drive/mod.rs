@@ -12,9 +12,8 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use kilonova_guest_metadata::{Document, Images, Vendordata, hostname};
+use kilonova_guest_metadata::{Document, Vendordata};
 use kilonova_hypervisor::Definition;
-use kilonova_ids::ImageId;
 
 use crate::run::Run;
 use crate::{DisksConfig, Error, layout};
@@ -58,40 +57,13 @@ fn files(
     domain: &str,
     seed: &str,
 ) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let config = &definition.config;
-    let user_data = match &config.guest.user_data {
-        Some(data) => Some(BASE64_STANDARD.decode(data).map_err(|error| {
-            Error::ConfigDrive(format!(
-                "the user data of {} is not base64: {error}",
-                definition.server
-            ))
-        })?),
-        None => None,
-    };
-    let number = config.name.rsplit('-').next().unwrap_or_default();
-    let document = Document {
-        server: definition.server,
-        instance_id: format!("i-{number}"),
-        name: config.display_name.clone(),
-        hostname: hostname(&config.guest.hostname, domain),
-        user_data,
-        interfaces: config.interfaces.clone(),
-        images: Images {
-            machine: config.boot.image.map(|image| short("ami", image)),
-            kernel: config.machine.kernel.map(|image| short("aki", image)),
-            ramdisk: config.machine.ramdisk.map(|image| short("ari", image)),
-        },
-        security_groups: Vec::new(),
-        block_devices: Document::block_devices(&config.boot, &config.machine),
-        vendordata: Vendordata::default(),
-        guest: config.guest.clone(),
-    };
+    let vendordata = Vendordata::default();
+    let made = Document::of_guest(definition.server, &definition.config, domain, vendordata);
+    let document = made.map_err(|error| {
+        let server = definition.server;
+        Error::ConfigDrive(format!("the user data of {server} is not base64: {error}"))
+    })?;
     Ok(document.drive(seed))
-}
-
-/// The EC2 name of an image on the drive: hosts do not know the numbers that the control plane gives.
-fn short(kind: &str, image: ImageId) -> String {
-    format!("{kind}-{}", image.to_string().chars().take(8).collect::<String>())
 }
 
 #[cfg(test)]

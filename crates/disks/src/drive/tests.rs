@@ -6,6 +6,8 @@ use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Boot, Domain, DomainConfig, GuestMetadata, Key, Machine, Power};
 use serde_json::{Value, json};
 
+use kilonova_guest_metadata::hostname;
+
 use super::*;
 
 fn definition() -> Definition {

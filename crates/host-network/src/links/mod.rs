@@ -4,7 +4,7 @@ mod plan;
 mod read;
 
 pub(crate) use plan::plan;
-pub(crate) use read::{Address, Link, Links, parse, read};
+pub(crate) use read::{Address, Link, Links, read};
 
 /// The alias of our links.
 pub(crate) const OURS: &str = "kilonova";

@@ -28,7 +28,7 @@ pub(crate) fn plan(nets: &Nets, config: &HostNetworkConfig, there: &Links) -> Pl
     let mut wanted = BTreeSet::new();
     for net in nets.all.values() {
         let (ours, theirs) = net.pair();
-        wanted.extend([net.bridge(), net.dhcp_link(), ours, theirs]);
+        wanted.extend([net.bridge(), net.space_link(), ours, theirs]);
         if net.vlan.is_some() {
             wanted.insert(net.vlan_link());
         }

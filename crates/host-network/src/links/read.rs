@@ -15,6 +15,11 @@ pub(crate) type Links = BTreeMap<String, Link>;
 pub(crate) struct Link {
     #[serde(rename = "ifname")]
     pub name: String,
+    #[serde(default, rename = "ifindex")]
+    pub index: u32,
+    /// Its MAC address.
+    #[serde(default, rename = "address")]
+    pub mac: Option<String>,
     #[serde(default)]
     pub mtu: i64,
     #[serde(default)]

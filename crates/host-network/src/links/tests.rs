@@ -2,6 +2,7 @@
 
 use kilonova_node_api::Filters;
 
+use super::read::parse;
 use super::*;
 use crate::config::{HostNetworkConfig, Uplink};
 use crate::nets::Nets;

@@ -7,10 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kilonova_ids::{HostName, ServerId};
+use kilonova_ids::{HostName, NetworkId, ServerId};
 use kilonova_node_api::{Batch, Desired, Filters, Interface};
 use tokio::sync::Notify;
 
@@ -24,6 +25,8 @@ pub(super) struct Connections {
     /// The version that was last applied, and the networks that could not be set up.
     made: tokio::sync::Mutex<(u64, NetworkFailures)>,
     filtered: Notify,
+    /// The guests that a starting agent found, until it has documents.
+    found: Mutex<DesiredNetworks>,
 }
 
 #[derive(Default)]
@@ -63,6 +66,7 @@ impl Connections {
             desired: Mutex::default(),
             made: tokio::sync::Mutex::default(),
             filtered: Notify::new(),
+            found: Mutex::default(),
         }
     }
 
@@ -85,6 +89,7 @@ impl Connections {
             }
         }
         now.desired.guests = guests;
+        *self.found() = DesiredNetworks::default();
         if let Some(filters) = &batch.filters {
             now.desired.filters = Arc::new((**filters).clone());
         }
@@ -94,6 +99,21 @@ impl Connections {
     /// Keeps the interfaces of a guest without a document.
     pub(super) fn keep_interfaces(&self, server: ServerId, interfaces: &[Interface]) {
         self.now().set(server, bridged(interfaces));
+    }
+
+    /// The server with this address on the network.
+    pub(super) fn server_at(&self, network: NetworkId, address: IpAddr) -> Option<ServerId> {
+        let server = self.now().desired.server_at(network, address);
+        server.or_else(|| self.found().server_at(network, address))
+    }
+
+    /// Serves the metadata of the guests that a starting agent found, before it has documents.
+    pub(super) async fn resume(&self, guests: BTreeMap<ServerId, Vec<Interface>>) {
+        let bridged = guests.into_iter().map(|(server, all)| (server, bridged(&all)));
+        let guests = bridged.filter(|(_, interfaces)| !interfaces.is_empty()).collect();
+        let found = DesiredNetworks { guests, filters: Arc::default() };
+        *self.found() = found.clone();
+        self.network.resume(&found).await;
     }
 
     /// Replaces the packet filters.
@@ -187,6 +207,10 @@ impl Connections {
         if failures.is_empty() {
             tracing::info!(%host, "all networks are set up");
         }
+    }
+
+    fn found(&self) -> MutexGuard<'_, DesiredNetworks> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> MutexGuard<'_, Versioned> {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Attempt, Batch, Chunk, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
-    Registration, Reply,
+    Attempt, Batch, Chunk, ControlPlane, DiskFormat, Observation, OrderResult, PasswordAnswer,
+    PasswordRequest, Refusal, Registration, Reply,
 };
 use tokio::sync::{RwLock, mpsc};
 use uuid::Uuid;
@@ -166,6 +166,15 @@ impl Link {
                 Err(Refusal::Fenced) => return Err(Refusal::Fenced.to_string()),
             }
         }
+    }
+
+    /// Passes on a guest's request for its password, once: the guest repeats it.
+    pub(super) async fn guest_password(
+        &self,
+        request: PasswordRequest,
+    ) -> Result<PasswordAnswer, Refusal> {
+        let epoch = *self.epoch.read().await;
+        self.control.guest_password(&self.host, epoch, request).await
     }
 
     /// Sends a reply. Errors are only logged, as the requester times out by itself.

@@ -8,6 +8,7 @@ mod answers;
 mod connections;
 mod inventory;
 mod link;
+mod metadata;
 mod notes;
 mod order_log;
 mod orders;
@@ -31,6 +32,7 @@ use kilonova_node_api::{Batch, ControlPlane, Desired, Observation, OrderResult, 
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::Error;
+use crate::metadata::MetadataSettings;
 use crate::network::Network;
 use crate::tools::Tools;
 use inventory::Inventory;
@@ -84,6 +86,8 @@ pub struct Settings {
     /// Limits concurrent starts among agents that share it. A process with a thousand simulated
     /// hosts then never holds all their registrations at once.
     pub starts: Arc<Semaphore>,
+    /// The metadata service.
+    pub metadata: Arc<MetadataSettings>,
 }
 
 impl Default for Settings {
@@ -95,6 +99,7 @@ impl Default for Settings {
             soft_reboot: Duration::from_secs(120),
             network_look: Duration::from_secs(10),
             starts: Arc::new(Semaphore::new(1)),
+            metadata: Arc::default(),
         }
     }
 }
@@ -152,11 +157,15 @@ impl Node {
     ) -> impl Future<Output = Result<(), Error>> + Send {
         let link = Arc::new(Link::new(control, self.parts.registration.host.clone()));
         let work = Arc::new(Work::new(&self.parts, self.notes, self.order_log, Arc::clone(&link)));
+        let asked = self.parts.network.serve_metadata(metadata::Guests::of(&work));
         let tools = Arc::clone(&self.parts.tools);
         let inventory = Inventory::new(self.parts, Arc::clone(&work), self.watch);
         let (started, synced) = (AtomicBool::new(false), Mutex::new(Instant::now()));
         let agent = Box::new(Agent { inventory, link, work, tools, started, synced });
         async move {
+            if asked {
+                Box::pin(metadata::resume(&agent.work)).await;
+            }
             let result = tokio::select! {
                 biased;
                 _ = shutdown.wait_for(|stop| *stop) => Ok(()),

@@ -179,6 +179,7 @@ impl Work {
         if is != Some(&next) {
             turn.current()?;
             self.hypervisor.define(&next).await?;
+            self.metadata.forget(server);
         }
         self.connections.set_exactly(server, &definition.config.interfaces).await;
         let due = domain.verb.filter(|(operation, _)| done != Some(*operation));
@@ -188,6 +189,7 @@ impl Work {
                 state = self.restart(definition, verb, state, turn).await?;
             } else {
                 self.hypervisor.define(definition).await?;
+                self.metadata.forget(server);
             }
         }
         if domain.power == Power::Incoming && !state.is_up() {
@@ -328,6 +330,7 @@ impl Work {
         }
         self.hypervisor.destroy(definition.server).await?;
         self.hypervisor.define(definition).await?;
+        self.metadata.forget(definition.server);
         Ok(DomainState::Shutoff)
     }
 
@@ -344,6 +347,7 @@ impl Work {
             self.unmake(server, made).await.map_err(|error| Halt::failed(DESTROY, error))?;
         }
         self.hypervisor.undefine(server).await?;
+        self.metadata.forget(server);
         self.connections.set_exactly(server, &[]).await;
         self.order_log
             .forget(server)

@@ -14,6 +14,7 @@ use tokio::sync::{RwLock, Semaphore, watch};
 use super::Parts;
 use super::connections::Connections;
 use super::link::Link;
+use super::metadata::Memory;
 use super::notes::{Note, Notes};
 use super::order_log::{OrderLog, Verdict};
 
@@ -75,6 +76,7 @@ pub(super) struct Work {
     pub(super) sysfs: Arc<dyn Sysfs>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) connections: Connections,
+    pub(super) metadata: Memory,
     pub(super) notes: Notes,
     pub(super) order_log: OrderLog,
     pub(super) link: Arc<Link>,
@@ -103,6 +105,7 @@ impl Work {
                 Arc::clone(&parts.network),
                 parts.settings.network_look,
             ),
+            metadata: Memory::new(Arc::clone(&parts.settings.metadata)),
             notes,
             order_log,
             link,

@@ -8,7 +8,8 @@ use std::time::Duration;
 use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{
     Batch, Chunk, ControlFuture, ControlPlane, Desired, DiskFormat, Document, Filters, Observation,
-    Order, OrderResult, Outcome, Question, Refusal, Registration, Reply, Session,
+    Order, OrderResult, Outcome, PasswordAnswer, PasswordRequest, Question, Refusal, Registration,
+    Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -27,6 +28,8 @@ pub struct State {
     pub questions: Vec<(i64, Question)>,
     /// The replies.
     pub replies: Vec<Reply>,
+    /// The passwords that guests have set.
+    pub passwords: BTreeMap<ServerId, String>,
     /// The packet filters, sent with every batch.
     pub filters: Option<Filters>,
     /// The bytes of images.
@@ -286,6 +289,31 @@ impl ControlPlane for Control {
                 let bytes = std::fs::read(&file).map_err(|e| Refusal::Rejected(e.to_string()))?;
                 state.images.insert(image, bytes);
                 Ok(())
+            })
+        })
+    }
+
+    fn guest_password<'a>(
+        &'a self,
+        _host: &'a HostName,
+        epoch: i64,
+        request: PasswordRequest,
+    ) -> ControlFuture<'a, PasswordAnswer> {
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, Some(epoch))?;
+                if !state.documents.contains_key(&request.server) {
+                    return Ok(PasswordAnswer::NoServer);
+                }
+                let known = state.passwords.get(&request.server).cloned();
+                Ok(match (known, request.set) {
+                    (known, None) => PasswordAnswer::Is { text: known.unwrap_or_default() },
+                    (Some(_), Some(_)) => PasswordAnswer::Exists,
+                    (None, Some(text)) => {
+                        state.passwords.insert(request.server, text);
+                        PasswordAnswer::Stored
+                    }
+                })
             })
         })
     }

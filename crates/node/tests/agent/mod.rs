@@ -7,5 +7,6 @@ mod host;
 mod crash;
 mod failures;
 mod lifecycle;
+mod metadata;
 mod networks;
 mod recovery;

@@ -11,8 +11,8 @@ use kilonova_compute_nodes::Link;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node::topology::Topology;
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Registration,
-    Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
+    PasswordAnswer, PasswordRequest, Registration, Reply, Session,
 };
 use kilonova_placement::Providers;
 use kilonova_store::testing::CrashPlan;
@@ -157,6 +157,15 @@ impl ControlPlane for Alternating {
         file: PathBuf,
     ) -> ControlFuture<'a, ()> {
         self.next().upload_image(host, epoch, image, format, file)
+    }
+
+    fn guest_password<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: PasswordRequest,
+    ) -> ControlFuture<'a, PasswordAnswer> {
+        self.next().guest_password(host, epoch, request)
     }
 
     fn report_replies<'a>(

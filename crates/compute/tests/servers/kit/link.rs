@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult, Refusal,
-    Registration, Reply, Session,
+    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
+    PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -107,6 +107,18 @@ impl ControlPlane for SwitchableLink {
         let (services, end) = self.current();
         Box::pin(async move {
             or_disconnected(end, services.upload_image(host, epoch, image, format, file)).await
+        })
+    }
+
+    fn guest_password<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: PasswordRequest,
+    ) -> ControlFuture<'a, PasswordAnswer> {
+        let (services, end) = self.current();
+        Box::pin(async move {
+            or_disconnected(end, services.guest_password(host, epoch, request)).await
         })
     }
 

@@ -1,0 +1,54 @@
+//! The password that a guest sets through the metadata service of its host. A host speaks only for guests
+//! of which it has a document.
+
+use kilonova_compute_app::{Compute, Error, batch};
+use kilonova_compute_db::{documents, fleet, guest_metadata as rows};
+use kilonova_ids::HostName;
+use kilonova_node_api::{Desired, PasswordAnswer, PasswordRequest, Refusal};
+use kilonova_store::Tx;
+
+use super::unavailable;
+
+/// The most bytes of a password on this way; the host answers more than Nova's limit itself.
+const MAX_BYTES: usize = 1020;
+
+pub(super) async fn guest_password(
+    compute: &Compute,
+    host: &HostName,
+    epoch: i64,
+    request: PasswordRequest,
+) -> Result<PasswordAnswer, Refusal> {
+    let fits = |text: &String| text.len() <= MAX_BYTES && !text.contains('\0');
+    if !request.set.as_ref().is_none_or(fits) {
+        return Err(Refusal::Rejected("the password is too long, or no text".into()));
+    }
+    let host = host.to_owned();
+    let PasswordRequest { server, set } = request;
+    let is_here = move |tx: &mut Tx<'_>| {
+        batch::check_session(&host, fleet::epoch(tx, &host)?, epoch)?;
+        let document = documents::get(tx, &host, server)?;
+        Ok::<_, Error>(document.is_some_and(|one| matches!(one.desired, Desired::Present(_))))
+    };
+    let answered = match set {
+        None => {
+            let read = move |tx: &mut Tx<'_>| {
+                let is = if is_here(tx)? { rows::password(tx, server)? } else { None };
+                Ok::<_, Error>(
+                    is.map_or(PasswordAnswer::NoServer, |text| PasswordAnswer::Is { text }),
+                )
+            };
+            compute.store.read(read).await
+        }
+        Some(password) => {
+            let write = move |tx: &mut Tx<'_>| {
+                if !is_here(tx)? || rows::password(tx, server)?.is_none() {
+                    return Ok(PasswordAnswer::NoServer);
+                }
+                let stored = rows::set_password(tx, server, &password)?;
+                Ok::<_, Error>(if stored { PasswordAnswer::Stored } else { PasswordAnswer::Exists })
+            };
+            compute.store.write(write).await
+        }
+    };
+    answered.map_err(unavailable)
+}

@@ -1,0 +1,68 @@
+//! The documents of the guests that asked lately.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kilonova_guest_metadata::Document;
+use kilonova_ids::ServerId;
+
+use crate::metadata::MetadataSettings;
+
+/// How long an unused document stays at most, for the time when the hypervisor is away.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// The documents with their settings. Bounded by the number of the host's guests.
+pub(in crate::agent) struct Memory {
+    settings: Arc<MetadataSettings>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of changes of guests. A document that was read before the last one is not kept.
+    version: u64,
+    by_server: HashMap<ServerId, (Arc<Document>, Instant)>,
+}
+
+impl Memory {
+    pub(in crate::agent) fn new(settings: Arc<MetadataSettings>) -> Self {
+        Self { settings, state: Mutex::default() }
+    }
+
+    pub(super) fn settings(&self) -> &MetadataSettings {
+        &self.settings
+    }
+
+    /// The server's document and its age.
+    pub(super) fn get(&self, server: ServerId) -> Option<(Arc<Document>, Duration)> {
+        let state = self.lock();
+        let (document, read_at) = state.by_server.get(&server)?;
+        Some((Arc::clone(document), read_at.elapsed()))
+    }
+
+    /// The version before a guest is read, for [`Memory::put`].
+    pub(super) fn version(&self) -> u64 {
+        self.lock().version
+    }
+
+    /// Keeps a document, unless a guest was changed since `version`.
+    pub(super) fn put(&self, server: ServerId, document: &Arc<Document>, version: u64) {
+        let mut state = self.lock();
+        if state.version == version {
+            state.by_server.retain(|_, (_, read_at)| read_at.elapsed() < KEPT);
+            state.by_server.insert(server, (Arc::clone(document), Instant::now()));
+        }
+    }
+
+    /// Records that a guest was changed.
+    pub(in crate::agent) fn forget(&self, server: ServerId) {
+        let mut state = self.lock();
+        state.version += 1;
+        state.by_server.remove(&server);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

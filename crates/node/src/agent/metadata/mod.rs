@@ -1,0 +1,202 @@
+//! Answers the questions of the host's guests for their metadata.
+//!
+//! A guest asks 20 to 40 times within the seconds of its boot. The first question reads the guest's
+//! definition from the hypervisor and makes a document; the others are answered from memory. So the
+//! service needs no controller, but for the password. A document is made again after each change of the
+//! guest, and after [`EXPIRY`]. While the hypervisor is away, the last document is better than none.
+//!
+//! A guest gets its own data only: the one server with the address on the network from which it asks.
+
+mod memory;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use kilonova_guest_metadata::{Answer, Document, MAX_PASSWORD, lookup_versions, texts};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{PasswordAnswer, PasswordRequest, Refusal};
+
+use super::work::Work;
+use crate::metadata::{
+    GuestAnswer, GuestFuture, GuestMethod, GuestRequest, GuestRequests, GuestStatus,
+};
+
+pub(super) use memory::Memory;
+
+/// For how long a document is used. The agent drops it sooner when it changes the guest.
+const EXPIRY: Duration = Duration::from_secs(15);
+/// How long a guest waits for the hypervisor or the control plane.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Random bytes for a guest in each answer that has them.
+const SEED: usize = 512;
+
+/// The guests of an agent, as long as it runs.
+pub(super) struct Guests(Weak<Work>);
+
+impl Guests {
+    pub(super) fn of(work: &Arc<Work>) -> Arc<Self> {
+        Arc::new(Self(Arc::downgrade(work)))
+    }
+}
+
+impl GuestRequests for Guests {
+    fn answer(&self, request: GuestRequest) -> GuestFuture<'_> {
+        let work = self.0.upgrade();
+        Box::pin(async move {
+            let Some(work) = work else { return GuestAnswer::unavailable() };
+            match tokio::time::timeout(PATIENCE, answer(&work, request)).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(Unanswered)) | Err(_) => GuestAnswer::unavailable(),
+            }
+        })
+    }
+}
+
+/// Serves the guests that a starting agent finds, until it has documents: the control plane may be away.
+pub(super) async fn resume(work: &Work) {
+    let host = work.host();
+    let servers = match work.hypervisor.servers().await {
+        Ok(servers) => servers,
+        Err(error) => {
+            tracing::warn!(%host, %error, "cannot list the guests; they cannot ask for their metadata yet");
+            return;
+        }
+    };
+    let mut guests = BTreeMap::new();
+    for server in servers {
+        let found = work.hypervisor.domain(server).await.ok().flatten();
+        if let Some(Ok(definition)) = found.map(|found| found.definition()) {
+            guests.insert(server, definition.config.interfaces);
+        }
+    }
+    work.connections.resume(guests).await;
+}
+
+/// The answer cannot be made now; the log has the reason.
+struct Unanswered;
+
+async fn answer(work: &Work, request: GuestRequest) -> Result<GuestAnswer, Unanswered> {
+    if let Some(answer) = lookup_versions(&request.path) {
+        return Ok(found(answer));
+    }
+    let Some(server) = work.connections.server_at(request.network, request.from) else {
+        tracing::debug!(
+            host = %work.host(), network = %request.network, from = %request.from,
+            "a request for metadata comes from an address of no guest"
+        );
+        return Ok(not_found());
+    };
+    let Some(document) = document(work, server).await? else { return Ok(not_found()) };
+    let seed = if request.path.contains("meta_data") { seed() } else { String::new() };
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let from = request.from.to_string();
+    match document.lookup(&request.path, &seed, &today, Some(&from)) {
+        None => Ok(not_found()),
+        Some(Answer::Password) => password(work, server, request.method).await,
+        Some(answer) => Ok(found(answer)),
+    }
+}
+
+/// The server's document; `None` if it is not on this host.
+async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>, Unanswered> {
+    let known = match work.metadata.get(server) {
+        Some((document, age)) if age < EXPIRY => return Ok(Some(document)),
+        known => known,
+    };
+    let version = work.metadata.version();
+    let host = work.host();
+    let definition = match work.hypervisor.domain(server).await {
+        Ok(None) => return Ok(None),
+        Ok(Some(found)) => found.definition(),
+        Err(error) => Err(error),
+    };
+    let definition = match (definition, known) {
+        (Ok(definition), _) => definition,
+        (Err(error), Some((document, _))) => {
+            tracing::warn!(%host, %server, %error, "cannot read a guest; answering it with an old document");
+            return Ok(Some(document));
+        }
+        (Err(error), None) => {
+            tracing::warn!(%host, %server, %error, "cannot read a guest that asks for its metadata");
+            return Err(Unanswered);
+        }
+    };
+    let settings = work.metadata.settings();
+    let vendordata = settings.vendordata.clone();
+    let made = Document::of_guest(server, &definition.config, &settings.dhcp_domain, vendordata);
+    let document = Arc::new(made.map_err(|error| {
+        tracing::error!(%host, %server, %error, "the user data of a guest is not base64");
+        Unanswered
+    })?);
+    work.metadata.put(server, &document, version);
+    Ok(Some(document))
+}
+
+async fn password(
+    work: &Work,
+    server: ServerId,
+    method: GuestMethod,
+) -> Result<GuestAnswer, Unanswered> {
+    let ask = async |set: Option<String>| {
+        let answer = work.link.guest_password(PasswordRequest { server, set }).await;
+        answer.map_err(|refusal: Refusal| {
+            tracing::warn!(
+                host = %work.host(), %server, why = %refusal,
+                "could not pass on a guest's request for its password"
+            );
+            Unanswered
+        })
+    };
+    let conflict = || GuestAnswer::text(GuestStatus::Conflict, texts::CONFLICT);
+    let bad = |text| GuestAnswer::text(GuestStatus::Bad, text);
+    let sent = match method {
+        GuestMethod::Get => None,
+        GuestMethod::Post(sent) => Some(sent),
+        GuestMethod::Other => return Ok(bad(texts::METHODS)),
+    };
+    let is = match ask(None).await? {
+        PasswordAnswer::Is { text } => text,
+        PasswordAnswer::NoServer => return Ok(not_found()),
+        PasswordAnswer::Stored | PasswordAnswer::Exists => return Err(Unanswered),
+    };
+    let Some(sent) = sent else { return Ok(GuestAnswer::text(GuestStatus::Found, &is)) };
+    // The conflict comes before the size, as in Nova.
+    if !is.is_empty() {
+        return Ok(conflict());
+    }
+    let Some(sent) = sent.filter(|sent| sent.len() <= MAX_PASSWORD) else {
+        return Ok(bad(texts::TOO_LARGE));
+    };
+    let text = String::from_utf8(sent).ok().filter(|text| !text.contains('\0'));
+    let Some(text) = text else { return Ok(bad(texts::NOT_TEXT)) };
+    Ok(match ask(Some(text)).await? {
+        PasswordAnswer::Stored => GuestAnswer::text(GuestStatus::Found, ""),
+        PasswordAnswer::Exists => conflict(),
+        PasswordAnswer::NoServer => not_found(),
+        PasswordAnswer::Is { .. } => return Err(Unanswered),
+    })
+}
+
+fn found(answer: Answer) -> GuestAnswer {
+    match answer {
+        Answer::Body(kind, body) => GuestAnswer { status: GuestStatus::Found, kind, body },
+        // Its reader has it, which is not here.
+        Answer::Password => not_found(),
+    }
+}
+
+fn not_found() -> GuestAnswer {
+    GuestAnswer::text(GuestStatus::NotFound, texts::NOT_FOUND)
+}
+
+/// Fresh random bytes for a guest, in base64.
+fn seed() -> String {
+    let mut bytes = Vec::with_capacity(SEED);
+    while bytes.len() < SEED {
+        bytes.extend_from_slice(&rand::random::<[u8; 32]>());
+    }
+    BASE64_STANDARD.encode(bytes)
+}

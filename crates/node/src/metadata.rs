@@ -1,0 +1,113 @@
+//! The metadata service of a host: what its networks hand to the agent, and what the agent answers.
+//!
+//! The networks know who asks only as a network and an address. They guarantee that nobody but the
+//! guest with that address can ask from it and read the answer; the agent knows the guests. This module
+//! must never know sockets or the form of requests on the wire.
+
+use std::net::IpAddr;
+use std::pin::Pin;
+
+use kilonova_guest_metadata::{ContentType, Vendordata, texts};
+use kilonova_ids::NetworkId;
+
+/// A request of a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestRequest {
+    /// The network from which the guest asks.
+    pub network: NetworkId,
+    /// Its address there.
+    pub from: IpAddr,
+    /// The method.
+    pub method: GuestMethod,
+    /// The path, without a query.
+    pub path: String,
+}
+
+/// The method of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuestMethod {
+    /// To read.
+    Get,
+    /// To store a password: the body, or `None` if it is larger than the largest password.
+    Post(Option<Vec<u8>>),
+    /// Anything else.
+    Other,
+}
+
+/// The status of an answer: the ones that a guest may get from Nova, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestStatus {
+    /// 200.
+    Found,
+    /// 400.
+    Bad,
+    /// 404.
+    NotFound,
+    /// 409.
+    Conflict,
+    /// 500.
+    Failed,
+    /// 503: the guest may ask again.
+    Unavailable,
+}
+
+/// An answer to a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestAnswer {
+    /// The status.
+    pub status: GuestStatus,
+    /// The type of the body.
+    pub kind: ContentType,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+impl GuestStatus {
+    /// Its code.
+    pub const fn code(self) -> u16 {
+        match self {
+            Self::Found => 200,
+            Self::Bad => 400,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::Failed => 500,
+            Self::Unavailable => 503,
+        }
+    }
+}
+
+impl GuestAnswer {
+    /// An answer without data.
+    pub fn text(status: GuestStatus, text: &str) -> Self {
+        Self { status, kind: ContentType::Text, body: text.as_bytes().to_vec() }
+    }
+
+    /// The answer of a service that cannot work now.
+    pub fn unavailable() -> Self {
+        Self::text(GuestStatus::Unavailable, texts::UNKNOWN)
+    }
+}
+
+/// The future of [`GuestRequests::answer`].
+pub type GuestFuture<'a> = Pin<Box<dyn Future<Output = GuestAnswer> + Send + 'a>>;
+
+/// Answers the guests of a host.
+pub trait GuestRequests: Send + Sync + 'static {
+    /// Answers a request of the guest with this address on this network.
+    fn answer(&self, request: GuestRequest) -> GuestFuture<'_>;
+}
+
+/// The operator's settings of the metadata service of a host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MetadataSettings {
+    /// `[api] dhcp_domain`: the domain of host names without one.
+    pub dhcp_domain: String,
+    /// The operator's data for every guest.
+    pub vendordata: Vendordata,
+}
+
+impl Default for MetadataSettings {
+    fn default() -> Self {
+        Self { dhcp_domain: "novalocal".into(), vendordata: Vendordata::default() }
+    }
+}
