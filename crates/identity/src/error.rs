@@ -55,6 +55,12 @@ pub enum Error {
         "Conflict occurred attempting to store {0} - it is not possible to store the name {1} twice."
     )]
     Duplicate(&'static str, String),
+    /// The limit does not exist.
+    #[error("Could not find {0} for {1}.")]
+    NoLimit(&'static str, String),
+    /// There is a limit of that kind for the same resource.
+    #[error("Conflict occurred attempting to store {0} - Duplicate entry.")]
+    DuplicateLimit(&'static str),
     /// The request is invalid or not supported.
     #[error("{0}")]
     Invalid(String),
@@ -123,10 +129,10 @@ impl IntoRefusal for Error {
                 Refusal::new(kind, text).with_retry_after(seconds)
             }
             Self::KeysUnread => Refusal::new(Kind::Unavailable, text).with_retry_after(1),
-            Self::NotFound(..) | Self::NotImplied(..) | Self::NoSuchToken => {
+            Self::NotFound(..) | Self::NotImplied(..) | Self::NoSuchToken | Self::NoLimit(..) => {
                 Refusal::not_found(text)
             }
-            Self::Duplicate(..) => Refusal::conflict(text),
+            Self::Duplicate(..) | Self::DuplicateLimit(_) => Refusal::conflict(text),
             Self::Invalid(_) | Self::Missing(..) => Refusal::new(Kind::BadRequest, text),
             Self::Store(error) => match error.severity() {
                 Severity::DiskFull => Refusal::no_space(error),

@@ -12,8 +12,10 @@ mod endpoints;
 mod grants;
 mod groups;
 mod implied;
+mod limits;
 mod projects;
 mod regions;
+mod registered_limits;
 mod role_assignments;
 mod roles;
 mod rules;
@@ -59,6 +61,8 @@ fn table() -> Routes<Identity> {
         .merge(role_assignments::routes())
         .merge(credentials::routes())
         .merge(trusts::routes())
+        .merge(registered_limits::routes())
+        .merge(limits::routes())
 }
 
 /// The routes, relative to the mount point.

@@ -6,6 +6,7 @@ pub(crate) mod catalog;
 pub(crate) mod credentials;
 mod groups;
 mod implied;
+pub(crate) mod limits;
 mod lockout;
 pub(crate) mod login;
 mod projects;

@@ -6,6 +6,7 @@ pub(crate) mod catalog;
 pub(crate) mod credentials;
 pub(crate) mod groups;
 pub(crate) mod keys;
+pub(crate) mod limits;
 pub(crate) mod lockouts;
 pub(crate) mod projects;
 pub(crate) mod revocations;
@@ -24,6 +25,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         credentials::STATEMENTS,
         groups::STATEMENTS,
         keys::STATEMENTS,
+        limits::STATEMENTS,
         lockouts::STATEMENTS,
         projects::STATEMENTS,
         revocations::STATEMENTS,

@@ -130,4 +130,24 @@ CREATE INDEX identity_endpoints_region ON identity_endpoints (region_id);
 CREATE TABLE identity_token_keys (number BIGINT PRIMARY KEY, retired_at BIGINT);
 ",
     },
+    // `region_id` is empty for none. `target` is `domain` or a project's id. As in Keystone, limits outlive
+    // their service and region.
+    Migration {
+        name: "identity-4-limits",
+        sql: "
+CREATE TABLE identity_registered_limits (
+    id TEXT PRIMARY KEY, service_id TEXT NOT NULL, region_id TEXT NOT NULL,
+    resource_name TEXT NOT NULL, default_limit BIGINT NOT NULL,
+    description TEXT,
+    UNIQUE (service_id, resource_name, region_id));
+CREATE TABLE identity_limits (
+    id TEXT PRIMARY KEY, target TEXT NOT NULL,
+    project_id TEXT REFERENCES identity_projects(id) ON DELETE CASCADE,
+    registered_id TEXT NOT NULL REFERENCES identity_registered_limits(id),
+    resource_limit BIGINT NOT NULL, description TEXT,
+    UNIQUE (target, registered_id));
+CREATE INDEX identity_limits_project ON identity_limits (project_id);
+CREATE INDEX identity_limits_registered ON identity_limits (registered_id);
+",
+    },
 ];

@@ -13,6 +13,7 @@ mod credentials;
 mod groups;
 mod implied;
 mod keys;
+mod limits;
 mod login;
 mod management;
 mod registered;
