@@ -10,6 +10,7 @@ use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
 use crate::Error;
+use crate::ports::Networks;
 
 /// Everything that is new for a host since a generation, if the epoch is the one of its row in the
 /// same snapshot; everything for 0, and for a generation that is older than the row remembers.
@@ -19,6 +20,7 @@ use crate::Error;
 /// or the generation, so that the agent registers again; store errors.
 pub fn of_session(
     tx: &mut Tx<'_>,
+    networks: &dyn Networks,
     host: &HostName,
     epoch: i64,
     since: i64,
@@ -31,7 +33,7 @@ pub fn of_session(
     let documents = documents::since(tx, host, since)?;
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
     let orders = kilonova_accelerator::ledger::orders::since(tx, host, since)?;
-    let filters = filters(tx, host, since, newest.filtered > since, &documents)?;
+    let filters = filters(tx, networks, host, since, newest.filtered > since, &documents)?;
     let (generation, complete) = (newest.generation, since == 0);
     Ok(Batch { generation, complete, documents, orders, questions, filters })
 }
@@ -99,6 +101,7 @@ fn refused(message: String) -> Error {
 /// whose guests have no ports.
 fn filters(
     tx: &mut Tx<'_>,
+    networks: &dyn Networks,
     host: &HostName,
     since: i64,
     requested: bool,
@@ -115,5 +118,5 @@ fn filters(
         (true, 0) => documents.iter().map(|document| document.server).collect(),
         (true, _) => documents::servers_on(tx, host)?,
     };
-    Ok(Some(Box::new(kilonova_network::ledger::filters(tx, &servers)?)))
+    Ok(Some(Box::new(networks.filters(tx, &servers)?)))
 }

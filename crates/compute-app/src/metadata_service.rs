@@ -18,13 +18,13 @@ use kilonova_compute_db::guest_metadata as rows;
 use kilonova_compute_db::servers::{self, instance_name};
 use kilonova_guest_metadata::{Answer, Document, Images, Vendordata, hostname};
 use kilonova_ids::{HostName, ImageId, ServerId};
-use kilonova_network::ledger as networks;
 use kilonova_node_api::Boot;
 use kilonova_store::{Severity, Tx};
 use kilonova_wire::{Refusal, time};
 
 use crate::boot::{GuestSource, machine};
-use crate::{Compute, Error, ports};
+use crate::ports::{self, Networks};
+use crate::{Compute, Error};
 use cache::{Cache, Cached};
 
 /// Random bytes for a guest in each answer that has them.
@@ -177,7 +177,8 @@ impl MetadataService {
     /// Makes the document from the server's rows.
     async fn read(&self, server: ServerId) -> Result<Option<Cached>, Error> {
         let read_at = Instant::now();
-        let facts = self.compute.store.read(move |tx| Facts::read(tx, server)).await?;
+        let networks = Arc::clone(&self.compute.networks);
+        let facts = self.compute.store.read(move |tx| Facts::read(tx, &*networks, server)).await?;
         let Some(mut facts) = facts else { return Ok(None) };
         if facts.numbers.iter().any(|(image, number)| image.is_some() && number.is_none()) {
             let images = facts.numbers.map(|(image, _)| image);
@@ -248,9 +249,9 @@ struct Facts {
 }
 
 impl Facts {
-    fn read(tx: &mut Tx<'_>, id: ServerId) -> Result<Option<Self>, Error> {
+    fn read(tx: &mut Tx<'_>, networks: &dyn Networks, id: ServerId) -> Result<Option<Self>, Error> {
         let Some(server) = servers::find(tx, id)? else { return Ok(None) };
-        let bound = if server.spec.networked { networks::of_server(tx, id)? } else { Vec::new() };
+        let bound = if server.spec.networked { networks.ports(tx, &[id])? } else { Vec::new() };
         let mut ids: Vec<String> = Vec::new();
         for group in bound.iter().flat_map(|port| &port.groups) {
             if !ids.contains(group) {
@@ -258,7 +259,7 @@ impl Facts {
             }
         }
         let names =
-            if ids.is_empty() { Default::default() } else { networks::group_names(tx, &[id])? };
+            if ids.is_empty() { Default::default() } else { networks.group_names(tx, &[id])? };
         let groups = ids.iter().filter_map(|id| names.get(id).cloned()).collect();
         let interfaces = match &server.host {
             Some(host) if !bound.is_empty() => ports::interfaces_of(tx, bound, id, host)?,

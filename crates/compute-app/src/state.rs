@@ -17,6 +17,7 @@ use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
+use crate::ports::{Networks, Own};
 use crate::{Error, Options, follow};
 
 /// The compute service.
@@ -32,6 +33,8 @@ pub struct Compute {
     pub options: Arc<Options>,
     /// The image data, if this process has it.
     pub images: Option<Images>,
+    /// The networks that servers are connected to.
+    pub networks: Arc<dyn Networks>,
     /// The policy.
     pub policy: Enforcer,
     /// The image service's policy, for boots: a server starts from images that its caller may read.
@@ -59,6 +62,7 @@ impl Compute {
             fleet,
             options,
             images: None,
+            networks: Arc::new(Own),
             policy,
             image_policy,
             others: None,

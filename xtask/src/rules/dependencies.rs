@@ -84,7 +84,6 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "guest-metadata",
             "ids",
             "image",
-            "network",
             "node-api",
             "store",
             "wire",

@@ -131,7 +131,7 @@ fn commit(
     plan: &Plan,
 ) -> Result<Vec<ServerId>, Error> {
     let now = time::now();
-    let mut new_ports = ports::ask_new(tx, &request.project_id, &request.ports)?;
+    let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
     let mut counted = Some(ask_quota(tx, request, plan.len())?);
     let mut ids = Vec::with_capacity(plan.len());
     for (index, choice) in plan.iter().enumerate() {
@@ -165,7 +165,7 @@ fn commit(
         let seq = servers::inserted(tx, inserted)?;
         let (project, spec, host) = (&*request.project_id, &server.spec, &place.host);
         let owner = ports::PortOwner { id, project, spec, host };
-        let ports = ports::attach(tx, owner, &request.ports, &mut new_ports, now)?;
+        let ports = compute.networks.attach(tx, owner, &request.ports, &mut new_ports, now)?;
         let name = &server.name;
         let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
         let source = GuestSource { seq, name, project, spec, metadata, zone };

@@ -45,7 +45,7 @@ pub(super) fn room(
     now: Timestamp,
 ) -> Result<Room, Error> {
     let flavor = &server.spec.flavor;
-    let profiles = match ports::profiles_of(tx, server, flavor)? {
+    let profiles = match ports::profiles_of(tx, &*compute.networks, server, flavor)? {
         Ok(profiles) => profiles,
         Err(why) => return Ok(Room::refused(why)),
     };

@@ -118,8 +118,8 @@ fn cleared(
         )
     };
     let message = format!("{summary} Last failure: {reason}");
-    ports::set_host(tx, server.id, None, now)?;
-    ports::detach_all(tx, &server, now)?;
+    ports::set_host(tx, &*compute.networks, server.id, None, now)?;
+    ports::detach_all(tx, &*compute.networks, &server, now)?;
     let fault = Fault::new(&summary, &*message, now);
     servers::set_error(tx, server.id, &fault, now)?;
     journal::finish(tx, open, End::Failed, Some(&message), now)
@@ -148,7 +148,7 @@ pub fn fail_slow_build(
     let host = servers::host_of(tx, server)?.unwrap_or_else(nowhere);
     let fault = Fault::new(&message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
-    ports::set_host(tx, server, None, now)?;
+    ports::set_host(tx, &*compute.networks, server, None, now)?;
     compute.note_build(tx, &host, false)?;
     boot::abandon(tx, compute, server)?;
     for (host, _) in documents::of_server(tx, server)? {
@@ -169,7 +169,8 @@ fn next_host(
     reason: &str,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    let Ok(profiles) = ports::profiles_of(tx, server, &server.spec.flavor)? else {
+    let Ok(profiles) = ports::profiles_of(tx, &*compute.networks, server, &server.spec.flavor)?
+    else {
         return Ok(false);
     };
     let aliases = &compute.options.pci_aliases;
@@ -196,10 +197,10 @@ fn next_host(
         &choice,
     )?;
     let Some(place) = placed else { return Ok(false) };
-    ports::set_host(tx, server.id, Some(&place.host), now)?;
+    ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;
     servers::set_task(tx, server.id, Some(TaskState::Spawning), now)?;
     let zone = compute.zone_of(Some(&place.host));
-    let ports = ports::of_guest(tx, server, &place.host)?;
+    let ports = ports::of_guest(tx, &*compute.networks, server, &place.host)?;
     let document = boot::desired(&boot::GuestSource::of(server, &zone), place.devices, ports);
     documents::put(tx, compute, &place.host, server.id, &document)?;
     let spawn = Create::Spawn {

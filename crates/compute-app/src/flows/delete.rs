@@ -60,7 +60,7 @@ pub fn delete(
         return Ok(());
     }
     boot::release(tx, compute, server.id)?;
-    remove(tx, &begin::nowhere(), &open, None, now)
+    remove(tx, compute, &begin::nowhere(), &open, None, now)
 }
 
 fn is_deletion(open: &OpenOperation) -> bool {
@@ -112,7 +112,7 @@ fn end_without_hosts(
         }
     }
     let remark = Some("The host is down; it removes the guest when it is back.");
-    remove(tx, own.unwrap_or(last), open, remark, now)?;
+    remove(tx, compute, own.unwrap_or(last), open, remark, now)?;
     Ok(true)
 }
 
@@ -186,12 +186,12 @@ pub(super) fn destroyed(
             let actor = boot::actor_of(row);
             if left.is_empty() {
                 boot::release_held(tx, compute, &actor, consumer, held)?;
-                return remove(tx, host, open, None, now);
+                return remove(tx, compute, host, open, None, now);
             }
             let mut own = own;
             if own.as_ref() == Some(host) {
                 boot::release_held(tx, compute, &actor, consumer, held)?;
-                ports::set_host(tx, server, None, now)?;
+                ports::set_host(tx, &*compute.networks, server, None, now)?;
                 own = None;
             }
             end_without_hosts(tx, compute, open, own.as_ref(), &left, now)?;
@@ -221,12 +221,13 @@ pub(super) fn destroyed(
 /// Removes the server's row; its claims were released before.
 fn remove(
     tx: &mut Tx<'_>,
+    compute: &Compute,
     host: &HostName,
     open: &OpenOperation,
     remark: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    ports::delete(tx, open.row.subject, now)?;
+    ports::delete(tx, &*compute.networks, open.row.subject, now)?;
     let done = begin::event("compute_terminate_instance", host, None, open.row.created_at, now);
     flow::event(tx, open.row.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
     journal::finish(tx, open, End::Done, None, now)

@@ -44,7 +44,7 @@ pub fn place(
     now: Timestamp,
 ) -> Result<Result<Placement, NoHost>, Error> {
     let server = search.server;
-    let profiles = match ports::profiles_of(tx, server, search.flavor)? {
+    let profiles = match ports::profiles_of(tx, &*compute.networks, server, search.flavor)? {
         Ok(profiles) => profiles,
         Err(why) => return Ok(Err(NoHost::new(why))),
     };

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::ServerId;
-use kilonova_network::ledger::{self as networks, ServerPort};
+use kilonova_network::ledger::ServerPort;
 use kilonova_store::Tx;
 
+use super::networks::Networks;
 use crate::Error;
 
 /// The ports of the servers shown.
@@ -22,6 +23,7 @@ pub struct Connections {
 /// Store errors only.
 pub fn connections<'a>(
     tx: &mut Tx<'_>,
+    networks: &dyn Networks,
     servers: impl IntoIterator<Item = &'a Server>,
 ) -> Result<Connections, Error> {
     let of = |server: &Server| server.spec.networked && server.deleted_at.is_none();
@@ -31,11 +33,11 @@ pub fn connections<'a>(
     if ids.is_empty() {
         return Ok(found);
     }
-    networks::expect_of_servers(tx, &ids)?;
-    for port in networks::of_servers(tx, &ids)? {
+    networks.expect_ports(tx, &ids)?;
+    for port in networks.ports(tx, &ids)? {
         found.ports.entry(port.server).or_default().push(port);
     }
-    found.groups = networks::group_names(tx, &ids)?;
+    found.groups = networks.group_names(tx, &ids)?;
     Ok(found)
 }
 

@@ -1,25 +1,29 @@
 //! Ports of servers: the request, its resolution, and binding them to the server's host.
 //!
-//! Ports belong to the network service. It is called within the transaction that claims, moves or
-//! deletes, so that no port is left behind or bound elsewhere. A server without ports costs no
-//! statement: its row says so (`Spec::networked`).
+//! Ports belong to a network service, which this crate knows as [`Networks`] alone. It is called within
+//! the transaction that claims, moves or deletes. A server without ports costs no statement: its row says
+//! so (`Spec::networked`).
 
 mod attach;
 mod connections;
+mod networks;
+mod own;
+mod profile;
 mod request;
-mod resolve;
 
 use jiff::Timestamp;
 use kilonova_accelerator::ledger as devices;
 use kilonova_ids::{HostName, ServerId};
-use kilonova_network::ledger as networks;
 use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
 
-pub use attach::{PortOwner, add, ask_new, attach, refresh, remove, set_group};
+pub use attach::{add, refresh, remove, set_group};
 pub use connections::{Connections, connections};
+pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
+pub use networks::{Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
+pub use own::Own;
+pub use profile::profiles_of;
 pub use request::{NetworkRequest, PortRequest, no_port};
-pub use resolve::{ResolvedPort, ServerPorts, expect, profiles_of, resolve};
 
 use crate::Error;
 use kilonova_compute_db::servers;
@@ -40,26 +44,27 @@ fn name_of(device: &Attachment) -> String {
 /// Store errors only; also for all functions below.
 pub fn interfaces(
     tx: &mut Tx<'_>,
+    networks: &dyn Networks,
     server: ServerId,
     host: &HostName,
 ) -> Result<Vec<Interface>, Error> {
-    let ports = networks::of_server(tx, server)?;
+    let ports = networks.ports(tx, &[server])?;
     interfaces_of(tx, ports, server, host)
 }
 
 /// [`interfaces`] for the server's ports.
 pub fn interfaces_of(
     tx: &mut Tx<'_>,
-    ports: Vec<networks::ServerPort>,
+    ports: Vec<ServerPort>,
     server: ServerId,
     host: &HostName,
 ) -> Result<Vec<Interface>, Error> {
-    let held = if ports.iter().any(networks::ServerPort::is_accelerator) {
+    let held = if ports.iter().any(ServerPort::is_accelerator) {
         devices::of_ports(tx, server, host)?
     } else {
         Vec::new()
     };
-    let interface = |port: networks::ServerPort| {
+    let interface = |port: ServerPort| {
         let device = held.iter().find(|device| device.port == port.id);
         Interface {
             device: device.map(|device| name_of(&device.attachment)),
@@ -81,13 +86,14 @@ pub fn interfaces_of(
 /// [`interfaces`] for a server that may have no ports.
 pub fn of_guest(
     tx: &mut Tx<'_>,
+    networks: &dyn Networks,
     server: &servers::Server,
     host: &HostName,
 ) -> Result<Vec<Interface>, Error> {
-    if server.spec.networked { interfaces(tx, server.id, host) } else { Ok(Vec::new()) }
+    if server.spec.networked { interfaces(tx, networks, server.id, host) } else { Ok(Vec::new()) }
 }
 
-fn address(fixed: networks::Fixed) -> Address {
+fn address(fixed: Fixed) -> Address {
     Address {
         address: fixed.address,
         prefix: fixed.prefix,
@@ -102,12 +108,13 @@ fn address(fixed: networks::Fixed) -> Address {
 /// Sets or clears the server's host, and binds or unbinds its ports.
 pub fn set_host(
     tx: &mut Tx<'_>,
+    networks: &dyn Networks,
     server: ServerId,
     host: Option<&HostName>,
     now: Timestamp,
 ) -> Result<(), Error> {
     if servers::set_host(tx, server, host, now)? {
-        bind(tx, server, host, now)?;
+        bind(tx, networks, server, host, now)?;
     }
     Ok(())
 }
@@ -115,31 +122,42 @@ pub fn set_host(
 /// Binds the ports to the server's host, with the devices that it holds there.
 pub fn bind(
     tx: &mut Tx<'_>,
+    networks: &dyn Networks,
     server: ServerId,
     host: Option<&HostName>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    networks::bind(tx, server, host, now)?;
+    networks.bind(tx, server, host, now)?;
     let Some(host) = host else { return Ok(()) };
     for device in devices::of_ports(tx, server, host)? {
         let slot = name_of(&device.attachment);
-        networks::set_device(tx, server, device.port, device.arq, &slot)?;
+        networks.set_device(tx, server, device.port, device.arq, &slot)?;
     }
     Ok(())
 }
 
 /// Deletes the server's ports after a failed boot, and detaches those that existed before.
-pub fn detach_all(tx: &mut Tx<'_>, server: &servers::Server, now: Timestamp) -> Result<(), Error> {
+pub fn detach_all(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: &servers::Server,
+    now: Timestamp,
+) -> Result<(), Error> {
     if server.spec.networked {
-        networks::detach_all(tx, server.id, now)?;
+        networks.detach_all(tx, server.id, now)?;
     }
     Ok(())
 }
 
 /// Deletes the server's row and its ports.
-pub fn delete(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+pub fn delete(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
     if servers::delete(tx, server)? {
-        networks::detach_all(tx, server, now)?;
+        networks.detach_all(tx, server, now)?;
     }
     Ok(())
 }

@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 
 use kilonova_compute_db::documents;
-use kilonova_network::ledger as networks;
 use kilonova_store::Tx;
 
 use crate::{Compute, Error, ports};
@@ -17,7 +16,8 @@ use crate::{Compute, Error, ports};
 /// # Errors
 /// The database's.
 pub async fn run(compute: Compute) -> Result<(), Error> {
-    if !compute.store.read(networks::has_changed).await? {
+    let own = compute.clone();
+    if !compute.store.read(move |tx| own.networks.has_changed(tx)).await? {
         return Ok(());
     }
     let own = compute.clone();
@@ -25,11 +25,12 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 }
 
 fn send(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
-    let changes = networks::take_changes(tx)?;
+    let networks = &*compute.networks;
+    let changes = networks.take_changes(tx)?;
     let mut done = BTreeSet::new();
     for change in &changes {
         let mut migrating = false;
-        for server in networks::servers_to_reconnect(tx, *change)? {
+        for server in networks.servers_to_reconnect(tx, *change)? {
             if done.contains(&server) {
                 continue;
             }
@@ -40,10 +41,10 @@ fn send(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
             }
         }
         if migrating {
-            networks::record_change(tx, *change)?;
+            networks.put_back(tx, *change)?;
         }
     }
-    let filtered = networks::servers_to_filter(tx, &changes)?;
+    let filtered = networks.servers_to_filter(tx, &changes)?;
     for host in documents::hosts_of(tx, &filtered)? {
         documents::filter(tx, compute, &host)?;
     }

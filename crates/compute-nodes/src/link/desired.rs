@@ -50,9 +50,9 @@ pub(super) async fn desired(
     }
     entry.seen(time::now());
     let known = *newest.borrow();
-    let name = host.to_owned();
+    let (name, networks) = (host.to_owned(), Arc::clone(&compute.networks));
     // Boxed to keep the waiting futures small: thousands of hosts wait above, and few read.
-    let read = compute.store.read(move |tx| batch::of_session(tx, &name, epoch, since));
+    let read = compute.store.read(move |tx| batch::of_session(tx, &*networks, &name, epoch, since));
     let batch = Box::pin(read).await.map_err(unavailable)?;
     entry.correct(known, Newest { epoch, generation: batch.generation });
     Ok(batch)

@@ -104,7 +104,7 @@ pub(super) fn cleared(
         Outcome::Absent => {
             documents::forget(tx, ctx.host, id)?;
             boot::release(tx, ctx.compute, id)?;
-            ports::set_host(tx, id, None, now)?;
+            ports::set_host(tx, &*ctx.compute.networks, id, None, now)?;
             servers::set_state(tx, id, VmState::ShelvedOffloaded, None, PowerState::Shutdown, now)?;
             ctx.event(tx, ServerAction::ShelveOffload, None)?;
             ctx.finish(tx, End::Done, None)

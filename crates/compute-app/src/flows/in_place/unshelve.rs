@@ -125,11 +125,11 @@ fn place(
     journal::advance(tx, open, &Operation::Unshelve(Unshelve::Spawn(state)), now)?;
     let image = resting::image(tx, server.id)?.or(server.spec.image);
     let spec = Spec { image, ..server.spec.clone() };
-    let ports = ports::of_guest(tx, server, &place.host)?;
+    let ports = ports::of_guest(tx, &*compute.networks, server, &place.host)?;
     let zone = compute.zone_of(Some(&place.host));
     let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };
     let document = boot::desired(&source, place.devices, ports);
-    ports::set_host(tx, server.id, Some(&place.host), now)?;
+    ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;
     documents::put(tx, compute, &place.host, server.id, &document)?;
     Ok(Ok(()))
 }
@@ -181,7 +181,7 @@ pub(super) fn cleared(
     let (id, now) = (ctx.server.id, ctx.now);
     documents::forget(tx, ctx.host, id)?;
     boot::release(tx, ctx.compute, id)?;
-    ports::set_host(tx, id, None, now)?;
+    ports::set_host(tx, &*ctx.compute.networks, id, None, now)?;
     let reason = state.reason.as_deref().unwrap_or_default();
     let message = if state.tried.len() < ctx.compute.options.max_attempts {
         let found = place(tx, ctx.compute, &ctx.server, ctx.open, state, now)?;

@@ -232,7 +232,7 @@ pub(super) fn guest_at_dest(
     domain.power = power;
     domain.config.devices = devices;
     if let Some(dest) = &migration.dest {
-        domain.config.interfaces = ports::of_guest(tx, &ctx.server, dest)?;
+        domain.config.interfaces = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
         if migration.kind == Kind::Evacuation {
             domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
         }
@@ -303,7 +303,7 @@ fn dest_made(
         }
         Made::As(power_state) => {
             flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
-            ports::set_host(tx, id, Some(&dest), now)?;
+            ports::set_host(tx, &*ctx.compute.networks, id, Some(&dest), now)?;
             servers::set_flavor(tx, &ctx.server, &ctx.migration.new_flavor, now)?;
             servers::set_state(tx, id, VmState::Resized, None, power_state, now)?;
             moves::set_status(tx, ctx.migration.id, Status::Finished, now)?;

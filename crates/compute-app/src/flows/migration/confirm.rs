@@ -137,12 +137,12 @@ pub fn revert(
     let open = begin::begin(tx, context, server, Some(TaskState::ResizeReverting), state, now)?;
     moves::set_status(tx, migration.id, Status::Reverting, now)?;
     servers::set_flavor(tx, server, &migration.old_flavor, now)?;
-    ports::set_host(tx, server.id, Some(&migration.source), now)?;
+    ports::set_host(tx, &*compute.networks, server.id, Some(&migration.source), now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
     roll_back::drop_dest(tx, &ctx, FailedMove::Revert(RevertState::default()))?;
     // Only now does the server hold the source again, where its ports are bound to its devices.
     if server.spec.networked {
-        ports::bind(tx, server.id, Some(&ctx.migration.source), now)?;
+        ports::bind(tx, &*compute.networks, server.id, Some(&ctx.migration.source), now)?;
     }
     Ok(())
 }

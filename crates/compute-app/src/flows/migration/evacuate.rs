@@ -240,7 +240,7 @@ fn dest_made(
         }
         Made::As(power_state) => {
             flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
-            ports::set_host(tx, id, Some(&dest), now)?;
+            ports::set_host(tx, &*ctx.compute.networks, id, Some(&dest), now)?;
             let source = &ctx.migration.source;
             let vm_state = state_of_power(power_state);
             servers::set_state(tx, id, vm_state, None, power_state, now)?;

@@ -215,7 +215,7 @@ pub(super) fn guest_at_dest(
     let mut domain = ctx.migration.old_domain.clone();
     domain.config.display_name.clone_from(&ctx.server.name);
     domain.config.devices = devices.to_vec();
-    domain.config.interfaces = ports::of_guest(tx, &ctx.server, dest)?;
+    domain.config.interfaces = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
     domain.power = power;
     domain.verb = None;
     domain.from = None;
@@ -332,7 +332,7 @@ pub(super) fn departed(
     let row = &ctx.open.row;
     let left = events::event("compute_live_migration", source, None, row.updated_at, now);
     flow::event(tx, row.id, &left)?;
-    ports::set_host(tx, id, Some(&dest), now)?;
+    ports::set_host(tx, &*ctx.compute.networks, id, Some(&dest), now)?;
     moves::set_status(tx, ctx.migration.id, Status::PostMigrating, now)?;
     let power = ctx.migration.old_domain.power;
     let guest = guest_at_dest(tx, ctx, &transit.attempts.devices, &dest, power)?;

@@ -1,16 +1,17 @@
 //! The network connections of a server: addresses, interfaces, security groups.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::operation::Action;
-use kilonova_compute_app::ports::{self, Connections, PortRequest};
+use kilonova_compute_app::ports::{self, Connections, PortRequest, ServerPort};
 use kilonova_compute_app::{Compute, Error, flows, microversions, states};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::{PortId, parse_uuid_like};
-use kilonova_network::ledger::ServerPort;
 use kilonova_wire::query::Query;
 use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
@@ -29,9 +30,10 @@ async fn connections(
     caller: Caller,
     id: String,
 ) -> Result<(Server, Connections), Refusal> {
+    let networks = Arc::clone(&compute.networks);
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
-        let ports = ports::connections(tx, [&server])?;
+        let ports = ports::connections(tx, &*networks, [&server])?;
         Ok::<_, Error>((server, ports))
     });
     Ok(found.await?)
@@ -82,10 +84,11 @@ pub(super) async fn security_groups(
     Path(id): Path<String>,
 ) -> JsonAnswer {
     no_query(&query, version)?;
+    let networks = Arc::clone(&compute.networks);
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
-        let ids = ports::connections(tx, [&server])?.group_ids(server.id);
-        Ok::<_, Error>(kilonova_network::ledger::group_views(tx, &ids)?)
+        let ids = ports::connections(tx, &*networks, [&server])?.group_ids(server.id);
+        networks.groups(tx, &ids)
     });
     let groups: Vec<Value> = found
         .await?

@@ -1,12 +1,13 @@
 //! `GET /servers` and `GET /servers/detail`: filters, order and pages.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::Caller;
-use kilonova_compute_app::ports::{self, Connections};
+use kilonova_compute_app::ports::{self, Connections, Networks};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::servers::listing::{self, Condition, Listing};
@@ -110,13 +111,16 @@ async fn page(
         marker: page.marker,
     };
     let limit = request.limit;
-    let caller = context.clone();
+    let (caller, networks) = (context.clone(), Arc::clone(&compute.networks));
     let (mut servers, ports) = compute
         .store
         .read(move |tx| {
-            let servers = request.collect(tx, &caller)?;
-            let ports =
-                if detailed { ports::connections(tx, &servers)? } else { Connections::default() };
+            let servers = request.collect(tx, &*networks, &caller)?;
+            let ports = if detailed {
+                ports::connections(tx, &*networks, &servers)?
+            } else {
+                Connections::default()
+            };
             Ok::<_, Error>((servers, ports))
         })
         .await?;
@@ -138,7 +142,12 @@ struct ServerQuery {
 
 impl ServerQuery {
     /// The servers of the page and one more if another page follows.
-    fn collect(&self, tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Server>, Error> {
+    fn collect(
+        &self,
+        tx: &mut Tx<'_>,
+        networks: &dyn Networks,
+        context: &Context,
+    ) -> Result<Vec<Server>, Error> {
         let marker =
             self.marker.as_deref().map(|marker| find_marker(tx, context, marker)).transpose()?;
         if self.filter.nothing {
@@ -150,7 +159,7 @@ impl ServerQuery {
             conditions: self.filter.conditions.clone(),
             order: order.clone().unwrap_or_default(),
         };
-        let at_addresses = self.at_addresses(tx)?;
+        let at_addresses = self.at_addresses(tx, networks)?;
         if let Some(at_addresses) =
             at_addresses.as_ref().filter(|at_addresses| at_addresses.len() <= MAX_IDS)
         {
@@ -171,10 +180,14 @@ impl ServerQuery {
     }
 
     /// The servers with the requested addresses; `None` if the query has no filter on addresses.
-    fn at_addresses(&self, tx: &mut Tx<'_>) -> Result<Option<HashSet<ServerId>>, Error> {
+    fn at_addresses(
+        &self,
+        tx: &mut Tx<'_>,
+        networks: &dyn Networks,
+    ) -> Result<Option<HashSet<ServerId>>, Error> {
         let mut found = None;
         for text in &self.filter.addresses {
-            let at_addresses = kilonova_network::ledger::at_address(tx, text)?;
+            let at_addresses = networks.servers_at(tx, text)?;
             found.get_or_insert_with(HashSet::new).extend(at_addresses);
         }
         Ok(found)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_network::ledger::ServerPort;
+use kilonova_compute_app::ports::ServerPort;
 use serde_json::{Value, json};
 
 /// Addresses by network. `detailed` adds the fields of a server's detailed view.

@@ -35,9 +35,9 @@ impl RelatedData {
         Ok(server_groups::expect_of_server(tx, server)?)
     }
 
-    pub fn of(tx: &mut Tx<'_>, server: &Server) -> Result<Self, Error> {
+    pub fn of(tx: &mut Tx<'_>, compute: &Compute, server: &Server) -> Result<Self, Error> {
         let group = server_groups::of_server(tx, server.id)?;
-        Ok(Self { group, ports: ports::connections(tx, [server])? })
+        Ok(Self { group, ports: ports::connections(tx, &*compute.networks, [server])? })
     }
 }
 
@@ -104,12 +104,12 @@ pub(super) async fn show(
     if version >= microversions::STRICT_QUERIES {
         input::check_query_keys(&query, &[])?;
     }
-    let caller = context.clone();
+    let (own, caller) = (compute.clone(), context.clone());
     let (server, related) = compute
         .store
         .read(move |tx| {
             let server = super::find::find_with(tx, &caller, &id, RelatedData::expect)?;
-            let related = RelatedData::of(tx, &server)?;
+            let related = RelatedData::of(tx, &own, &server)?;
             Ok::<_, Error>((server, related))
         })
         .await?;

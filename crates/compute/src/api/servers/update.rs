@@ -59,12 +59,12 @@ pub(super) async fn update(
     if let Some(name) = changes["name"].as_str() {
         input::check_name("name", name.trim())?;
     }
-    let (caller, fleet) = (context.clone(), compute.fleet.clone());
+    let (own, caller) = (compute.clone(), context.clone());
     let (server, related) = compute
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &caller, &id)?;
-            apply(&mut server, &changes, &fleet)?;
+            apply(&mut server, &changes, &own.fleet)?;
             server.updated_at = time::now();
             servers::set_text(
                 tx,
@@ -74,7 +74,7 @@ pub(super) async fn update(
                 &server.spec,
                 server.updated_at,
             )?;
-            let related = super::show::RelatedData::of(tx, &server)?;
+            let related = super::show::RelatedData::of(tx, &own, &server)?;
             Ok::<_, Error>((server, related))
         })
         .await?;

@@ -65,7 +65,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
             flows::command(tx, &request.compute, &request.context, &server, &command, now)?;
             let group = server_groups::of_server(tx, server.id)?;
             let current = servers::find(tx, server.id)?.unwrap_or(server);
-            let ports = ports::connections(tx, [&current])?;
+            let ports = ports::connections(tx, &*request.compute.networks, [&current])?;
             Ok((current, group, ports))
         })
         .await?;

@@ -25,6 +25,7 @@ pub(super) async fn groups(request: ActionRequest) -> Result<Response, Refusal> 
         .accept(move |tx, request, server, now| {
             ports::set_group(
                 tx,
+                &request.compute,
                 server,
                 &name,
                 request.action == ServerAction::AddSecurityGroup,

@@ -24,7 +24,7 @@ pub(super) fn resolve(
     new: &CreateServer,
 ) -> Result<BootRequest, Error> {
     names::expect(tx, &new.flavor, new.image)?;
-    ports::expect(tx, &context.project_id, &new.networks)?;
+    compute.networks.expect_resolve(tx, &context.project_id, &new.networks)?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
     let image_properties = names::image(tx, compute, context, new.image, &flavor)?;
     unsupported::flavor(&flavor, &image_properties)?;
@@ -39,7 +39,8 @@ pub(super) fn resolve(
         None => None,
     };
     let (networks, groups) = (&new.networks, &new.security_groups);
-    let ports = ports::resolve(tx, &compute.policy, context, networks, groups, new.max_count)?;
+    let by = ports::Requested { policy: &compute.policy, context };
+    let ports = compute.networks.resolve(tx, by, networks, groups, new.max_count)?;
     let profiles = Profiles { flavor: flavor_profile, ports: ports.profiles() };
     for profile in &profiles.ports {
         ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;

@@ -1,60 +1,15 @@
-//! Resolves requested networks and ports, as far as the caller may use them.
+//! Resolves requested networks and ports of our own, as far as the caller may use them.
 
 use jiff::Timestamp;
-use kilonova_accelerator::ledger as devices;
-use kilonova_access::Enforcer;
-use kilonova_compute_db::servers::{FlavorOf, Server};
 use kilonova_ids::PortId;
 use kilonova_network::ledger::{self as networks, NetworkFacts, PortSource};
 use kilonova_store::Tx;
-use kilonova_wire::{Context, Refusal};
+use kilonova_wire::Refusal;
 
-use super::request::{NetworkRequest, PortRequest, no_network, no_port};
+use super::{Requested, ResolvedPort, ServerPorts};
 use crate::Error;
-use crate::boot::{ProfileGroups, Profiles};
-
-/// The ports that servers of a request get.
-#[derive(Debug, Clone, Default)]
-pub struct ServerPorts {
-    /// The connections in order.
-    pub list: Vec<ResolvedPort>,
-    /// Security groups by name or id; the project's default if none is named.
-    pub groups: Vec<String>,
-}
-
-/// One requested connection, resolved.
-#[derive(Debug, Clone)]
-pub struct ResolvedPort {
-    /// The kind of connection.
-    pub source: PortSource,
-    /// The tag shown to the guest.
-    pub tag: Option<String>,
-    /// The device profile, if the port is a device.
-    pub profile: Option<ProfileGroups>,
-}
-
-impl ResolvedPort {
-    /// True if it is a new port to which security groups apply.
-    pub(super) fn is_secure(&self) -> bool {
-        matches!(self.source, PortSource::New { secure: true, .. })
-    }
-}
-
-impl ServerPorts {
-    /// The device profiles of the ports.
-    pub fn profiles(&self) -> Vec<ProfileGroups> {
-        self.list.iter().filter_map(|resolved| resolved.profile.clone()).collect()
-    }
-
-    /// The rows on which two concurrent boots conflict.
-    pub fn rows(&self) -> Vec<String> {
-        let row = |resolved: &ResolvedPort| match resolved.source {
-            PortSource::New { network, .. } => network.to_string(),
-            PortSource::Existing(port) => port.to_string(),
-        };
-        self.list.iter().map(row).collect()
-    }
-}
+use crate::ports::profile::of_port;
+use crate::ports::request::{NetworkRequest, PortRequest, no_network, no_port};
 
 /// The rule for connecting servers to an external network that is not shared
 /// (`nova/policies/servers.py`).
@@ -64,7 +19,11 @@ const EXTERNAL: &str = "network:attach_external_network";
 ///
 /// # Errors
 /// Store errors only.
-pub fn expect(tx: &mut Tx<'_>, project: &str, request: &NetworkRequest) -> Result<(), Error> {
+pub(super) fn expect(
+    tx: &mut Tx<'_>,
+    project: &str,
+    request: &NetworkRequest,
+) -> Result<(), Error> {
     let is_new = match request {
         NetworkRequest::None => false,
         NetworkRequest::Auto => {
@@ -89,17 +48,16 @@ pub fn expect(tx: &mut Tx<'_>, project: &str, request: &NetworkRequest) -> Resul
 ///
 /// # Errors
 /// 400, 403 and 409 with Nova's messages.
-pub fn resolve(
+pub(super) fn resolve(
     tx: &mut Tx<'_>,
-    policy: &Enforcer,
-    context: &Context,
+    by: Requested<'_>,
     request: &NetworkRequest,
     groups: &[String],
     count: usize,
 ) -> Result<ServerPorts, Error> {
     let list = match request {
         NetworkRequest::None => Vec::new(),
-        NetworkRequest::Auto => automatic_network(tx, policy, context)?,
+        NetworkRequest::Auto => automatic_network(tx, by)?,
         NetworkRequest::Ports(requested) => {
             let mut list = Vec::with_capacity(requested.len());
             let mut ports: Vec<PortId> = Vec::new();
@@ -113,7 +71,7 @@ pub fn resolve(
                     }
                     ports.push(port);
                 }
-                list.push(resolve_one(tx, policy, context, line)?);
+                list.push(resolve_one(tx, by, line)?);
             }
             list
         }
@@ -122,7 +80,7 @@ pub fn resolve(
         list.iter().filter(|resolved| matches!(resolved.source, PortSource::New { .. })).count();
     if new > 0 {
         let more = i64::try_from(new.saturating_mul(count)).unwrap_or(i64::MAX);
-        networks::check_quota(tx, &context.project_id, more).map_err(|error| match error {
+        networks::check_quota(tx, &by.context.project_id, more).map_err(|error| match error {
             kilonova_network::Error::Refused(_) => {
                 Error::from(Refusal::forbidden("Maximum number of ports exceeded"))
             }
@@ -131,7 +89,7 @@ pub fn resolve(
     }
     let others: Vec<String> = groups.iter().filter(|name| *name != "default").cloned().collect();
     if !others.is_empty() {
-        networks::groups_by_name(tx, &context.project_id, &others, Timestamp::UNIX_EPOCH)
+        networks::groups_by_name(tx, &by.context.project_id, &others, Timestamp::UNIX_EPOCH)
             .map_err(no_group)?;
     }
     Ok(ServerPorts { list, groups: groups.to_vec() })
@@ -179,11 +137,10 @@ fn check_single_server(line: &PortRequest) -> Result<(), Refusal> {
 /// The network of the project, if it has one.
 pub(super) fn automatic_network(
     tx: &mut Tx<'_>,
-    policy: &Enforcer,
-    context: &Context,
+    by: Requested<'_>,
 ) -> Result<Vec<ResolvedPort>, Error> {
-    let mut all = networks::available(tx, &context.project_id)?;
-    all.retain(|network| may_attach(policy, context, network));
+    let mut all = networks::available(tx, &by.context.project_id)?;
+    all.retain(|network| may_attach(by, network));
     if all.len() > 1 {
         return Err(Refusal::conflict(
             "Multiple possible networks found, use a Network ID to be more specific.",
@@ -204,17 +161,13 @@ fn new_port(
 }
 
 /// Policy lets the caller connect servers to the network.
-fn may_attach(policy: &Enforcer, context: &Context, network: &NetworkFacts) -> bool {
-    !network.external || network.shared || policy.allows_own(context, EXTERNAL)
+fn may_attach(by: Requested<'_>, network: &NetworkFacts) -> bool {
+    !network.external || network.shared || by.policy.allows_own(by.context, EXTERNAL)
 }
 
 /// Refuses a network that leads outside, with Nova's message.
-fn check_external(
-    policy: &Enforcer,
-    context: &Context,
-    network: &NetworkFacts,
-) -> Result<(), Error> {
-    if may_attach(policy, context, network) {
+fn check_external(by: Requested<'_>, network: &NetworkFacts) -> Result<(), Error> {
+    if may_attach(by, network) {
         return Ok(());
     }
     let id = network.id;
@@ -228,22 +181,21 @@ fn check_external(
 /// As [`resolve`].
 pub(super) fn resolve_one(
     tx: &mut Tx<'_>,
-    policy: &Enforcer,
-    context: &Context,
+    by: Requested<'_>,
     line: &PortRequest,
 ) -> Result<ResolvedPort, Error> {
     if let Some(port) = line.port {
-        return existing(tx, policy, context, port, line.tag.clone());
+        return existing(tx, by, port, line.tag.clone());
     }
     let id = line.network.ok_or_else(|| no_network("None"))?;
     let may_use = |network: &NetworkFacts| {
         network.shared
             || network.external
-            || context.is_admin()
-            || network.project == context.project_id
+            || by.context.is_admin()
+            || network.project == by.context.project_id
     };
     let network = networks::network(tx, id)?.filter(may_use).ok_or_else(|| no_network(id))?;
-    check_external(policy, context, &network)?;
+    check_external(by, &network)?;
     if !network.has_subnets {
         return Err(Refusal::bad_request(format!(
             "Network {id} requires a subnet in order to boot instances on."
@@ -255,12 +207,11 @@ pub(super) fn resolve_one(
 
 fn existing(
     tx: &mut Tx<'_>,
-    policy: &Enforcer,
-    context: &Context,
+    by: Requested<'_>,
     id: PortId,
     tag: Option<String>,
 ) -> Result<ResolvedPort, Error> {
-    let port = networks::port(tx, id)?.filter(|port| context.may_see(&port.project));
+    let port = networks::port(tx, id)?.filter(|port| by.context.may_see(&port.project));
     let port = port.ok_or_else(|| no_port(id))?;
     if port.taken {
         return Err(in_use(id).into());
@@ -270,69 +221,13 @@ fn existing(
         return Err(Refusal::bad_request(words).into());
     }
     if let Some(network) = networks::network(tx, port.network)? {
-        check_external(policy, context, &network)?;
+        check_external(by, &network)?;
     }
     let profile = if port.accelerator {
         let name = port.device_profile.as_deref();
-        Some(profile(tx, id, name)?.map_err(Refusal::bad_request)?)
+        Some(of_port(tx, id, name)?.map_err(Refusal::bad_request)?)
     } else {
         None
     };
     Ok(ResolvedPort { source: PortSource::Existing(id), tag, profile })
-}
-
-/// The profile of a port's device, which must be one device; or the error.
-fn profile(
-    tx: &mut Tx<'_>,
-    port: PortId,
-    name: Option<&str>,
-) -> Result<Result<ProfileGroups, String>, Error> {
-    let Some(name) = name else {
-        let words = format!("Device profile name None: No device profile for port {port}.");
-        return Ok(Err(words));
-    };
-    let Some(profile) = devices::profile_by_name(tx, name)? else {
-        let words =
-            format!("Device profile name {name}: Expected 1 device profile but got nothing.");
-        return Ok(Err(words));
-    };
-    let found = ProfileGroups { id: profile.id, groups: profile.groups, port: Some(port) };
-    if found.count() != 1 {
-        let words =
-            format!("Device profile name {name}: request multiple devices for single port.");
-        return Ok(Err(words));
-    }
-    Ok(Ok(found))
-}
-
-/// The profiles of an existing server, from its flavor and its ports; or the error.
-///
-/// # Errors
-/// Store errors only.
-pub fn profiles_of(
-    tx: &mut Tx<'_>,
-    server: &Server,
-    flavor: &FlavorOf,
-) -> Result<Result<Profiles, String>, Error> {
-    let mut profiles = Profiles::default();
-    if let Some(name) = flavor.extra_specs.get("accel:device_profile") {
-        match devices::profile_by_name(tx, name)? {
-            Some(found) => {
-                profiles.flavor =
-                    Some(ProfileGroups { id: found.id, groups: found.groups, port: None });
-            }
-            None => return Ok(Err(format!("Device profile {name} could not be found."))),
-        }
-    }
-    if server.spec.networked {
-        for port in networks::of_server(tx, server.id)? {
-            if port.is_accelerator() {
-                match profile(tx, port.id, port.device_profile.as_deref())? {
-                    Ok(found) => profiles.ports.push(found),
-                    Err(why) => return Ok(Err(why)),
-                }
-            }
-        }
-    }
-    Ok(Ok(profiles))
 }

@@ -1,0 +1,233 @@
+//! The networks that servers are connected to: the one interface to them that compute has.
+//!
+//! Its implementations differ in where ports are kept. Our own network service keeps them in the same
+//! database, so they change in the transaction that changes the server ([`Own`](super::Own)). The rest
+//! of the crate must never know which implementation there is.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use jiff::Timestamp;
+use kilonova_access::Enforcer;
+use kilonova_compute_db::servers::Spec;
+use kilonova_ids::{ArqId, HostName, PortId, ServerId};
+use kilonova_network::ledger::{GroupFacts, NetworkChange, NewPorts, PortSource, ServerPort};
+use kilonova_node_api::{Filters, Interface};
+use kilonova_store::Tx;
+use kilonova_wire::Context;
+
+use super::request::{NetworkRequest, PortRequest};
+use crate::Error;
+use crate::boot::ProfileGroups;
+
+/// The ports that servers of a request get.
+#[derive(Debug, Clone, Default)]
+pub struct ServerPorts {
+    /// The connections in order.
+    pub list: Vec<ResolvedPort>,
+    /// Security groups by name or id; the project's default if none is named.
+    pub groups: Vec<String>,
+}
+
+/// One requested connection, resolved.
+#[derive(Debug, Clone)]
+pub struct ResolvedPort {
+    /// The kind of connection.
+    pub source: PortSource,
+    /// The tag shown to the guest.
+    pub tag: Option<String>,
+    /// The device profile, if the port is a device.
+    pub profile: Option<ProfileGroups>,
+}
+
+impl ResolvedPort {
+    /// True if it is a new port to which security groups apply.
+    pub(super) fn is_secure(&self) -> bool {
+        matches!(self.source, PortSource::New { secure: true, .. })
+    }
+}
+
+impl ServerPorts {
+    /// The device profiles of the ports.
+    pub fn profiles(&self) -> Vec<ProfileGroups> {
+        self.list.iter().filter_map(|resolved| resolved.profile.clone()).collect()
+    }
+
+    /// The rows on which two concurrent boots conflict.
+    pub fn rows(&self) -> Vec<String> {
+        let row = |resolved: &ResolvedPort| match resolved.source {
+            PortSource::New { network, .. } => network.to_string(),
+            PortSource::Existing(port) => port.to_string(),
+        };
+        self.list.iter().map(row).collect()
+    }
+}
+
+/// The server that gets ports.
+#[derive(Debug, Clone, Copy)]
+pub struct PortOwner<'a> {
+    /// Its id.
+    pub id: ServerId,
+    /// Its project.
+    pub project: &'a str,
+    /// Its requested properties.
+    pub spec: &'a Spec,
+    /// Its host.
+    pub host: &'a HostName,
+}
+
+/// A request for connections in the name of its caller.
+#[derive(Clone, Copy)]
+pub struct Requested<'a> {
+    /// The compute service's policy.
+    pub policy: &'a Enforcer,
+    /// The caller; its project is the server's.
+    pub context: &'a Context,
+}
+
+/// The networks of the cloud. Each function runs within the caller's transaction and waits for nothing
+/// but the database. All of them may fail with errors of the database; others are named.
+pub trait Networks: Send + Sync {
+    /// Announces what [`Networks::resolve`] reads.
+    fn expect_resolve(
+        &self,
+        tx: &mut Tx<'_>,
+        project: &str,
+        request: &NetworkRequest,
+    ) -> Result<(), Error>;
+
+    /// Resolves the networks and the security groups of a request for `count` servers, as far as the
+    /// caller may use them: 400, 403 and 409 with Nova's messages.
+    fn resolve(
+        &self,
+        tx: &mut Tx<'_>,
+        by: Requested<'_>,
+        request: &NetworkRequest,
+        groups: &[String],
+        count: usize,
+    ) -> Result<ServerPorts, Error>;
+
+    /// Resolves one connection of an existing server: 400, 403 and 409 with Nova's messages.
+    fn resolve_one(
+        &self,
+        tx: &mut Tx<'_>,
+        by: Requested<'_>,
+        line: &PortRequest,
+    ) -> Result<ResolvedPort, Error>;
+
+    /// Asks for the rows that [`Networks::attach`] needs for new ports. Call it before the
+    /// transaction's first wait.
+    fn ask_new(
+        &self,
+        tx: &mut Tx<'_>,
+        project: &str,
+        ports: &ServerPorts,
+    ) -> Result<NewPorts, Error>;
+
+    /// Gives a new server its ports and returns the interfaces of its guest: Nova's messages.
+    fn attach(
+        &self,
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        ports: &ServerPorts,
+        new: &mut NewPorts,
+        now: Timestamp,
+    ) -> Result<Vec<Interface>, Error>;
+
+    /// Gives an existing server one more port: Nova's messages.
+    fn attach_one(
+        &self,
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        port: &ResolvedPort,
+        now: Timestamp,
+    ) -> Result<PortId, Error>;
+
+    /// Takes one port from a server: deleted if it was made for the server, else detached.
+    fn detach(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        port: PortId,
+        now: Timestamp,
+    ) -> Result<(), Error>;
+
+    /// [`Networks::detach`] for all ports of a server.
+    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error>;
+
+    /// Binds the ports of a server to a host, or to none. They have no devices before
+    /// [`Networks::set_device`].
+    fn bind(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: Option<&HostName>,
+        now: Timestamp,
+    ) -> Result<(), Error>;
+
+    /// Records the accelerator request and the PCI address of a port's device.
+    fn set_device(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        port: PortId,
+        arq: ArqId,
+        slot: &str,
+    ) -> Result<(), Error>;
+
+    /// Adds a security group of a project to all ports of a server, or removes it: 404 if there is no
+    /// such group. Returns the number of ports that changed.
+    fn set_group(
+        &self,
+        tx: &mut Tx<'_>,
+        project: &str,
+        server: ServerId,
+        name: &str,
+        add: bool,
+        now: Timestamp,
+    ) -> Result<usize, Error>;
+
+    /// Announces [`Networks::ports`] and [`Networks::group_names`].
+    fn expect_ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error>;
+
+    /// The ports of servers, grouped by server and in order.
+    fn ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPort>, Error>;
+
+    /// The names of the security groups of servers' ports, by id.
+    fn group_names(
+        &self,
+        tx: &mut Tx<'_>,
+        servers: &[ServerId],
+    ) -> Result<HashMap<String, String>, Error>;
+
+    /// Security groups by id.
+    fn groups(&self, tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, Error>;
+
+    /// The servers with an address that contains this text.
+    fn servers_at(&self, tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error>;
+
+    /// The packet filters that hosts apply to the ports of these servers.
+    fn filters(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Filters, Error>;
+
+    /// True if a change awaits delivery to hosts.
+    fn has_changed(&self, tx: &mut Tx<'_>) -> Result<bool, Error>;
+
+    /// Removes and returns the changes that await delivery; the caller must deliver them.
+    fn take_changes(&self, tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error>;
+
+    /// Puts a change back for later delivery.
+    fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error>;
+
+    /// The servers whose interfaces a change may affect.
+    fn servers_to_reconnect(
+        &self,
+        tx: &mut Tx<'_>,
+        change: NetworkChange,
+    ) -> Result<BTreeSet<ServerId>, Error>;
+
+    /// The servers whose hosts need new packet filters after these changes.
+    fn servers_to_filter(
+        &self,
+        tx: &mut Tx<'_>,
+        changes: &[NetworkChange],
+    ) -> Result<BTreeSet<ServerId>, Error>;
+}

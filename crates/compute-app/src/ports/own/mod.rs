@@ -1,0 +1,292 @@
+//! Our own networks: ports are rows of the same database, and change in the transaction that claims,
+//! moves or deletes their server. No port is left behind, and none is bound elsewhere.
+//!
+//! The module turns calls into those of the network service's ledger, with Nova's messages.
+
+mod resolve;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use jiff::Timestamp;
+use kilonova_ids::{ArqId, HostName, PortId, SecurityGroupId, ServerId};
+use kilonova_network::ledger::{
+    self as ledger, Attach, GroupFacts, NetworkChange, NewPorts, PendingAddresses, PortSource,
+    ServerPort,
+};
+use kilonova_node_api::{Filters, Interface};
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
+
+use super::networks::{Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
+use super::request::{NetworkRequest, PortRequest};
+use super::{bind, interfaces};
+use crate::Error;
+
+/// The network service of this process and this database.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Own;
+
+impl Networks for Own {
+    fn expect_resolve(
+        &self,
+        tx: &mut Tx<'_>,
+        project: &str,
+        request: &NetworkRequest,
+    ) -> Result<(), Error> {
+        resolve::expect(tx, project, request)
+    }
+
+    fn resolve(
+        &self,
+        tx: &mut Tx<'_>,
+        by: Requested<'_>,
+        request: &NetworkRequest,
+        groups: &[String],
+        count: usize,
+    ) -> Result<ServerPorts, Error> {
+        resolve::resolve(tx, by, request, groups, count)
+    }
+
+    fn resolve_one(
+        &self,
+        tx: &mut Tx<'_>,
+        by: Requested<'_>,
+        line: &PortRequest,
+    ) -> Result<ResolvedPort, Error> {
+        if line.network.is_some() || line.port.is_some() {
+            return resolve::resolve_one(tx, by, line);
+        }
+        let only = resolve::automatic_network(tx, by)?.pop();
+        let only = only.ok_or_else(|| {
+            Refusal::bad_request(format!(
+                "No specific network was requested and none are available for project '{}'.",
+                by.context.project_id
+            ))
+        })?;
+        Ok(ResolvedPort { tag: line.tag.clone(), ..only })
+    }
+
+    fn ask_new(
+        &self,
+        tx: &mut Tx<'_>,
+        project: &str,
+        ports: &ServerPorts,
+    ) -> Result<NewPorts, Error> {
+        let with_default =
+            ports.groups.is_empty() && ports.list.iter().any(ResolvedPort::is_secure);
+        let networks = ports.list.iter().filter_map(|resolved| match resolved.source {
+            PortSource::New { network, .. } => Some(network),
+            PortSource::Existing(_) => None,
+        });
+        Ok(NewPorts::ask(tx, project, with_default, networks)?)
+    }
+
+    fn attach(
+        &self,
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        ports: &ServerPorts,
+        new: &mut NewPorts,
+        now: Timestamp,
+    ) -> Result<Vec<Interface>, Error> {
+        if ports.list.is_empty() {
+            return Ok(Vec::new());
+        }
+        let groups = if !ports.list.iter().any(ResolvedPort::is_secure) {
+            Vec::new()
+        } else if ports.groups.is_empty() {
+            vec![new.default_group(tx, server.project, now)?]
+        } else {
+            ledger::groups_by_name(tx, server.project, &ports.groups, now)
+                .map_err(resolve::no_group)?
+        };
+        let mut pending = Vec::with_capacity(ports.list.len());
+        for (ordinal, resolved) in ports.list.iter().enumerate() {
+            let ordinal = i64::try_from(ordinal).unwrap_or(i64::MAX);
+            let (_, addresses) = plug(tx, server, resolved, ordinal, &groups, new, now)?;
+            pending.push((resolved.source, addresses));
+        }
+        if ports.list.iter().any(|resolved| resolved.profile.is_some()) {
+            bind(tx, self, server.id, Some(server.host), now)?;
+        }
+        let interfaces = interfaces(tx, self, server.id, server.host)?;
+        for (source, addresses) in pending {
+            addresses.check(tx).map_err(|error| upstream_error(error, source))?;
+        }
+        Ok(interfaces)
+    }
+
+    fn attach_one(
+        &self,
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        port: &ResolvedPort,
+        now: Timestamp,
+    ) -> Result<PortId, Error> {
+        let groups = if port.is_secure() {
+            ledger::groups_by_name(tx, server.project, &[], now).map_err(resolve::no_group)?
+        } else {
+            Vec::new()
+        };
+        let has = ledger::of_servers(tx, &[server.id])?;
+        let ordinal = i64::try_from(has.len()).unwrap_or(i64::MAX);
+        let new = &mut NewPorts::default();
+        let (id, addresses) = plug(tx, server, port, ordinal, &groups, new, now)?;
+        addresses.check(tx).map_err(|error| upstream_error(error, port.source))?;
+        Ok(id)
+    }
+
+    fn detach(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        port: PortId,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        Ok(ledger::detach(tx, server, port, now)?)
+    }
+
+    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+        Ok(ledger::detach_all(tx, server, now)?)
+    }
+
+    fn bind(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: Option<&HostName>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        Ok(ledger::bind(tx, server, host, now)?)
+    }
+
+    fn set_device(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        port: PortId,
+        arq: ArqId,
+        slot: &str,
+    ) -> Result<(), Error> {
+        Ok(ledger::set_device(tx, server, port, arq, slot)?)
+    }
+
+    fn set_group(
+        &self,
+        tx: &mut Tx<'_>,
+        project: &str,
+        server: ServerId,
+        name: &str,
+        add: bool,
+        now: Timestamp,
+    ) -> Result<usize, Error> {
+        let missing =
+            || Refusal::not_found(format!("Security group {} not found.", name.escape_debug()));
+        let found = ledger::groups_by_name(tx, project, &[name.to_owned()], now);
+        let found = found.map_err(|error| match error {
+            kilonova_network::Error::Refused(refusal) if refusal.kind == Kind::NotFound => {
+                missing().into()
+            }
+            other => Error::from(other),
+        })?;
+        let Some(group) = found.first() else { return Err(missing().into()) };
+        Ok(ledger::set_groups(tx, server, *group, add, now)?)
+    }
+
+    fn expect_ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<(), Error> {
+        Ok(ledger::expect_of_servers(tx, servers)?)
+    }
+
+    fn ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPort>, Error> {
+        Ok(ledger::of_servers(tx, servers)?)
+    }
+
+    fn group_names(
+        &self,
+        tx: &mut Tx<'_>,
+        servers: &[ServerId],
+    ) -> Result<HashMap<String, String>, Error> {
+        Ok(ledger::group_names(tx, servers)?)
+    }
+
+    fn groups(&self, tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, Error> {
+        Ok(ledger::group_views(tx, ids)?)
+    }
+
+    fn servers_at(&self, tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error> {
+        Ok(ledger::at_address(tx, text)?)
+    }
+
+    fn filters(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Filters, Error> {
+        Ok(ledger::filters(tx, servers)?)
+    }
+
+    fn has_changed(&self, tx: &mut Tx<'_>) -> Result<bool, Error> {
+        Ok(ledger::has_changed(tx)?)
+    }
+
+    fn take_changes(&self, tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error> {
+        Ok(ledger::take_changes(tx)?)
+    }
+
+    fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
+        Ok(ledger::record_change(tx, change)?)
+    }
+
+    fn servers_to_reconnect(
+        &self,
+        tx: &mut Tx<'_>,
+        change: NetworkChange,
+    ) -> Result<BTreeSet<ServerId>, Error> {
+        Ok(ledger::servers_to_reconnect(tx, change)?)
+    }
+
+    fn servers_to_filter(
+        &self,
+        tx: &mut Tx<'_>,
+        changes: &[NetworkChange],
+    ) -> Result<BTreeSet<ServerId>, Error> {
+        Ok(ledger::servers_to_filter(tx, changes)?)
+    }
+}
+
+fn plug(
+    tx: &mut Tx<'_>,
+    server: PortOwner<'_>,
+    resolved: &ResolvedPort,
+    ordinal: i64,
+    groups: &[SecurityGroupId],
+    new: &mut NewPorts,
+    now: Timestamp,
+) -> Result<(PortId, PendingAddresses), Error> {
+    let owner = format!("compute:{}", server.spec.availability_zone.as_deref().unwrap_or("nova"));
+    let attach = Attach {
+        server: server.id,
+        project: server.project,
+        host: Some(server.host),
+        owner: &owner,
+        hostname: &server.spec.hostname,
+        source: resolved.source,
+        tag: resolved.tag.as_deref(),
+        ordinal,
+        groups,
+    };
+    ledger::attach(tx, &attach, new, now).map_err(|error| upstream_error(error, resolved.source))
+}
+
+fn upstream_error(error: kilonova_network::Error, source: PortSource) -> Error {
+    let kilonova_network::Error::Refused(fault) = error else { return error.into() };
+    let words = match (fault.code, source) {
+        ("PortInUse", _) => return Refusal::conflict(fault.message).into(),
+        ("PortNotFound", PortSource::Existing(id)) => format!("Port id {id} could not be found."),
+        ("IpAddressGenerationFailure", PortSource::New { network, .. }) => {
+            format!("No fixed IP addresses available for network: {network}")
+        }
+        ("IpAddressAlreadyAllocated", PortSource::New { fixed_ip: Some(ip), .. }) => {
+            format!("Fixed IP address {ip} is already in use.")
+        }
+        _ => fault.message,
+    };
+    Refusal::bad_request(words).into()
+}

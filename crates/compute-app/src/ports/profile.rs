@@ -1,0 +1,67 @@
+//! Device profiles of ports: a port of kind `accelerator-direct` is a device of its server.
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::servers::{FlavorOf, Server};
+use kilonova_ids::PortId;
+use kilonova_store::Tx;
+
+use super::networks::Networks;
+use crate::Error;
+use crate::boot::{ProfileGroups, Profiles};
+
+/// The profile of a port's device, which must be one device; or the error.
+pub(super) fn of_port(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    name: Option<&str>,
+) -> Result<Result<ProfileGroups, String>, Error> {
+    let Some(name) = name else {
+        let words = format!("Device profile name None: No device profile for port {port}.");
+        return Ok(Err(words));
+    };
+    let Some(profile) = devices::profile_by_name(tx, name)? else {
+        let words =
+            format!("Device profile name {name}: Expected 1 device profile but got nothing.");
+        return Ok(Err(words));
+    };
+    let found = ProfileGroups { id: profile.id, groups: profile.groups, port: Some(port) };
+    if found.count() != 1 {
+        let words =
+            format!("Device profile name {name}: request multiple devices for single port.");
+        return Ok(Err(words));
+    }
+    Ok(Ok(found))
+}
+
+/// The profiles of an existing server, from its flavor and its ports; or the error.
+///
+/// # Errors
+/// Store errors only.
+pub fn profiles_of(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: &Server,
+    flavor: &FlavorOf,
+) -> Result<Result<Profiles, String>, Error> {
+    let mut profiles = Profiles::default();
+    if let Some(name) = flavor.extra_specs.get("accel:device_profile") {
+        match devices::profile_by_name(tx, name)? {
+            Some(found) => {
+                profiles.flavor =
+                    Some(ProfileGroups { id: found.id, groups: found.groups, port: None });
+            }
+            None => return Ok(Err(format!("Device profile {name} could not be found."))),
+        }
+    }
+    if server.spec.networked {
+        for port in networks.ports(tx, &[server.id])? {
+            if port.is_accelerator() {
+                match of_port(tx, port.id, port.device_profile.as_deref())? {
+                    Ok(found) => profiles.ports.push(found),
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+        }
+    }
+    Ok(Ok(profiles))
+}
