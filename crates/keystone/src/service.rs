@@ -118,7 +118,8 @@ impl Service {
         Self { session, endpoint, retries }
     }
 
-    /// Sends a request to `path` below the endpoint and returns the answer, whatever its status.
+    /// Sends a request to `path` below the endpoint and returns the answer, whatever its status. A path
+    /// begins with the version of the API, which some catalogs have in the endpoint too.
     /// `request_id` (`req-…`) is the id of the caller's own request, for the logs of the other service.
     ///
     /// # Errors
@@ -133,7 +134,7 @@ impl Service {
         request_id: Option<&str>,
     ) -> Result<Answer, Error> {
         let mut held = self.login_for(caller).await?;
-        let url = format!("{}{path}", self.url(held.as_deref())?);
+        let url = join(&self.url(held.as_deref())?, path);
         let mut renewed = false;
         loop {
             let headers = headers(caller, held.as_deref(), request_id);
@@ -206,6 +207,18 @@ impl Service {
             *pause = (*pause * 2).min(LONGEST_PAUSE);
         }
     }
+}
+
+/// The URL of a path below an endpoint. A version at the end of one and the start of the other counts
+/// once.
+fn join(endpoint: &str, path: &str) -> String {
+    let version = path.split('/').nth(1).filter(|first| {
+        let number = first.strip_prefix('v').unwrap_or_default();
+        number.starts_with(|c: char| c.is_ascii_digit())
+    });
+    let root = version.and_then(|version| endpoint.strip_suffix(version));
+    let root = root.and_then(|root| root.strip_suffix('/')).unwrap_or(endpoint);
+    format!("{root}{path}")
 }
 
 fn headers(

@@ -1,4 +1,4 @@
-//! Shared by the tests of several crates: empty databases on both stores.
+//! Shared by the tests of several crates: empty databases on both stores, and other services of a cloud.
 //!
 //! PostgreSQL is used if `KILONOVA_TEST_POSTGRES` is a libpq URL of a server that allows creating
 //! databases; `make test` starts one. Each call gets a database of its own, copied from one that
@@ -14,6 +14,7 @@
 pub mod audit;
 pub mod cluster;
 pub mod http;
+pub mod neutron;
 mod skip;
 
 use std::hash::{Hash, Hasher};

@@ -146,6 +146,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("keystone", &["wire"]),
     ("libvirt", &["devices", "disks", "hypervisor", "ids", "node-api"]),
     ("network", &["access", "changes", "ids", "node-api", "store", "policy", "wire"]),
+    ("neutron", &["ids", "keystone", "wire"]),
     ("node", &["devices", "guest-metadata", "hypervisor", "ids", "node-api"]),
     ("node-api", &["ids"]),
     ("node-link", &["ids", "node-api", "pki"]),

@@ -144,6 +144,17 @@ async fn the_catalog_names_the_endpoint_by_interface_and_region() {
         Endpoint { endpoint_override: Some(format!("{url}/fixed/")), ..Endpoint::default() };
     let found = get(&at(fixed), Caller::Own).await.expect("the URL is configured");
     assert_eq!(found, (200, "/fixed/v2.0/ports".to_owned()));
+    for (root, path) in [
+        ("/v2.0", "/v2.0/ports"),
+        ("/network/v2.0/", "/network/v2.0/ports"),
+        ("/v2", "/v2/v2.0/ports"),
+        ("/netv2.0", "/netv2.0/v2.0/ports"),
+    ] {
+        let endpoint_override = Some(format!("{url}{root}"));
+        let versioned = Endpoint { endpoint_override, ..Endpoint::default() };
+        let found = get(&at(versioned), Caller::Own).await.expect("the URL is configured");
+        assert_eq!(found, (200, path.to_owned()), "{root}");
+    }
 }
 
 #[tokio::test]

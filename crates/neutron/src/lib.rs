@@ -1,0 +1,40 @@
+//! A client of an external Neutron, the part that a compute service needs.
+//!
+//! ```text
+//!   client          requests, answers, pages
+//!   extensions      the extensions of the API, remembered for some minutes
+//!   network         networks and subnets
+//!   port            ports of servers
+//!   binding         the bindings of a port to hosts, one of which is active
+//!   profile         the keys of binding:profile that are the compute service's
+//!   security_group  security groups, without their rules
+//!   floating_ip     floating addresses of ports
+//!   quota           the quota of ports
+//!   topology        networks that Neutron makes for a project on demand
+//! ```
+//!
+//! Each function is one request, or one for each page of a list. The client must never decide what a
+//! server gets, nor in which order requests are sent: its caller does, and keeps a journal of them.
+
+mod binding;
+mod client;
+mod error;
+mod extensions;
+mod floating_ip;
+mod network;
+mod port;
+mod profile;
+mod quota;
+mod security_group;
+mod topology;
+mod values;
+
+pub use binding::{Binding, BindingStatus, NewBinding};
+pub use client::{Call, Neutron};
+pub use error::{Error, Refused, Type};
+pub use extensions::Extension;
+pub use floating_ip::FloatingIp;
+pub use network::{Network, NetworkFilter, Route, Segment, Subnet};
+pub use port::{FixedIp, NewPort, Port, PortChange, PortFilter, RequestedIp};
+pub use profile::{Profile, released};
+pub use security_group::{GroupFilter, SecurityGroup};

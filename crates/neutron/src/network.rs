@@ -1,0 +1,178 @@
+//! Networks and subnets, as far as a server's connection depends on them.
+
+use std::net::IpAddr;
+
+use http::Method;
+use kilonova_ids::{NetworkId, SubnetId};
+use serde::Deserialize;
+
+use crate::client::MAX_IDS;
+use crate::values::{Query, or_default};
+use crate::{Call, Error, Neutron};
+
+/// A network. With `fields`, the others have their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Network {
+    /// Its id.
+    pub id: NetworkId,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// The owning project.
+    #[serde(default, rename = "tenant_id")]
+    pub project: String,
+    /// True if other projects may use it.
+    #[serde(default)]
+    pub shared: bool,
+    /// True if it leads outside.
+    #[serde(default, rename = "router:external")]
+    pub external: bool,
+    /// False if ports have no security groups there.
+    #[serde(default = "yes")]
+    pub port_security_enabled: bool,
+    /// The ids of its subnets.
+    #[serde(default)]
+    pub subnets: Vec<String>,
+    /// MTU in bytes.
+    #[serde(default)]
+    pub mtu: Option<i64>,
+    /// The domain in an external DNS, or an empty text.
+    #[serde(default, deserialize_with = "or_default")]
+    pub dns_domain: String,
+    /// `vlan`, `flat`, `vxlan`, …; administrators see it.
+    #[serde(default, rename = "provider:network_type")]
+    pub network_type: Option<String>,
+    /// The physical network; administrators see it.
+    #[serde(default, rename = "provider:physical_network")]
+    pub physical_network: Option<String>,
+    /// The VLAN or the tunnel; administrators see it.
+    #[serde(default, rename = "provider:segmentation_id")]
+    pub segmentation_id: Option<i64>,
+    /// The segments of a network with several; administrators see them.
+    #[serde(default)]
+    pub segments: Option<Vec<Segment>>,
+}
+
+/// A segment of a network with several.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Segment {
+    /// `vlan`, `flat`, `vxlan`, ….
+    #[serde(rename = "provider:network_type")]
+    pub network_type: Option<String>,
+    /// The physical network.
+    #[serde(rename = "provider:physical_network")]
+    pub physical_network: Option<String>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A subnet.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Subnet {
+    /// Its id.
+    pub id: SubnetId,
+    /// Its network.
+    pub network_id: NetworkId,
+    /// Its range, such as `10.0.0.0/24`.
+    pub cidr: String,
+    /// The gateway.
+    pub gateway_ip: Option<IpAddr>,
+    /// True if DHCP serves it.
+    #[serde(default)]
+    pub enable_dhcp: bool,
+    /// Name servers.
+    #[serde(default)]
+    pub dns_nameservers: Vec<IpAddr>,
+    /// Routes.
+    #[serde(default)]
+    pub host_routes: Vec<Route>,
+    /// How IPv6 addresses are assigned.
+    #[serde(default)]
+    pub ipv6_address_mode: Option<String>,
+}
+
+/// A route of a subnet.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Route {
+    /// The range.
+    pub destination: String,
+    /// The next hop.
+    pub nexthop: IpAddr,
+}
+
+/// The networks to list.
+#[derive(Debug, Clone, Copy)]
+pub enum NetworkFilter<'a> {
+    /// Those with these ids that the caller sees.
+    Ids(&'a [NetworkId]),
+    /// The project's own that are not shared. `ready` leaves out those that are administratively down,
+    /// as a topology that is being made is.
+    Project {
+        /// The project.
+        project: &'a str,
+        /// Only those that are up.
+        ready: bool,
+    },
+    /// Shared ones.
+    Shared,
+}
+
+impl Neutron {
+    /// One network.
+    ///
+    /// # Errors
+    /// 404 if the caller sees none.
+    pub async fn network(&self, call: Call<'_>, id: NetworkId) -> Result<Network, Error> {
+        self.one(call, Method::GET, &format!("/networks/{id}"), None, "network").await
+    }
+
+    /// The networks that the filter selects, as far as the caller sees them. Those with ids are in
+    /// their order, each as often as its id.
+    ///
+    /// # Errors
+    /// Neutron's.
+    pub async fn networks(
+        &self,
+        call: Call<'_>,
+        filter: NetworkFilter<'_>,
+    ) -> Result<Vec<Network>, Error> {
+        let list = |query: Query| async move {
+            self.list::<Network>(call, "/networks", "networks", &query).await
+        };
+        match filter {
+            NetworkFilter::Project { project, ready } => {
+                let query = Query::default().with("tenant_id", project).with("shared", "False");
+                list(query.maybe("admin_state_up", ready.then_some("True"))).await
+            }
+            NetworkFilter::Shared => list(Query::default().with("shared", "True")).await,
+            NetworkFilter::Ids(ids) => {
+                let mut found = Vec::new();
+                for some in ids.chunks(MAX_IDS) {
+                    let query = Query::default();
+                    let query =
+                        some.iter().fold(query, |query, id| query.with("id", id.to_string()));
+                    found.extend(list(query).await?);
+                }
+                let of = |id: &NetworkId| found.iter().find(|network| network.id == *id).cloned();
+                Ok(ids.iter().filter_map(of).collect())
+            }
+        }
+    }
+
+    /// The subnets with these ids that the caller sees.
+    ///
+    /// # Errors
+    /// Neutron's.
+    pub async fn subnets(&self, call: Call<'_>, ids: &[SubnetId]) -> Result<Vec<Subnet>, Error> {
+        let mut found = Vec::new();
+        // Without an id the list would be that of all subnets.
+        for some in ids.chunks(MAX_IDS) {
+            let query = Query::default();
+            let query = some.iter().fold(query, |query, id| query.with("id", id.to_string()));
+            found.extend(self.list(call, "/subnets", "subnets", &query).await?);
+        }
+        Ok(found)
+    }
+}

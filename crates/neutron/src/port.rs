@@ -1,0 +1,259 @@
+//! Ports of servers.
+
+use std::net::IpAddr;
+
+use http::Method;
+use kilonova_ids::{NetworkId, PortId, SecurityGroupId, SubnetId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::client::MAX_IDS;
+use crate::values::{Query, or_default};
+use crate::{Call, Error, Neutron, Profile};
+
+/// A port. With `fields`, the others have their defaults. Only administrators see its binding and its
+/// request for resources.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Port {
+    /// Its id.
+    pub id: PortId,
+    /// Its network.
+    #[serde(default)]
+    pub network_id: Option<NetworkId>,
+    /// The owning project.
+    #[serde(default, rename = "tenant_id")]
+    pub project: String,
+    /// MAC address.
+    #[serde(default)]
+    pub mac_address: String,
+    /// The id of its server; empty if it is free.
+    #[serde(default, deserialize_with = "or_default")]
+    pub device_id: String,
+    /// `compute:<zone>` for a server.
+    #[serde(default, deserialize_with = "or_default")]
+    pub device_owner: String,
+    /// `ACTIVE`, `DOWN`, `BUILD`, ….
+    #[serde(default)]
+    pub status: String,
+    /// False if its owner took it down.
+    #[serde(default)]
+    pub admin_state_up: bool,
+    /// Addresses, in order.
+    #[serde(default)]
+    pub fixed_ips: Vec<FixedIp>,
+    /// Security groups.
+    #[serde(default)]
+    pub security_groups: Vec<String>,
+    /// `immediate`, `deferred` until it has a host, or `none`.
+    #[serde(default, deserialize_with = "or_default")]
+    pub ip_allocation: String,
+    /// The name in DNS.
+    #[serde(default, deserialize_with = "or_default")]
+    pub dns_name: String,
+    /// The host that it is bound to; empty if it is unbound.
+    #[serde(default, rename = "binding:host_id", deserialize_with = "or_default")]
+    pub host: String,
+    /// `ovs`, `hw_veb`, …; `unbound` or `binding_failed` without a connection.
+    #[serde(default, rename = "binding:vif_type", deserialize_with = "or_default")]
+    pub vif_type: String,
+    /// How the host connects it.
+    #[serde(default, rename = "binding:vif_details", deserialize_with = "or_default")]
+    pub vif_details: Map<String, Value>,
+    /// What its owner and the compute service tell the host.
+    #[serde(default, rename = "binding:profile", deserialize_with = "or_default")]
+    pub profile: Profile,
+    /// `normal`, `direct`, `macvtap`, ….
+    #[serde(default = "normal", rename = "binding:vnic_type")]
+    pub vnic_type: String,
+    /// What it requests from resource providers.
+    #[serde(default, deserialize_with = "or_default")]
+    pub resource_request: Map<String, Value>,
+    /// `required`, `preferred`, `legacy` or `socket`.
+    #[serde(default)]
+    pub numa_affinity_policy: Option<String>,
+    /// The profile of its accelerator.
+    #[serde(default)]
+    pub device_profile: Option<String>,
+}
+
+fn normal() -> String {
+    "normal".to_owned()
+}
+
+impl Port {
+    /// True if Neutron could not connect it on its host. The answer that says so has status 200.
+    pub fn has_failed_binding(&self) -> bool {
+        self.vif_type == "binding_failed"
+    }
+
+    /// True if a guest need not wait for it.
+    pub fn is_active(&self) -> bool {
+        !self.admin_state_up || self.status == "ACTIVE"
+    }
+}
+
+/// An address of a port.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct FixedIp {
+    /// Its subnet.
+    pub subnet_id: SubnetId,
+    /// The address.
+    pub ip_address: IpAddr,
+}
+
+/// A port to create for a server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NewPort {
+    /// The server. The port of an unfinished request is found by it.
+    pub device_id: String,
+    /// The network.
+    pub network_id: NetworkId,
+    /// Always true.
+    pub admin_state_up: bool,
+    /// The server's project.
+    #[serde(rename = "tenant_id")]
+    pub project: String,
+    /// Security groups; without one Neutron adds the project's default group.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub security_groups: Vec<SecurityGroupId>,
+    /// The requested address.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fixed_ips: Vec<RequestedIp>,
+}
+
+/// A requested address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RequestedIp {
+    /// The address.
+    pub ip_address: IpAddr,
+}
+
+/// A change of a port: only these attributes.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct PortChange {
+    /// The server, or an empty text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_id: Option<String>,
+    /// `compute:<zone>`, or an empty text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_owner: Option<String>,
+    /// The host to bind it to; `Some(None)` unbinds it.
+    #[serde(rename = "binding:host_id", skip_serializing_if = "Option::is_none")]
+    pub host: Option<Option<String>>,
+    /// The whole profile.
+    #[serde(rename = "binding:profile", skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// The MAC address of a physical function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// The name in DNS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns_name: Option<String>,
+    /// All its security groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_groups: Option<Vec<String>>,
+}
+
+/// The ports to list.
+#[derive(Debug, Clone, Copy)]
+pub enum PortFilter<'a> {
+    /// Those of a server.
+    Device(&'a str),
+    /// Those of these servers.
+    Devices(&'a [String]),
+    /// Those of a project.
+    Project(&'a str),
+    /// Those with this address on a network.
+    Address(NetworkId, IpAddr),
+    /// Those with an address that contains this text ([`IpSubstringFiltering`]).
+    ///
+    /// [`IpSubstringFiltering`]: crate::Extension::IpSubstringFiltering
+    AddressPart(&'a str),
+    /// Those bound to a host.
+    Host(&'a str),
+    /// The DHCP ports of a network.
+    Dhcp(NetworkId),
+}
+
+impl PortFilter<'_> {
+    fn queries(self) -> Vec<Query> {
+        let query = Query::default();
+        vec![match self {
+            Self::Device(device) => query.with("device_id", device),
+            Self::Devices(devices) => {
+                let some = |some: &[String]| {
+                    some.iter().fold(Query::default(), |query, one| query.with("device_id", one))
+                };
+                return devices.chunks(MAX_IDS).map(some).collect();
+            }
+            Self::Project(project) => query.with("tenant_id", project),
+            Self::Address(network, address) => query
+                .with("network_id", network.to_string())
+                .with("fixed_ips", format!("ip_address={address}")),
+            Self::AddressPart(text) => query.with("fixed_ips", format!("ip_address_substr={text}")),
+            Self::Host(host) => query.with("binding:host_id", host),
+            Self::Dhcp(network) => {
+                query.with("network_id", network.to_string()).with("device_owner", "network:dhcp")
+            }
+        }]
+    }
+}
+
+impl Neutron {
+    /// One port.
+    ///
+    /// # Errors
+    /// [`PortNotFound`](crate::Type::PortNotFound) if the caller sees none.
+    pub async fn port(&self, call: Call<'_>, id: PortId) -> Result<Port, Error> {
+        self.one(call, Method::GET, &format!("/ports/{id}"), None, "port").await
+    }
+
+    /// The ports that the filter selects, as far as the caller sees them, with these fields, or with
+    /// all. `id` must be among the fields.
+    ///
+    /// # Errors
+    /// Neutron's.
+    pub async fn ports(
+        &self,
+        call: Call<'_>,
+        filter: PortFilter<'_>,
+        fields: &[&str],
+    ) -> Result<Vec<Port>, Error> {
+        let mut found = Vec::new();
+        for query in filter.queries() {
+            found.extend(self.list(call, "/ports", "ports", &query.fields(fields)).await?);
+        }
+        Ok(found)
+    }
+
+    /// Creates a port. An error may leave one behind ([`Error::may_have_effect`]); it has the device.
+    ///
+    /// # Errors
+    /// [`OverQuota`](crate::Type::OverQuota), those of addresses, and others of Neutron's.
+    pub async fn create_port(&self, call: Call<'_>, port: &NewPort) -> Result<Port, Error> {
+        self.one(call, Method::POST, "/ports", Some(json!({"port": port})), "port").await
+    }
+
+    /// Changes a port. Repeating it changes nothing more. A failed binding is not an error: see
+    /// [`Port::has_failed_binding`].
+    ///
+    /// # Errors
+    /// Neutron's.
+    pub async fn update_port(
+        &self,
+        call: Call<'_>,
+        id: PortId,
+        change: &PortChange,
+    ) -> Result<Port, Error> {
+        let body = json!({"port": change});
+        self.one(call, Method::PUT, &format!("/ports/{id}"), Some(body), "port").await
+    }
+
+    /// Deletes a port.
+    ///
+    /// # Errors
+    /// [`PortNotFound`](crate::Type::PortNotFound) if there is none, and others of Neutron's.
+    pub async fn delete_port(&self, call: Call<'_>, id: PortId) -> Result<(), Error> {
+        self.delete(call, &format!("/ports/{id}")).await
+    }
+}

@@ -1,0 +1,65 @@
+//! Security groups, without their rules: Neutron applies them.
+
+use kilonova_ids::SecurityGroupId;
+use serde::Deserialize;
+
+use crate::client::MAX_IDS;
+use crate::values::{Query, or_default};
+use crate::{Call, Error, Neutron};
+
+/// A security group. With `fields`, the others have their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct SecurityGroup {
+    /// Its id.
+    pub id: SecurityGroupId,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+    /// Its description.
+    #[serde(default, deserialize_with = "or_default")]
+    pub description: String,
+    /// The owning project.
+    #[serde(default, rename = "tenant_id")]
+    pub project: String,
+}
+
+/// The security groups to list.
+#[derive(Debug, Clone, Copy)]
+pub enum GroupFilter<'a> {
+    /// Those of a project.
+    Project(&'a str),
+    /// Those that other projects share with the caller
+    /// ([`SecurityGroupsSharedFiltering`](crate::Extension::SecurityGroupsSharedFiltering)).
+    Shared,
+    /// Those with these ids.
+    Ids(&'a [String]),
+}
+
+impl Neutron {
+    /// The security groups that the filter selects, as far as the caller sees them, with these fields,
+    /// or with all. `id` must be among the fields: without `security_group_rules` the list is quick.
+    ///
+    /// # Errors
+    /// Neutron's.
+    pub async fn security_groups(
+        &self,
+        call: Call<'_>,
+        filter: GroupFilter<'_>,
+        fields: &[&str],
+    ) -> Result<Vec<SecurityGroup>, Error> {
+        let queries = match filter {
+            GroupFilter::Project(project) => vec![Query::default().with("tenant_id", project)],
+            GroupFilter::Shared => vec![Query::default().with("shared", "True")],
+            GroupFilter::Ids(ids) => ids
+                .chunks(MAX_IDS)
+                .map(|some| some.iter().fold(Query::default(), |query, id| query.with("id", id)))
+                .collect(),
+        };
+        let mut found = Vec::new();
+        for query in queries {
+            let path = "/security-groups";
+            found.extend(self.list(call, path, "security_groups", &query.fields(fields)).await?);
+        }
+        Ok(found)
+    }
+}
