@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use kilonova_node_api::{Address, Interface};
+use kilonova_node_api::{Address, Interface, Vif};
 use serde_json::{Value, json};
 
 /// The network data of a guest's interfaces; an empty object without any, as upstream.
@@ -17,7 +17,7 @@ pub(crate) fn data(interfaces: &[Interface]) -> Value {
         links.push(json!({
             "id": id,
             "vif_id": interface.port,
-            "type": if interface.device.is_some() { "phy" } else { "bridge" },
+            "type": kind(interface),
             "mtu": mtu(interface),
             "ethernet_mac_address": interface.mac,
         }));
@@ -32,6 +32,15 @@ pub(crate) fn data(interfaces: &[Interface]) -> Value {
         }
     }
     json!({"links": links, "networks": networks, "services": services(&servers)})
+}
+
+/// The type of a link: the backend that upstream names, or a physical one.
+fn kind(interface: &Interface) -> &'static str {
+    match (&interface.device, &interface.vif) {
+        (Some(_), _) | (None, Some(Vif::Macvtap { .. })) => "phy",
+        (None, Some(Vif::Ovs { .. })) => "ovs",
+        (None, None) => "bridge",
+    }
 }
 
 /// The device metadata of the interfaces with tags; newer versions of the format know the VLAN of a

@@ -56,6 +56,7 @@ pub(crate) fn interface(number: u8) -> Interface {
         device: None,
         tag: None,
         dhcp_mac: Some("fa:16:3e:dc:dc:dc".into()),
+        vif: None,
     }
 }
 

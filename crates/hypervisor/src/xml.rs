@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use kilonova_node_api::{Attachment, Boot, DomainConfig, GuestMetadata, Interface, Machine};
+use kilonova_node_api::{Attachment, Boot, DomainConfig, GuestMetadata, Interface, Machine, Vif};
 use roxmltree::{Document, Node};
 
 use crate::{Definition, Error, Step};
@@ -202,8 +202,8 @@ fn network_address(device: &Attachment) -> Option<&str> {
     }
 }
 
-/// Writes a network interface: a passed-through PCI function, or a tap on the network's bridge. A
-/// test function is left out, as it is among the host devices.
+/// Writes a network interface: a passed-through PCI function, a tap on a bridge, or a macvtap. A test
+/// function is left out, as it is among the host devices.
 fn write_interface(
     xml: &mut String,
     interface: &Interface,
@@ -232,12 +232,32 @@ fn write_interface(
             }
         }
         None => {
-            writeln!(xml, "    <interface type='bridge'>")?;
+            let kind = match &interface.vif {
+                None | Some(Vif::Ovs { .. }) => "bridge",
+                Some(Vif::Macvtap { .. }) => "direct",
+            };
+            writeln!(xml, "    <interface type='{kind}'>")?;
             writeln!(xml, "      <mac address='{}'/>", Text(&interface.mac))?;
-            writeln!(xml, "      <source bridge='{}'/>", Text(&interface.bridge()))?;
+            match &interface.vif {
+                None => {
+                    writeln!(xml, "      <source bridge='{}'/>", Text(&interface.bridge()))?;
+                }
+                Some(Vif::Ovs { bridge }) => {
+                    writeln!(xml, "      <source bridge='{}'/>", Text(bridge))?;
+                    writeln!(xml, "      <virtualport type='openvswitch'>")?;
+                    writeln!(xml, "        <parameters interfaceid='{}'/>", interface.port)?;
+                    writeln!(xml, "      </virtualport>")?;
+                }
+                Some(Vif::Macvtap { source, mode }) => {
+                    let (source, mode) = (Text(source), mode.as_str());
+                    writeln!(xml, "      <source dev='{source}' mode='{mode}'/>")?;
+                }
+            }
             writeln!(xml, "      <target dev='{}'/>", Text(&interface.tap()))?;
             writeln!(xml, "      <model type='virtio'/>")?;
-            writeln!(xml, "      <mtu size='{}'/>", interface.mtu)?;
+            if kind == "bridge" {
+                writeln!(xml, "      <mtu size='{}'/>", interface.mtu)?;
+            }
         }
     }
     writeln!(xml, "    </interface>")

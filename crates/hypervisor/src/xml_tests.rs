@@ -3,7 +3,7 @@
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
     Address, Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Key, Machine,
-    Medium, Rescue, RescueDevice,
+    MacvtapMode, Medium, Rescue, RescueDevice, Vif,
 };
 
 use crate::Definition;
@@ -184,6 +184,7 @@ fn interfaces_are_taps_or_functions() {
         device: None,
         tag: None,
         dhcp_mac: None,
+        vif: None,
     };
     let passed = Interface {
         port: "77777777-7777-4777-8777-777777777777".parse().expect("the value is a UUID"),
@@ -198,6 +199,15 @@ fn interfaces_are_taps_or_functions() {
     connected.config.interfaces = vec![plugged, passed];
     assert_eq!(connected.to_xml(), include_str!("../tests/golden/connected.xml"));
     assert_eq!(Definition::from_xml(&connected.to_xml()), Ok(connected.clone()));
+    let mut external = connected.clone();
+    external.config.interfaces.iter_mut().for_each(|one| one.device = None);
+    let [one, two] = &mut external.config.interfaces[..] else { panic!("there are two") };
+    one.vif = Some(Vif::Ovs { bridge: "br-int".into() });
+    two.vif = Some(Vif::Macvtap { source: "up0.100".into(), mode: MacvtapMode::Passthrough });
+    let xml = external.to_xml();
+    assert!(xml.contains("interfaceid='55555555-5555-4555-8555-555555555555'"), "{xml}");
+    assert!(xml.contains("<source dev='up0.100' mode='passthrough'/>"), "{xml}");
+    assert_eq!(Definition::from_xml(&xml), Ok(external));
     let mut alone = connected.clone();
     alone.config.interfaces = Vec::new();
     assert!(alone.same_machine(&connected), "interfaces can change under a running guest");

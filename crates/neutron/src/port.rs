@@ -59,13 +59,13 @@ pub struct Port {
     /// How the host connects it.
     #[serde(default, rename = "binding:vif_details", deserialize_with = "or_default")]
     pub vif_details: Map<String, Value>,
-    /// What its owner and the compute service tell the host.
+    /// Data of its owner and of the compute service for the host.
     #[serde(default, rename = "binding:profile", deserialize_with = "or_default")]
     pub profile: Profile,
     /// `normal`, `direct`, `macvtap`, ….
     #[serde(default = "normal", rename = "binding:vnic_type")]
     pub vnic_type: String,
-    /// What it requests from resource providers.
+    /// The resources of providers that it requests.
     #[serde(default, deserialize_with = "or_default")]
     pub resource_request: Map<String, Value>,
     /// `required`, `preferred`, `legacy` or `socket`.

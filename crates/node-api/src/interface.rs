@@ -27,7 +27,7 @@ pub struct Interface {
     /// Fixed addresses, in order.
     pub addresses: Vec<Address>,
     /// The host device that serves as this interface and is also among the guest's devices: a PCI
-    /// address, or the uuid of a mediated device. `None` for a tap on a bridge.
+    /// address, or the uuid of a mediated device. `None` for a tap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// The device tag in the guest's metadata.
@@ -37,6 +37,56 @@ pub struct Interface {
     /// only to the host's own guests. `None` if there is no DHCP server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_mac: Option<String>,
+    /// The backend of the interface where an external Neutron connects the port. `None` on our own
+    /// networks, where the agent makes the network's bridge and its packet filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vif: Option<Vif>,
+}
+
+/// The backend of an interface that Neutron's agent on the host connects (`binding:vif_type`). A VF or
+/// a PF needs none: it is a device, with a VLAN where the network has one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Vif {
+    /// A tap in a bridge of Open vSwitch. libvirt adds it with the port's id, by which Neutron's agent
+    /// or OVN finds it.
+    Ovs {
+        /// The bridge, such as `br-int`.
+        bridge: String,
+    },
+    /// A macvtap on a link of the host.
+    Macvtap {
+        /// The link.
+        source: String,
+        /// How guests on the link reach each other.
+        mode: MacvtapMode,
+    },
+}
+
+/// The mode of a macvtap, as the kernel names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MacvtapMode {
+    /// Guests reach each other through the link.
+    Bridge,
+    /// Guests reach each other through the switch outside.
+    Vepa,
+    /// Guests do not reach each other.
+    Private,
+    /// The guest has the link alone.
+    Passthrough,
+}
+
+impl MacvtapMode {
+    /// The kernel's name, which is libvirt's too.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bridge => "bridge",
+            Self::Vepa => "vepa",
+            Self::Private => "private",
+            Self::Passthrough => "passthrough",
+        }
+    }
 }
 
 /// A fixed address of a guest.
@@ -77,6 +127,7 @@ impl Interface {
             && self.device == other.device
             && self.vlan == other.vlan
             && self.mtu == other.mtu
+            && self.vif == other.vif
     }
 
     /// The IPv6 link-local address that derives from the MAC address (EUI-64).
@@ -84,7 +135,12 @@ impl Interface {
         link_local(&self.mac)
     }
 
-    /// Name of the network's bridge on the host.
+    /// True if it is a tap on a bridge that the agent makes.
+    pub fn uses_own_bridge(&self) -> bool {
+        self.device.is_none() && self.vif.is_none()
+    }
+
+    /// Name of the bridge that the agent makes for the network.
     pub fn bridge(&self) -> String {
         let id = self.network.to_string();
         format!("brq{}", id.get(..11).unwrap_or(&id))

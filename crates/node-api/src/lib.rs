@@ -38,7 +38,7 @@ pub use filter::{
     PortFilter, Prefix, Remote,
 };
 pub use guest::{GuestMetadata, Key, PasswordAnswer, PasswordRequest};
-pub use interface::{Address, Interface, link_local};
+pub use interface::{Address, Interface, MacvtapMode, Vif, link_local};
 pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};
 pub use observation::{Observation, Outcome, Phase, Progress, SNAPSHOT_STEP};

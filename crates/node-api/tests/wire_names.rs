@@ -67,6 +67,14 @@ fn a_document_keeps_its_names() {
                 "routes": [["10.1.0.0/24", "10.0.0.3"]], "dhcp": true, "dhcp_server": "10.0.0.2",
             }],
             "device": "0000:01:00.0", "tag": "t", "dhcp_mac": "fa:16:3e:00:00:02",
+        }, {
+            "port": OTHER, "mac": "fa:16:3e:00:00:03", "network": OTHER, "network_type": "vxlan",
+            "physical_network": "", "mtu": 1450, "addresses": [],
+            "vif": {"type": "ovs", "bridge": "br-int"},
+        }, {
+            "port": OTHER, "mac": "fa:16:3e:00:00:04", "network": OTHER, "network_type": "vlan",
+            "physical_network": "physnet1", "mtu": 1500, "addresses": [],
+            "vif": {"type": "macvtap", "source": "up0.7", "mode": "bridge"},
         }],
         "from": {"host": "a", "address": "192.0.2.1"},
         "departure": {

@@ -78,6 +78,7 @@ pub fn interfaces_of(
             addresses: port.fixed.into_iter().map(address).collect(),
             tag: port.tag,
             dhcp_mac: port.dhcp_mac,
+            vif: None,
         }
     };
     Ok(ports.into_iter().map(interface).collect())

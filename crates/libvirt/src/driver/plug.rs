@@ -34,7 +34,8 @@ fn taps(xml: &str) -> Vec<(String, String)> {
     let Ok(document) = Document::parse(xml) else { return Vec::new() };
     document
         .descendants()
-        .filter(|node| node.has_tag_name("interface") && node.attribute("type") == Some("bridge"))
+        .filter(|node| node.has_tag_name("interface"))
+        .filter(|node| matches!(node.attribute("type"), Some("bridge" | "direct")))
         .filter_map(|node| {
             let target = node.children().find(|child| child.has_tag_name("target"))?;
             Some((target.attribute("dev")?.to_owned(), xml[node.range()].to_owned()))

@@ -1,7 +1,8 @@
-//! Network interfaces: a tap on the network's bridge, or a PCI function of the host.
+//! Network interfaces: a tap on a bridge of ours or of Open vSwitch, a macvtap, or a PCI function of the
+//! host.
 
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::{Attachment, Interface};
+use kilonova_node_api::{Attachment, Interface, Vif};
 
 use super::element::Element;
 use super::hostdev::{function, pci};
@@ -40,12 +41,32 @@ fn element(definition: &Definition, interface: &Interface) -> Option<Element> {
     Some(element)
 }
 
+/// libvirt's type of a tap on a bridge.
+const BRIDGE: &str = "bridge";
+
+/// libvirt's type of a tap's interface.
+fn kind(interface: &Interface) -> &'static str {
+    match &interface.vif {
+        None | Some(Vif::Ovs { .. }) => BRIDGE,
+        Some(Vif::Macvtap { .. }) => "direct",
+    }
+}
+
 fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element {
     let model = super::machine(definition).vif_model.as_deref().unwrap_or("virtio");
-    let mut element = Element::new("interface")
-        .with("type", "bridge")
-        .child(mac)
-        .child(Element::new("source").with("bridge", interface.bridge()))
+    let mut element = Element::new("interface").with("type", kind(interface)).child(mac);
+    match &interface.vif {
+        None => element.push(Element::new("source").with("bridge", interface.bridge())),
+        Some(Vif::Ovs { bridge }) => {
+            element.push(Element::new("source").with("bridge", bridge));
+            let port = Element::new("parameters").with("interfaceid", interface.port);
+            element.push(Element::new("virtualport").with("type", "openvswitch").child(port));
+        }
+        Some(Vif::Macvtap { source, mode }) => {
+            element.push(Element::new("source").with("dev", source).with("mode", mode.as_str()));
+        }
+    }
+    let mut element = element
         .child(Element::new("target").with("dev", interface.tap()))
         .child(Element::new("model").with("type", model));
     if super::machine(definition).vif_multiqueue && model == "virtio" && definition.config.vcpus > 1
@@ -54,5 +75,9 @@ fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element 
             Element::new("driver").with("name", "vhost").with("queues", definition.config.vcpus),
         );
     }
-    element.child(Element::new("mtu").with("size", interface.mtu))
+    // libvirt refuses an MTU of a macvtap, which has that of its link.
+    if kind(interface) == BRIDGE {
+        element.push(Element::new("mtu").with("size", interface.mtu));
+    }
+    element
 }

@@ -3,8 +3,8 @@
 use kilonova_disks::{Format, RescueVolumes, Volume, Volumes};
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
-    Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Machine, Medium,
-    Rescue, RescueDevice, SecureBoot, Topology,
+    Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Machine, MacvtapMode,
+    Medium, Rescue, RescueDevice, SecureBoot, Topology, Vif,
 };
 
 use super::*;
@@ -158,6 +158,27 @@ fn interfaces_are_taps_or_functions() {
     let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &NumaPlacement::default());
     insta::assert_snapshot!("interfaces", xml);
     assert_eq!(hostdevs(&guest).len(), 3, "interfaces are not detached as host devices");
+}
+
+#[test]
+fn interfaces_of_neutron() {
+    let guest = changed(|config| {
+        config.interfaces = vec![
+            Interface { vif: Some(Vif::Ovs { bridge: "br-int".into() }), ..interface('a', None) },
+            Interface {
+                vif: Some(Vif::Macvtap { source: "up0.100".into(), mode: MacvtapMode::Bridge }),
+                ..interface('b', None)
+            },
+        ];
+    });
+    let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &NumaPlacement::default());
+    let from = xml.find("<interface ").expect("there are interfaces");
+    let to = xml.rfind("</interface>").expect("they end");
+    insta::assert_snapshot!(xml[from..to]);
+    for interface in &guest.config.interfaces {
+        let alone = plug(&guest, interface).expect("it can be attached to a running guest");
+        assert!(alone.contains(&interface.tap()), "{alone}");
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a compute service does with ports, as raw requests: run at the real Neutron to record its
+//! A compute service's requests about ports, in raw form: run at the real Neutron to record its
 //! answers, and at the fake to compare them.
 
 use std::collections::HashMap;

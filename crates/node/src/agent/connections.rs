@@ -52,9 +52,9 @@ impl Versioned {
     }
 }
 
-/// The interfaces that use a bridge.
+/// The interfaces that use a bridge of ours; the others are Neutron's, or devices.
 fn bridged(interfaces: &[Interface]) -> Vec<Interface> {
-    interfaces.iter().filter(|interface| interface.device.is_none()).cloned().collect()
+    interfaces.iter().filter(|interface| interface.uses_own_bridge()).cloned().collect()
 }
 
 impl Connections {

@@ -114,6 +114,7 @@ fn interface(network: NetworkId, last: u8) -> Interface {
         device: None,
         tag: None,
         dhcp_mac: Some("fa:16:3e:dc:dc:dc".into()),
+        vif: None,
     }
 }
 

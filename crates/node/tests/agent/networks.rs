@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use kilonova_ids::{NetworkId, PortId, ServerId};
 use kilonova_node::{DesiredNetworks, Network, NetworkFailures, NetworkFuture, Node};
-use kilonova_node_api::{Desired, Domain, Filters, Interface, Outcome, PortFilter, Power};
+use kilonova_node_api::{Desired, Domain, Filters, Interface, Outcome, PortFilter, Power, Vif};
 use serde_json::Value;
 
 use crate::agent::control::Control;
@@ -23,6 +23,7 @@ fn interface(network: NetworkId) -> Interface {
         device: None,
         tag: None,
         dhcp_mac: None,
+        vif: None,
     }
 }
 
@@ -52,9 +53,15 @@ async fn networks_are_created_before_guests_and_removed_after_them() {
     control.expect(plain, Outcome::Running).await;
     assert!(!host.folder("network").exists(), "a guest without networks needs none");
 
-    let domain = connected("one", &[first.clone(), passed.clone()]);
+    let vif = Some(Vif::Ovs { bridge: "br-int".into() });
+    let external = Interface { vif, ..interface(network) };
+    let domain = connected("one", &[first.clone(), passed.clone(), external]);
     control.expect(control.want(one, present(&domain)), Outcome::Running).await;
-    assert_eq!(plugged(&host), [(one.to_string(), 1)], "a passed-through function needs no bridge");
+    assert_eq!(
+        plugged(&host),
+        [(one.to_string(), 1)],
+        "neither a passed-through function nor a port of Neutron needs a bridge of ours"
+    );
     let domain = connected("one", &[first.clone(), second.clone()]);
     control.expect(control.want(one, present(&domain)), Outcome::Running).await;
     assert_eq!(plugged(&host), [(one.to_string(), 2)]);

@@ -87,7 +87,7 @@ impl FakeNeutron {
         format!("http://{}", self.address)
     }
 
-    /// What it knows.
+    /// Its state.
     ///
     /// # Panics
     /// When a test panicked while it held this.

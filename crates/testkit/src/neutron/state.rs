@@ -1,4 +1,4 @@
-//! What the fake knows, and what tests change behind the API's back.
+//! The state of the fake, and changes of it behind the API's back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
