@@ -108,9 +108,12 @@ async fn limits_override_registered_limits() {
             assert_eq!(reply.status, 200, "{}", reply.body);
             reply.body["limits"].as_array().unwrap().clone()
         };
-        assert_eq!(listed(&demo, "").await, [limit.clone()]);
+        assert_eq!(listed(&demo, "").await, std::slice::from_ref(&limit));
         assert_eq!(listed(&admin, "").await.len(), 2);
-        assert_eq!(listed(&admin, &format!("?project_id={project}")).await, [limit.clone()]);
+        assert_eq!(
+            listed(&admin, &format!("?project_id={project}")).await,
+            std::slice::from_ref(&limit)
+        );
         assert_eq!(listed(&admin, "?resource_name=class:VGPU").await, [Value::Null; 0]);
         let own = format!("/v3/limits/{}", limit["id"].as_str().unwrap());
         assert_eq!(cloud.as_user(&demo, "GET", &own, Value::Null).await.body["limit"], limit);
