@@ -17,4 +17,4 @@ printf 'machine: %s, %s cores, %s\n\n' \
     "$(awk '/MemTotal/ {printf "%.0f GiB", $2 / 1048576}' /proc/meminfo)"
 "$bench" "$@"
 pg_start
-"$bench" --database "$(pg_database bench)" "$@"
+"$bench" --database "$(pg_database bench)" --database-process "$(head -1 "$PG_DIR/data/postmaster.pid")" "$@"

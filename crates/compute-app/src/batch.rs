@@ -1,6 +1,7 @@
 //! The answer to a host's poll: its documents, orders and questions since a generation, and the
 //! security groups of its guests. Reads only.
 
+use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::{Newest, Origin};
 use kilonova_compute_db::{documents, questions};
 use kilonova_ids::HostName;
@@ -11,6 +12,16 @@ use kilonova_wire::refusal::Kind;
 
 use crate::Error;
 use crate::ports::Networks;
+
+/// The answer to a poll, as the rows of one snapshot have it.
+#[derive(Debug)]
+pub struct Handed {
+    /// The documents, orders and questions.
+    pub batch: Batch,
+    /// True if no handle waits for the host to acknowledge this generation or an earlier one. A later
+    /// release waits for a later generation.
+    pub is_clear: bool,
+}
 
 /// Everything that is new for a host since a generation, if the epoch is the one of its row in the
 /// same snapshot; everything for 0, and for a generation that is older than the row remembers.
@@ -24,18 +35,21 @@ pub fn of_session(
     host: &HostName,
     epoch: i64,
     since: i64,
-) -> Result<Batch, Error> {
+) -> Result<Handed, Error> {
+    devices::expect_acknowledge(tx, host, devices::EVERYTHING)?;
     documents::expect_since(tx, host, since)?;
-    kilonova_accelerator::ledger::orders::expect_since(tx, host, since)?;
+    devices::orders::expect_since(tx, host, since)?;
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
     let since = check_generation(host, &newest, since)?;
     let documents = documents::since(tx, host, since)?;
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
-    let orders = kilonova_accelerator::ledger::orders::since(tx, host, since)?;
+    let orders = devices::orders::since(tx, host, since)?;
     let filters = filters(tx, networks, host, since, newest.filtered > since, &documents)?;
     let (generation, complete) = (newest.generation, since == 0);
-    Ok(Batch { generation, complete, documents, orders, questions, filters })
+    let batch = Batch { generation, complete, documents, orders, questions, filters };
+    let is_clear = !devices::awaits_acknowledgement(tx, host, devices::EVERYTHING)?;
+    Ok(Handed { batch, is_clear })
 }
 
 /// Compares the epoch of a session with that of the host's row. A row that is older than the session

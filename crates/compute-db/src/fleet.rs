@@ -24,6 +24,15 @@ macro_rules! select {
     };
 }
 
+/// [`TOGETHER`] hosts.
+macro_rules! hosts {
+    () => {
+        "(?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+            ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37,
+            ?38, ?39, ?40, ?41, ?42, ?43, ?44, ?45, ?46, ?47, ?48, ?49, ?50, ?51)"
+    };
+}
+
 kilonova_store::statements! {
     /// Every host.
     ALL = select!();
@@ -32,13 +41,21 @@ kilonova_store::statements! {
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
     /// Updates `last_seen` of some hosts, unless another controller has stored a later time.
-    SEEN = "UPDATE hosts SET last_seen = ?1 WHERE last_seen < ?1 AND host IN (
-            ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-            ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34, ?35, ?36, ?37,
-            ?38, ?39, ?40, ?41, ?42, ?43, ?44, ?45, ?46, ?47, ?48, ?49, ?50, ?51)";
+    SEEN = concat!("UPDATE hosts SET last_seen = ?1 WHERE last_seen < ?1 AND host IN ", hosts!());
     /// Updates the clock skew.
     SKEW = "UPDATE hosts SET clock_skew = ?2 WHERE host = ?1";
 }
+
+/// Statements for PostgreSQL only.
+pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_SEEN", PG_SEEN)];
+/// [`SEEN`] without the hosts whose rows a transaction is changing: a heartbeat that waits for one row
+/// would hold the others, which boots need. The next round stores those.
+const PG_SEEN: &str = concat!(
+    "UPDATE hosts SET last_seen = ?1 WHERE host IN (SELECT host FROM hosts
+        WHERE last_seen < ?1 AND host IN ",
+    hosts!(),
+    " FOR NO KEY UPDATE SKIP LOCKED)"
+);
 
 /// The part of a host's row that the fleet needs.
 #[derive(Debug, Clone)]
@@ -183,7 +200,7 @@ pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: Timestamp) -> Result<(), Er
     let mut params = vec![Value::from(at)];
     params.extend(hosts.iter().map(Value::from));
     params.resize(TOGETHER + 1, Value::from(last));
-    tx.defer(SEEN, &params)?;
+    tx.defer(if tx.is_postgres() { PG_SEEN } else { SEEN }, &params)?;
     Ok(())
 }
 

@@ -28,7 +28,7 @@ pub mod testing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use postgres::Lane;
+use postgres::{Group, Lane};
 use work::{Outcome, Work, erase};
 
 pub use error::{Error, Severity};
@@ -180,7 +180,7 @@ impl Store {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        Pending::new(self.run_write(BTreeSet::new(), erase(work)))
+        Pending::new(self.run_write(None, BTreeSet::new(), erase(work)))
     }
 
     /// Like [`Store::write`], for work that writes the rows with these keys. Transactions of this
@@ -201,10 +201,44 @@ impl Store {
         E: From<Error> + Send + 'static,
     {
         let lanes = rows.into_iter().map(|key| Lane::of(&key.to_string())).collect();
-        Pending::new(self.run_write(lanes, erase(work)))
+        Pending::new(self.run_write(None, lanes, erase(work)))
     }
 
-    async fn run_write(&self, lanes: BTreeSet<Lane>, mut work: Work) -> Outcome {
+    /// Like [`Store::write_on`], for work that always writes the row with the key `row`, and often comes
+    /// while other such work is in progress. Work that waits for the row shares the next transaction and
+    /// its commit with the others that wait. Each has a savepoint: an error rolls back its own effects
+    /// only. Work sees what the others of its transaction have written before it.
+    ///
+    /// `order` is the key of what it locks besides: work of one transaction runs in this order, so that
+    /// two transactions for different rows seldom wait for each other.
+    ///
+    /// # Errors
+    /// Like [`Store::write`].
+    pub fn write_together<K, T, E, F>(
+        &self,
+        row: impl ToString,
+        order: impl ToString,
+        rows: impl IntoIterator<Item = K>,
+        work: F,
+    ) -> Pending<'_, T, E>
+    where
+        K: ToString,
+        F: FnMut(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let lanes = rows.into_iter().map(|key| Lane::of(&key.to_string())).collect();
+        let group = Group { row: Lane::of(&row.to_string()), order: order.to_string() };
+        Pending::new(self.run_write(Some(group), lanes, erase(work)))
+    }
+
+    /// Runs work as one transaction, or together with a group.
+    async fn run_write(
+        &self,
+        group: Option<Group>,
+        lanes: BTreeSet<Lane>,
+        mut work: Work,
+    ) -> Outcome {
         let step = self.crash.next();
         let step_after = step.clone();
         let meter = self.meter.clone();
@@ -223,7 +257,10 @@ impl Store {
         });
         let outcome = match &*self.backend {
             Backend::Sqlite(db) => db.write(guarded).await,
-            Backend::Postgres(db) => db.write(lanes, guarded).await,
+            Backend::Postgres(db) => match group {
+                Some(group) => db.write_together(group, lanes, guarded).await,
+                None => db.write(lanes, guarded).await,
+            },
         };
         step_after.after()?;
         outcome

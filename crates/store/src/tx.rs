@@ -45,6 +45,8 @@ pub struct Tx<'a> {
     pub(crate) retry: bool,
     /// Set if a key was violated, possibly by a row newer than this snapshot.
     pub(crate) doubt: bool,
+    /// Set if a statement failed, also if an attempt has undone that.
+    pub(crate) has_failed: bool,
     /// The lane of the conflicting row, if there was a conflict.
     pub(crate) met: Option<Lane>,
     pub(crate) hooks: Vec<Hook>,
@@ -54,6 +56,10 @@ pub struct Tx<'a> {
     /// Set if the transaction has failed although the database has not rolled it back: after a conflict,
     /// or if no open savepoint can undo the failure.
     doomed: Option<Error>,
+    /// True if other work counts the commit of the same transaction.
+    pub(crate) shares_commit: bool,
+    /// The round trips of the transaction before this work, on PostgreSQL.
+    round_trips_before: u64,
     /// Number of open attempts.
     depth: usize,
     /// Reads that were sent ahead, with no write after them.
@@ -84,7 +90,8 @@ impl<'a> Tx<'a> {
     }
 
     pub(crate) fn postgres(session: postgres::Session<'a>) -> Self {
-        Self::over(Inner::Postgres(session))
+        let round_trips_before = session.round_trips();
+        Self { round_trips_before, ..Self::over(Inner::Postgres(session)) }
     }
 
     fn over(inner: Inner<'a>) -> Self {
@@ -92,10 +99,13 @@ impl<'a> Tx<'a> {
             inner,
             retry: false,
             doubt: false,
+            has_failed: false,
             met: None,
             hooks: Vec::new(),
             lost: None,
             doomed: None,
+            shares_commit: false,
+            round_trips_before: 0,
             depth: 0,
             expected: Vec::new(),
             answers: Vec::new(),
@@ -129,13 +139,17 @@ impl<'a> Tx<'a> {
         Ok(())
     }
 
-    /// Round trips so far, on PostgreSQL; with that of the commit if it `commits`.
+    /// Round trips of this work so far, on PostgreSQL; with that of the commit if it `commits`. The first
+    /// work of a group counts the commit for all.
     pub(crate) fn round_trips(&self, commits: bool) -> u64 {
-        match &self.inner {
+        let all = match &self.inner {
             Inner::Sqlite(_) => 0,
-            Inner::Postgres(session) if commits => session.round_trips_committed(&self.hooked()),
+            Inner::Postgres(session) if commits && !self.shares_commit => {
+                session.round_trips_committed(&self.hooked())
+            }
             Inner::Postgres(session) => session.round_trips(),
-        }
+        };
+        all.saturating_sub(self.round_trips_before)
     }
 
     /// The numbers of the answers that hooks wait for, on PostgreSQL.
@@ -162,6 +176,7 @@ impl<'a> Tx<'a> {
             Err(failed) => failed,
         };
         let Failed { error, key, is_final, .. } = failed;
+        self.has_failed = true;
         // No savepoint helps after a conflict: the snapshot stays the same.
         if is_final || matches!(error, Error::Retry(_)) {
             self.doomed = Some(error.again());

@@ -276,6 +276,44 @@ async fn the_outcome_of_a_commit_without_an_answer_is_looked_up() {
     }
 }
 
+/// All work of a group learns the truth about the commit that it shares.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_whose_commit_has_no_answer_is_looked_up() {
+    let Some((store, proxy)) = store(&Options::default()).await else { return };
+    store.migrate(&[crate::group::COUNTERS]).await.expect("the migration succeeds");
+    let mut rows = 0;
+    for cut in [Cut::Before, Cut::After, Cut::InFlight] {
+        let counts = Arc::<Counts>::default();
+        let held = crate::group::Held::begin(&store).await;
+        let mut works: Vec<_> = (0..3)
+            .map(|place| {
+                let (counts, armed) = (Arc::clone(&counts), Arc::clone(&proxy.armed));
+                crate::group::together(&store, move |tx| {
+                    if counts.runs.fetch_add(1, Ordering::SeqCst) == 0 {
+                        *armed.lock().expect("the lock is sound") = Some(cut);
+                    }
+                    let hooked = Arc::clone(&counts);
+                    tx.on_commit(move || {
+                        hooked.hooks.fetch_add(1, Ordering::SeqCst);
+                    });
+                    tx.defer(INSERT, params![place])
+                })
+            })
+            .collect();
+        crate::group::wait(&mut works).await;
+        held.end().await;
+        for work in works {
+            work.await.expect("the answer is the truth");
+        }
+        rows += 3;
+        assert_eq!((counts.seen().1, count(&store).await), (3, rows), "{cut:?}");
+        match (cut, counts.seen().0) {
+            (Cut::Before, 6) | (Cut::After, 3) | (Cut::InFlight, 3 | 6) => {}
+            (_, runs) => panic!("{cut:?}: {runs} runs"),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outcome_that_cannot_be_looked_up_is_not_invented() {
     let short = Options {

@@ -10,6 +10,7 @@
 mod commit;
 mod deferred;
 mod full;
+mod group;
 mod invisible_conflicts;
 mod limits;
 mod postgres;

@@ -24,12 +24,14 @@ pub struct Figures {
     idle_cpu: f64,
     boots: load::Measured,
     boot_cpu: f64,
+    boot_database_cpu: Option<f64>,
     boot_statements: f64,
     get_statements: f64,
     list: f64,
     full: f64,
     mixed: Mixed,
     mixed_cpu: f64,
+    mixed_database_cpu: Option<f64>,
     deletes: f64,
     restart_ready: f64,
     restart_cpu: f64,
@@ -62,9 +64,10 @@ pub async fn measure(directory: &Path, size: &Size<'_>, hosts: usize) -> Result<
     let endpoint = Endpoint { address: &address, token: &token, clients: size.clients };
     let progress = Arc::new(Progress::begin(format!("{hosts} hosts: boots"), servers));
     let statements = cloud.statements().await?;
-    let cpu = cloud.server.cpu_ms();
+    let (cpu, database) = (cloud.server.cpu_ms(), size.database_cpu_ms());
     let (boots, mut ids) = load::boot(endpoint, servers, &boot_request.0, &progress).await?;
     figures.boot_cpu = (cloud.server.cpu_ms() - cpu) / boots.durations.len() as f64;
+    figures.boot_database_cpu = since(size, database, boots.durations.len());
     let statements = cloud.statements().await? - statements;
     figures.get_statements = cloud.statements_per_get(&ids[0]).await?;
     let polls = figures.get_statements * boots.polls as f64;
@@ -75,9 +78,10 @@ pub async fn measure(directory: &Path, size: &Size<'_>, hosts: usize) -> Result<
 
     let progress = Arc::new(Progress::begin(format!("{hosts} hosts: mixed"), size.operations));
     let own = ids.split_off(ids.len() / 2);
-    let cpu = cloud.server.cpu_ms();
+    let (cpu, database) = (cloud.server.cpu_ms(), size.database_cpu_ms());
     figures.mixed = mixed::run(endpoint, &boot_request, size.operations, own, &progress).await?;
     figures.mixed_cpu = (cloud.server.cpu_ms() - cpu) / figures.mixed.count().max(1) as f64;
+    figures.mixed_database_cpu = since(size, database, figures.mixed.count());
     ids.append(&mut figures.mixed.servers);
 
     let (cloud, restart_ready) = cloud.restart().await?;
@@ -92,6 +96,12 @@ pub async fn measure(directory: &Path, size: &Size<'_>, hosts: usize) -> Result<
     drop(progress);
     cloud.end();
     Ok(figures)
+}
+
+/// CPU milliseconds of PostgreSQL for each of `count` since it had used `before`.
+fn since(size: &Size<'_>, before: Option<f64>, count: usize) -> Option<f64> {
+    let (before, now) = before.zip(size.database_cpu_ms())?;
+    Some((now - before) / count.max(1) as f64)
 }
 
 /// The tables of some sizes.
@@ -118,6 +128,11 @@ pub fn tables(store: &str, size: &Size<'_>, figures: &[Figures]) -> Vec<Table> {
     row("POST to ACTIVE p50", "ms", None, &|one| quantile(&one.boots.durations, 0.5));
     row("POST to ACTIVE p99", "ms", most(500.0), &|one| quantile(&one.boots.durations, 0.99));
     row("CPU per boot, agents and polls included", "ms", most(4.0), &|one| one.boot_cpu);
+    if figures.iter().any(|one| one.boot_database_cpu.is_some()) {
+        row("CPU per boot of PostgreSQL", "ms", None, &|one| {
+            one.boot_database_cpu.unwrap_or(f64::NAN)
+        });
+    }
     row("polls per boot", "", None, &|one| {
         one.boots.polls as f64 / one.boots.durations.len() as f64
     });
@@ -145,6 +160,11 @@ pub fn tables(store: &str, size: &Size<'_>, figures: &[Figures]) -> Vec<Table> {
     row("failed operations".into(), "", &|one| one.mixed.failed.len() as f64);
     row("operations".into(), "/s", &|one| one.mixed.per_second());
     row("CPU per operation, agents and polls included".into(), "ms", &|one| one.mixed_cpu);
+    if figures.iter().any(|one| one.mixed_database_cpu.is_some()) {
+        row("CPU per operation of PostgreSQL".into(), "ms", &|one| {
+            one.mixed_database_cpu.unwrap_or(f64::NAN)
+        });
+    }
     for (place, (_, name, _)) in SHARES.iter().enumerate() {
         for (label, fraction) in [("p50", 0.5), ("p99", 0.99)] {
             row(format!("{name} {label}"), "ms", &|one| {

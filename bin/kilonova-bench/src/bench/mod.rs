@@ -54,8 +54,17 @@ pub struct Size<'a> {
     pub clients: usize,
     /// The database URL, unless it is SQLite.
     pub database: Option<&'a str>,
+    /// The process of PostgreSQL, if its CPU time is measured.
+    pub database_process: Option<u32>,
     /// No further part is started after this time.
     pub time: Duration,
+}
+
+impl Size<'_> {
+    /// CPU milliseconds that PostgreSQL has used so far, if they are measured.
+    fn database_cpu_ms(&self) -> Option<f64> {
+        self.database_process.map(|process| process::trees_cpu_ms(&[process]))
+    }
 }
 
 /// Runs the benchmark and returns its tables.

@@ -56,6 +56,9 @@ pub struct Arguments {
     /// URL of an empty PostgreSQL database. Default: SQLite.
     #[arg(long, value_name = "URL")]
     database: Option<String>,
+    /// Process of this PostgreSQL, whose CPU time and that of its children is shown too.
+    #[arg(long, value_name = "PID", requires = "database")]
+    database_process: Option<u32>,
     /// Working directory (kept). Default: a temporary directory.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
@@ -128,6 +131,7 @@ fn size(options: &Arguments) -> Size<'_> {
         servers_apart: options.servers_apart.unwrap_or(quick(10_000, 500)).max(1),
         clients: options.clients.max(1),
         database: options.database.as_deref(),
+        database_process: options.database_process,
         time: Duration::from_secs(options.minutes * 60),
     }
 }

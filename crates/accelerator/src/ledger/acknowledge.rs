@@ -55,7 +55,7 @@ pub fn awaits_acknowledgement(
     Ok(!awaiting::on_host(tx, host, generation)?.is_empty())
 }
 
-/// Announces what [`acknowledge`] reads.
+/// Announces [`awaits_acknowledgement`] and what [`acknowledge`] reads.
 pub fn expect_acknowledge(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<(), Error> {
     Ok(awaiting::expect_on_host(tx, host, generation)?)
 }

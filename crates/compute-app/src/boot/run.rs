@@ -77,11 +77,11 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
             Err(reason) => return refuse(compute, request, &query, reason).await,
         };
         let (compute_, request_) = (compute.clone(), request.clone());
-        let rows = request.ports.rows().into_iter().chain([usage::scope(&request.project_id)]);
-        let booted = compute
-            .store
-            .write_on(rows, move |tx| commit(tx, &compute_, &request_, &planned))
-            .await;
+        let (usage, ports) = (usage::scope(&request.project_id), request.ports.rows());
+        let host = planned.first().and_then(|choice| choice.candidates.first());
+        let host = host.map_or_else(String::new, |candidate| candidate.root.to_string());
+        let work = move |tx: &mut Tx<'_>| commit(tx, &compute_, &request_, &planned);
+        let booted = compute.store.write_together(usage, host, ports, work).await;
         match booted {
             Err(Error::Aged) => compute.catch_up().await,
             ended => return ended,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kilonova_accelerator::ledger as devices;
+use kilonova_compute_app::batch::Handed;
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{documents, fleet};
 use kilonova_compute_scheduler::fleet::{Host, Newest};
@@ -30,7 +31,9 @@ pub(super) async fn desired(
 ) -> Result<Batch, Refusal> {
     let entry = Box::pin(session(compute, host, epoch, since)).await?;
     if since > entry.answered() {
-        Box::pin(acknowledge(compute, host, epoch, since)).await?;
+        if since > entry.clear() {
+            Box::pin(acknowledge(compute, host, epoch, since)).await?;
+        }
         entry.has_answered(since);
     }
     let mut newest = entry.newest();
@@ -53,8 +56,11 @@ pub(super) async fn desired(
     let (name, networks) = (host.to_owned(), Arc::clone(&compute.networks));
     // Boxed to keep the waiting futures small: thousands of hosts wait above, and few read.
     let read = compute.store.read(move |tx| batch::of_session(tx, &*networks, &name, epoch, since));
-    let batch = Box::pin(read).await.map_err(unavailable)?;
+    let Handed { batch, is_clear } = Box::pin(read).await.map_err(unavailable)?;
     entry.correct(known, Newest { epoch, generation: batch.generation });
+    if is_clear {
+        entry.is_clear(batch.generation);
+    }
     Ok(batch)
 }
 

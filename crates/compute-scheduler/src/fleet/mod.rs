@@ -103,6 +103,7 @@ pub struct Host {
     noted_skew: AtomicSkew,
     newest: watch::Sender<Newest>,
     answered: AtomicI64,
+    clear: AtomicI64,
 }
 
 impl Host {
@@ -236,6 +237,7 @@ impl Host {
             if row.generation < known.generation && generation == known.generation {
                 newest.generation = row.generation;
                 self.answered.fetch_min(row.generation, Ordering::Relaxed);
+                self.clear.fetch_min(row.generation, Ordering::Relaxed);
             }
             (epoch, generation) != (newest.epoch, newest.generation)
         });
@@ -251,6 +253,17 @@ impl Host {
     /// freed.
     pub fn has_answered(&self, generation: i64) {
         self.answered.fetch_max(generation, Ordering::Relaxed);
+    }
+
+    /// No handle waits for its agent to acknowledge this generation or an earlier one, and none will: a
+    /// release waits for a later one.
+    pub fn clear(&self) -> i64 {
+        self.clear.load(Ordering::Relaxed)
+    }
+
+    /// Records what the rows of one snapshot say: the generation of the host, and that no handle waits.
+    pub fn is_clear(&self, generation: i64) {
+        self.clear.fetch_max(generation, Ordering::Relaxed);
     }
 
     /// Wakes the long polls that wait for documents older than `generation`.
@@ -391,6 +404,7 @@ impl Maps {
             noted_skew: AtomicSkew::unknown(),
             newest: watch::Sender::new(newest),
             answered: AtomicI64::new(0),
+            clear: AtomicI64::new(0),
         });
         self.deleted.remove(&host.name);
         if let Some(before) = self.by_name.insert(host.name.clone(), Arc::clone(&host)) {

@@ -87,6 +87,10 @@ async fn statements_are_understood_by_both_databases() {
         for list in kilonova_compute_db::statements() {
             assert_eq!(api.store.refused(list).await, Vec::<String>::new());
         }
+        if api.store.system() == kilonova_store::System::Postgres {
+            let own = kilonova_compute_db::fleet::POSTGRES_STATEMENTS;
+            assert_eq!(api.store.refused(own).await, Vec::<String>::new());
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod full_disk;
 mod golden;
 mod guest_events;
 mod guest_metadata;
+mod heartbeats;
 mod host_selection;
 mod in_place;
 mod instance_actions;

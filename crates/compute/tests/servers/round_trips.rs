@@ -127,10 +127,10 @@ async fn operations_wait_seldom() {
         running.wait_for_hosts().await;
         let private = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         for (name, flavor, networks, boot, delete) in [
-            ("no network", "plain", json!("none"), 7, 9),
-            ("a vGPU", "vgpu", json!("none"), 8, 9),
-            ("the first network", "plain", json!("auto"), 11, 10),
-            ("one network", "plain", json!("auto"), 11, 10),
+            ("no network", "plain", json!("none"), 6, 8),
+            ("a vGPU", "vgpu", json!("none"), 7, 8),
+            ("the first network", "plain", json!("auto"), 10, 9),
+            ("one network", "plain", json!("auto"), 10, 9),
         ] {
             let connected = json!({"networks": networks});
             let what = format!("boot, {name}");
@@ -145,35 +145,35 @@ async fn operations_wait_seldom() {
         let other = running.network_with_subnet(ANN, "other", "10.0.1.0/24").await;
         let both = json!({"networks": [{"uuid": private}, {"uuid": other}]});
         let id = probe
-            .count(&running, "boot, two networks", 12, async || {
+            .count(&running, "boot, two networks", 11, async || {
                 running.boot_with(&cloud, "one", "plain", both).await
             })
             .await;
-        probe.count(&running, "delete, two networks", 10, async || running.delete(&id).await).await;
+        probe.count(&running, "delete, two networks", 9, async || running.delete(&id).await).await;
         let port = running.port(ANN, &private, json!({})).await;
         let prepared = json!({"networks": [{"port": port}]});
         let id = probe
-            .count(&running, "boot, an existing port", 13, async || {
+            .count(&running, "boot, an existing port", 12, async || {
                 running.boot_with(&cloud, "one", "plain", prepared).await
             })
             .await;
         probe
-            .count(&running, "delete, an existing port", 10, async || running.delete(&id).await)
+            .count(&running, "delete, an existing port", 9, async || running.delete(&id).await)
             .await;
 
         let id = running.boot(&cloud, "one", "vgpu").await;
         settle(&probe.plain, &running).await;
         for (what, action, limit) in [
-            ("stop", json!({"os-stop": null}), 8),
-            ("start", json!({"os-start": null}), 8),
-            ("soft reboot", json!({"reboot": {"type": "SOFT"}}), 8),
-            ("hard reboot", json!({"reboot": {"type": "HARD"}}), 8),
-            ("pause", json!({"pause": null}), 9),
-            ("unpause", json!({"unpause": null}), 9),
-            ("resize", json!({"resize": {"flavorRef": "vgpu4"}}), 27),
-            ("confirm the resize", json!({"confirmResize": null}), 9),
-            ("cold migration", json!({"migrate": null}), 25),
-            ("confirm the cold migration", json!({"confirmResize": null}), 9),
+            ("stop", json!({"os-stop": null}), 7),
+            ("start", json!({"os-start": null}), 7),
+            ("soft reboot", json!({"reboot": {"type": "SOFT"}}), 7),
+            ("hard reboot", json!({"reboot": {"type": "HARD"}}), 7),
+            ("pause", json!({"pause": null}), 8),
+            ("unpause", json!({"unpause": null}), 8),
+            ("resize", json!({"resize": {"flavorRef": "vgpu4"}}), 25),
+            ("confirm the resize", json!({"confirmResize": null}), 8),
+            ("cold migration", json!({"migrate": null}), 23),
+            ("confirm the cold migration", json!({"confirmResize": null}), 8),
         ] {
             probe
                 .count(&running, what, limit, async || match what {

@@ -287,6 +287,11 @@ impl Connection {
         self.queue.control("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0");
     }
 
+    /// Limits how long a statement of this transaction waits for a lock, in milliseconds.
+    pub(super) fn limit_lock_waits(&mut self, most: u32) {
+        self.queue.control(&format!("SET LOCAL lock_timeout = {most}"));
+    }
+
     /// Runs statements without parameters, which change something, and waits for their end.
     pub(super) fn batch(&mut self, sql: &str) -> Result<(), Failed> {
         self.wrote = true;

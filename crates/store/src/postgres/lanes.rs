@@ -43,7 +43,9 @@ impl Lane {
     }
 }
 
-pub(super) struct Lanes(Vec<Arc<Mutex<()>>>);
+/// The locks; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Lanes(Arc<[Arc<Mutex<()>>]>);
 
 impl Lanes {
     pub(super) fn new() -> Self {

@@ -17,6 +17,7 @@
 mod connection;
 mod dial;
 mod fate;
+mod group;
 mod lanes;
 mod line;
 mod password;
@@ -38,6 +39,8 @@ use tokio::task::JoinHandle;
 use connection::Connection;
 pub(crate) use connection::Failed;
 use fate::{Fate, Ticket};
+pub(crate) use group::Group;
+use group::Groups;
 pub(crate) use lanes::Lane;
 use lanes::Lanes;
 use pool::Pool;
@@ -62,9 +65,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after a connection was lost or refused.
 const RECONNECT: Duration = Duration::from_millis(200);
 
+/// The database; cheap to clone.
+#[derive(Clone)]
 pub(crate) struct Postgres {
     connections: Connections,
     lanes: Lanes,
+    groups: Groups,
     /// How long a transaction waits for its lanes and its turn.
     wait: Duration,
     /// How long a transaction waits until the outcome of its commit is known.
@@ -107,7 +113,8 @@ impl Postgres {
         let (wait, patience) = (options.pool_timeout, options.answer_timeout);
         let commits = Commits::default();
         let connections = Connections { pool, threads, turns, commits };
-        Ok(Self { connections, lanes: Lanes::new(), wait, patience })
+        let (lanes, groups) = (Lanes::new(), Groups::default());
+        Ok(Self { connections, lanes, groups, wait, patience })
     }
 
     /// Waits for the lanes and for a turn.
@@ -121,11 +128,13 @@ impl Postgres {
         });
         match waited.await {
             Ok(ready) => ready,
-            Err(_) => {
-                let why = format!("no connection became free within {:?}", self.wait);
-                Err(Error::Unavailable(why))
-            }
+            Err(_) => Err(self.no_turn()),
         }
+    }
+
+    /// The error of a transaction that has waited too long.
+    fn no_turn(&self) -> Error {
+        Error::Unavailable(format!("no connection became free within {:?}", self.wait))
     }
 
     pub(crate) async fn write(&self, lanes: BTreeSet<Lane>, work: Work) -> Outcome {
@@ -179,11 +188,7 @@ impl Postgres {
                     match settled.ok().and_then(Result::ok).flatten() {
                         Some(Fate::Committed) => return Ok(value),
                         Some(Fate::RolledBack) => (error.into(), None, UNREACHABLE),
-                        None => {
-                            let why =
-                                format!("it is not known whether a commit succeeded: {error}");
-                            return Err(Error::Unavailable(why).into());
-                        }
+                        None => return Err(outcome_unknown(&error).into()),
                     }
                 }
             };
@@ -210,7 +215,7 @@ impl Connections {
         &self,
         ticket: Ticket,
         hooks: Vec<Hook>,
-        in_progress: Commit,
+        in_progress: Option<Commit>,
     ) -> JoinHandle<Option<Fate>> {
         let connections = self.clone();
         tokio::spawn(async move {
@@ -306,7 +311,8 @@ fn once(
     let (retry, doubt, met, lost) = (tx.retry, tx.doubt, tx.met, tx.lost.is_some());
     let (answers, hooks) = (tx.hooked(), std::mem::take(&mut tx.hooks));
     drop(tx);
-    let in_progress = connections.commits.begin();
+    // A read changes nothing, so nobody needs to wait for its hooks.
+    let in_progress = (!read_only).then(|| connections.commits.begin());
     let ended = match outcome {
         Ok(value) => match connection.commit(&answers) {
             Ok(()) => {
@@ -348,6 +354,12 @@ fn once(
     };
     pool.put(connection);
     ended
+}
+
+/// The error of a transaction whose connection was lost during the commit, and whose outcome cannot be
+/// looked up.
+fn outcome_unknown(error: &Error) -> Error {
+    Error::Unavailable(format!("it is not known whether a commit succeeded: {error}"))
 }
 
 /// The text of an error and its causes.

@@ -1,0 +1,400 @@
+//! Transactions of this process on one row that share a commit.
+//!
+//! Under `REPEATABLE READ` two transactions that write one row cannot overlap: each begins after the
+//! commit of the one before it, which waits for the disk. Work that waits meanwhile runs together: one
+//! transaction, a savepoint for each, one commit for all.
+//!
+//! ```text
+//!   alone ──► the row's lane ──► a transaction of its own
+//!   several ──► the lanes of all ──► BEGIN ──► each in a savepoint ──► COMMIT ──► hooks, answers
+//!                                                 │ a statement fails, or the connection is lost
+//!                                                 └──► roll back; each runs in a transaction of its own
+//! ```
+//!
+//! A group holds the rows of all its work, so it must not wait for others who wait for it: its work runs
+//! in the order of the rows that it will lock, as that of other groups does, and it gives up its rows
+//! after [`PATIENCE`].
+//!
+//! Nothing waits for company: work that comes alone begins at once. An error that work returns rolls it
+//! back to its savepoint; the others are unaffected. It is answered after the commit, because it may rest
+//! on what the others wrote. This file must never answer work with the failure of a statement of other
+//! work.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::connection::{Connection, Failed};
+use super::fate::Fate;
+use super::{Connections, FIRST_PAUSE, LONGEST_PAUSE, Lane, Postgres, Session};
+use crate::tx::Hook;
+use crate::work::{Outcome, Work};
+use crate::{Error, Tx};
+
+/// Maximum number of transactions that share a commit. Each has a few savepoints, and the server finds
+/// those of a session in its memory up to a number of 64.
+const MOST: usize = 16;
+/// Maximum number of transactions that wait for one row.
+const QUEUE: usize = 4096;
+/// How long a statement of a group waits for a lock, in milliseconds. It is shorter than the time after
+/// which the server looks for a deadlock.
+const PATIENCE: u32 = 100;
+/// How often a group is repeated after conflicts before its transactions run one by one.
+const ROUNDS: usize = 4;
+
+/// The group of work.
+pub(crate) struct Group {
+    /// The row that all of the group write.
+    pub row: Lane,
+    /// The place among the others.
+    pub order: String,
+}
+
+/// Work that waits for its transaction.
+pub(super) struct Job {
+    number: u64,
+    order: String,
+    lanes: BTreeSet<Lane>,
+    work: Work,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// The work that waits, by row; cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Groups(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    last: u64,
+    /// A row has an entry while somebody leads its group.
+    rows: BTreeMap<Lane, VecDeque<Job>>,
+}
+
+/// The right to run the transactions of one row.
+struct Lead {
+    groups: Groups,
+    row: Lane,
+    /// True once nobody waited: the next one to come leads.
+    is_over: bool,
+}
+
+impl Drop for Lead {
+    /// A lead that ends early closes the channels of those that wait.
+    fn drop(&mut self) {
+        if !self.is_over {
+            drop(self.groups.lock().rows.remove(&self.row));
+        }
+    }
+}
+
+impl Groups {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds work, and returns its number. The first of a row gets the lead as well.
+    fn join(
+        &self,
+        group: Group,
+        lanes: BTreeSet<Lane>,
+        work: Work,
+        answer: oneshot::Sender<Outcome>,
+    ) -> Result<(u64, Option<Lead>), Error> {
+        let Group { row, order } = group;
+        let mut waiting = self.lock();
+        waiting.last += 1;
+        let number = waiting.last;
+        let leads = !waiting.rows.contains_key(&row);
+        let jobs = waiting.rows.entry(row).or_default();
+        if jobs.len() >= QUEUE {
+            let why = format!("{QUEUE} transactions wait for the same row already");
+            return Err(Error::Unavailable(why));
+        }
+        jobs.push_back(Job { number, order, lanes, work, answer });
+        Ok((number, leads.then(|| Lead { groups: self.clone(), row, is_over: false })))
+    }
+
+    /// Removes work that has not begun; false if it has.
+    fn withdraw(&self, row: Lane, number: u64) -> bool {
+        let mut waiting = self.lock();
+        let Some(jobs) = waiting.rows.get_mut(&row) else { return false };
+        let before = jobs.len();
+        jobs.retain(|job| job.number != number);
+        jobs.len() < before
+    }
+}
+
+impl Lead {
+    /// The work of the next transaction, without that of callers who have gone. If there is none, the lead
+    /// is over.
+    fn next(&mut self) -> Vec<Job> {
+        let mut waiting = self.groups.lock();
+        let mut taken = Vec::new();
+        if let Some(jobs) = waiting.rows.get_mut(&self.row) {
+            while taken.len() < MOST
+                && let Some(job) = jobs.pop_front()
+            {
+                if !job.answer.is_closed() {
+                    taken.push(job);
+                }
+            }
+        }
+        if taken.is_empty() {
+            // Under the same lock: work that comes later finds no entry.
+            waiting.rows.remove(&self.row);
+            self.is_over = true;
+        }
+        taken.sort_by(|one, other| one.order.cmp(&other.order));
+        taken
+    }
+}
+
+/// The end of a group's transaction.
+enum Ended {
+    /// Committed or rolled back as a whole, and answered.
+    Done,
+    /// A conflict: the group runs again. With the lane of the conflicting row, if known.
+    Conflict(Vec<Job>, Option<Lane>),
+    /// A statement has failed, or waited too long, or the connection is lost: nothing was changed.
+    Apart(Vec<Job>),
+    /// The commit was not answered.
+    Unknown(Vec<Job>, Vec<Outcome>, Error, JoinHandle<Option<Fate>>),
+}
+
+impl Postgres {
+    /// Runs work together with other work of its group that waits.
+    pub(crate) async fn write_together(
+        &self,
+        group: Group,
+        mut lanes: BTreeSet<Lane>,
+        work: Work,
+    ) -> Outcome {
+        let row = group.row;
+        lanes.insert(row);
+        let (answer, mut answered) = oneshot::channel();
+        let (number, lead) = self.groups.join(group, lanes, work, answer)?;
+        if let Some(lead) = lead {
+            // A task of its own, because the first caller may go away before the others.
+            tokio::spawn(self.clone().lead(lead));
+        }
+        let answer = match tokio::time::timeout(self.wait, &mut answered).await {
+            Err(_) if self.groups.withdraw(row, number) => return Err(self.no_turn().into()),
+            Err(_) => answered.await,
+            Ok(answer) => answer,
+        };
+        answer.unwrap_or_else(|_| {
+            Err(Error::Other("the transaction panicked and was rolled back".into()).into())
+        })
+    }
+
+    /// Runs the transactions of a row until none waits.
+    async fn lead(self, mut lead: Lead) {
+        loop {
+            match <[Job; 1]>::try_from(lead.next()) {
+                Ok([job]) => self.run_alone(job).await,
+                Err(jobs) if jobs.is_empty() => return,
+                Err(jobs) => self.run_together(jobs).await,
+            }
+        }
+    }
+
+    async fn run_alone(&self, job: Job) {
+        let Job { lanes, work, answer, .. } = job;
+        drop(answer.send(self.run(false, lanes, work).await));
+    }
+
+    async fn run_together(&self, mut jobs: Vec<Job>) {
+        let mut lanes: BTreeSet<Lane> =
+            jobs.iter().flat_map(|job| job.lanes.iter().copied()).collect();
+        let mut pause = FIRST_PAUSE;
+        for _ in 0..ROUNDS {
+            let (held, turn) = match self.wait(&lanes).await {
+                Ok(ready) => ready,
+                Err(error) => return refuse(jobs, &error),
+            };
+            let connections = self.connections.clone();
+            let run = move || {
+                let _turn = turn;
+                match connections.pool.take() {
+                    Ok(connection) => together(&connections, connection, jobs),
+                    Err(_) => Ended::Apart(jobs),
+                }
+            };
+            let ended = self.connections.threads.run(run).await;
+            drop(held);
+            jobs = match ended {
+                Ok(Ended::Done) => return,
+                Ok(Ended::Conflict(same, met)) => {
+                    tracing::debug!(
+                        transactions = same.len(),
+                        "a group runs again after a conflict"
+                    );
+                    lanes.extend(met);
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    same
+                }
+                Ok(Ended::Apart(same)) => {
+                    jobs = same;
+                    break;
+                }
+                Ok(Ended::Unknown(same, outcomes, error, fate)) => {
+                    match tokio::time::timeout(self.patience, fate).await {
+                        Ok(Ok(Some(Fate::Committed))) => return answer(same, outcomes),
+                        Ok(Ok(Some(Fate::RolledBack))) => {
+                            jobs = same;
+                            break;
+                        }
+                        Ok(Ok(None) | Err(_)) | Err(_) => {
+                            return refuse(same, &super::outcome_unknown(&error));
+                        }
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a group of transactions was rolled back");
+                    return;
+                }
+            };
+        }
+        tracing::debug!(transactions = jobs.len(), "a group of transactions runs one by one");
+        // At once: those that need a lane wait for each other, and an outage lasts for none longer
+        // than for one.
+        let mut apart = JoinSet::new();
+        for job in jobs {
+            let own = self.clone();
+            apart.spawn(async move { own.run_alone(job).await });
+        }
+        while apart.join_next().await.is_some() {}
+    }
+}
+
+/// Answers each with its outcome.
+fn answer(jobs: Vec<Job>, outcomes: Vec<Outcome>) {
+    for (job, outcome) in jobs.into_iter().zip(outcomes) {
+        drop(job.answer.send(outcome));
+    }
+}
+
+/// Answers each with an error.
+fn refuse(jobs: Vec<Job>, error: &Error) {
+    for job in jobs {
+        drop(job.answer.send(Err(error.again().into())));
+    }
+}
+
+/// The state of a group's transaction after its work.
+enum Ran {
+    /// It may be committed: the outcomes and the hooks.
+    Well(Vec<Outcome>, Vec<Hook>, Vec<u64>),
+    Conflict(Option<Lane>),
+    Failed,
+    Lost,
+    /// The work at this position panicked.
+    Panicked(usize),
+}
+
+/// Runs each work in a savepoint of the connection's transaction.
+fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
+    let (mut outcomes, mut hooks, mut answers) = (Vec::new(), Vec::new(), Vec::new());
+    for (position, job) in jobs.iter_mut().enumerate() {
+        connection.savepoint();
+        let mut tx = Tx::postgres(Session::new(connection));
+        tx.shares_commit = position > 0;
+        let outcome = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut tx)));
+        let Ok(outcome) = outcome else { return Ran::Panicked(position) };
+        // An error may be that of a statement, and the statement may fail in a group alone.
+        let has_ended = tx.ended().is_some() || (tx.has_failed && outcome.is_err());
+        let (retry, met, lost) = (tx.retry, tx.met, tx.lost.is_some());
+        if outcome.is_ok() {
+            answers.extend(tx.hooked());
+            hooks.append(&mut tx.hooks);
+        }
+        drop(tx);
+        if lost || !connection.is_usable() {
+            return Ran::Lost;
+        } else if retry {
+            return Ran::Conflict(met);
+        } else if has_ended || connection.has_failed() {
+            return Ran::Failed;
+        } else if outcome.is_ok() {
+            connection.release();
+        } else {
+            connection.restore();
+        }
+        outcomes.push(outcome);
+    }
+    Ran::Well(outcomes, hooks, answers)
+}
+
+/// Runs a group in one transaction, on a thread that may block.
+fn together(connections: &Connections, mut connection: Connection, mut jobs: Vec<Job>) -> Ended {
+    let pool = &connections.pool;
+    if connection.ready().is_err() {
+        connection.abandon();
+        pool.put(connection);
+        return Ended::Apart(jobs);
+    }
+    connection.begin(false);
+    connection.limit_lock_waits(PATIENCE);
+    let (outcomes, hooks, answers) = match run_each(&mut connection, &mut jobs) {
+        Ran::Well(outcomes, hooks, answers) => (outcomes, hooks, answers),
+        Ran::Conflict(met) => {
+            connection.roll_back();
+            pool.put(connection);
+            return Ended::Conflict(jobs, met);
+        }
+        Ran::Failed => {
+            connection.roll_back();
+            pool.put(connection);
+            return Ended::Apart(jobs);
+        }
+        Ran::Lost => {
+            connection.abandon();
+            pool.put(connection);
+            return Ended::Apart(jobs);
+        }
+        Ran::Panicked(position) => {
+            // Dropping the connection rolls back, and dropping the job closes its channel.
+            drop((connection, jobs.remove(position)));
+            return Ended::Apart(jobs);
+        }
+    };
+    if outcomes.iter().all(Result::is_err) {
+        connection.roll_back();
+        pool.put(connection);
+        answer(jobs, outcomes);
+        return Ended::Done;
+    }
+    let in_progress = connections.commits.begin();
+    let ended = match connection.commit(&answers) {
+        Ok(()) => {
+            for hook in hooks {
+                let run = || hook.run(|number| connection.committed(number));
+                if catch_unwind(AssertUnwindSafe(run)).is_err() {
+                    tracing::error!("a commit hook panicked");
+                }
+            }
+            answer(jobs, outcomes);
+            Ended::Done
+        }
+        Err(Failed { error: Error::Retry(_), key, .. }) => {
+            Ended::Conflict(jobs, key.as_ref().and_then(Lane::of_key))
+        }
+        Err(Failed { error: error @ Error::Unavailable(_), is_refused, .. }) => {
+            connection.abandon();
+            if is_refused || !connection.is_marked() {
+                Ended::Apart(jobs)
+            } else {
+                let fate = connections.settle(connection.ticket(), hooks, Some(in_progress));
+                pool.put(connection);
+                return Ended::Unknown(jobs, outcomes, error, fate);
+            }
+        }
+        Err(_) => Ended::Apart(jobs),
+    };
+    pool.put(connection);
+    ended
+}
