@@ -9,6 +9,7 @@
 
 mod common;
 mod machines;
+mod neutron;
 mod resources;
 mod servers;
 

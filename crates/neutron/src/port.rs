@@ -86,6 +86,14 @@ impl Port {
         self.vif_type == "binding_failed"
     }
 
+    /// True if it requests resources of providers; only administrators see that.
+    pub fn requests_resources(&self) -> bool {
+        match self.resource_request.get("request_groups") {
+            Some(groups) => groups.as_array().is_some_and(|groups| !groups.is_empty()),
+            None => !self.resource_request.is_empty(),
+        }
+    }
+
     /// True if a guest need not wait for it.
     pub fn is_active(&self) -> bool {
         !self.admin_state_up || self.status == "ACTIVE"

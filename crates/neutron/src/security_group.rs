@@ -31,6 +31,8 @@ pub enum GroupFilter<'a> {
     /// Those that other projects share with the caller
     /// ([`SecurityGroupsSharedFiltering`](crate::Extension::SecurityGroupsSharedFiltering)).
     Shared,
+    /// Those of a project with this name.
+    Named(&'a str, &'a str),
     /// Those with these ids.
     Ids(&'a [String]),
 }
@@ -49,6 +51,9 @@ impl Neutron {
     ) -> Result<Vec<SecurityGroup>, Error> {
         let queries = match filter {
             GroupFilter::Project(project) => vec![Query::default().with("tenant_id", project)],
+            GroupFilter::Named(project, name) => {
+                vec![Query::default().with("name", name).with("tenant_id", project)]
+            }
             GroupFilter::Shared => vec![Query::default().with("shared", "True")],
             GroupFilter::Ids(ids) => ids
                 .chunks(MAX_IDS)

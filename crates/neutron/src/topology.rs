@@ -14,17 +14,22 @@ struct Topology {
 }
 
 impl Neutron {
-    /// True if Neutron can make a network for the project; nothing is made.
+    /// True if Neutron can make a network for the project; nothing is made. It cannot without the
+    /// extension (404), or without what its operator must prepare (409).
     ///
     /// # Errors
-    /// Neutron's, but for 409.
+    /// Neutron's others.
     pub async fn can_allocate_network(&self, call: Call<'_>, project: &str) -> Result<bool, Error> {
         let path = format!("/auto-allocated-topology/{project}?fields=dry-run");
         let answer: Result<Value, Error> =
             self.one(call, Method::GET, &path, None, "auto_allocated_topology").await;
         match answer {
             Ok(_) => Ok(true),
-            Err(Error::Refused(refused)) if refused.status == StatusCode::CONFLICT => Ok(false),
+            Err(Error::Refused(refused))
+                if matches!(refused.status, StatusCode::CONFLICT | StatusCode::NOT_FOUND) =>
+            {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

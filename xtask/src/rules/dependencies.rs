@@ -103,6 +103,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ids",
             "image",
             "network",
+            "neutron",
             "node-api",
             "placement",
             "policy",

@@ -7,6 +7,7 @@
 mod attach;
 mod connections;
 mod networks;
+pub mod neutron;
 mod own;
 mod profile;
 mod request;

@@ -25,6 +25,7 @@ async fn the_fake_answers_as_the_real_neutron() {
         let mut state = fake.state();
         HOSTS.iter().for_each(|host| state.add_agent(host));
         state.add_group(&project, "default", false);
+        state.set_allocation(false);
         let network = state.add_network(&project, "script", json!({}));
         state.add_subnet(&network, "10.77.0.0/29");
         network

@@ -192,5 +192,6 @@ pub async fn run(cloud: &Cloud) -> Vec<Value> {
     let fields = "fields=id&fields=name";
     get(&mut script, format!("M GET /security-groups?tenant_id={project}&{fields}")).await;
     get(&mut script, format!("M GET /floatingips?port_id={first}")).await;
+    get(&mut script, format!("M GET /auto-allocated-topology/{project}?fields=dry-run")).await;
     script.exchanges
 }

@@ -50,6 +50,8 @@ struct Fault {
     method: Method,
     path: String,
     failure: Failure,
+    /// Requests that succeed before.
+    first: usize,
     left: usize,
 }
 
@@ -105,9 +107,18 @@ impl FakeNeutron {
     /// # Panics
     /// When `what` is not a method and a path.
     pub fn fail(&self, what: &str, failure: Failure, times: usize) {
+        self.add_fault(what, failure, 0, times);
+    }
+
+    /// Lets one request fail, after `first` that succeed.
+    pub fn fail_after(&self, what: &str, failure: Failure, first: usize) {
+        self.add_fault(what, failure, first, 1);
+    }
+
+    fn add_fault(&self, what: &str, failure: Failure, first: usize, left: usize) {
         let (method, path) = what.split_once(' ').expect("a method and a path");
         let method = method.parse().expect("a method");
-        let fault = Fault { method, path: path.to_owned(), failure, left: times };
+        let fault = Fault { method, path: path.to_owned(), failure, first, left };
         self.control().faults.push(fault);
     }
 
@@ -131,6 +142,10 @@ impl FakeNeutron {
         let fault = control.faults.iter_mut().find(|fault| {
             fault.left > 0 && fault.method == *method && path.starts_with(&fault.path)
         })?;
+        if fault.first > 0 {
+            fault.first -= 1;
+            return None;
+        }
         fault.left -= 1;
         Some(fault.failure)
     }

@@ -99,8 +99,8 @@ pub(crate) fn answer(
             state.quotas.insert((*project).to_owned(), port);
             ok(json!({"quota": {"network": -1, "port": port}}))
         }
-        ("GET", ["auto-allocated-topology", ..]) => {
-            refuse(404, "HTTPNotFound", "The resource could not be found.")
+        ("GET", ["auto-allocated-topology", project]) => {
+            allocate_network(state, project, query.iter().any(|(_, field)| field == "dry-run"))
         }
         ("GET", ["ports"]) => {
             let sees = |port: &&Port| identity.admin || port.text("tenant_id") == identity.project;
@@ -286,6 +286,34 @@ fn with_fields(mut one: Value, query: &[(String, String)]) -> Value {
         object.retain(|key, _| fields.contains(&key.as_str()));
     }
     one
+}
+
+/// Makes a project's network, or says that it could (`fields=dry-run`).
+fn allocate_network(state: &mut State, project: &str, is_dry: bool) -> Answer {
+    match state.can_allocate {
+        None => return refuse(404, "HTTPNotFound", "The resource could not be found."),
+        Some(false) => {
+            let message = "Deployment error: No default router:external network.";
+            return refuse(409, "AutoAllocationFailure", message);
+        }
+        Some(true) => {}
+    }
+    let id = if is_dry {
+        "dry-run=pass".to_owned()
+    } else {
+        let name = "auto_allocated_network";
+        let known =
+            state.networks.values().find(|one| one["tenant_id"] == project && one["name"] == name);
+        match known.and_then(|one| one["id"].as_str()).map(str::to_owned) {
+            Some(id) => id,
+            None => {
+                let id = state.add_network(project, name, json!({}));
+                state.add_subnet(&id, "10.55.0.0/28");
+                id
+            }
+        }
+    };
+    ok(json!({"auto_allocated_topology": {"id": id, "tenant_id": project}}))
 }
 
 /// Refuses a body without the object, and attributes that Neutron does not know.

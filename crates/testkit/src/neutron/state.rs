@@ -97,6 +97,7 @@ pub struct State {
     pub(crate) quotas: BTreeMap<String, i64>,
     pub(crate) agents: BTreeSet<String>,
     pub(crate) last_mac: u32,
+    pub(crate) can_allocate: Option<bool>,
 }
 
 /// A new id, as Neutron makes them.
@@ -188,6 +189,36 @@ impl State {
     /// Sets the quota of ports of a project.
     pub fn set_port_quota(&mut self, project: &str, ports: i64) {
         self.quotas.insert(project.to_owned(), ports);
+    }
+
+    /// Neutron makes networks for projects that have none, if its operator has prepared that. Without
+    /// this call it does not have the extension.
+    pub fn set_allocation(&mut self, is_prepared: bool) {
+        self.can_allocate = Some(is_prepared);
+    }
+
+    /// Changes an attribute of a port behind the API's back.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    pub fn change_port(&mut self, port: &str, key: &str, value: Value) {
+        let port = self.ports.get_mut(port).expect("the port exists");
+        port.body.insert(key.to_owned(), value);
+    }
+
+    /// Gives a port an unconnected binding with this profile.
+    ///
+    /// # Panics
+    /// When there is no such port, or the profile is not an object.
+    pub fn set_profile(&mut self, port: &str, profile: Value) {
+        let port = self.ports.get_mut(port).expect("the port exists");
+        port.bindings = vec![Binding {
+            host: String::new(),
+            active: true,
+            vnic_type: port.vnic_type.clone(),
+            profile: profile.as_object().expect("an object").clone(),
+            vif_type: "unbound".into(),
+        }];
     }
 
     /// The host of a port has connected it, or not.

@@ -26,7 +26,7 @@ pub(super) fn expect(
 ) -> Result<(), Error> {
     let is_new = match request {
         NetworkRequest::None => false,
-        NetworkRequest::Auto => {
+        NetworkRequest::Unspecified | NetworkRequest::Auto => {
             networks::expect_available(tx, project)?;
             true
         }
@@ -57,7 +57,7 @@ pub(super) fn resolve(
 ) -> Result<ServerPorts, Error> {
     let list = match request {
         NetworkRequest::None => Vec::new(),
-        NetworkRequest::Auto => automatic_network(tx, by)?,
+        NetworkRequest::Unspecified | NetworkRequest::Auto => automatic_network(tx, by)?,
         NetworkRequest::Ports(requested) => {
             let mut list = Vec::with_capacity(requested.len());
             let mut ports: Vec<PortId> = Vec::new();

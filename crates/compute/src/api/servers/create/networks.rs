@@ -9,19 +9,19 @@ use kilonova_ids::parse_uuid_like;
 use kilonova_wire::Refusal;
 use serde_json::Value;
 
-/// Reads the field; `None` if it was not sent.
+/// Reads the field; `None` if it was not sent. An empty list names nothing either.
 ///
 /// # Errors
 /// 400 with Nova's message for inconsistent input.
 pub(super) fn read(value: Option<&Value>) -> Result<NetworkRequest, Refusal> {
     match value {
-        None => Ok(NetworkRequest::Auto),
+        None => Ok(NetworkRequest::Unspecified),
         Some(Value::String(word)) if word == "none" => Ok(NetworkRequest::None),
         Some(Value::String(_)) => Ok(NetworkRequest::Auto),
         Some(value) => {
             let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
             if list.is_empty() {
-                return Ok(NetworkRequest::Auto);
+                return Ok(NetworkRequest::Unspecified);
             }
             Ok(NetworkRequest::Ports(list.iter().map(read_port).collect::<Result<_, _>>()?))
         }

@@ -1,0 +1,38 @@
+//! The cloud's Neutron: requests that must be sent outside a transaction.
+//!
+//! ```text
+//!   resolve   before a boot: the networks, ports and groups that a request names
+//!   groups    security groups by name or id
+//!   attach    after the commit of a boot: ports are created and bound; on failure they are released
+//!   vif       a bound port as the interface of a guest
+//! ```
+//!
+//! Nothing here reads or writes the database. The caller keeps a journal of what it began: each change
+//! is idempotent, and a port is found by its server whatever became of the answer.
+//! No flow uses this module yet: the login in `[neutron]` is accepted without effect, with a warning.
+
+mod attach;
+mod groups;
+mod resolve;
+mod vif;
+
+use kilonova_neutron::{Call, Error, Neutron};
+use kilonova_wire::{IntoRefusal, Refusal};
+
+pub use attach::{Attached, Attachment, Failure, attach, release};
+pub use resolve::{Connection, Resolved, Source, resolve};
+pub use vif::{BoundPort, interface};
+
+/// Neutron on behalf of a user.
+#[derive(Clone, Copy)]
+pub struct ForUser<'a> {
+    /// Neutron.
+    pub neutron: &'a Neutron,
+    /// With the user's token.
+    pub call: Call<'a>,
+}
+
+/// The refusal of an error that upstream does not name: 503 if Neutron failed.
+fn unnamed(error: Error) -> Refusal {
+    error.into_refusal()
+}
