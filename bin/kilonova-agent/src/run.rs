@@ -193,7 +193,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
             power_sync: settings.power_sync,
             metadata: Arc::new(kilonova_node::MetadataSettings {
                 dhcp_domain: settings.files.dhcp_domain.clone(),
-                ..kilonova_node::MetadataSettings::default()
+                vendordata: settings.files.vendordata.clone(),
             }),
             ..kilonova_node::Settings::default()
         },

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kilonova_guest_metadata::Vendordata;
+
 /// Options of a host's disks.
 #[derive(Debug, Clone)]
 pub struct DisksConfig {
@@ -22,6 +24,8 @@ pub struct DisksConfig {
     pub default_ephemeral_format: String,
     /// The domain appended to host names without one (`[api] dhcp_domain`).
     pub dhcp_domain: String,
+    /// The operator's data for every guest (`[api] vendordata_jsonfile_path`).
+    pub vendordata: Vendordata,
     /// True if unused base images are removed (`[image_cache] remove_unused_base_images`).
     pub remove_unused_base_images: bool,
     /// How long an unused base image is kept (`[image_cache]
@@ -48,6 +52,7 @@ impl Default for DisksConfig {
             mkisofs_cmd: PathBuf::from("genisoimage"),
             default_ephemeral_format: "ext4".to_owned(),
             dhcp_domain: "novalocal".to_owned(),
+            vendordata: Vendordata::default(),
             remove_unused_base_images: true,
             remove_unused_original_minimum_age: Duration::from_secs(24 * 3600),
             manager_interval: Duration::from_secs(2400),

@@ -37,6 +37,7 @@ use std::sync::Arc;
 pub use config::DisksConfig;
 pub use copies::Space;
 pub use error::Error;
+pub use kilonova_guest_metadata::Vendordata;
 pub use kilonova_node_api::DiskFormat as Format;
 pub use source::{Images, Reading};
 pub use volumes::{RescueVolumes, Volume, Volumes};

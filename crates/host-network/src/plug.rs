@@ -145,7 +145,7 @@ pub(crate) struct Plugged {
 pub(crate) async fn plugged(pid: i32) -> Result<Option<Space>, String> {
     let is = Inside::read(pid).await?;
     let serves = is.addresses.contains(&(ADDRESS.into(), 32));
-    Ok(is.link.filter(|_| serves).map(|link| Space { pid, link: link.index }))
+    is.link.filter(|_| serves).map(|link| Space::of(pid, link.index)).transpose()
 }
 
 /// Connects the namespace of a process to the network's bridge.
@@ -192,7 +192,7 @@ pub(crate) async fn plug(net: &Net, pid: i32) -> Result<Plugged, String> {
         false => run("nsenter", &batch, then.as_bytes()).await.err(),
     };
     let link = there.link.map(|link| link.index).unwrap_or_default();
-    Ok(Plugged { space: Space { pid, link }, lacking })
+    Ok(Plugged { space: Space::of(pid, link)?, lacking })
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ fn the_table_of_a_host() {
         |remote: Remote, six: bool| FilterRule { six, remote: Some(remote), ..ssh.clone() };
     filters.groups.push(FilterGroup {
         id: group(2),
+        name: String::new(),
         rules: vec![
             ssh.clone(),
             remote(Remote::Prefix(prefix("192.0.2.0/24")), false),

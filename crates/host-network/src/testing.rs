@@ -93,6 +93,7 @@ pub(crate) fn filters(ports: &[u8]) -> Filters {
             .collect(),
         groups: vec![FilterGroup {
             id: group(1),
+            name: String::new(),
             rules: vec![
                 all(Direction::Ingress, false, own()),
                 all(Direction::Ingress, true, own()),

@@ -65,6 +65,9 @@ pub struct Prefix {
 pub struct FilterGroup {
     /// Its id.
     pub id: SecurityGroupId,
+    /// Its name, for the guests' metadata.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Its rules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<FilterRule>,

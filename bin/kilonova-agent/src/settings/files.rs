@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kilonova_disks::DisksConfig;
+use kilonova_disks::{DisksConfig, Vendordata};
 use kilonova_program::Failure;
-use kilonova_program::config::{File, Options};
+use kilonova_program::config::{File, Options, vendordata};
 
 const CACHE: &str = "image_cache";
 
@@ -43,6 +43,7 @@ pub(super) fn read(file: &File, usual_path: PathBuf) -> Result<DisksConfig, Fail
         default_ephemeral_format: file
             .get("DEFAULT", "default_ephemeral_format")
             .map_or(usual.default_ephemeral_format, str::to_owned),
+        vendordata: Vendordata { fixed: vendordata::read(file)?, ..usual.vendordata },
         dhcp_domain: file.get("api", "dhcp_domain").map_or(usual.dhcp_domain, str::to_owned),
         remove_unused_base_images: yes(
             CACHE,

@@ -1,10 +1,11 @@
 //! The options that this version knows, except those of devices. Unknown options are refused: a
 //! misspelled option that is silently ignored costs its operator a night.
 
-use kilonova_program::config::Options;
+use kilonova_program::config::{Options, vendordata};
 
 /// All options.
-pub(super) const KNOWN: &[&Options] = &[OPTIONS, super::files::KNOWN, super::libvirt::KNOWN];
+pub(super) const KNOWN: &[&Options] =
+    &[OPTIONS, super::files::KNOWN, super::libvirt::KNOWN, vendordata::KNOWN];
 
 /// Group and option.
 const OPTIONS: &Options = &[

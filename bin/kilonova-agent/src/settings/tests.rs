@@ -10,6 +10,27 @@ fn settings(text: &str) -> Result<Settings, String> {
 }
 
 #[test]
+fn vendor_data_of_a_file_is_read_at_the_start() {
+    let there = tempfile::tempdir().expect("a temporary directory is created");
+    let (path, data) = (there.path().join("agent.conf"), there.path().join("vendor.json"));
+    let read = |more: &str| {
+        let text = format!("[api]\nvendordata_jsonfile_path = {}\n{more}", data.display());
+        std::fs::write(&path, text).expect("the file is written");
+        Settings::read(Some(&path), CommandLine::default())
+    };
+    let why = read("").expect_err("the file is missing").to_string();
+    assert!(why.contains("vendor.json") && why.contains("agent.conf:2"), "{why}");
+    std::fs::write(&data, r#"{"rack": 7}"#).expect("the file is written");
+    let fixed = read("").expect("the file is there").files.vendordata.fixed;
+    assert_eq!(fixed.map(|value| value.to_string()).as_deref(), Some(r#"{"rack":7}"#));
+    let off = read("vendordata_providers = DynamicJSON\n").expect("the file is valid");
+    assert_eq!(off.files.vendordata.fixed, None);
+    let why = read("[network]\nmetadata = perhaps\n").expect_err("no boolean").to_string();
+    assert!(why.contains("[network] metadata"), "{why}");
+    assert!(!read("[network]\nmetadata = false\n").expect("the option is known").network.metadata);
+}
+
+#[test]
 fn groups_of_a_nova_conf_are_accepted() {
     let text = "[DEFAULT]\nhost = gpu-1\nmy_ip = 192.0.2.7\nstate_path = /s\n\
                 reserved_host_memory_mb = 2048\ninitial_cpu_allocation_ratio = 16\n\

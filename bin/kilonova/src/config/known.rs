@@ -11,6 +11,7 @@ pub(super) const KNOWN: &[&Options] = &[
     &database::KNOWN,
     &scheduler::KNOWN,
     &metadata::KNOWN,
+    kilonova_program::config::vendordata::KNOWN,
     &network::KNOWN,
     &image::KNOWN,
     &image_store::KNOWN,

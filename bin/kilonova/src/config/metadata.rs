@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use kilonova_compute_app::metadata_service::MetadataOptions;
-use serde_json::{Map, Value};
+use kilonova_program::config::vendordata;
 
 use super::{File, compute};
 use crate::failure::Failure;
@@ -18,21 +18,17 @@ const PORT: &str = "metadata_listen_port";
 const PROXY: &str = "service_metadata_proxy";
 const SECRET: &str = "metadata_proxy_shared_secret";
 const EXPIRATION: &str = "metadata_cache_expiration";
-const PROVIDERS: &str = "vendordata_providers";
-const FILE: &str = "vendordata_jsonfile_path";
 /// Nova's port.
 const USUAL_PORT: u16 = 8775;
 
 /// The known options.
-pub(super) const KNOWN: [(&str, &str); 8] = [
+pub(super) const KNOWN: [(&str, &str); 6] = [
     ("DEFAULT", LISTEN),
     ("DEFAULT", PORT),
     ("neutron", PROXY),
     ("neutron", SECRET),
     ("api", EXPIRATION),
     ("api", "dhcp_domain"),
-    ("api", PROVIDERS),
-    ("api", FILE),
 ];
 
 /// The metadata service.
@@ -86,35 +82,8 @@ pub(super) fn read(file: &File, taken: &[SocketAddr]) -> Result<Option<MetadataS
         dhcp_domain: file.get("api", "dhcp_domain").map_or(usual.dhcp_domain, str::to_owned),
         vendordata: usual.vendordata,
     };
-    options.vendordata.fixed = fixed(file)?;
+    options.vendordata.fixed = vendordata::read(file)?;
     Ok(Some(MetadataSettings { listen, secret: secret.to_owned(), options }))
-}
-
-/// The content of the operator's file; `None` if its provider is off.
-fn fixed(file: &File) -> Result<Option<Value>, Failure> {
-    let providers = file.get("api", PROVIDERS).unwrap_or("StaticJSON");
-    let mut on = false;
-    for provider in providers.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        match provider {
-            "StaticJSON" => on = true,
-            "DynamicJSON" => {}
-            other => {
-                let why = format!("{other} is no provider; expected StaticJSON or DynamicJSON");
-                return Err(file.wrong("api", PROVIDERS, &why));
-            }
-        }
-    }
-    if !on {
-        return Ok(None);
-    }
-    let Some(path) = file.path("api", FILE).filter(|path| !path.as_os_str().is_empty()) else {
-        return Ok(Some(Value::Object(Map::new())));
-    };
-    let wrong = |why: String| file.wrong("api", FILE, &format!("{}: {why}", path.display()));
-    let text = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-    let value =
-        serde_json::from_slice(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
-    Ok(Some(value))
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, Spec};
 use kilonova_ids::{HostName, PortId, ServerId};
+use kilonova_network::ledger::NetworkChange;
 use kilonova_node_api::{Desired, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
 use super::networks::{PortOwner, Requested};
 use super::{PortRequest, interfaces};
-use crate::{Compute, Error};
+use crate::{Compute, Error, boot};
 
 /// Attaches a port to an existing server and updates its guest.
 ///
@@ -86,9 +87,31 @@ fn update_interfaces(
     Ok(documents::put(tx, compute, host, server, &Desired::Present(domain))?)
 }
 
-/// Applies a change of a port or a network to the server's documents, if they differ.
+/// Records that a server's guest must be told another name, host name or metadata: its host serves them.
+/// The hosts get it as a change of a port, soon; a guest without ports cannot ask.
 ///
-/// Returns false if the guest is migrating: the caller must repeat the call later.
+/// # Errors
+/// Store errors only.
+pub fn record_guest_change(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+) -> Result<(), Error> {
+    if server.host.is_none() || !server.spec.networked {
+        return Ok(());
+    }
+    let networks = &*compute.networks;
+    match networks.ports(tx, &[server.id])?.first() {
+        Some(port) => networks.put_back(tx, NetworkChange::Port(port.id)),
+        None => Ok(()),
+    }
+}
+
+/// Applies a change of a port, a network or the server's own data to the server's documents, if they
+/// differ.
+///
+/// Returns false if the guest is migrating, or is in the middle of an operation that only its data would
+/// disturb: the caller must repeat the call later.
 ///
 /// # Errors
 /// Store errors only.
@@ -102,14 +125,30 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
         }
         present.push((host, domain));
     }
+    if present.is_empty() {
+        return Ok(true);
+    }
+    let Some(row) = servers::find(tx, server)? else { return Ok(true) };
+    let mut complete = true;
     for (host, mut domain) in present {
         let now = interfaces(tx, &*compute.networks, server, &host)?;
-        if domain.config.interfaces != now {
-            domain.config.interfaces = now;
-            documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
+        let guest = boot::guest_metadata(compute, &row, Some(&host));
+        let is_told = domain.config.guest == guest && domain.config.display_name == row.name;
+        if domain.config.interfaces == now {
+            if is_told {
+                continue;
+            }
+            if row.task_state.is_some() {
+                complete = false;
+                continue;
+            }
         }
+        domain.config.interfaces = now;
+        domain.config.guest = guest;
+        domain.config.display_name.clone_from(&row.name);
+        documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
     }
-    Ok(true)
+    Ok(complete)
 }
 
 /// Adds a security group to all ports of a server, or removes it.

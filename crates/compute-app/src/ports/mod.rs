@@ -18,7 +18,7 @@ use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
 
-pub use attach::{add, refresh, remove, set_group};
+pub use attach::{add, record_guest_change, refresh, remove, set_group};
 pub use connections::{Connections, connections};
 pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
 pub use networks::{Networks, PortOwner, Requested, ResolvedPort, ServerPorts};

@@ -214,7 +214,7 @@ pub trait Networks: Send + Sync {
     /// Removes and returns the changes that await delivery; the caller must deliver them.
     fn take_changes(&self, tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error>;
 
-    /// Puts a change back for later delivery.
+    /// Records a change for later delivery: one that was taken, or one of what guests are told.
     fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error>;
 
     /// The servers whose interfaces a change may affect.

@@ -3,9 +3,11 @@
 
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Bus, Firmware, Key, Medium, SecureBoot, Topology};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, RunningCloud, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, RunningCloud, hosts, wait_until};
+use crate::servers::networks::active_server_with_networks;
+use crate::servers::resize::admin;
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIMzndcA7TIh/GcN3SymR9QrlrfWCZOmWHUi/CxP2cNtm ann@home";
@@ -215,5 +217,64 @@ async fn the_cpu_topology_follows_a_resize() {
         let topology = definition_on(&running, to, &id).await.config.machine.topology;
         assert_eq!(topology, Some(Topology { sockets: 1, cores: 4, threads: 1 }));
         cloud.assert_consistent(&running, "resized").await;
+    }
+}
+
+/// A host serves a guest's metadata: it gets what the user changes, but not in the middle of an operation.
+#[tokio::test]
+async fn changes_of_a_server_reach_the_host_of_a_guest_with_ports() {
+    let slow = "times_ms = { snapshot = 4000 }";
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[slow]), ("b", &[])])).await {
+        let network = running.network_with_subnet(ANN, "lan", "10.7.0.0/24").await;
+        let networks = json!([{"uuid": network}]);
+        let id = active_server_with_networks(&cloud, &running, "plain", networks, "a").await;
+        let deliver = async || {
+            let done =
+                kilonova_compute_app::reconcile::networks::run(running.compute.clone()).await;
+            done.expect("the loop succeeds");
+        };
+        let put = async |version: &str, what: &str, body: Value| {
+            running.call(ADMIN, version, what, Some(body)).await.expect(200);
+        };
+        let rename = async |name: &str| {
+            let what = format!("PUT /servers/{id}");
+            put("2.90", &what, json!({"server": {"name": name, "hostname": name}})).await;
+        };
+        let told = async |host: &str, name: &str| {
+            let is = definition_on(&running, host, &id).await.config;
+            is.display_name == name && is.guest.hostname == name
+        };
+        rename("two").await;
+        deliver().await;
+        wait_until("the new name", async || told("a", "two").await).await;
+        let what = format!("POST /servers/{id}/metadata");
+        put("2.90", &what, json!({"metadata": {"role": "back"}})).await;
+        deliver().await;
+        wait_until("the new metadata", async || {
+            definition(&running, &id).await.config.guest.metadata.get("role")
+                == Some(&"back".to_owned())
+        })
+        .await;
+
+        // A snapshot in progress is not begun anew.
+        running.act(&id, json!({"createImage": {"name": "i"}})).await;
+        rename("three").await;
+        deliver().await;
+        assert!(told("a", "two").await, "the operation goes on");
+        running.wait_until_idle(&id).await;
+        deliver().await;
+        wait_until("the name after the operation", async || told("a", "three").await).await;
+
+        // After a move the host has what was changed meanwhile, also when it is reverted.
+        admin(&running, "2.56", &id, json!({"migrate": null})).await.expect(202);
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        rename("four").await;
+        deliver().await;
+        wait_until("the name at the destination", async || told("b", "four").await).await;
+        running.act(&id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        deliver().await;
+        wait_until("the name back at the source", async || told("a", "four").await).await;
+        cloud.audit("at the end").await;
     }
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use kilonova_guest_metadata::{Document, Vendordata};
+use kilonova_guest_metadata::Document;
 use kilonova_hypervisor::Definition;
 
 use crate::run::Run;
@@ -30,7 +30,7 @@ pub(crate) async fn make(
     path: &Path,
 ) -> Result<(), Error> {
     let seed: Vec<u8> = (0..SEED).map(|_| rand::random()).collect();
-    let files = files(definition, &config.dhcp_domain, &BASE64_STANDARD.encode(seed))?;
+    let files = files(definition, config, &BASE64_STANDARD.encode(seed))?;
     let folder = tempfile::tempdir_in(path.parent().unwrap_or(Path::new("/")))
         .map_err(|error| Error::file(path, error))?;
     for (name, content) in files {
@@ -54,10 +54,10 @@ pub(crate) async fn make(
 /// The files of the config drive with their contents.
 fn files(
     definition: &Definition,
-    domain: &str,
+    config: &DisksConfig,
     seed: &str,
 ) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let vendordata = Vendordata::default();
+    let (domain, vendordata) = (&config.dhcp_domain, config.vendordata.clone());
     let made = Document::of_guest(definition.server, &definition.config, domain, vendordata);
     let document = made.map_err(|error| {
         let server = definition.server;

@@ -5,6 +5,7 @@
 
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::thread;
 
@@ -20,8 +21,19 @@ use crate::plug::INSIDE;
 pub(crate) struct Space {
     /// A process in it.
     pub pid: i32,
+    /// Its number, as a process may get the pid of one that is gone.
+    number: u64,
     /// The index of the link.
     pub link: u32,
+}
+
+impl Space {
+    /// The namespace of a process, with a link of that index.
+    pub fn of(pid: i32, link: u32) -> Result<Self, String> {
+        let path = format!("/proc/{pid}/ns/net");
+        let number = std::fs::metadata(&path).map_err(|error| format!("{path}: {error}"))?.ino();
+        Ok(Self { pid, number, link })
+    }
 }
 
 /// Opens the sockets: IPv4, and IPv6 where the kernel has it.

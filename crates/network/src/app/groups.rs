@@ -148,6 +148,10 @@ pub(crate) fn update(
     if set.contains_key("stateful") && ports::has_group(tx, id)? {
         return Err(in_use(id).into());
     }
+    if set.contains_key("name") {
+        // Guests learn the names of their groups.
+        changes::record(tx, NetworkChange::Rules(id))?;
+    }
     group.change(set, now);
     rows::update(tx, &group)?;
     Ok(group)

@@ -1,6 +1,6 @@
 //! Security groups as hosts need them, and the servers whose hosts a change affects.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use kilonova_ids::{SecurityGroupId, ServerId};
 use kilonova_node_api::{
@@ -77,7 +77,13 @@ pub fn filters(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Filters, Error> 
     filters.ports.extend(found.ports.iter().map(port));
     let groups: BTreeSet<SecurityGroupId> =
         filters.ports.iter().flat_map(|port| port.groups.iter().copied()).collect();
-    filters.groups = groups.iter().map(|id| FilterGroup { id: *id, rules: Vec::new() }).collect();
+    let mut names =
+        if groups.is_empty() { HashMap::new() } else { super::group_names(tx, servers)? };
+    let mut group = |id: &SecurityGroupId| {
+        let name = names.remove(&id.to_string()).unwrap_or_default();
+        FilterGroup { id: *id, name, rules: Vec::new() }
+    };
+    filters.groups = groups.iter().map(&mut group).collect();
     let mut remote_groups = BTreeSet::new();
     for row in found.rules {
         let rule = rule(&row.body)?;

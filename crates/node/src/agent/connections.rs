@@ -116,14 +116,21 @@ impl Connections {
         self.network.resume(&found).await;
     }
 
-    /// Replaces the packet filters.
-    pub(super) fn filter(&self, filters: Filters) {
+    /// The packet filters.
+    pub(super) fn filters(&self) -> Arc<Filters> {
+        Arc::clone(&self.now().desired.filters)
+    }
+
+    /// Replaces the packet filters. Returns whether they changed.
+    pub(super) fn filter(&self, filters: Filters) -> bool {
         let mut now = self.now();
-        if *now.desired.filters != filters {
+        let changed = *now.desired.filters != filters;
+        if changed {
             now.desired.filters = Arc::new(filters);
             now.version += 1;
             self.filtered.notify_one();
         }
+        changed
     }
 
     /// Sets up the networks for a guest's interfaces, and keeps its previous ones.

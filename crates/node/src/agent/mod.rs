@@ -307,8 +307,10 @@ impl Agent {
 
     /// Dispatches a batch and returns its generation.
     fn dispatch(&self, batch: Batch, workers: &mut Workers, orders: &mut Orders) -> i64 {
-        if let Some(filters) = batch.filters {
-            self.work.connections.filter(*filters);
+        if let Some(filters) = batch.filters
+            && self.work.connections.filter(*filters)
+        {
+            self.work.metadata.forget_all();
         }
         for order in batch.orders {
             orders.dispatch(order);
@@ -339,6 +341,7 @@ impl Agent {
             self.work.set_unchecked(&batch.documents);
         }
         self.work.connections.begin(&batch);
+        self.work.metadata.forget_all();
         for stray in recovery::recover(&self.work, &batch).await? {
             workers.report(stray).await;
         }

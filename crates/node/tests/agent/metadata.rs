@@ -3,12 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use kilonova_ids::{NetworkId, PortId, ServerId};
+use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_node::{
     DesiredNetworks, GuestAnswer, GuestMethod, GuestRequest, GuestRequests, GuestStatus, Network,
     NetworkFailures, NetworkFuture, Node, ResumeFuture,
 };
-use kilonova_node_api::{Address, Desired, Domain, GuestMetadata, Interface, Key, Outcome};
+use kilonova_node_api::{
+    Address, Desired, Domain, FilterGroup, Filters, GuestMetadata, Interface, Key, Outcome,
+    PortFilter,
+};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -172,6 +175,25 @@ async fn a_guest_gets_its_own_data_by_its_address() {
         let (status, text) = asking.get(network, from, "/openstack/latest/meta_data.json").await;
         assert_eq!((status, &*text), (404, "The resource could not be found."), "{from}");
         assert_eq!(asking.get(network, from, "/").await.0, 200, "the versions are no secret");
+    }
+
+    // Names of security groups come with the packet filters.
+    let group = SecurityGroupId::new_v4();
+    let groups = |name: &str| Filters {
+        ports: vec![PortFilter {
+            port: domain.config.interfaces[0].port,
+            up: true,
+            secure: true,
+            groups: vec![group],
+            pairs: Vec::new(),
+        }],
+        groups: vec![FilterGroup { id: group, name: name.into(), rules: Vec::new() }],
+        members: Vec::new(),
+    };
+    for name in ["web", "front"] {
+        control.with(|state| state.filters = Some(groups(name)));
+        control.expect(control.want(other, present(&twin)), Outcome::Running).await;
+        assert_eq!(get("/latest/meta-data/security-groups").await, (200, name.into()));
     }
 
     // A change of the guest is told at once.

@@ -1,11 +1,12 @@
-//! A configuration file in oslo's INI form, and the groups that describe a host's devices for
-//! guests.
+//! A configuration file in oslo's INI form, and the groups that several programs read: those that describe
+//! a host's devices for guests, and the operator's data for guests.
 
 pub mod devices;
 mod file;
 mod notes;
 pub mod sources;
 pub mod upstream;
+pub mod vendordata;
 
 use std::path::Path;
 

@@ -6,8 +6,8 @@ use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
 
 use super::{FlowContext, settle, snapshot};
-use crate::Error;
 use crate::flows::operation::{Before, InPlace, InPlaceStep, Operation};
+use crate::{Error, ports};
 
 pub(super) fn begin(
     tx: &mut Tx<'_>,
@@ -69,6 +69,7 @@ pub(super) fn rolled_back(
             _,
         ) => as_before(tx, ctx, before)?,
     }
+    ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
     ctx.finish(tx, End::Failed, Some(reason))
 }
 

@@ -307,6 +307,7 @@ fn dest_made(
             servers::set_flavor(tx, &ctx.server, &ctx.migration.new_flavor, now)?;
             servers::set_state(tx, id, VmState::Resized, None, power_state, now)?;
             moves::set_status(tx, ctx.migration.id, Status::Finished, now)?;
+            ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
             journal::finish(tx, ctx.open, End::Done, None, now)
         }
     }

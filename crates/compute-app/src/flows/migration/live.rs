@@ -374,5 +374,6 @@ fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<
     if ctx.compute.host_is_lost(tx, &ctx.migration.source, now)? {
         claims::abandon_held(tx, ctx.compute, id, &ctx.migration.source)?;
     }
+    ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
     journal::finish(tx, ctx.open, End::Done, None, now)
 }

@@ -23,7 +23,7 @@ use super::super::operation::{
 };
 use super::cold::{self, ColdKind};
 use super::{FlowContext, begin, confirm, evacuate, live, load};
-use crate::{Compute, Error, moves as claims};
+use crate::{Compute, Error, moves as claims, ports};
 
 /// The state of a move that is rolled back.
 #[derive(Clone)]
@@ -369,6 +369,7 @@ pub(super) fn restored(
     if reverts {
         confirm::record_revert(tx, &ctx, None)?;
         moves::close(tx, ctx.migration.id, Status::Reverted, now)?;
+        ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
         return journal::finish(tx, ctx.open, End::Done, None, now);
     }
     end(tx, &ctx, &failed)
@@ -424,6 +425,7 @@ fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<()
     };
     flow::event(tx, id, &begin::conductor_event(event, Some(reason), now))?;
     moves::close(tx, ctx.migration.id, status, now)?;
+    ports::record_guest_change(tx, ctx.compute, &ctx.server)?;
     journal::finish(tx, ctx.open, End::Failed, Some(reason), now)?;
     match failed {
         FailedMove::Live(_) => live::start_queued(tx, ctx.compute, &ctx.migration.source, now),

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
-use kilonova_compute_app::{Compute, Error, states};
+use kilonova_compute_app::{Compute, Error, ports, states};
 use kilonova_compute_db::servers;
 use kilonova_wire::{JsonBody, Refusal, time};
 use serde_json::{Value, json};
@@ -75,6 +75,7 @@ async fn change(
     action: &'static str,
     mut change: impl FnMut(&mut Metadata) -> Result<(), Refusal> + Send + 'static,
 ) -> Result<Metadata, Refusal> {
+    let own = compute.clone();
     Ok(compute
         .store
         .write(move |tx| {
@@ -84,6 +85,9 @@ async fn change(
             states::allow_as(&context, &server, ServerAction::ChangeMetadata, action)?;
             check_count(&metadata)?;
             servers::set_metadata(tx, server.id, &metadata, time::now())?;
+            if metadata != server.metadata {
+                ports::record_guest_change(tx, &own, &server)?;
+            }
             Ok::<_, Error>(metadata)
         })
         .await?)

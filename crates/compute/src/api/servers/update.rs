@@ -10,7 +10,7 @@ use kilonova_compute_app::microversions::{
     ALWAYS, CHANGE_PINNED_ZONE, DESCRIPTION, FQDN_HOSTNAME, HOSTNAME, since,
 };
 use kilonova_compute_app::schemas::{self, Schemas, fields};
-use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_app::{Compute, Error, ports};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_compute_scheduler::fleet::Fleet;
 use kilonova_wire::{JsonBody, Microversion, Refusal, time};
@@ -64,6 +64,7 @@ pub(super) async fn update(
         .store
         .write(move |tx| {
             let mut server = super::find::find(tx, &caller, &id)?;
+            let (name, hostname) = (server.name.clone(), server.spec.hostname.clone());
             apply(&mut server, &changes, &own.fleet)?;
             server.updated_at = time::now();
             servers::set_text(
@@ -74,6 +75,9 @@ pub(super) async fn update(
                 &server.spec,
                 server.updated_at,
             )?;
+            if (name, hostname) != (server.name.clone(), server.spec.hostname.clone()) {
+                ports::record_guest_change(tx, &own, &server)?;
+            }
             let related = super::show::RelatedData::of(tx, &own, &server)?;
             Ok::<_, Error>((server, related))
         })

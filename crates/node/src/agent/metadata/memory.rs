@@ -62,6 +62,13 @@ impl Memory {
         state.by_server.remove(&server);
     }
 
+    /// Records that all guests may be told something else.
+    pub(in crate::agent) fn forget_all(&self) {
+        let mut state = self.lock();
+        state.version += 1;
+        state.by_server.clear();
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

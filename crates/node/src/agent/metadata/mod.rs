@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use kilonova_guest_metadata::{Answer, Document, MAX_PASSWORD, lookup_versions, texts};
 use kilonova_ids::ServerId;
-use kilonova_node_api::{PasswordAnswer, PasswordRequest, Refusal};
+use kilonova_node_api::{Filters, Interface, PasswordAnswer, PasswordRequest, Refusal};
 
 use super::work::Work;
 use crate::metadata::{
@@ -127,12 +127,28 @@ async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>
     let settings = work.metadata.settings();
     let vendordata = settings.vendordata.clone();
     let made = Document::of_guest(server, &definition.config, &settings.dhcp_domain, vendordata);
-    let document = Arc::new(made.map_err(|error| {
+    let mut document = made.map_err(|error| {
         tracing::error!(%host, %server, %error, "the user data of a guest is not base64");
         Unanswered
-    })?);
+    })?;
+    document.security_groups = groups(&work.connections.filters(), &definition.config.interfaces);
+    let document = Arc::new(document);
     work.metadata.put(server, &document, version);
     Ok(Some(document))
+}
+
+/// The names of the security groups of these interfaces, in their order.
+fn groups(filters: &Filters, interfaces: &[Interface]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for interface in interfaces {
+        let ports = filters.ports.iter().filter(|port| port.port == interface.port);
+        for id in ports.flat_map(|port| &port.groups) {
+            let group = filters.groups.iter().find(|group| group.id == *id);
+            let name = group.map(|group| &group.name).filter(|name| !name.is_empty());
+            names.extend(name.filter(|name| !names.contains(name)).cloned());
+        }
+    }
+    names
 }
 
 async fn password(

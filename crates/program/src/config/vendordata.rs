@@ -1,0 +1,42 @@
+//! The operator's data for guests, from a file (Nova: static vendor data).
+
+use serde_json::{Map, Value};
+
+use super::{File, Options};
+use crate::Failure;
+
+const PROVIDERS: &str = "vendordata_providers";
+const FILE: &str = "vendordata_jsonfile_path";
+
+/// Group and option.
+pub const KNOWN: &Options = &[("api", PROVIDERS), ("api", FILE)];
+
+/// The content of the operator's file; `None` if its provider is off.
+///
+/// # Errors
+/// An unknown provider, or a file that is not there or not JSON.
+pub fn read(file: &File) -> Result<Option<Value>, Failure> {
+    let providers = file.get("api", PROVIDERS).unwrap_or("StaticJSON");
+    let mut on = false;
+    for provider in providers.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match provider {
+            "StaticJSON" => on = true,
+            "DynamicJSON" => {}
+            other => {
+                let why = format!("{other} is no provider; expected StaticJSON or DynamicJSON");
+                return Err(file.wrong("api", PROVIDERS, &why));
+            }
+        }
+    }
+    if !on {
+        return Ok(None);
+    }
+    let Some(path) = file.path("api", FILE).filter(|path| !path.as_os_str().is_empty()) else {
+        return Ok(Some(Value::Object(Map::new())));
+    };
+    let wrong = |why: String| file.wrong("api", FILE, &format!("{}: {why}", path.display()));
+    let text = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+    let value =
+        serde_json::from_slice(&text).map_err(|error| wrong(format!("not JSON: {error}")))?;
+    Ok(Some(value))
+}
