@@ -17,6 +17,7 @@ pub mod extra_specs;
 pub mod flavors;
 pub mod flows;
 pub mod follow;
+pub mod images;
 pub mod keypairs;
 pub mod managed_consumers;
 pub mod metadata_service;

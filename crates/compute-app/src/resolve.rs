@@ -11,6 +11,7 @@ use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
 use crate::boot::machine;
+use crate::images::SeenImages;
 use crate::{Compute, Error};
 
 /// A flavor without any property, as a base for tests.
@@ -32,9 +33,14 @@ pub(crate) fn empty_flavor() -> FlavorOf {
 ///
 /// # Errors
 /// The database's.
-pub fn expect(tx: &mut Tx<'_>, flavor: &str, image: ImageId) -> Result<(), Error> {
+pub fn expect(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    flavor: &str,
+    image: ImageId,
+) -> Result<(), Error> {
     kilonova_compute_db::flavors::expect(tx, flavor)?;
-    Ok(kilonova_image::expect(tx, image)?)
+    compute.images.expect(tx, image)
 }
 
 /// Finds the flavor by its id.
@@ -72,10 +78,11 @@ pub fn image(
     tx: &mut Tx<'_>,
     compute: &Compute,
     context: &Context,
+    seen: &SeenImages,
     id: ImageId,
     flavor: &FlavorOf,
 ) -> Result<BTreeMap<String, String>, Error> {
-    let image = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
+    let image = seen.visible(tx, compute, context, id)?;
     let image =
         image.ok_or_else(|| Refusal::bad_request(format!("Image {id} could not be found.")))?;
     if image.status != Status::Active {
@@ -101,7 +108,7 @@ pub fn image(
         let missing =
             || Refusal::bad_request(format!("Image {} could not be found.", named.escape_debug()));
         let id = machine::kernel(&image.properties, part).ok_or_else(missing)?;
-        let found = kilonova_image::visible(tx, &compute.image_policy, context, id)?;
+        let found = seen.visible(tx, compute, context, id)?;
         if found.ok_or_else(missing)?.status != Status::Active {
             return Err(Refusal::bad_request(format!("Image {id} is not active.")).into());
         }

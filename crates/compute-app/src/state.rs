@@ -17,6 +17,7 @@ use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
+use crate::images::ImageService;
 use crate::ports::{Networks, Own};
 use crate::{Error, Options, follow};
 
@@ -31,8 +32,8 @@ pub struct Compute {
     pub fleet: Fleet,
     /// The operator's settings.
     pub options: Arc<Options>,
-    /// The image data, if this process has it.
-    pub images: Option<Images>,
+    /// The image service.
+    pub images: ImageService,
     /// The networks that servers are connected to.
     pub networks: Arc<dyn Networks>,
     /// The policy.
@@ -61,7 +62,7 @@ impl Compute {
             world,
             fleet,
             options,
-            images: None,
+            images: ImageService::Elsewhere,
             networks: Arc::new(Own),
             policy,
             image_policy,
@@ -98,7 +99,7 @@ impl Compute {
     #[must_use]
     pub fn with_images(mut self, images: Images) -> Self {
         self.image_policy = images.policy().clone();
-        self.images = Some(images);
+        self.images = ImageService::Own(images);
         self
     }
 

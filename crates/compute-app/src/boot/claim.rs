@@ -12,7 +12,6 @@ use kilonova_store::Tx;
 use newtype_uuid::GenericUuid;
 
 use super::super::aliases;
-use super::super::bitstreams::ImageBitstreams;
 use super::query::{ProfileGroups, Profiles};
 use super::{GuestSource, machine};
 use crate::{Compute, Error};
@@ -147,7 +146,9 @@ pub(super) fn claim_along<A>(
             }
             if profiles.may_program() {
                 let consumer = consumer_of(server);
-                devices::orders::prepare(tx, Some(&ImageBitstreams), &actor, consumer)?;
+                let bitstreams = compute.images.bitstreams();
+                let bitstreams = bitstreams.as_ref().map(|own| own as _);
+                devices::orders::prepare(tx, bitstreams, &actor, consumer)?;
                 devices::orders::announce(tx, compute)?;
             }
             let devices = bindings.into_iter().map(|binding| binding.attachment).collect();

@@ -41,8 +41,8 @@ pub use begin::{record_action, record_failure};
 pub use create::fail_slow_build;
 pub use delete::{delete, delete_without_hosts};
 pub use in_place::{
-    Rebuild, ServerCommand, Snapshot, UnshelveTarget, command, offload, offload_expired, reclaim,
-    restore, shelve, snapshot, soft_delete, unrescue_expired, unshelve,
+    Rebuild, RescueImage, ServerCommand, UnshelveTarget, command, offload, offload_expired,
+    reclaim, restore, shelve, snapshot, soft_delete, unrescue_expired, unshelve,
 };
 pub use migration::{
     ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, confirm,

@@ -5,9 +5,10 @@ use kilonova_accelerator::ledger::orders;
 use kilonova_compute_app::{Compute, Error as Failure, batch};
 use kilonova_compute_db::documents;
 use kilonova_ids::{HostName, ImageId};
+use kilonova_image::DataRange;
 use kilonova_node_api::{Chunk, Desired, Domain, Refusal, Verb};
 
-use super::unavailable;
+use super::{not_transferred, unavailable};
 
 /// Maximum size of a chunk in bytes.
 const MAX_CHUNK: usize = 4 * 1024 * 1024;
@@ -19,9 +20,6 @@ pub(super) async fn image(
     image: ImageId,
     offset: u64,
 ) -> Result<Chunk, Refusal> {
-    let Some(images) = &compute.images else {
-        return Err(Refusal::Rejected("this control plane has no image service".into()));
-    };
     let name = host.to_owned();
     let is_named = compute
         .store
@@ -40,16 +38,9 @@ pub(super) async fn image(
         tracing::warn!(%host, %image, "refused an image that no document or order of the host names");
         return Err(Refusal::Rejected(format!("nothing on host {host} needs image {image}")));
     }
-    use kilonova_image::{DataRange, Error};
-    match images.read(image, offset, MAX_CHUNK).await {
-        Ok(DataRange { size, format, hash, bytes }) => {
-            Ok(Chunk { size, format, sha512: hash, bytes })
-        }
-        Err(error @ (Error::NotFound(_) | Error::Conflict(_))) => {
-            Err(Refusal::Rejected(error.to_string()))
-        }
-        Err(error) => Err(Refusal::Unavailable(error.to_string())),
-    }
+    let DataRange { size, format, hash, bytes } =
+        compute.images.read(image, offset, MAX_CHUNK).await.map_err(not_transferred)?;
+    Ok(Chunk { size, format, sha512: hash, bytes })
 }
 
 /// True if the guest boots from the image, uses it as kernel or RAM disk, or snapshots into it.

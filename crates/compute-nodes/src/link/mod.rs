@@ -17,6 +17,7 @@ mod validate;
 
 use std::path::PathBuf;
 
+use kilonova_compute_app::images::Transfer;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
@@ -97,6 +98,13 @@ impl ControlPlane for Link {
         request: PasswordRequest,
     ) -> ControlFuture<'a, PasswordAnswer> {
         Box::pin(guest_password::guest_password(&self.0, host, epoch, request))
+    }
+}
+
+fn not_transferred(error: Transfer) -> Refusal {
+    match error {
+        Transfer::Refused(why) => Refusal::Rejected(why),
+        Transfer::Unavailable(why) => Refusal::Unavailable(why),
     }
 }
 

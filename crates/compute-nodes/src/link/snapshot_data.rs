@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
+use kilonova_compute_app::images::SnapshotState;
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::documents;
 use kilonova_ids::{HostName, ImageId};
-use kilonova_image::{Error as Failure, ImageData};
+use kilonova_image::ImageData;
 use kilonova_node_api::{Desired, DiskFormat, Refusal, Verb};
 use kilonova_wire::time;
 
-use super::unavailable;
+use super::{not_transferred, unavailable};
 
 /// Stores a file of this machine.
 pub(super) async fn store_file(
@@ -20,14 +21,8 @@ pub(super) async fn store_file(
     format: DiskFormat,
     file: PathBuf,
 ) -> Result<(), Refusal> {
-    let Some(images) = &compute.images else { return Err(no_images()) };
-    let opened = images.file(file.clone()).await;
-    let bytes = opened.map_err(|e| Refusal::Rejected(format!("{}: {e}", file.display())))?;
+    let bytes = compute.images.file(file).await.map_err(not_transferred)?;
     store_stream(compute, host, epoch, image, format, || bytes).await
-}
-
-fn no_images() -> Refusal {
-    Refusal::Rejected("this control plane has no image service".into())
 }
 
 /// Stores streamed data. Accepts only images that a document of the host requests.
@@ -42,7 +37,7 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
     if let Some(entry) = compute.fleet.by_name(host) {
         entry.seen(time::now());
     }
-    let Some(images) = &compute.images else { return Err(no_images()) };
+    let images = compute.images.clone();
     let name = host.to_owned();
     let state = compute
         .store
@@ -53,28 +48,15 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
                 matches!(one.desired, Desired::Present(domain)
                     if matches!(domain.verb, Some((_, Verb::Snapshot { image: id })) if id == image))
             });
-            let found = kilonova_image::find(tx, image)?.filter(|_| is_requested);
-            Ok::<_, Error>(found.map(|image| image.status))
+            let found = images.snapshot(tx, image)?;
+            Ok::<_, Error>(found.filter(|_| is_requested))
         })
         .await
         .map_err(unavailable)?;
     match state {
         None => return Err(Refusal::Rejected(format!("image {image} is gone"))),
-        Some(kilonova_image::Status::Active) => return Ok(()),
-        Some(_) => {}
+        Some(SnapshotState::Complete) => return Ok(()),
+        Some(SnapshotState::Expected) => {}
     }
-    match images.receive_snapshot(image, format.as_str(), host, bytes).await {
-        Ok(()) => Ok(()),
-        Err(
-            error @ (Failure::Conflict(_)
-            | Failure::Interrupted(_)
-            | Failure::TooSlow(_)
-            | Failure::Busy(_)
-            | Failure::Data(_)
-            | Failure::Gone(_)
-            | Failure::Threads(_)
-            | Failure::Store(_)),
-        ) => Err(Refusal::Unavailable(error.to_string())),
-        Err(error) => Err(Refusal::Rejected(error.to_string())),
-    }
+    compute.images.receive(image, format.as_str(), host, bytes).await.map_err(not_transferred)
 }

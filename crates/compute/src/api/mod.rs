@@ -39,7 +39,7 @@ pub use versions::version_documents;
 /// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {
     let policy = state.policy.clone();
-    let images = state.images.clone();
+    let images = state.images.own().cloned();
     let mut current = table().behind(&policy).with_state(state);
     if let Some(images) = images {
         let proxy = images::routes().behind(images.policy()).with_state(images);

@@ -163,7 +163,8 @@ async fn an_image_that_its_service_does_not_show_is_not_booted() {
         let images = running
             .compute
             .images
-            .clone()
+            .own()
+            .cloned()
             .expect("the image service is configured")
             .with_policy(rules);
         let hidden = client(running.compute.clone().with_images(images));

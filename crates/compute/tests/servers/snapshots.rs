@@ -40,7 +40,7 @@ async fn an_image_has_the_bytes_of_the_disk() {
         assert_eq!(says("instance_uuid"), Some(id.as_str()));
         assert_eq!(says("base_image_ref"), Some(cloud.image.to_string().as_str()));
         assert_eq!(says("for"), Some("tests"));
-        let images = running.compute.images.clone().expect("the image service is configured");
+        let images = running.compute.images.own().expect("the image service is configured");
         let read = images.read(taken, 0, 1 << 20).await.expect("the image has bytes");
         let bytes = String::from_utf8(read.bytes).expect("the value is a string");
         assert!(bytes.contains(&format!("server={id}\nimage={}", cloud.image)), "{bytes}");

@@ -26,7 +26,7 @@ impl<'a> Signed<'a> {
     fn new(cloud: &'a Cloud) -> Self {
         let identity = || Arc::new(cloud.identity.clone());
         let (people, compute) = (cloud.identity.clone(), cloud.compute.clone());
-        let images = compute.images.clone().expect("the image service exists");
+        let images = compute.images.own().cloned().expect("the image service exists");
         Self {
             cloud,
             identity: kilonova_wire::mount(

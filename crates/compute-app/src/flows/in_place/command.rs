@@ -1,5 +1,7 @@
 //! The commands that change a guest on its host: their names, and what each changes in the document.
 
+use std::collections::BTreeMap;
+
 use kilonova_compute_db::servers::TaskState;
 use kilonova_ids::{ImageId, OperationId};
 use kilonova_node_api::{Domain, GuestMetadata, GuestVerb, Machine, Power, Rescue, Verb};
@@ -18,8 +20,8 @@ pub enum ServerCommand {
     Suspend,
     /// `resume`.
     Resume,
-    /// `rescue`, from this image.
-    Rescue(Option<ImageId>),
+    /// `rescue`, from this image; by default the server's own.
+    Rescue(Option<RescueImage>),
     /// `unrescue`.
     Unrescue,
     /// `rebuild`; a server that is shut off stays so.
@@ -38,6 +40,15 @@ pub enum ServerCommand {
     SoftDelete,
     /// `restore`.
     Restore,
+}
+
+/// The image of a rescue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RescueImage {
+    /// Its id.
+    pub id: ImageId,
+    /// Its properties.
+    pub properties: BTreeMap<String, String>,
 }
 
 /// The new definition of a rebuilt server.
@@ -109,7 +120,8 @@ impl ServerCommand {
             Self::Suspend => domain.power = Power::Suspended,
             Self::Unpause | Self::Resume | Self::Unshelve => domain.power = Power::On,
             Self::Rescue(image) => {
-                domain.config.rescue = Some(Rescue { image: *image, ..Rescue::default() });
+                let image = image.as_ref().map(|image| image.id);
+                domain.config.rescue = Some(Rescue { image, ..Rescue::default() });
                 domain.power = Power::On;
             }
             Self::Unrescue | Self::Restore => {

@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_flow::{self as flow, Outcome as End};
-use kilonova_ids::{HostName, ImageId, ServerId};
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Desired, Domain, Outcome, Rescue};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -37,11 +37,11 @@ use super::journal::{self, OpenOperation};
 use super::operation::{Before, InPlace, InPlaceStep, Offload, Operation, Unshelve};
 use crate::actions::ServerAction;
 use crate::boot::machine;
-use crate::{Compute, Error, states, unsupported};
+use crate::{Compute, Error, images, states, unsupported};
 
-pub use command::{Rebuild, ServerCommand};
+pub use command::{Rebuild, RescueImage, ServerCommand};
 pub use shelve::{offload, offload_expired, shelve};
-pub use snapshot::{Snapshot, snapshot};
+pub use snapshot::snapshot;
 pub use soft_delete::{reclaim, restore, soft_delete};
 pub use unshelve::{UnshelveTarget, unshelve};
 
@@ -165,7 +165,7 @@ fn begin(
     let (open, next) = begin::begin_on(tx, context, server, command.task(), state, hosts, now)?;
     command.apply(&mut domain, open.row.id);
     if let ServerCommand::Rescue(image) = command {
-        domain.config.rescue = Some(rescue(tx, server, *image)?);
+        domain.config.rescue = Some(rescue(server, image.as_ref())?);
     }
     let document = Desired::Present(Box::new(domain));
     for next in next {
@@ -175,18 +175,16 @@ fn begin(
 }
 
 /// The rescue configuration implied by the image's properties.
-fn rescue(tx: &mut Tx<'_>, server: &Server, image: Option<ImageId>) -> Result<Rescue, Error> {
+fn rescue(server: &Server, image: Option<&RescueImage>) -> Result<Rescue, Error> {
     let spec = &server.spec;
-    let other = match image.filter(|_| image != spec.image) {
-        Some(id) => kilonova_image::find(tx, id)?,
-        None => None,
-    };
-    let properties = other.map_or_else(|| spec.image_properties.clone(), |image| image.properties);
-    machine::check(&properties, &spec.flavor)?;
-    if let Some(image) = image.filter(|_| image != spec.image) {
-        unsupported::image(image, &properties)?;
+    let other = image.filter(|image| spec.image != Some(image.id));
+    let properties = other.map_or(&spec.image_properties, |image| &image.properties);
+    machine::check(properties, &spec.flavor)?;
+    if let Some(image) = other {
+        unsupported::image(image.id, properties)?;
     }
-    Ok(machine::rescue(spec, image, &properties))
+    let image = image.map(|image| image.id).or(spec.image);
+    Ok(machine::rescue(spec, image, properties))
 }
 
 /// Cleans up after a cancelled operation: its unfinished image is discarded, and its verb is taken
@@ -202,7 +200,7 @@ pub(super) fn cancel(
     match &open.state {
         Operation::InPlace(change) => {
             if let Some(image) = change.change.image() {
-                snapshot::discard(tx, compute, image)?;
+                images::discard(tx, compute, image)?;
             }
         }
         Operation::Offload(_) | Operation::Unshelve(_) => {}

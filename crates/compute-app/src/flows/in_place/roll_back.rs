@@ -5,9 +5,9 @@ use kilonova_flow::Outcome as End;
 use kilonova_node_api::{Desired, Outcome, Power};
 use kilonova_store::Tx;
 
-use super::{FlowContext, settle, snapshot};
+use super::{FlowContext, settle};
 use crate::flows::operation::{Before, InPlace, InPlaceStep, Operation};
-use crate::{Error, ports};
+use crate::{Error, images, ports};
 
 pub(super) fn begin(
     tx: &mut Tx<'_>,
@@ -16,7 +16,7 @@ pub(super) fn begin(
     why: &str,
 ) -> Result<(), Error> {
     if let Some(image) = operation.change.image() {
-        snapshot::discard(tx, ctx.compute, image)?;
+        images::discard(tx, ctx.compute, image)?;
     }
     let undo = InPlace {
         change: operation.change.clone().without_image(),

@@ -60,7 +60,7 @@ pub(super) fn settled(
         return Ok(());
     }
     let change = &operation.change;
-    if !snapshot::is_uploaded(tx, change)? {
+    if !snapshot::is_uploaded(tx, ctx.compute, change)? {
         let why = format!("{}: snapshot: the host did not upload the disk", ctx.host);
         return failed(tx, ctx, operation, &why);
     }

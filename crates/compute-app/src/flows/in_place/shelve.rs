@@ -11,9 +11,10 @@ use kilonova_store::Tx;
 use kilonova_wire::Context;
 
 use super::super::begin;
-use super::{FlowContext, ServerCommand, Snapshot, snapshot};
+use super::{FlowContext, ServerCommand};
 use crate::actions::ServerAction;
 use crate::flows::operation::{Before, Offload, OffloadCause, Operation};
+use crate::images::{self, Snapshot};
 use crate::{Compute, Error, boot, ports, states};
 
 /// Begins `shelve`.
@@ -29,7 +30,7 @@ pub fn shelve(
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Shelve)?;
     let request = Snapshot { name: format!("{}-shelved", server.name), ..Snapshot::default() };
-    let image = snapshot::reserve(tx, compute, context, server, &request, now)?;
+    let image = images::reserve(tx, compute, context, server, &request, now)?;
     super::begin(tx, compute, context, server, &ServerCommand::Shelve(image), now)
 }
 
@@ -136,7 +137,7 @@ pub(in crate::flows) fn discard_shelved_image(
     server: ServerId,
 ) -> Result<(), Error> {
     if let Some(image) = resting::image(tx, server)? {
-        snapshot::discard(tx, compute, image)?;
+        images::discard(tx, compute, image)?;
     }
     Ok(resting::end(tx, server)?)
 }

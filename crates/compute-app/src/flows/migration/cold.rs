@@ -17,6 +17,7 @@ use super::begin::{self, NewMigration};
 use super::roll_back::{self, FailedMove};
 use super::{FlowContext, Reporter};
 use crate::actions::ServerAction;
+use crate::images::SeenImages;
 use crate::usage::{self, ProjectUsage};
 use crate::{Compute, Error, aliases, boot, ports, resolve, states, unsupported};
 
@@ -26,8 +27,8 @@ pub(super) type ColdKind = fn(ColdMigration) -> Operation;
 /// A request for a resize or a cold migration.
 #[derive(Debug, Clone)]
 pub enum ColdRequest {
-    /// To another flavor.
-    Resize(Box<FlavorOf>),
+    /// To another flavor. The server's image may limit it.
+    Resize(Box<FlavorOf>, SeenImages),
     /// To another host, a given one if set.
     Migrate(Option<HostName>),
 }
@@ -46,7 +47,7 @@ pub fn migrate_cold(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (action, kind, operation, flavor): (_, _, ColdKind, _) = match request {
-        ColdRequest::Resize(flavor) => {
+        ColdRequest::Resize(flavor, _) => {
             (ServerAction::Resize, Kind::Resize, Operation::Resize, flavor.as_ref())
         }
         ColdRequest::Migrate(_) => {
@@ -56,8 +57,8 @@ pub fn migrate_cold(
     states::allow(context, server, action)?;
     begin::check_source_is_up(tx, compute, server, now)?;
     let guest = begin::guest_of(tx, server)?;
-    if let ColdRequest::Resize(flavor) = request {
-        check_growth(tx, server, flavor)?;
+    if let ColdRequest::Resize(flavor, seen) = request {
+        check_growth(tx, server, seen, flavor)?;
         boot::machine::check(&server.spec.image_properties, flavor)?;
         unsupported::flavor(flavor, &server.spec.image_properties)?;
     }
@@ -74,7 +75,7 @@ pub fn migrate_cold(
     let (open, migration) = begin::begin(tx, context, new, now)?;
     let requested = match request {
         ColdRequest::Migrate(host) => host.clone(),
-        ColdRequest::Resize(_) => None,
+        ColdRequest::Resize(..) => None,
     };
     let power = migration.old_domain.power;
     let attempts = Attempts { requested, ..Attempts::default() };
@@ -103,7 +104,12 @@ pub fn migrate_cold(
 }
 
 /// Refuses a disk that would shrink, and a flavor over the quota.
-fn check_growth(tx: &mut Tx<'_>, server: &Server, flavor: &FlavorOf) -> Result<(), Error> {
+fn check_growth(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    seen: &SeenImages,
+    flavor: &FlavorOf,
+) -> Result<(), Error> {
     let old = &server.spec.flavor;
     if flavor.disk < old.disk {
         let words = if flavor.disk == 0 {
@@ -119,7 +125,7 @@ fn check_growth(tx: &mut Tx<'_>, server: &Server, flavor: &FlavorOf) -> Result<(
     }
     // With a disk of 0 GiB the old flavor did not bound the image's size.
     if let Some(image) = server.spec.image.filter(|_| old.disk == 0)
-        && let Some(image) = kilonova_image::find(tx, image)?
+        && let Some(image) = seen.used(tx, image)?
     {
         resolve::fits_disk(&image, flavor.disk)?;
     }

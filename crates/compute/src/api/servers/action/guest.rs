@@ -3,10 +3,10 @@
 
 use axum::Json;
 use axum::response::{IntoResponse, Response};
-use kilonova_compute_app::Error;
 use kilonova_compute_app::actions::ServerAction;
-use kilonova_compute_app::flows::{self, ServerCommand};
-use kilonova_compute_db::servers::Server;
+use kilonova_compute_app::flows::{self, RescueImage, ServerCommand};
+use kilonova_compute_app::images::SeenImages;
+use kilonova_compute_app::{Error, states};
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -29,10 +29,15 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> 
     let text = |key: &str| request.argument[key].as_str().map(str::to_owned);
     let named = text("rescue_image_ref");
     let password = text("adminPass").unwrap_or_else(super::super::create::generate_password);
+    let image = named.as_deref().and_then(parse_uuid_like::<ImageId>);
+    let seen = request.compute.images.look_up(&request.context, image).await?;
     request
         .write(move |tx, request, server, now| {
-            kilonova_compute_app::states::allow(&request.context, server, ServerAction::Rescue)?;
-            let image = rescue_image(tx, request, server, named.as_deref())?;
+            states::allow(&request.context, server, ServerAction::Rescue)?;
+            let image = match &named {
+                Some(named) => Some(rescue_image(tx, request, &seen, named)?),
+                None => None,
+            };
             let command = ServerCommand::Rescue(image);
             flows::command(tx, &request.compute, &request.context, server, &command, now)
         })
@@ -40,20 +45,18 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> 
     Ok(Json(json!({"adminPass": password})).into_response())
 }
 
-/// The requested rescue image; by default the server's own image.
+/// The requested rescue image.
 fn rescue_image(
     tx: &mut Tx<'_>,
     request: &ActionRequest,
-    server: &Server,
-    named: Option<&str>,
-) -> Result<Option<ImageId>, Error> {
-    let Some(named) = named else { return Ok(server.spec.image) };
+    seen: &SeenImages,
+    named: &str,
+) -> Result<RescueImage, Error> {
     let id = parse_uuid_like::<ImageId>(named);
-    let policy = &request.compute.image_policy;
-    let found = id.map(|id| kilonova_image::visible(tx, policy, &request.context, id));
+    let found = id.map(|id| seen.visible(tx, &request.compute, &request.context, id));
     let found = found.transpose()?.flatten();
     match found.filter(|image| image.status == kilonova_image::Status::Active) {
-        Some(image) => Ok(Some(image.id)),
+        Some(image) => Ok(RescueImage { id: image.id, properties: image.properties }),
         None => Err(Refusal::bad_request(format!(
             "Requested rescue image '{}' is not supported",
             named.escape_debug()

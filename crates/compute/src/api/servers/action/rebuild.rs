@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, Rebuild, ServerCommand};
+use kilonova_compute_app::images::SeenImages;
 use kilonova_compute_app::microversions::{FILES_GONE, REBUILD_KEY, STRICT_REQUESTS};
 use kilonova_compute_app::{Error, boot, ports, resolve, states, unsupported};
 use kilonova_compute_db::server_groups;
@@ -52,10 +53,11 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let password = rebuild.admin_password.clone();
     let view_data =
         (request.compute.clone(), request.caller.clone(), request.base.clone(), request.version);
+    let seen = request.compute.images.look_up(&request.context, [rebuild.image]).await?;
     let (server, group, ports) = request
         .write_with(flows::expect_change, move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rebuild)?;
-            let server = apply(tx, request, server, &rebuild, now)?;
+            let server = apply(tx, request, server, &seen, &rebuild, now)?;
             let command = ServerCommand::Rebuild(Box::new(Rebuild {
                 name: server.name.clone(),
                 image: Some(rebuild.image),
@@ -146,6 +148,7 @@ fn apply(
     tx: &mut Tx<'_>,
     request: &ActionRequest,
     server: &Server,
+    seen: &SeenImages,
     rebuild: &RebuildServer,
     now: Timestamp,
 ) -> Result<Server, Error> {
@@ -164,7 +167,7 @@ fn apply(
     let mut server = server.clone();
     let flavor = server.spec.flavor.clone();
     server.spec.image_properties =
-        resolve::image(tx, &request.compute, &request.context, *image, &flavor)?;
+        resolve::image(tx, &request.compute, &request.context, seen, *image, &flavor)?;
     unsupported::image(*image, &server.spec.image_properties)?;
     server.spec.image = Some(*image);
     server.spec.config_drive |= boot::machine::needs_config_drive(&server.spec.image_properties);

@@ -40,6 +40,7 @@ pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> 
         flavors::expect(tx, &expected)?;
         flows::expect_change(tx, server)
     };
+    let seen = request.compute.images.look_up(&request.context, None).await?;
     request
         .write_with(announce, move |tx, request, server, now| {
             let mut server = server.clone();
@@ -53,7 +54,7 @@ pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> 
                 let (name, description) = (&server.name, server.description.as_deref());
                 servers::set_text(tx, server.id, name, description, &server.spec, now)?;
             }
-            let cold = ColdRequest::Resize(Box::new(flavor));
+            let cold = ColdRequest::Resize(Box::new(flavor), seen.clone());
             flows::migrate_cold(tx, &request.compute, &request.context, &server, &cold, now)
         })
         .await?;

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use kilonova_access::Caller;
 use kilonova_compute_app::{Compute, boot};
+use kilonova_store::Tx;
 use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
@@ -30,9 +31,10 @@ pub(super) async fn create(
     check_permissions(&body["server"], &caller)?;
     let new = CreateServer::read(&body, &caller, version)?;
     new.destination.check(&compute)?;
+    let seen = compute.images.look_up(&caller, [new.image]).await?;
     let (compute_, to_resolve) = (compute.clone(), new.clone());
-    let request =
-        compute.store.read(move |tx| resolve::resolve(tx, &compute_, &caller, &to_resolve)).await?;
+    let read = move |tx: &mut Tx<'_>| resolve::resolve(tx, &compute_, &caller, &seen, &to_resolve);
+    let request = compute.store.read(read).await?;
     let reservation_id = request.spec.reservation_id.clone();
     let ids = boot::boot(&compute, request).await?;
     if new.return_reservation_id {

@@ -3,8 +3,8 @@
 //! The order of the checks is visible to clients and must not change.
 
 use kilonova_accelerator::ledger;
-use kilonova_compute_app::bitstreams::ImageBitstreams;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
+use kilonova_compute_app::images::SeenImages;
 use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
 use kilonova_compute_db::servers::{SchedulerHints, Spec};
 use kilonova_store::Tx;
@@ -21,12 +21,13 @@ pub(super) fn resolve(
     tx: &mut Tx<'_>,
     compute: &Compute,
     context: &Context,
+    seen: &SeenImages,
     new: &CreateServer,
 ) -> Result<BootRequest, Error> {
-    names::expect(tx, &new.flavor, new.image)?;
+    names::expect(tx, compute, &new.flavor, new.image)?;
     compute.networks.expect_resolve(tx, &context.project_id, &new.networks)?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
-    let image_properties = names::image(tx, compute, context, new.image, &flavor)?;
+    let image_properties = names::image(tx, compute, context, seen, new.image, &flavor)?;
     unsupported::flavor(&flavor, &image_properties)?;
     unsupported::image(new.image, &image_properties)?;
     let key = match &new.key_name {
@@ -35,7 +36,7 @@ pub(super) fn resolve(
     };
     check_group(tx, context, &new.hints)?;
     let flavor_profile = match flavor.extra_specs.get("accel:device_profile") {
-        Some(name) => Some(profile(tx, name)?),
+        Some(name) => Some(profile(tx, compute, name)?),
         None => None,
     };
     let (networks, groups) = (&new.networks, &new.security_groups);
@@ -43,7 +44,7 @@ pub(super) fn resolve(
     let ports = compute.networks.resolve(tx, by, networks, groups, new.max_count)?;
     let profiles = Profiles { flavor: flavor_profile, ports: ports.profiles() };
     for profile in &profiles.ports {
-        ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;
+        check_bitstreams(tx, compute, profile)?;
     }
     Ok(BootRequest {
         project_id: context.project_id.clone(),
@@ -91,15 +92,27 @@ fn check_group(tx: &mut Tx<'_>, context: &Context, hints: &SchedulerHints) -> Re
 }
 
 /// The flavor's device profile.
-fn profile(tx: &mut Tx<'_>, name: &str) -> Result<ProfileGroups, Error> {
+fn profile(tx: &mut Tx<'_>, compute: &Compute, name: &str) -> Result<ProfileGroups, Error> {
     let Some(profile) = ledger::profile_by_name(tx, name)? else {
         return Err(Refusal::bad_request(format!(
             "Device profile name {name}: Expected 1 device profile but got nothing."
         ))
         .into());
     };
-    ledger::orders::check(tx, Some(&ImageBitstreams), &profile.groups)?;
-    Ok(ProfileGroups { id: profile.id, groups: profile.groups, port: None })
+    let profile = ProfileGroups { id: profile.id, groups: profile.groups, port: None };
+    check_bitstreams(tx, compute, &profile)?;
+    Ok(profile)
+}
+
+/// Checks that the bitstreams that a profile requests exist.
+fn check_bitstreams(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    profile: &ProfileGroups,
+) -> Result<(), Error> {
+    let bitstreams = compute.images.bitstreams();
+    let bitstreams = bitstreams.as_ref().map(|own| own as _);
+    Ok(ledger::orders::check(tx, bitstreams, &profile.groups)?)
 }
 
 /// `r-` and eight random characters, as upstream.

@@ -1,0 +1,210 @@
+//! The image service as compute uses it: one interface for requests, flows and hosts.
+//!
+//! ```text
+//!   look_up   before a transaction: the images that a request names, as its caller sees them
+//!   reserve   a snapshot's image, before its bytes exist
+//!   discard   an image that failed, or that nobody needs any more
+//!   read      bytes for a host
+//!   receive   bytes from a host
+//! ```
+//!
+//! Our own image service keeps its rows in the same database, so its part is done in the caller's
+//! transaction. No other module of compute may use the rows of images.
+
+mod snapshot;
+
+use kilonova_ids::ImageId;
+use kilonova_image::{DataRange, ImageData, ImageRecord, Images, Status};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+pub use snapshot::Snapshot;
+pub(crate) use snapshot::{discard, reserve, rotate};
+
+use crate::bitstreams::ImageBitstreams;
+use crate::{Compute, Error};
+
+/// The image service.
+#[derive(Clone, Default)]
+pub enum ImageService {
+    /// Another process serves images from the same database. This one has no bytes.
+    #[default]
+    Elsewhere,
+    /// Our own, in this process.
+    Own(Images),
+}
+
+/// The images that a request names, as the service shows them to the caller. Our own service is asked
+/// in the transaction that uses the image.
+#[derive(Debug, Clone, Default)]
+pub struct SeenImages;
+
+impl SeenImages {
+    /// An image, if the caller may use it.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn visible(
+        &self,
+        tx: &mut Tx<'_>,
+        compute: &Compute,
+        context: &Context,
+        id: ImageId,
+    ) -> Result<Option<ImageRecord>, Error> {
+        Ok(kilonova_image::visible(tx, &compute.image_policy, context, id)?)
+    }
+
+    /// An image that a server of the caller uses already, if it still exists.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn used(&self, tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
+        Ok(kilonova_image::find(tx, id)?)
+    }
+}
+
+impl ImageService {
+    /// Asks for the images that a request names, and for the kernels and RAM disks that they name.
+    ///
+    /// # Errors
+    /// 503 if the service does not answer.
+    pub async fn look_up(
+        &self,
+        _context: &Context,
+        _images: impl IntoIterator<Item = ImageId>,
+    ) -> Result<SeenImages, Refusal> {
+        match self {
+            Self::Elsewhere | Self::Own(_) => Ok(SeenImages),
+        }
+    }
+
+    /// Announces the read of an image in the transaction, so that it travels with another statement.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn expect(&self, tx: &mut Tx<'_>, image: ImageId) -> Result<(), Error> {
+        match self {
+            Self::Elsewhere | Self::Own(_) => Ok(kilonova_image::expect(tx, image)?),
+        }
+    }
+
+    /// The bitstreams among the images.
+    pub fn bitstreams(&self) -> Option<ImageBitstreams> {
+        match self {
+            Self::Elsewhere | Self::Own(_) => Some(ImageBitstreams),
+        }
+    }
+
+    /// Our own service, if it runs in this process.
+    pub fn own(&self) -> Option<&Images> {
+        match self {
+            Self::Elsewhere => None,
+            Self::Own(images) => Some(images),
+        }
+    }
+
+    /// Up to `most` bytes of an image from an offset. The caller has checked that the host needs it.
+    ///
+    /// # Errors
+    /// [`Transfer`].
+    pub async fn read(
+        &self,
+        image: ImageId,
+        offset: u64,
+        most: usize,
+    ) -> Result<DataRange, Transfer> {
+        let images = self.own().ok_or_else(Transfer::no_service)?;
+        images.read(image, offset, most).await.map_err(|error| {
+            use kilonova_image::Error;
+            match error {
+                Error::NotFound(_) | Error::Conflict(_) => Transfer::Refused(error.to_string()),
+                other => Transfer::Unavailable(other.to_string()),
+            }
+        })
+    }
+
+    /// Receives the bytes of a snapshot from a host. The caller has checked that a document of the host
+    /// requests them. `bytes` is called only if the host has a free transfer slot.
+    ///
+    /// # Errors
+    /// [`Transfer`].
+    pub async fn receive<D: Into<ImageData>>(
+        &self,
+        image: ImageId,
+        format: &str,
+        host: &str,
+        bytes: impl FnOnce() -> D,
+    ) -> Result<(), Transfer> {
+        let images = self.own().ok_or_else(Transfer::no_service)?;
+        images.receive_snapshot(image, format, host, bytes).await.map_err(|error| {
+            use kilonova_image::Error;
+            match error {
+                Error::Conflict(_)
+                | Error::Interrupted(_)
+                | Error::TooSlow(_)
+                | Error::Busy(_)
+                | Error::Data(_)
+                | Error::Gone(_)
+                | Error::Threads(_)
+                | Error::Store(_) => Transfer::Unavailable(error.to_string()),
+                other => Transfer::Refused(other.to_string()),
+            }
+        })
+    }
+
+    /// A file of this machine as the bytes of an image.
+    ///
+    /// # Errors
+    /// [`Transfer::Refused`] if it cannot be opened.
+    pub async fn file(&self, path: std::path::PathBuf) -> Result<ImageData, Transfer> {
+        let images = self.own().ok_or_else(Transfer::no_service)?;
+        let shown = path.display().to_string();
+        images.file(path).await.map_err(|error| Transfer::Refused(format!("{shown}: {error}")))
+    }
+}
+
+/// How far the image of a snapshot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotState {
+    /// It waits for its bytes.
+    Expected,
+    /// It has its bytes.
+    Complete,
+}
+
+impl ImageService {
+    /// The image that a snapshot makes; `None` if it is gone.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn snapshot(
+        &self,
+        tx: &mut Tx<'_>,
+        image: ImageId,
+    ) -> Result<Option<SnapshotState>, Error> {
+        let found = match self {
+            Self::Elsewhere | Self::Own(_) => kilonova_image::find(tx, image)?,
+        };
+        Ok(found.map(|image| match image.status {
+            Status::Active => SnapshotState::Complete,
+            Status::Queued | Status::Saving | Status::Deactivated => SnapshotState::Expected,
+        }))
+    }
+}
+
+/// The reason why bytes were not transferred, for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Transfer {
+    /// Another attempt would end in the same way.
+    #[error("{0}")]
+    Refused(String),
+    /// Another attempt may succeed.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl Transfer {
+    fn no_service() -> Self {
+        Self::Refused("this control plane has no image service".into())
+    }
+}
