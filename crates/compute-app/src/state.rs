@@ -18,6 +18,7 @@ use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
 use crate::images::ImageService;
+use crate::images::glance::CloudGlance;
 use crate::ports::{Networks, Own};
 use crate::{Error, Options, follow};
 
@@ -100,6 +101,13 @@ impl Compute {
     pub fn with_images(mut self, images: Images) -> Self {
         self.image_policy = images.policy().clone();
         self.images = ImageService::Own(images);
+        self
+    }
+
+    /// With the Glance of the cloud as the image service.
+    #[must_use]
+    pub fn with_glance(mut self, glance: CloudGlance) -> Self {
+        self.images = ImageService::Glance(Arc::new(glance));
         self
     }
 

@@ -13,6 +13,7 @@ pub mod documents;
 pub mod error;
 pub mod flavors;
 pub mod fleet;
+pub mod glance_images;
 pub mod guest_metadata;
 pub mod hosts;
 pub mod kept;
@@ -63,6 +64,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         documents::STATEMENTS,
         fleet::STATEMENTS,
         flavors::STATEMENTS,
+        glance_images::STATEMENTS,
         guest_metadata::STATEMENTS,
         hosts::STATEMENTS,
         kept::STATEMENTS,

@@ -14,6 +14,7 @@ pub const SERVERS: &[Migration] = &[
     super::hosts::REVISIONS,
     super::documents::HISTORY,
     super::guest_metadata::GUEST_METADATA,
+    super::glance_images::GLANCE_IMAGES,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

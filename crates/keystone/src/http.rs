@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -26,10 +28,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const TEMPORARY: [StatusCode; 3] =
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 
+/// The body of a request that is sent in pieces.
+pub type RequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
+
 /// The client; cheap to clone.
 #[derive(Clone)]
 pub struct Http {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, RequestBody>,
     timeout: Duration,
     largest: usize,
 }
@@ -49,6 +54,71 @@ impl Answer {
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
+}
+
+/// An answer whose body is not read yet.
+pub struct Streaming {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    url: String,
+    body: Incoming,
+    timeout: Duration,
+    largest: usize,
+}
+
+impl Streaming {
+    /// The next bytes of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if none arrive in time, or if the body ends early.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let lost =
+            |cause: String| Error::Unreachable { url: self.url.clone(), connected: true, cause };
+        loop {
+            match tokio::time::timeout(self.timeout, self.body.frame()).await {
+                Err(_) => {
+                    return Err(lost(format!("no bytes within {} s", self.timeout.as_secs())));
+                }
+                Ok(None) => return Ok(None),
+                Ok(Some(Err(error))) => return Err(lost(chain(&error))),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the whole body.
+    ///
+    /// # Errors
+    /// As [`Http::send`].
+    pub async fn read(self) -> Result<Answer, Error> {
+        let Self { status, headers, url, body, timeout, largest } = self;
+        match tokio::time::timeout(timeout, collect(&url, body, largest)).await {
+            Ok(body) => Ok(Answer { status, headers, body: body? }),
+            Err(_) => Err(late(url, timeout)),
+        }
+    }
+}
+
+fn late(url: String, timeout: Duration) -> Error {
+    let cause = format!("no answer within {} s", timeout.as_secs());
+    Error::Unreachable { url, connected: true, cause }
+}
+
+async fn collect(url: &str, body: Incoming, largest: usize) -> Result<Bytes, Error> {
+    let body = Limited::new(body, largest).collect().await.map_err(|error| {
+        if error.is::<http_body_util::LengthLimitError>() {
+            Error::Unexpected { url: url.into(), what: format!("with more than {largest} bytes") }
+        } else {
+            Error::Unreachable { url: url.into(), connected: true, cause: chain(error.as_ref()) }
+        }
+    })?;
+    Ok(body.to_bytes())
 }
 
 impl Http {
@@ -123,20 +193,49 @@ impl Http {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        if body.is_some() {
+        let has_type = headers.iter().any(|(name, _)| *name == http::header::CONTENT_TYPE);
+        if body.is_some() && !has_type {
             request = request.header(http::header::CONTENT_TYPE, "application/json");
         }
-        let request = request
-            .body(Full::new(body.unwrap_or_default()))
-            .map_err(|e| Error::Setup(format!("{url} is not a valid URL: {e}")))?;
+        let body = Full::new(body.unwrap_or_default()).map_err(|never| match never {});
+        let request = request.body(body.boxed_unsync()).map_err(|e| not_a_url(url, &e))?;
         match tokio::time::timeout(self.timeout, self.exchange(url, request)).await {
             Ok(answer) => answer,
-            Err(_) => Err(Error::Unreachable {
-                url: url.into(),
-                connected: true,
-                cause: format!("no answer within {} s", self.timeout.as_secs()),
-            }),
+            Err(_) => Err(late(url.into(), self.timeout)),
         }
+    }
+
+    /// Sends a request and returns the answer before its body arrives. The body of the request may take
+    /// any time: the caller bounds the wait for the answer.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] without an answer.
+    pub async fn open(
+        &self,
+        method: Method,
+        url: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: RequestBody,
+    ) -> Result<Streaming, Error> {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(body).map_err(|e| not_a_url(url, &e))?;
+        let (parts, body) = self.response(url, request).await?.into_parts();
+        Ok(Streaming {
+            status: parts.status,
+            headers: parts.headers,
+            url: url.into(),
+            body,
+            timeout: self.timeout,
+            largest: self.largest,
+        })
+    }
+
+    /// How long the client waits for an answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Like [`Http::send`], but retries up to `retries` times, with doubling pauses, without an answer
@@ -169,27 +268,27 @@ impl Http {
         self.send(method, url, headers, body).await
     }
 
-    async fn exchange(&self, url: &str, request: Request<Full<Bytes>>) -> Result<Answer, Error> {
-        let unreachable = |error: &dyn std::error::Error, connected| Error::Unreachable {
-            url: url.into(),
-            connected,
-            cause: chain(error),
-        };
-        let response = self.client.request(request).await;
-        let response = response.map_err(|e| unreachable(&e, !e.is_connect()))?;
-        let (parts, body) = response.into_parts();
-        let body = Limited::new(body, self.largest).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                Error::Unexpected {
-                    url: url.into(),
-                    what: format!("with more than {} bytes", self.largest),
-                }
-            } else {
-                unreachable(error.as_ref(), true)
-            }
-        })?;
-        Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+    async fn exchange(&self, url: &str, request: Request<RequestBody>) -> Result<Answer, Error> {
+        let (parts, body) = self.response(url, request).await?.into_parts();
+        let body = collect(url, body, self.largest).await?;
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
+
+    async fn response(
+        &self,
+        url: &str,
+        request: Request<RequestBody>,
+    ) -> Result<http::Response<Incoming>, Error> {
+        self.client.request(request).await.map_err(|error| Error::Unreachable {
+            url: url.into(),
+            connected: !error.is_connect(),
+            cause: chain(&error),
+        })
+    }
+}
+
+fn not_a_url(url: &str, error: &http::Error) -> Error {
+    Error::Setup(format!("{url} is not a valid URL: {error}"))
 }
 
 /// The trusted authorities.

@@ -20,7 +20,7 @@ mod token;
 mod validator;
 
 pub use error::Error;
-pub use http::{Answer, Http};
+pub use http::{Answer, Http, RequestBody, Streaming};
 pub use service::{Caller, Endpoint, Retries, Service};
 pub use session::{Credentials, Ids, Login, Session, SessionToken};
 pub use validator::{Validator, ValidatorOptions};

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http_body_util::{BodyExt, Empty};
 use serde_json::Value;
 
-use crate::{Answer, Error, Session, SessionToken};
+use crate::{Answer, Error, RequestBody, Session, SessionToken, Streaming};
 
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
@@ -133,22 +134,99 @@ impl Service {
         body: Option<Bytes>,
         request_id: Option<&str>,
     ) -> Result<Answer, Error> {
+        self.send_with(caller, method, path, &[], body, request_id).await
+    }
+
+    /// Like [`Service::send`], with more headers of the request.
+    ///
+    /// # Errors
+    /// Those of [`Service::send`].
+    pub async fn send_with(
+        &self,
+        caller: Caller<'_>,
+        method: Method,
+        path: &str,
+        more: &[(HeaderName, HeaderValue)],
+        body: Option<Bytes>,
+        request_id: Option<&str>,
+    ) -> Result<Answer, Error> {
         let mut held = self.login_for(caller).await?;
         let url = join(&self.url(held.as_deref())?, path);
         let mut renewed = false;
         loop {
-            let headers = headers(caller, held.as_deref(), request_id);
+            let mut headers = headers(caller, held.as_deref(), request_id);
+            headers.extend_from_slice(more);
             let answer = self.repeat(&method, &url, &headers, body.as_ref()).await?;
-            match (&held, caller) {
-                // The service token may have been revoked before its end.
-                (Some(old), Caller::Own | Caller::Vouched(_))
-                    if answer.status == StatusCode::UNAUTHORIZED && !renewed =>
-                {
-                    held = Some(self.session.renewed(old).await?);
-                    renewed = true;
-                }
-                _ => return Ok(answer),
+            match self.renewal(caller, held.as_ref(), answer.status, &mut renewed).await? {
+                Some(new) => held = Some(new),
+                None => return Ok(answer),
             }
+        }
+    }
+
+    /// Sends a request once and returns the answer before its body arrives. The body of the request, if
+    /// there is one, may take any time; the caller bounds the wait.
+    ///
+    /// # Errors
+    /// Those of [`Service::send`].
+    pub async fn open(
+        &self,
+        caller: Caller<'_>,
+        method: Method,
+        path: &str,
+        more: &[(HeaderName, HeaderValue)],
+        mut body: Option<RequestBody>,
+        request_id: Option<&str>,
+    ) -> Result<Streaming, Error> {
+        let is_repeatable = body.is_none();
+        let mut held = self.login_for(caller).await?;
+        let url = format!("{}{path}", self.url(held.as_deref())?);
+        let mut renewed = false;
+        loop {
+            let mut headers = headers(caller, held.as_deref(), request_id);
+            headers.extend_from_slice(more);
+            let body = body.take().unwrap_or_else(|| {
+                Empty::new()
+                    .map_err(|never: std::convert::Infallible| match never {})
+                    .boxed_unsync()
+            });
+            let http = self.session.http();
+            let answer = http.open(method.clone(), &url, &headers, body).await?;
+            if !is_repeatable {
+                return Ok(answer);
+            }
+            match self.renewal(caller, held.as_ref(), answer.status, &mut renewed).await? {
+                Some(new) => held = Some(new),
+                None => return Ok(answer),
+            }
+        }
+    }
+
+    /// The URL of the service, for messages.
+    pub async fn location(&self) -> Result<String, Error> {
+        let held = match &self.endpoint.endpoint_override {
+            Some(_) => None,
+            None => Some(self.session.token().await?),
+        };
+        self.url(held.as_deref())
+    }
+
+    /// Another token of the service login after a 401, once: it may have been revoked before its end.
+    async fn renewal(
+        &self,
+        caller: Caller<'_>,
+        held: Option<&Arc<SessionToken>>,
+        status: StatusCode,
+        renewed: &mut bool,
+    ) -> Result<Option<Arc<SessionToken>>, Error> {
+        match (held, caller) {
+            (Some(old), Caller::Own | Caller::Vouched(_))
+                if status == StatusCode::UNAUTHORIZED && !*renewed =>
+            {
+                *renewed = true;
+                Ok(Some(self.session.renewed(old).await?))
+            }
+            _ => Ok(None),
         }
     }
 

@@ -94,8 +94,13 @@ impl Authenticator for Validator {
 impl Inner {
     async fn authenticate(&self, headers: &HeaderMap) -> Result<Context, Refusal> {
         let user = bearer(headers, &X_AUTH_TOKEN)?;
+        let own = headers.get(X_AUTH_TOKEN).cloned().map(|mut token| {
+            token.set_sensitive(true);
+            token
+        });
         if !headers.contains_key(X_SERVICE_TOKEN) {
-            return Ok(Context::clone(&*self.context(user, false).await?));
+            let context = Context::clone(&*self.context(user, false).await?);
+            return Ok(Context { token: own, ..context });
         }
         let service = self.context(bearer(headers, &X_SERVICE_TOKEN)?, false).await?;
         let accepted = self.options.service_token_roles.iter().any(|role| service.has_role(role));
@@ -106,6 +111,7 @@ impl Inner {
         if accepted {
             context.service_roles.clone_from(&service.roles);
         }
+        context.token = own;
         Ok(context)
     }
 

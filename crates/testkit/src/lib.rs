@@ -13,6 +13,7 @@
 
 pub mod audit;
 pub mod cluster;
+pub mod glance;
 pub mod http;
 pub mod neutron;
 mod skip;

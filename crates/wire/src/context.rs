@@ -6,6 +6,9 @@ use kilonova_ids::RequestId;
 
 use crate::Refusal;
 
+/// A user's token, marked as sensitive.
+pub type UserToken = http::HeaderValue;
+
 /// The caller of a request.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
@@ -31,6 +34,9 @@ pub struct Context {
     pub roles: Vec<String>,
     /// Role names of the service token, if one was sent.
     pub service_roles: Vec<String>,
+    /// The user's token, for requests to other services of the cloud on the user's behalf; `None` if this
+    /// process issued it. It is sensitive: no row and no log line may contain it.
+    pub token: Option<UserToken>,
     /// True if the service's policy considers the caller an administrator; `None` if policy was not
     /// consulted, in which case the role decides.
     pub admin: Option<bool>,

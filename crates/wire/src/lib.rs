@@ -25,7 +25,7 @@ pub mod time;
 pub use auth::Authenticator;
 pub use base::Base;
 pub use body::{Body, JsonBody, SmallJson, whole as read_body};
-pub use context::Context;
+pub use context::{Context, UserToken};
 pub use dialect::Dialect;
 pub use fault::Fault;
 pub use microversion::{Microversion, Negotiate};

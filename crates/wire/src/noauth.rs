@@ -45,7 +45,12 @@ fn context(headers: &HeaderMap) -> Result<Context, Refusal> {
     }
     imply(&mut roles);
     let system = text("openstack-system-scope") == Some("all");
+    let token = headers.get("x-auth-token").cloned().map(|mut token| {
+        token.set_sensitive(true);
+        token
+    });
     Ok(Context {
+        token,
         request_id: None,
         user_name: user.clone(),
         user_id: user,

@@ -42,7 +42,7 @@ pub use create::fail_slow_build;
 pub use delete::{delete, delete_without_hosts};
 pub use in_place::{
     Rebuild, RescueImage, ServerCommand, UnshelveTarget, command, offload, offload_expired,
-    reclaim, restore, shelve, snapshot, soft_delete, unrescue_expired, unshelve,
+    reclaim, restore, shelve, shelved_image, snapshot, soft_delete, unrescue_expired, unshelve,
 };
 pub use migration::{
     ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, confirm,

@@ -9,17 +9,26 @@
 //! ```
 //!
 //! Our own image service keeps its rows in the same database, so its part is done in the caller's
-//! transaction. No other module of compute may use the rows of images.
+//! transaction. The calls to the Glance of a cloud come before or after it, and rows name them
+//! ([`glance`]). No other module of compute may use the rows of images.
 
+pub mod glance;
 mod snapshot;
 
-use kilonova_ids::ImageId;
-use kilonova_image::{DataRange, ImageData, ImageRecord, Images, Status};
-use kilonova_store::Tx;
-use kilonova_wire::{Context, Refusal};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use jiff::SignedDuration;
+use kilonova_compute_db::glance_images::{self, GlanceState};
+use kilonova_compute_db::servers::Server;
+use kilonova_ids::{HostName, ImageId};
+use kilonova_image::{DataRange, ImageData, ImageRecord, Images, Status};
+use kilonova_store::{Store, Tx};
+use kilonova_wire::Context;
+
+use glance::CloudGlance;
 pub use snapshot::Snapshot;
-pub(crate) use snapshot::{discard, reserve, rotate};
+pub(crate) use snapshot::{completed, discard, reserve};
 
 use crate::bitstreams::ImageBitstreams;
 use crate::{Compute, Error};
@@ -32,12 +41,28 @@ pub enum ImageService {
     Elsewhere,
     /// Our own, in this process.
     Own(Images),
+    /// The Glance of the cloud.
+    Glance(Arc<CloudGlance>),
 }
 
-/// The images that a request names, as the service shows them to the caller. Our own service is asked
-/// in the transaction that uses the image.
+/// The images that a request names, as the service shows them to the caller.
 #[derive(Debug, Clone, Default)]
-pub struct SeenImages;
+pub enum SeenImages {
+    /// Our own service is asked in the transaction that uses the image.
+    #[default]
+    InRows,
+    /// Glance was asked before.
+    Read(BTreeMap<ImageId, ImageRecord>),
+}
+
+/// The image that a snapshot goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PreparedImage {
+    /// Our own service creates it in the transaction of the operation.
+    InTransaction,
+    /// Glance has created it.
+    Created(ImageId),
+}
 
 impl SeenImages {
     /// An image, if the caller may use it.
@@ -51,7 +76,10 @@ impl SeenImages {
         context: &Context,
         id: ImageId,
     ) -> Result<Option<ImageRecord>, Error> {
-        Ok(kilonova_image::visible(tx, &compute.image_policy, context, id)?)
+        match self {
+            Self::InRows => Ok(kilonova_image::visible(tx, &compute.image_policy, context, id)?),
+            Self::Read(images) => Ok(images.get(&id).cloned()),
+        }
     }
 
     /// An image that a server of the caller uses already, if it still exists.
@@ -59,7 +87,10 @@ impl SeenImages {
     /// # Errors
     /// The database's.
     pub fn used(&self, tx: &mut Tx<'_>, id: ImageId) -> Result<Option<ImageRecord>, Error> {
-        Ok(kilonova_image::find(tx, id)?)
+        match self {
+            Self::InRows => Ok(kilonova_image::find(tx, id)?),
+            Self::Read(images) => Ok(images.get(&id).cloned()),
+        }
     }
 }
 
@@ -70,11 +101,39 @@ impl ImageService {
     /// 503 if the service does not answer.
     pub async fn look_up(
         &self,
-        _context: &Context,
-        _images: impl IntoIterator<Item = ImageId>,
-    ) -> Result<SeenImages, Refusal> {
+        context: &Context,
+        images: impl IntoIterator<Item = ImageId>,
+    ) -> Result<SeenImages, Error> {
         match self {
-            Self::Elsewhere | Self::Own(_) => Ok(SeenImages),
+            Self::Elsewhere | Self::Own(_) => Ok(SeenImages::InRows),
+            Self::Glance(glance) => Ok(SeenImages::Read(glance.look_up(context, images).await?)),
+        }
+    }
+
+    /// Prepares the image of a snapshot, before the transaction that begins the operation.
+    ///
+    /// # Errors
+    /// The service's refusal; 503 if it does not answer.
+    pub async fn prepare(
+        &self,
+        store: &Store,
+        context: &Context,
+        server: &Server,
+        request: &Snapshot,
+    ) -> Result<PreparedImage, Error> {
+        match self {
+            Self::Elsewhere | Self::Own(_) => Ok(PreparedImage::InTransaction),
+            Self::Glance(glance) => {
+                let image = glance.create(store, context, server, request).await?;
+                Ok(PreparedImage::Created(image))
+            }
+        }
+    }
+
+    /// Takes back an image whose operation did not begin.
+    pub async fn withdraw(&self, store: &Store, prepared: PreparedImage) {
+        if let (Self::Glance(glance), PreparedImage::Created(image)) = (self, prepared) {
+            glance.discard_after(store, image, SignedDuration::ZERO).await;
         }
     }
 
@@ -85,6 +144,7 @@ impl ImageService {
     pub fn expect(&self, tx: &mut Tx<'_>, image: ImageId) -> Result<(), Error> {
         match self {
             Self::Elsewhere | Self::Own(_) => Ok(kilonova_image::expect(tx, image)?),
+            Self::Glance(_) => Ok(()),
         }
     }
 
@@ -92,14 +152,23 @@ impl ImageService {
     pub fn bitstreams(&self) -> Option<ImageBitstreams> {
         match self {
             Self::Elsewhere | Self::Own(_) => Some(ImageBitstreams),
+            Self::Glance(_) => None,
         }
     }
 
     /// Our own service, if it runs in this process.
     pub fn own(&self) -> Option<&Images> {
         match self {
-            Self::Elsewhere => None,
+            Self::Elsewhere | Self::Glance(_) => None,
             Self::Own(images) => Some(images),
+        }
+    }
+
+    /// The Glance of the cloud, if it is the image service.
+    pub fn glance(&self) -> Option<&Arc<CloudGlance>> {
+        match self {
+            Self::Elsewhere | Self::Own(_) => None,
+            Self::Glance(glance) => Some(glance),
         }
     }
 
@@ -109,10 +178,14 @@ impl ImageService {
     /// [`Transfer`].
     pub async fn read(
         &self,
+        host: &HostName,
         image: ImageId,
         offset: u64,
         most: usize,
     ) -> Result<DataRange, Transfer> {
+        if let Self::Glance(glance) = self {
+            return glance.read(host, image, offset, most).await;
+        }
         let images = self.own().ok_or_else(Transfer::no_service)?;
         images.read(image, offset, most).await.map_err(|error| {
             use kilonova_image::Error;
@@ -130,11 +203,15 @@ impl ImageService {
     /// [`Transfer`].
     pub async fn receive<D: Into<ImageData>>(
         &self,
+        store: &Store,
         image: ImageId,
         format: &str,
         host: &str,
         bytes: impl FnOnce() -> D,
     ) -> Result<(), Transfer> {
+        if let Self::Glance(glance) = self {
+            return glance.receive(store, image, format, bytes).await;
+        }
         let images = self.own().ok_or_else(Transfer::no_service)?;
         images.receive_snapshot(image, format, host, bytes).await.map_err(|error| {
             use kilonova_image::Error;
@@ -157,6 +234,9 @@ impl ImageService {
     /// # Errors
     /// [`Transfer::Refused`] if it cannot be opened.
     pub async fn file(&self, path: std::path::PathBuf) -> Result<ImageData, Transfer> {
+        if let Self::Glance(glance) = self {
+            return glance.file(path).await;
+        }
         let images = self.own().ok_or_else(Transfer::no_service)?;
         let shown = path.display().to_string();
         images.file(path).await.map_err(|error| Transfer::Refused(format!("{shown}: {error}")))
@@ -182,9 +262,17 @@ impl ImageService {
         tx: &mut Tx<'_>,
         image: ImageId,
     ) -> Result<Option<SnapshotState>, Error> {
-        let found = match self {
-            Self::Elsewhere | Self::Own(_) => kilonova_image::find(tx, image)?,
-        };
+        if let Self::Glance(_) = self {
+            let found = glance_images::find(tx, image)?;
+            return Ok(found.and_then(|image| match image.state {
+                GlanceState::Expected => Some(SnapshotState::Expected),
+                GlanceState::Complete => Some(SnapshotState::Complete),
+                GlanceState::Creating | GlanceState::Rotating { .. } | GlanceState::Unwanted => {
+                    None
+                }
+            }));
+        }
+        let found = kilonova_image::find(tx, image)?;
         Ok(found.map(|image| match image.status {
             Status::Active => SnapshotState::Complete,
             Status::Queued | Status::Saving | Status::Deactivated => SnapshotState::Expected,

@@ -1,16 +1,19 @@
-//! Images of a server's disk in our own image service. The image's row is written in the transaction of
-//! the request, before any bytes.
+//! Images of a server's disk, from the request to their bytes. In our own service the image's row is
+//! written in the transaction of the request; an image of Glance was created before.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use kilonova_compute_db::glance_images;
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::{ImageId, ServerId};
 use kilonova_image::{ImageRecord, Visibility};
 use kilonova_store::Tx;
 use kilonova_wire::refusal::Kind;
-use kilonova_wire::{Context, Refusal};
+use kilonova_wire::{Context, Refusal, time};
 
+use super::PreparedImage;
 use crate::flows::operation::Backup;
 use crate::{Compute, Error};
 
@@ -36,8 +39,16 @@ pub(crate) fn reserve(
     context: &Context,
     server: &Server,
     request: &Snapshot,
+    prepared: PreparedImage,
     now: Timestamp,
 ) -> Result<ImageId, Error> {
+    if let PreparedImage::Created(image) = prepared {
+        if glance_images::adopt(tx, image)? {
+            return Ok(image);
+        }
+        let why = "The image was not created in time. Try again.";
+        return Err(Refusal::new(Kind::Unavailable, why).with_retry_after(1).into());
+    }
     let Some(images) = compute.images.own() else {
         let why = "This control plane has no image service, so no image can be made.";
         return Err(Refusal::new(Kind::Unavailable, why).into());
@@ -81,11 +92,43 @@ pub(crate) fn reserve(
 
 /// Removes an image that will never be uploaded, or that nobody needs any more.
 pub(crate) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Result<(), Error> {
+    if let Some(glance) = compute.images.glance() {
+        glance_images::discard(tx, image, time::now())?;
+        let work = Arc::clone(&glance.work);
+        tx.on_commit(move || work.notify_one());
+        return Ok(());
+    }
     Ok(kilonova_image::discard(tx, compute.images.own(), image)?)
 }
 
-/// Discards the oldest backups of a type beyond its rotation. `image` is the newest one.
-pub(crate) fn rotate(
+/// Ends the operation's interest in a complete image. Of a backup, the oldest ones beyond its rotation are
+/// discarded.
+pub(crate) fn completed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    image: ImageId,
+    backup: Option<&Backup>,
+) -> Result<(), Error> {
+    if let Some(glance) = compute.images.glance() {
+        return match backup {
+            Some(Backup { backup_type, rotation }) => {
+                glance_images::rotate(tx, image, backup_type, *rotation, time::now())?;
+                let work = Arc::clone(&glance.work);
+                tx.on_commit(move || work.notify_one());
+                Ok(())
+            }
+            None => Ok(glance_images::forget(tx, image)?),
+        };
+    }
+    match backup {
+        Some(backup) => rotate(tx, compute, server, image, backup),
+        None => Ok(()),
+    }
+}
+
+/// Discards the oldest backups of our own service. `image` is the newest one.
+fn rotate(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,

@@ -7,6 +7,7 @@
 
 pub mod confirm;
 mod fleet;
+pub mod glance;
 pub mod networks;
 pub mod nudge;
 mod purge;
@@ -32,6 +33,10 @@ pub fn start(compute: &Compute, lease: &Lease) {
     let fence = lease.clone();
     let store = compute.store.guarded(move |tx| fence.fence(tx));
     let (compute, lease) = (&Compute { store, ..compute.clone() }, Some(lease));
+    if let Some(cloud) = compute.images.glance() {
+        let signal = Arc::clone(&cloud.work);
+        every_or_when(compute, lease, Duration::from_secs(2), signal, "glance", glance::run);
+    }
     every(compute, lease, Duration::from_secs(5), "nudge", nudge::run);
     every(compute, lease, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, lease, Duration::from_secs(3600), "purge", purge::run);

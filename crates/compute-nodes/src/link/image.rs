@@ -39,7 +39,7 @@ pub(super) async fn image(
         return Err(Refusal::Rejected(format!("nothing on host {host} needs image {image}")));
     }
     let DataRange { size, format, hash, bytes } =
-        compute.images.read(image, offset, MAX_CHUNK).await.map_err(not_transferred)?;
+        compute.images.read(host, image, offset, MAX_CHUNK).await.map_err(not_transferred)?;
     Ok(Chunk { size, format, sha512: hash, bytes })
 }
 

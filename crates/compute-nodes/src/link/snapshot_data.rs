@@ -58,5 +58,10 @@ pub(crate) async fn store_stream<D: Into<ImageData>>(
         Some(SnapshotState::Complete) => return Ok(()),
         Some(SnapshotState::Expected) => {}
     }
-    compute.images.receive(image, format.as_str(), host, bytes).await.map_err(not_transferred)
+    let store = &compute.store;
+    compute
+        .images
+        .receive(store, image, format.as_str(), host, bytes)
+        .await
+        .map_err(not_transferred)
 }

@@ -21,6 +21,7 @@ mod external_nova;
 mod fault_visibility;
 mod fencing;
 mod full_disk;
+mod glance;
 mod golden;
 mod guest_events;
 mod guest_metadata;

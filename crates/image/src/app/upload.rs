@@ -132,8 +132,7 @@ impl Images {
     /// [`Error::Io`] if it cannot be opened.
     pub async fn file(&self, path: std::path::PathBuf) -> Result<ImageData, Error> {
         let file = self.threads.run(move || std::fs::File::open(path)).await??;
-        let bytes = kilonova_image_store::file_bytes(self.threads.clone(), file, u64::MAX);
-        Ok(ImageData::stored(bytes))
+        Ok(ImageData::file(self.threads.clone(), file))
     }
 
     async fn spawn(&self, upload: Upload, pass: Pass) -> Result<(), Error> {

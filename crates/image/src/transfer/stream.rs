@@ -19,6 +19,11 @@ impl ImageData {
         Self(Box::pin(stream))
     }
 
+    /// The bytes of a file of this machine, read by the pool.
+    pub fn file(pool: kilonova_threads::Pool, file: std::fs::File) -> Self {
+        Self::stored(kilonova_image_store::file_bytes(pool, file, u64::MAX))
+    }
+
     /// The bytes of a store.
     pub(crate) fn stored(bytes: ByteStream) -> Self {
         Self::new(FromStore(bytes))

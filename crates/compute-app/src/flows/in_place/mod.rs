@@ -40,7 +40,7 @@ use crate::boot::machine;
 use crate::{Compute, Error, images, states, unsupported};
 
 pub use command::{Rebuild, RescueImage, ServerCommand};
-pub use shelve::{offload, offload_expired, shelve};
+pub use shelve::{offload, offload_expired, shelve, shelved_image};
 pub use snapshot::snapshot;
 pub use soft_delete::{reclaim, restore, soft_delete};
 pub use unshelve::{UnshelveTarget, unshelve};

@@ -71,7 +71,7 @@ pub(super) fn settled(
     ctx.event(tx, action(change), None)?;
     match goal {
         Goal::Unchanged => {
-            snapshot::rotate(tx, ctx, change)?;
+            snapshot::completed(tx, ctx, change)?;
             servers::set_task(tx, id, None, now)?;
         }
         Goal::State(vm_state, power_state) => {

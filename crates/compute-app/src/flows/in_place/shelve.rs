@@ -14,8 +14,13 @@ use super::super::begin;
 use super::{FlowContext, ServerCommand};
 use crate::actions::ServerAction;
 use crate::flows::operation::{Before, Offload, OffloadCause, Operation};
-use crate::images::{self, Snapshot};
+use crate::images::{self, PreparedImage, Snapshot};
 use crate::{Compute, Error, boot, ports, states};
+
+/// The image that `shelve` makes.
+pub fn shelved_image(server: &Server) -> Snapshot {
+    Snapshot { name: format!("{}-shelved", server.name), ..Snapshot::default() }
+}
 
 /// Begins `shelve`.
 ///
@@ -26,11 +31,12 @@ pub fn shelve(
     compute: &Compute,
     context: &Context,
     server: &Server,
+    prepared: PreparedImage,
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Shelve)?;
-    let request = Snapshot { name: format!("{}-shelved", server.name), ..Snapshot::default() };
-    let image = images::reserve(tx, compute, context, server, &request, now)?;
+    let request = shelved_image(server);
+    let image = images::reserve(tx, compute, context, server, &request, prepared, now)?;
     super::begin(tx, compute, context, server, &ServerCommand::Shelve(image), now)
 }
 

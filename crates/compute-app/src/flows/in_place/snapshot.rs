@@ -10,7 +10,7 @@ use kilonova_wire::Context;
 use super::{FlowContext, ServerCommand};
 use crate::actions::ServerAction;
 use crate::flows::operation::InPlaceChange;
-use crate::images::{self, Snapshot, SnapshotState};
+use crate::images::{self, PreparedImage, Snapshot, SnapshotState};
 use crate::{Compute, Error, states};
 
 /// Begins `createImage` or `createBackup` and returns the image's id.
@@ -23,6 +23,7 @@ pub fn snapshot(
     context: &Context,
     server: &Server,
     request: &Snapshot,
+    prepared: PreparedImage,
     now: Timestamp,
 ) -> Result<ImageId, Error> {
     let action = match request.backup {
@@ -30,7 +31,7 @@ pub fn snapshot(
         None => ServerAction::CreateImage,
     };
     states::allow(context, server, action)?;
-    let image = images::reserve(tx, compute, context, server, request, now)?;
+    let image = images::reserve(tx, compute, context, server, request, prepared, now)?;
     let command = match &request.backup {
         Some(backup) => ServerCommand::CreateBackup(image, backup.clone()),
         None => ServerCommand::CreateImage(image),
@@ -54,12 +55,18 @@ pub(super) fn is_uploaded(
     })
 }
 
-/// Discards the oldest backups of a type beyond its rotation.
-pub(super) fn rotate(
+/// The change has made its image.
+pub(super) fn completed(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     change: &InPlaceChange,
 ) -> Result<(), Error> {
-    let InPlaceChange::CreateBackup(Some(image), backup) = change else { return Ok(()) };
-    images::rotate(tx, ctx.compute, ctx.server.id, *image, backup)
+    let backup = match change {
+        InPlaceChange::CreateBackup(_, backup) => Some(backup),
+        _ => None,
+    };
+    match change.image() {
+        Some(image) => images::completed(tx, ctx.compute, ctx.server.id, image, backup),
+        None => Ok(()),
+    }
 }

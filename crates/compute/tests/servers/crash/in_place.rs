@@ -142,3 +142,31 @@ async fn a_snapshot_that_fails() {
     let create_image = flow("image that fails", Before::Active, &[IMAGE], &["ACTIVE"], &[]);
     matrix::run(Flow { topology, ..create_image }).await;
 }
+
+#[tokio::test]
+async fn create_image_in_glance() {
+    let flow = flow("image in Glance", Before::Active, &[IMAGE], &["ACTIVE"], &[]);
+    matrix::run_on_glance(flow).await;
+}
+
+#[tokio::test]
+async fn create_backup_in_glance() {
+    let before = Before::AfterActions(&[(BACKUP, "ACTIVE")]);
+    let flow = flow("backup in Glance", before, &[BACKUP], &["ACTIVE"], &[]);
+    matrix::run_on_glance(flow).await;
+}
+
+#[tokio::test]
+async fn shelve_in_glance() {
+    let end = &["SHELVED_OFFLOADED"];
+    let others: &[&[&str]] = &[&["ACTIVE"]];
+    matrix::run_on_glance(flow("shelve in Glance", Before::Active, &[SHELVE], end, others)).await;
+}
+
+#[tokio::test]
+async fn unshelve_from_glance() {
+    let before = Before::AfterActions(&[(SHELVE, "SHELVED_OFFLOADED")]);
+    let others: &[&[&str]] = &[&["SHELVED_OFFLOADED"]];
+    matrix::run_on_glance(flow("unshelve from Glance", before, &[UNSHELVE], &["ACTIVE"], others))
+        .await;
+}

@@ -20,8 +20,21 @@ pub async fn run(flow: Flow) {
 
 /// [`run`] with options.
 pub async fn run_with(flow: Flow, options: Options) {
+    run_in(flow, options, false).await;
+}
+
+/// [`run`] with the Glance of a cloud. Its calls are between writes, so a crash after one write and before
+/// the next is one before or after a call.
+pub async fn run_on_glance(flow: Flow) {
+    run_in(flow, Options::default(), true).await;
+}
+
+async fn run_in(flow: Flow, options: Options, has_glance: bool) {
     for mut cloud in Cloud::all((flow.topology)()).await {
         cloud.options = options.clone();
+        if has_glance {
+            cloud.start_glance().await;
+        }
         let mut running = cloud.start().await;
         running.wait_for_hosts().await;
         let mut points = 0;
@@ -119,4 +132,12 @@ async fn finish(flow: &Flow, cloud: &Cloud, running: &RunningCloud, answered: bo
     flow.assert_statuses(&servers, answered, when);
     cloud.assert_consistent(running, when).await;
     cloud.teardown(running, when).await;
+    if let Some(glance) = &cloud.glance {
+        cloud.sweep_glance(running).await;
+        for (id, image) in glance.images() {
+            let is_whole = image.shown["status"] == "active";
+            let is_shelved = image.shown["name"].as_str().is_some_and(|n| n.ends_with("-shelved"));
+            assert!(is_whole && !is_shelved, "{when}: image {id} is left: {:?}", image.shown);
+        }
+    }
 }

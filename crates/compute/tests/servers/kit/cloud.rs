@@ -3,18 +3,24 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use kilonova_compute_app::images::glance::{CloudGlance, CloudGlanceOptions};
+use kilonova_compute_app::reconcile::glance as glance_loop;
 use kilonova_compute_app::{Compute, Options};
+use kilonova_glance::{Glance, GlanceOptions};
 use kilonova_ids::ImageId;
 use kilonova_image::{ImageRecord, Images, Status, Visibility};
+use kilonova_keystone::{Endpoint, Http, Login, Retries, Service, Session};
 use kilonova_node::topology::{Host, Topology};
 use kilonova_placement::World;
 use kilonova_store::testing::CrashPlan;
 use kilonova_store::{DatabaseUrl, Store};
 use kilonova_testkit::Guard;
+use kilonova_testkit::glance::FakeGlance;
 use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time;
 use serde_json::{Value, json};
@@ -53,6 +59,8 @@ pub struct Cloud {
     pub topology: Topology,
     /// The operator's options; they apply to services that start from now on.
     pub options: Options,
+    /// The Glance of the cloud, for services that start from now on; our own image service without one.
+    pub glance: Option<FakeGlance>,
     folder: tempfile::TempDir,
     guard: Guard,
 }
@@ -76,6 +84,7 @@ impl Cloud {
                 store,
                 image: ImageId::new_v4(),
                 topology: topology.clone(),
+                glance: None,
                 options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
                 folder: tempfile::tempdir().expect("a temporary directory is created"),
                 guard,
@@ -111,6 +120,28 @@ impl Cloud {
         running
     }
 
+    /// Starts a Glance, with the image that every cloud has. Services that start from now on use it.
+    pub async fn start_glance(&mut self) -> FakeGlance {
+        let fake = FakeGlance::start().await;
+        let more = json!({"visibility": "public", "name": "cirros"});
+        fake.add(&self.image.to_string(), "admin", more, b"the bytes of cirros");
+        self.glance = Some(fake.clone());
+        fake
+    }
+
+    /// Does all that is due in Glance, however late it is due.
+    pub async fn sweep_glance(&self, running: &RunningCloud) {
+        for _ in 0..20 {
+            self.execute("UPDATE glance_images SET due_at = 0 WHERE due_at IS NOT NULL").await;
+            glance_loop::run(running.compute.clone()).await.expect("the sweep runs");
+            if self.column("SELECT id FROM glance_images").await.is_empty() {
+                return;
+            }
+        }
+        let left = self.column("SELECT state FROM glance_images").await;
+        panic!("images are left: {left:?}");
+    }
+
     /// A host of the topology.
     pub fn host(&self, name: &str) -> &Host {
         self.topology.hosts.iter().find(|host| host.name == name).expect("the host is known")
@@ -122,7 +153,11 @@ impl Cloud {
         let world = World::new();
         world.load(&store).await.expect("the providers are loaded");
         let compute = Compute::open(store, world).await.expect("the service opens");
-        compute.with_options(self.options.clone()).with_images(self.images().await)
+        let compute = compute.with_options(self.options.clone());
+        match &self.glance {
+            Some(fake) => compute.with_glance(cloud_glance(fake)),
+            None => compute.with_images(self.images().await),
+        }
     }
 
     /// A copy of the database as it is now, which later replaces the cloud's; `None` on PostgreSQL.
@@ -249,6 +284,29 @@ impl Cloud {
             .expect("the request is valid");
         (Client { router }).send(request).await.expect(201);
     }
+}
+
+/// The client of a fake Glance, with pauses that a test can wait for.
+fn cloud_glance(fake: &FakeGlance) -> CloudGlance {
+    let http = Http::plain(Duration::from_secs(20), 1 << 20).expect("the client is created");
+    let login = Login {
+        auth_url: fake.url().to_owned(),
+        username: "kilonova".into(),
+        password: "secret".into(),
+        user_domain_name: "Default".into(),
+        project_name: "service".into(),
+        project_domain_name: "Default".into(),
+    };
+    let endpoint = Endpoint {
+        service_types: vec!["image".into()],
+        interfaces: vec!["public".into()],
+        ..Endpoint::default()
+    };
+    let session = Arc::new(Session::new(http, login));
+    let service = Service::new(session, endpoint, Retries::default());
+    let options = GlanceOptions { pause: Duration::from_millis(1), ..GlanceOptions::default() };
+    let client = Glance::new(vec![service], options);
+    CloudGlance::new(client, CloudGlanceOptions::default()).expect("the threads start")
 }
 
 /// A bitstream for the Intel FPGAs of the topologies.

@@ -36,11 +36,18 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let snapshot = Snapshot { name, metadata, backup };
     // A backup with rotation 0 is deleted at once, so the answer does not name it.
     let has_image = snapshot.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
-    let image = request
+    let prepared = request.prepare_image(|_| snapshot.clone()).await?;
+    let compute = request.compute.clone();
+    let begun = request
         .write_with(flows::expect_change, move |tx, request, server, now| {
-            flows::snapshot(tx, &request.compute, &request.context, server, &snapshot, now)
+            let (compute, context) = (&request.compute, &request.context);
+            flows::snapshot(tx, compute, context, server, &snapshot, prepared, now)
         })
-        .await?;
+        .await;
+    if begun.is_err() {
+        compute.images.withdraw(&compute.store, prepared).await;
+    }
+    let image = begun?;
     Ok(if has_image { answer(version, &base, image) } else { StatusCode::ACCEPTED.into_response() })
 }
 

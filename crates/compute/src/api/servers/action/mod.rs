@@ -25,7 +25,8 @@ use jiff::Timestamp;
 use kilonova_access::{Caller, Guard};
 use kilonova_compute_app::actions::{RULE_OF_KEY, ServerAction, check_body};
 use kilonova_compute_app::flows::{self, ServerCommand};
-use kilonova_compute_app::{Compute, Error};
+use kilonova_compute_app::images::{PreparedImage, SeenImages, Snapshot};
+use kilonova_compute_app::{Compute, Error, states};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::ServerId;
 use kilonova_store::Tx;
@@ -99,6 +100,36 @@ impl ActionRequest {
             })
             .await?;
         Ok(answer)
+    }
+
+    /// The server's own image, for checks that its row cannot answer.
+    async fn look_up_own(&self) -> Result<SeenImages, Refusal> {
+        if self.compute.images.glance().is_none() {
+            return Ok(SeenImages::InRows);
+        }
+        // Only a flavor without a disk did not bound the image's size.
+        let own = |_: &Self, server: &Server| {
+            Ok(server.spec.image.filter(|_| server.spec.flavor.disk == 0))
+        };
+        let image = self.clone().read(own).await?;
+        Ok(self.compute.images.look_up(&self.context, image).await?)
+    }
+
+    /// Prepares the image that `describe` wants of the server, for `begin`.
+    async fn prepare_image<F>(&self, describe: F) -> Result<PreparedImage, Refusal>
+    where
+        F: FnOnce(&Server) -> Snapshot,
+    {
+        if self.compute.images.glance().is_none() {
+            return Ok(PreparedImage::InTransaction);
+        }
+        let check = |request: &Self, server: &Server| {
+            states::allow(&request.context, server, request.action)?;
+            Ok(server.clone())
+        };
+        let server = self.clone().read(check).await?;
+        let (images, store) = (&self.compute.images, &self.compute.store);
+        Ok(images.prepare(store, &self.context, &server, &describe(&server)).await?)
     }
 
     /// Runs `inspect` on the server in a read transaction and returns its result.

@@ -40,7 +40,7 @@ pub(super) async fn resize(request: ActionRequest) -> Result<Response, Refusal> 
         flavors::expect(tx, &expected)?;
         flows::expect_change(tx, server)
     };
-    let seen = request.compute.images.look_up(&request.context, None).await?;
+    let seen = request.look_up_own().await?;
     request
         .write_with(announce, move |tx, request, server, now| {
             let mut server = server.clone();

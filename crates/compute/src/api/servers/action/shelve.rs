@@ -9,11 +9,17 @@ use kilonova_wire::Refusal;
 use super::ActionRequest;
 
 pub(super) async fn shelve(request: ActionRequest) -> Result<Response, Refusal> {
-    request
-        .begin(|tx, request, server, now| {
-            flows::shelve(tx, &request.compute, &request.context, server, now)
+    let prepared = request.prepare_image(flows::shelved_image).await?;
+    let compute = request.compute.clone();
+    let begun = request
+        .begin(move |tx, request, server, now| {
+            flows::shelve(tx, &request.compute, &request.context, server, prepared, now)
         })
-        .await
+        .await;
+    if begun.is_err() {
+        compute.images.withdraw(&compute.store, prepared).await;
+    }
+    begun
 }
 
 pub(super) async fn offload(request: ActionRequest) -> Result<Response, Refusal> {
