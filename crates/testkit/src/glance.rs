@@ -244,7 +244,7 @@ fn admit(inner: &Inner, headers: &HeaderMap) -> Option<(String, bool)> {
     }
     match token.split_once(':') {
         Some((_, project)) => Some((project.to_owned(), false)),
-        None => (token == "admin").then(|| (token, true)),
+        None => (token == "admin").then_some((token, true)),
     }
 }
 
@@ -366,8 +366,8 @@ impl By<'_> {
         }
         let mut image = new_image(&id, &owner);
         for (key, value) in body {
-            if let Err(answer) = assign(&mut image, &key, value) {
-                return answer;
+            if let Err((status, why)) = assign(&mut image, &key, value) {
+                return fault(status, &why);
             }
         }
         let mut inner = self.fake.inner();
@@ -462,8 +462,8 @@ impl By<'_> {
                     if operation["op"] == "replace" && !exists {
                         return fault(409, &format!("Property {key} does not exist."));
                     }
-                    if let Err(answer) = assign(image, key, operation["value"].clone()) {
-                        return answer;
+                    if let Err((status, why)) = assign(image, key, operation["value"].clone()) {
+                        return fault(status, &why);
                     }
                 }
                 Some("remove") if exists => {
@@ -594,7 +594,7 @@ impl By<'_> {
 }
 
 /// Sets an attribute or a property as the schema allows it.
-fn assign(image: &mut FakeImage, key: &str, value: Value) -> Result<(), Response> {
+fn assign(image: &mut FakeImage, key: &str, value: Value) -> Result<(), (u16, String)> {
     const READ_ONLY: [&str; 14] = [
         "checksum",
         "created_at",
@@ -612,7 +612,7 @@ fn assign(image: &mut FakeImage, key: &str, value: Value) -> Result<(), Response
         "virtual_size",
     ];
     if READ_ONLY.contains(&key) || key.starts_with("os_glance") {
-        return Err(fault(403, &format!("Attribute '{key}' is read-only.")));
+        return Err((403, format!("Attribute '{key}' is read-only.")));
     }
     let is_valid = match key {
         "name" => value.is_string() || value.is_null(),
@@ -629,7 +629,7 @@ fn assign(image: &mut FakeImage, key: &str, value: Value) -> Result<(), Response
         _ => value.is_string(),
     };
     if !is_valid {
-        return Err(fault(400, &format!("Provided object does not match schema 'image': {key}")));
+        return Err((400, format!("Provided object does not match schema 'image': {key}")));
     }
     image.shown.insert(key.to_owned(), value);
     Ok(())

@@ -3,12 +3,13 @@
 
 use kilonova_program::config::Options;
 
-use super::{database, image, image_store, metadata, network, scheduler};
+use super::{database, glance, image, image_store, metadata, network, scheduler};
 
 /// All known options.
 pub(super) const KNOWN: &[&Options] = &[
     OPTIONS,
     &database::KNOWN,
+    &glance::KNOWN,
     &scheduler::KNOWN,
     &metadata::KNOWN,
     kilonova_program::config::vendordata::KNOWN,

@@ -5,6 +5,7 @@ mod compute;
 mod cors;
 mod database;
 mod front;
+mod glance;
 mod identity;
 mod image;
 mod image_store;
@@ -33,6 +34,7 @@ use crate::failure::Failure;
 pub use carried::{Carried, Decision, Fate, carried};
 pub use cors::Cors;
 pub use front::{Front, Proxies, TlsFiles};
+pub use glance::GlanceSettings;
 pub use kilonova_program::config::{File, Note};
 use kilonova_program::config::{devices, sources};
 use kilonova_program::logs::LogFormat;
@@ -138,8 +140,10 @@ pub struct Settings {
     pub metadata: Option<MetadataSettings>,
     /// Network options.
     pub network: kilonova_network::NetworkOptions,
-    /// Image options.
+    /// Options of our own image service.
     pub image: kilonova_image::ImageOptions,
+    /// The Glance of the cloud, if it is the image service.
+    pub glance: Option<GlanceSettings>,
     /// Where the sealing keys come from, and how many token keys there are.
     pub seal: SealOptions,
     /// Create what a first server needs at the start.
@@ -198,6 +202,8 @@ impl Settings {
                 .parse("api", "listen", "ADDRESS:PORT")?
                 .unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 8774))),
         };
+        let image = image::read(&file)?;
+        let glance = glance::read(&file, keystone.as_ref(), image.snapshots.total)?;
         let node_listener = node::read(&file, node_listen, node_names)?;
         let mut taken = vec![listen];
         taken.extend(node_listener.as_ref().map(|listener| listener.listen));
@@ -212,7 +218,7 @@ impl Settings {
             nodes: nodes.or(file.path("simulated", "nodes")),
             node_token: node::token(&file, listen, node_listener.as_ref())?,
             node_listener,
-            services: services(&file, auth, keystone.is_some())?,
+            services: services(&file, auth, keystone.is_some(), glance.is_some())?,
             auth,
             identity: identity::read(&file)?,
             keystone,
@@ -225,7 +231,8 @@ impl Settings {
             unbound_requests: unbound_requests(&file)?,
             compute: compute::read(&file)?,
             network: network::read(&file)?,
-            image: image::read(&file)?,
+            image,
+            glance,
             seal: seal::read(&file)?,
             dev,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
@@ -288,12 +295,14 @@ fn services(
     file: &File,
     auth: AuthStrategy,
     keystone_elsewhere: bool,
+    glance_elsewhere: bool,
 ) -> Result<Vec<ServiceName>, Failure> {
     let no_tokens = auth == AuthStrategy::NoAuth2;
     let Some(text) = file.get("api", "services") else {
         let mut all = ServiceName::ALL.to_vec();
         let absent = no_tokens || keystone_elsewhere;
         all.retain(|service| !(absent && *service == ServiceName::Identity));
+        all.retain(|service| !(glance_elsewhere && *service == ServiceName::Image));
         return Ok(all);
     };
     let mut services = Vec::new();
@@ -313,6 +322,10 @@ fn services(
     let identity = services.contains(&ServiceName::Identity);
     if no_tokens && identity {
         let why = "noauth2 has no tokens, so identity cannot run; remove it, or use keystone";
+        return Err(file.wrong("api", "services", why));
+    }
+    if glance_elsewhere && services.contains(&ServiceName::Image) {
+        let why = "[glance] names the Glance of the cloud, so image cannot run; remove one";
         return Err(file.wrong("api", "services", why));
     }
     if !no_tokens && !identity && !keystone_elsewhere {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{CommandLine, Settings, identity, image, node, sources};
 use super::{
-    File, KNOWN, auth, compute, cors, database, devices, front, keystone, network, nova, policy,
-    seal, services,
+    File, KNOWN, auth, compute, cors, database, devices, front, glance, keystone, network, nova,
+    policy, seal, services,
 };
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;
@@ -35,8 +35,14 @@ pub fn problems(path: &Path) -> Vec<String> {
     };
     let keystone = keystone::read(&file);
     let auth = auth(&file);
+    let (image, mut has_glance) = (image::read(&file), false);
+    if let (Ok(keystone), Ok(image)) = (&keystone, &image) {
+        let glance = glance::read(&file, keystone.as_ref(), image.snapshots.total);
+        has_glance = glance.as_ref().is_ok_and(Option::is_some);
+        note(glance.map(drop));
+    }
     if let (Ok(keystone), Ok(auth)) = (&keystone, &auth) {
-        note(services(&file, *auth, keystone.is_some()).map(drop));
+        note(services(&file, *auth, keystone.is_some(), has_glance).map(drop));
     }
     note(keystone.map(drop));
     note(identity::read(&file).map(drop));
@@ -54,7 +60,7 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(node::read(&file, None, Vec::new()).map(drop));
     note(compute::read(&file).map(drop));
     note(network::read(&file).map(drop));
-    note(image::read(&file).map(drop));
+    note(image.map(drop));
     note(seal::read(&file).map(drop));
     note(file.parse::<bool>("DEFAULT", "debug", "true or false").map(drop));
     note(file.parse::<LogFormat>("DEFAULT", "log_format", LogFormat::EXPECTED).map(drop));

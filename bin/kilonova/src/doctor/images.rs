@@ -1,5 +1,5 @@
-//! Checks the stores of image data: a bucket answers with the configured credentials. It creates
-//! nothing there.
+//! Checks where images are: a bucket answers with the configured credentials, or the Glance of the cloud
+//! does. It creates nothing there.
 
 use kilonova_compute_app::attention::Level;
 use kilonova_image::{StoreName, check_bucket};
@@ -7,6 +7,7 @@ use kilonova_store::Store;
 
 use super::Report;
 use super::configuration::Locations;
+use crate::config::GlanceSettings;
 
 const AREA: &str = "images";
 
@@ -15,6 +16,9 @@ pub(super) async fn examine(store: &Store, place: &Locations, report: &mut Repor
         report.area(AREA, "not checked: the configuration has problems");
         return;
     };
+    if let Some(glance) = &settings.glance {
+        return examine_glance(glance, report).await;
+    }
     let options = &settings.image.stores;
     let Some(bucket) = &options.s3 else {
         let folder = options.directory.clone().unwrap_or_else(|| place.state_dir.join("images"));
@@ -37,5 +41,19 @@ pub(super) async fn examine(store: &Store, place: &Locations, report: &mut Repor
             );
             report.find(AREA, level, what, remedy);
         }
+    }
+}
+
+async fn examine_glance(settings: &GlanceSettings, report: &mut Report) {
+    report.area(AREA, "in the cloud's Glance ([glance])");
+    let answered = match settings.open() {
+        Ok(glance) => glance.check().await.map_err(|e| e.to_string()),
+        Err(why) => Err(why),
+    };
+    if let Err(why) = answered {
+        let what = format!("the cloud's Glance cannot be used with Kilonova's own login: {why}");
+        let remedy = "check [glance], the catalog of Keystone and the role of the login; until then hosts may \
+                      not get images after a restart, and snapshots are not cleaned up";
+        report.find(AREA, Level::Error, what, remedy.to_owned());
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
+use kilonova_compute_app::images::glance::CloudGlance;
 use kilonova_identity::{CatalogEntry, Identity, TokenKeys};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
@@ -14,7 +15,7 @@ use kilonova_wire::Authenticator;
 use kilonova_wire::noauth::NoAuth;
 
 use super::secrets;
-use crate::config::{AuthStrategy, ServiceName, Settings};
+use crate::config::{AuthStrategy, GlanceSettings, ServiceName, Settings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
 
@@ -87,9 +88,12 @@ pub(super) async fn open(
         let opened = opened
             .with_options(settings.compute.clone())
             .with_policy(settings.policies.enforcer(ServiceName::Compute));
-        Some(match &images {
-            Some(images) => opened.with_images(images.clone()),
-            None => opened.with_image_policy(settings.policies.enforcer(ServiceName::Image)),
+        Some(match (&images, &settings.glance) {
+            (_, Some(glance)) => opened.with_glance(cloud_glance(glance)?),
+            (Some(images), None) => opened.with_images(images.clone()),
+            (None, None) => {
+                opened.with_image_policy(settings.policies.enforcer(ServiceName::Image))
+            }
         })
     } else {
         None
@@ -107,6 +111,21 @@ pub(super) async fn open(
         accelerator = accelerator.with_bitstreams(Arc::new(ImageBitstreams));
     }
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
+}
+
+/// The Glance of the cloud. Does not wait for it: it may start later.
+fn cloud_glance(settings: &GlanceSettings) -> Result<CloudGlance, Failure> {
+    let refused = |why: String| Failure::Refused(format!("[glance] {why}"));
+    let checked = settings.open().map_err(refused)?;
+    tokio::spawn(async move {
+        match checked.check().await {
+            Ok(()) => tracing::info!("images are those of the cloud's Glance, which answers"),
+            Err(error) => {
+                tracing::warn!(%error, "the cloud's Glance does not answer Kilonova's own login; boots need it")
+            }
+        }
+    });
+    settings.open().map_err(refused)
 }
 
 /// Validates tokens of an external Keystone. Does not wait for it: it may start later.

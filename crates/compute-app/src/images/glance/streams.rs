@@ -21,7 +21,10 @@ const IDLE: Duration = Duration::from_secs(120);
 
 /// The downloads in progress.
 #[derive(Default)]
-pub(super) struct Streams(Mutex<HashMap<(HostName, ImageId), (Arc<Slot>, Instant)>>);
+pub(super) struct Streams(Mutex<HashMap<(HostName, ImageId), Used>>);
+
+/// A slot, and when a host used it last.
+type Used = (Arc<Slot>, Instant);
 
 type Slot = tokio::sync::Mutex<Option<Stream>>;
 
@@ -119,7 +122,7 @@ impl CloudGlance {
         };
         let mut bytes = Vec::new();
         if offset < stream.size {
-            if !stream.download.as_ref().is_some_and(|download| download.offset() == offset) {
+            if stream.download.as_ref().is_none_or(|download| download.offset() != offset) {
                 stream.download = None;
                 let open = |caller| self.client.download((caller, None), image, offset);
                 stream.download = Some(Self::for_user(token, open).await?);

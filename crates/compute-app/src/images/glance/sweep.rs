@@ -38,12 +38,11 @@ impl CloudGlance {
                 }
                 Ok(false) => {
                     let discard = move |tx: &mut Tx<'_>| {
-                        Ok::<_, Error>(match glance_images::find(tx, id)? {
-                            Some(GlanceImage { state: GlanceState::Creating, .. }) => {
-                                glance_images::discard(tx, id, time::now())?;
-                            }
-                            Some(_) | None => {}
-                        })
+                        let found = glance_images::find(tx, id)?;
+                        if found.is_some_and(|found| found.state == GlanceState::Creating) {
+                            glance_images::discard(tx, id, time::now())?;
+                        }
+                        Ok::<_, Error>(())
                     };
                     compute.store.write(discard).await?;
                     self.work.notify_one();
@@ -75,8 +74,8 @@ impl CloudGlance {
                 self.rotate(image, backup_type, *rotation).await?;
                 Ok(true)
             }
-            // An operation or a server owns it, so it is never due.
-            GlanceState::Expected | GlanceState::Complete => Ok(true),
+            // An operation or a server owns it.
+            GlanceState::Expected | GlanceState::Complete => Ok(false),
         }
     }
 
