@@ -242,6 +242,9 @@ compute() {
     title "compute: every command and method of the clients, on SQLite"
     script compute_clients
     told "compute: the same on PostgreSQL"
+    title "compute: consoles, with one controller and with two"
+    script consoles
+    script consoles --database "$(pg_database consoles)"
 }
 
 network() {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use kilonova_disks::{Images, Reading};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
-    PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, Session,
+    Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
+    Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
+    Session,
 };
 
 /// Delay between attempts to read an image.
@@ -115,6 +116,15 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
         file: PathBuf,
     ) -> ControlFuture<'a, ()> {
         self.control.upload_image(host, epoch, image, format, file)
+    }
+
+    fn answer_console<'a>(
+        &'a self,
+        host: &'a HostName,
+        request: &'a ConsoleRequest,
+        answer: ConsoleAnswer,
+    ) -> ControlFuture<'a, ()> {
+        self.control.answer_console(host, request, answer)
     }
 
     fn report_replies<'a>(

@@ -1,14 +1,15 @@
-//! The answer to a host's poll: its documents, orders and questions since a generation, and the
+//! The answer to a host's poll: its documents, orders, questions and requests for consoles since a generation, and the
 //! security groups of its guests. Reads only.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::{Newest, Origin};
-use kilonova_compute_db::{documents, questions};
+use kilonova_compute_db::{consoles, documents, questions};
 use kilonova_ids::HostName;
 use kilonova_node_api::{Batch, Desired, Document, Filters};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
+use kilonova_wire::time;
 
 use crate::Error;
 use crate::ports::Networks;
@@ -44,10 +45,15 @@ pub fn of_session(
     let since = check_generation(host, &newest, since)?;
     let documents = documents::since(tx, host, since)?;
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
+    let consoles = if newest.watched {
+        consoles::open_since(tx, host, since, time::now())?
+    } else {
+        Vec::new()
+    };
     let orders = devices::orders::since(tx, host, since)?;
     let filters = filters(tx, networks, host, since, newest.filtered > since, &documents)?;
     let (generation, complete) = (newest.generation, since == 0);
-    let batch = Batch { generation, complete, documents, orders, questions, filters };
+    let batch = Batch { generation, complete, documents, orders, questions, consoles, filters };
     let is_clear = !devices::awaits_acknowledgement(tx, host, devices::EVERYTHING)?;
     Ok(Handed { batch, is_clear })
 }

@@ -29,6 +29,8 @@ changes! {
     REMOTE_CONSOLES = 6;
     /// Only private flavors have access lists.
     PRIVATE_FLAVOR_ACCESS = 7;
+    /// `remote-consoles` takes the protocol `mks`.
+    MKS_CONSOLES = 8;
     /// Servers show whether they are locked.
     SHOW_LOCKED = 9;
     /// Administrators manage the key pairs of other users.
@@ -65,6 +67,8 @@ changes! {
     EVACUATE_FORCE = 29;
     /// `os-migrateLive` takes `force`.
     LIVE_MIGRATE_FORCE = 30;
+    /// `os-console-auth-tokens` shows tokens of every type.
+    CONSOLE_AUTH_TOKENS = 31;
     /// Disks and interfaces have tags at the boot.
     DEVICE_TAGS = 32;
     /// Hypervisors are listed in pages; disks lose their tags at the boot, until [`DEVICE_TAGS_AGAIN`].
@@ -179,6 +183,8 @@ changes! {
     PINNED_ZONE = 96;
     /// Servers show the properties of their image.
     IMAGE_PROPERTIES = 98;
+    /// `remote-consoles` takes the type `spice-direct`.
+    SPICE_DIRECT = 99;
     /// Servers show their scheduler hints.
     SCHEDULER_HINTS = 100;
     /// Unknown keys of queries are refused everywhere; flavors lose `rxtx_factor`.

@@ -9,6 +9,7 @@ use kilonova_compute_scheduler::Rules;
 use kilonova_wire::Microversion;
 
 use crate::aliases::Aliases;
+use crate::consoles::ConsoleOptions;
 use crate::microversions;
 
 /// The settings for servers.
@@ -57,6 +58,8 @@ pub struct Options {
     /// True if `[nova]` names an external Nova, which has the servers on the hosts that report here
     /// and uses the devices through the Cyborg API.
     pub nova_elsewhere: bool,
+    /// The settings of consoles.
+    pub consoles: ConsoleOptions,
     /// The newest microversion of the compute API that is served. Only tests choose another one.
     pub newest_microversion: Microversion,
 }
@@ -102,6 +105,7 @@ impl Default for Options {
             scheduler: Rules::default(),
             pci_aliases: Aliases::new(),
             nova_elsewhere: false,
+            consoles: ConsoleOptions::default(),
             newest_microversion: microversions::MAX,
         }
     }

@@ -17,6 +17,7 @@ use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
+use crate::consoles::Consoles;
 use crate::images::ImageService;
 use crate::images::glance::CloudGlance;
 use crate::ports::{Networks, Own};
@@ -45,6 +46,8 @@ pub struct Compute {
     pub others: Option<Progress>,
     /// Signalled when networks changed, so that the hosts learn of it at once.
     pub network_news: Arc<Notify>,
+    /// The consoles that are open or opened at this controller.
+    pub consoles: Consoles,
     /// Why servers have no place, where a transaction is run again to note it.
     pub reasons: Reasons,
 }
@@ -57,7 +60,7 @@ impl Compute {
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
         let policy = Enforcer::of(crate::RULES, Dialect::Compute);
         let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);
-        let (fleet, options, network_news, reasons) = Default::default();
+        let (fleet, options, network_news, consoles, reasons) = Default::default();
         let compute = Self {
             store,
             world,
@@ -69,6 +72,7 @@ impl Compute {
             image_policy,
             others: None,
             network_news,
+            consoles,
             reasons,
         };
         follow::read_hosts(&compute).await?;

@@ -53,9 +53,11 @@ kilonova_store::statements! {
     /// Increases the generation of a host.
     NEXT = concat!("UPDATE hosts SET ", next!(), " WHERE host = ?1 RETURNING generation");
     /// The epoch and the newest generation of a host, those before it, and whether it has unanswered
-    /// questions since another generation.
+    /// questions and requests for consoles since another generation.
     NEWEST = "SELECT epoch, generation, history, filtered, EXISTS (SELECT 1 FROM questions q
-        WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked FROM hosts WHERE host = ?1";
+        WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked, EXISTS (SELECT 1
+        FROM console_requests c WHERE c.host = ?1 AND c.generation > ?2) AS watched
+        FROM hosts WHERE host = ?1";
     /// Increases the generation of a host and requests its guests' security groups with it.
     FILTER = concat!("UPDATE hosts SET filtered = ", later!(), ", ", next!(), "
         WHERE host = ?1 RETURNING generation");
@@ -261,6 +263,8 @@ pub struct Newest {
     pub filtered: i64,
     /// True if the host may have questions to answer since the given generation.
     pub asked: bool,
+    /// True if there may be requests for consoles of its guests since the given generation.
+    pub watched: bool,
 }
 
 /// The origin of a generation that a host has.
@@ -311,10 +315,16 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
             history: history(&row)?,
             filtered: row.int("filtered")?,
             asked: row.bool("asked")?,
+            watched: row.bool("watched")?,
         },
-        None => {
-            Newest { epoch: None, generation: 0, history: Vec::new(), filtered: 0, asked: true }
-        }
+        None => Newest {
+            epoch: None,
+            generation: 0,
+            history: Vec::new(),
+            filtered: 0,
+            asked: true,
+            watched: true,
+        },
     })
 }
 
@@ -409,6 +419,7 @@ mod tests {
             history: vec![80, 70],
             filtered: 0,
             asked: false,
+            watched: false,
         };
         for (since, origin) in [
             (0, Origin::Ours),

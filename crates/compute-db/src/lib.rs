@@ -8,6 +8,7 @@ pub mod aggregates;
 pub mod audit;
 pub mod census;
 pub mod clock;
+pub mod consoles;
 pub mod counted;
 pub mod documents;
 pub mod error;
@@ -60,6 +61,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         aggregates::STATEMENTS,
         census::STATEMENTS,
         clock::STATEMENTS,
+        consoles::STATEMENTS,
         counted::STATEMENTS,
         documents::STATEMENTS,
         fleet::STATEMENTS,

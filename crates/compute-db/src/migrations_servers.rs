@@ -15,6 +15,7 @@ pub const SERVERS: &[Migration] = &[
     super::documents::HISTORY,
     super::guest_metadata::GUEST_METADATA,
     super::glance_images::GLANCE_IMAGES,
+    super::consoles::CONSOLES,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

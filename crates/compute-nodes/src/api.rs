@@ -12,10 +12,14 @@
 //! PUT  /v1/hosts/{host}/images/{image}?epoch=   bytes          -> 204
 //! POST /v1/hosts/{host}/replies?epoch=          [Reply]        -> 204
 //! POST /v1/hosts/{host}/guest_password?epoch=   PasswordRequest -> PasswordAnswer
+//! POST /v1/hosts/{host}/consoles/{id}           ConsoleReply   -> 204
+//! POST /v1/hosts/{host}/consoles/{id}, Upgrade: kilonova-console -> 101, then the console's bytes
 //! ```
 //!
 //! A connection with a certificate may act only for the host in the certificate ([`Speaker`]). 409
 //! fences the caller, 422 rejects its message, 503 requests a retry.
+
+mod consoles;
 
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -61,6 +65,7 @@ pub fn routes(link: Link) -> Router {
         .route("/v1/hosts/{host}/images/{image}", get(image).put(upload_image))
         .route("/v1/hosts/{host}/replies", post(replied))
         .route("/v1/hosts/{host}/guest_password", post(guest_password))
+        .route("/v1/hosts/{host}/consoles/{id}", post(consoles::answered))
         .route_layer(axum::middleware::from_fn(only_itself))
         .with_state(link)
 }
@@ -120,6 +125,7 @@ fn nothing_newer(since: i64) -> Batch {
         documents: Vec::new(),
         orders: Vec::new(),
         questions: Vec::new(),
+        consoles: Vec::new(),
         filters: None,
     }
 }

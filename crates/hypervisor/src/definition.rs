@@ -1,7 +1,7 @@
 //! A domain's definition: its configuration, and what the agent must remember with it.
 
 use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::{Attachment, Domain, DomainConfig};
+use kilonova_node_api::{Attachment, Domain, DomainConfig, Machine};
 
 /// The content of a domain's XML, which is its only copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +45,16 @@ impl Definition {
             && *machine == other.config.machine
             && *devices == other.config.devices
             && *rescue == other.config.rescue
+    }
+
+    /// The machine in effect: the rescue machine while rescued.
+    pub fn machine(&self) -> &Machine {
+        self.config.rescue.as_ref().map_or(&self.config.machine, |rescue| &rescue.machine)
+    }
+
+    /// True if the guest gets a display, which `hw_video_model=none` refuses.
+    pub fn has_display(&self) -> bool {
+        self.machine().video_model.as_deref() != Some("none")
     }
 
     /// Uuids of its mediated devices.

@@ -6,13 +6,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Progress, Usage};
+use kilonova_node_api::{
+    ConsoleAnswer, ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Progress, Usage,
+};
 use uuid::Uuid;
 
 use crate::{Definition, Error};
 
 /// The future that a driver's step returns.
 pub type DriverFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
+
+/// The future of an opened console.
+pub type ConsoleFuture<'a> = Pin<Box<dyn Future<Output = ConsoleAnswer> + Send + 'a>>;
 
 /// Identity and capabilities of a hypervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -169,6 +174,10 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// Copies the root disk to a standalone file, which is created or replaced, and returns the
     /// file's format. The guest may run.
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat>;
+    /// Connects to a console of a guest. Without `connect`, says only whether the guest has it, or gets it
+    /// with its next start. A connection ends with the guest's run on this host.
+    fn open_console(&self, server: ServerId, kind: ConsoleKind, connect: bool)
+    -> ConsoleFuture<'_>;
     /// The console log.
     fn console(&self, server: ServerId) -> DriverFuture<'_, String>;
     /// The resource usage of a guest.

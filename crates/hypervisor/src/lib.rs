@@ -14,7 +14,8 @@ mod xml;
 pub use atomic::{list_whole, write_atomically};
 pub use definition::Definition;
 pub use driver::{
-    DefinedDomain, DomainState, DriverFuture, Hypervisor, HypervisorInfo, Mdevs, MigrationState,
+    ConsoleFuture, DefinedDomain, DomainState, DriverFuture, Hypervisor, HypervisorInfo, Mdevs,
+    MigrationState,
 };
 pub use error::{Error, Step};
 pub use xml::NAMESPACE;

@@ -6,6 +6,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use uuid::Uuid;
@@ -266,6 +268,17 @@ pub(crate) fn begin_backup(domain: &Domain, xml: &str) -> Result<(), Error> {
     check(unsafe {
         virt_sys::virDomainBackupBegin(domain.as_ptr(), xml.as_ptr(), std::ptr::null(), 0)
     })
+}
+
+/// A socket to the first display of a running domain, which need not listen anywhere.
+pub(crate) fn open_graphics(domain: &Domain) -> Result<UnixStream, Error> {
+    // SAFETY: the domain lives while it is borrowed. The result is negative or a new descriptor, which
+    // nobody else owns.
+    unsafe {
+        let socket = virt_sys::virDomainOpenGraphicsFD(domain.as_ptr(), 0, 0);
+        check(socket)?;
+        Ok(UnixStream::from(OwnedFd::from_raw_fd(socket)))
+    }
 }
 
 /// Injects an NMI.

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use kilonova_ids::{HostName, ImageId};
 
 use crate::{
-    Batch, Chunk, DiskFormat, Observation, OrderResult, PasswordAnswer, PasswordRequest,
-    Registration, Reply, Session,
+    Batch, Chunk, ConsoleAnswer, ConsoleRequest, DiskFormat, Observation, OrderResult,
+    PasswordAnswer, PasswordRequest, Registration, Reply, Session,
 };
 
 /// The future that a call to the control plane returns.
@@ -84,6 +84,15 @@ pub trait ControlPlane: Send + Sync + 'static {
         image: ImageId,
         format: DiskFormat,
         file: PathBuf,
+    ) -> ControlFuture<'a, ()>;
+
+    /// Answers a request for a console at the controller that made it, whose client may have given up.
+    /// Where the controller is another process, the answer with a connection ends with the connection.
+    fn answer_console<'a>(
+        &'a self,
+        host: &'a HostName,
+        request: &'a ConsoleRequest,
+        answer: ConsoleAnswer,
     ) -> ControlFuture<'a, ()>;
 
     /// Answers questions. The requester may have given up.

@@ -5,8 +5,8 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
-    Attachment, Bus, Filters, GuestMetadata, Interface, Machine, Medium, Order, Question,
-    is_default,
+    Attachment, Bus, ConsoleRequest, Filters, GuestMetadata, Interface, Machine, Medium, Order,
+    Question, is_default,
 };
 
 /// The desired state of one server on one host.
@@ -269,6 +269,9 @@ pub struct Batch {
     /// Open questions about guests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
+    /// Requests for consoles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consoles: Vec<ConsoleRequest>,
     /// The packet filters of the host's guests, complete, if they or the guests have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<Box<Filters>>,

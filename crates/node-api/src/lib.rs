@@ -10,6 +10,7 @@
 #[macro_use]
 mod words;
 
+mod console;
 mod control;
 mod device;
 mod disk;
@@ -23,6 +24,10 @@ mod observation;
 mod order;
 mod question;
 
+pub use console::{
+    CONSOLE_PROTOCOL, ConsoleAnswer, ConsoleKind, ConsoleProblem, ConsoleRefusal, ConsoleReply,
+    ConsoleRequest, ControllerUrls,
+};
 pub use control::{ControlFuture, ControlPlane, Refusal};
 pub use device::{
     Attachment, Attempt, Deployable, Device, DeviceKind, HandleSlot, Health, Registration, Session,

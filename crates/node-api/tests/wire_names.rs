@@ -108,6 +108,11 @@ fn a_document_keeps_its_names() {
             {"id": OTHER, "server": SERVER, "topic": {"topic": "console", "lines": 10}},
             {"id": SERVER, "server": SERVER, "topic": {"topic": "diagnostics"}},
         ],
+        "consoles": [
+            {"id": OTHER, "server": SERVER, "kind": "vnc", "connect": true,
+             "controller": {"hosts": "https://192.0.2.1:8775", "api": "http://192.0.2.1:8774"}},
+            {"id": SERVER, "server": SERVER, "kind": "serial", "connect": false, "controller": {}},
+        ],
         "filters": {
             "ports": [{"port": OTHER, "up": true, "secure": true, "groups": [OTHER],
                        "pairs": [{"mac": "fa:16:3e:00:00:03", "prefix": prefix}]}],

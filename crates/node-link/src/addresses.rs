@@ -11,6 +11,8 @@ use super::{Error, url};
 /// The base URLs of the controllers.
 #[derive(Debug)]
 pub(super) struct Addresses {
+    /// The scheme of all of them.
+    pub(super) scheme: &'static str,
     bases: Vec<String>,
     current: AtomicUsize,
 }
@@ -22,7 +24,7 @@ impl Addresses {
             list.split(',').map(|url| url::base(url, scheme)).collect::<Result<_, _>>()?;
         let random = RandomState::new();
         bases.sort_by_cached_key(|base| random.hash_one(base));
-        Ok(Arc::new(Self { bases, current: AtomicUsize::new(0) }))
+        Ok(Arc::new(Self { scheme, bases, current: AtomicUsize::new(0) }))
     }
 
     /// The number and the base URL of the controller that requests go to.

@@ -7,6 +7,7 @@
 
 mod addresses;
 mod connect_error;
+mod console;
 mod file;
 mod identity;
 mod join;
@@ -22,9 +23,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Authorities, Batch, Chunk, Clock, ControlFuture, ControlPlane, Credential, DiskFormat,
-    Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Renewal,
-    Reply, Revocations, Session,
+    Authorities, Batch, Chunk, Clock, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane,
+    Credential, DiskFormat, Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal,
+    Registration, Renewal, Reply, Revocations, Session,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -49,6 +50,8 @@ const UPLOAD: Duration = Duration::from_secs(6 * 3600);
 /// Time limit for a request that a guest waits for.
 const GUEST: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
+/// How long a connection is silent before the system checks it: a console may be idle for hours.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How often a request is repeated whose connection closed before anything was sent.
 const TRIES: usize = 3;
 /// Header: size of the image that a chunk belongs to.
@@ -155,8 +158,12 @@ impl Remote {
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.request_at(self.addresses.current().1, method, path)
+    }
+
+    fn request_at(&self, base: &str, method: Method, path: &str) -> RequestBuilder {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let request = client.request(method, format!("{}{path}", self.addresses.current().1));
+        let request = client.request(method, format!("{base}{path}"));
         match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -291,6 +298,15 @@ impl ControlPlane for Remote {
         })
     }
 
+    fn answer_console<'a>(
+        &'a self,
+        host: &'a HostName,
+        request: &'a ConsoleRequest,
+        answer: ConsoleAnswer,
+    ) -> ControlFuture<'a, ()> {
+        Box::pin(console::answer(self, host, request, answer))
+    }
+
     fn report_replies<'a>(
         &'a self,
         host: &'a HostName,
@@ -329,6 +345,7 @@ fn client(config: ClientConfig) -> Result<Client, Error> {
         .connect_timeout(CONNECT)
         .timeout(PATIENCE)
         .tcp_nodelay(true)
+        .tcp_keepalive(KEEP_ALIVE)
         .tls_backend_preconfigured(config)
         .build()
         .map_err(|error| Error::Client(error.to_string()))

@@ -3,7 +3,7 @@
 
 use kilonova_program::config::Options;
 
-use super::{database, glance, image, image_store, metadata, network, scheduler};
+use super::{console, database, glance, image, image_store, metadata, network, scheduler};
 
 /// All known options.
 pub(super) const KNOWN: &[&Options] = &[
@@ -13,6 +13,7 @@ pub(super) const KNOWN: &[&Options] = &[
     &scheduler::KNOWN,
     &metadata::KNOWN,
     kilonova_program::config::vendordata::KNOWN,
+    &console::KNOWN,
     &network::KNOWN,
     &image::KNOWN,
     &image_store::KNOWN,
@@ -59,6 +60,7 @@ const OPTIONS: &Options = &[
     ("node", "certificate_days"),
     ("node", "listen"),
     ("node", "names"),
+    ("node", "own_url"),
     ("node", "token"),
     ("node", "url"),
     ("nova", "endpoint_override"),

@@ -2,6 +2,7 @@
 
 mod carried;
 mod compute;
+mod console;
 mod cors;
 mod database;
 mod front;
@@ -138,6 +139,8 @@ pub struct Settings {
     pub compute: kilonova_compute_app::Options,
     /// The metadata service behind Neutron's proxies, if it is on.
     pub metadata: Option<MetadataSettings>,
+    /// Listeners for consoles beside the API's port.
+    pub consoles: Vec<SocketAddr>,
     /// Network options.
     pub network: kilonova_network::NetworkOptions,
     /// Options of our own image service.
@@ -230,6 +233,7 @@ impl Settings {
             nova: nova::read(&file)?,
             unbound_requests: unbound_requests(&file)?,
             compute: compute::read(&file)?,
+            consoles: console::listeners(&file)?,
             network: network::read(&file)?,
             image,
             glance,

@@ -18,6 +18,8 @@ pub struct NodeListener {
     pub names: Vec<String>,
     /// The URL for hosts, if it differs from that.
     pub url: Option<String>,
+    /// The URL of this very controller, if it differs from the listening address.
+    pub own_url: Option<String>,
     /// Validity of a host's certificate.
     pub valid: SignedDuration,
 }
@@ -41,12 +43,18 @@ pub(super) fn read(
     if days.is_some_and(|days| !(1..=3650).contains(&days)) {
         return Err(file.wrong(GROUP, "certificate_days", "it must be 1 to 3650"));
     }
-    let url = file.get(GROUP, "url").map(|url| url.trim_end_matches('/').to_owned());
-    if url.as_deref().is_some_and(|url| !url.starts_with("https://")) {
-        return Err(file.wrong(GROUP, "url", "it must begin with https://"));
-    }
+    let url = |option| {
+        let url = file.get(GROUP, option).map(|url| url.trim_end_matches('/').to_owned());
+        match url {
+            Some(url) if !url.starts_with("https://") => {
+                Err(file.wrong(GROUP, option, "it must begin with https://"))
+            }
+            url => Ok(url),
+        }
+    };
+    let (url, own_url) = (url("url")?, url("own_url")?);
     let valid = days.map_or(kilonova_enroll::VALID, |days| SignedDuration::from_hours(days * 24));
-    Ok(listen.map(|listen| NodeListener { listen, names, url, valid }))
+    Ok(listen.map(|listen| NodeListener { listen, names, url, own_url, valid }))
 }
 
 /// True if hosts may authenticate with `node.token`. By default only on a loopback address and without

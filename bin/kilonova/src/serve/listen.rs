@@ -29,7 +29,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kilonova_compute_nodes::{Drain, Phase};
 use kilonova_program::signals::StopSignals;
 use kilonova_wire::PeerAddress;
-use rustix::net::sockopt::set_tcp_user_timeout;
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+    set_tcp_user_timeout,
+};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -59,6 +62,10 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_REFUSALS: usize = 256;
 /// The time in which a client must accept more of an answer.
 const STALL_MILLIS: u32 = 60_000;
+/// The silence after which the system checks a connection, the interval of its probes, and their number.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEP_ALIVE_PROBES: u32 = 4;
 /// The most connections, if the system allows twice as many open files. Each host needs one or two.
 const CONNECTIONS: u64 = 32_768;
 /// The fraction of the users' connections for one address: a fourth.
@@ -356,7 +363,15 @@ async fn refuse(mut stream: TcpStream, refusal: Refusal) {
     }
 }
 
+/// Sets a socket's options. A console may be idle for hours, so the system checks silent connections.
 fn prepare(stream: &TcpStream) -> SocketAddr {
+    let kept = set_socket_keepalive(stream, true)
+        .and_then(|()| set_tcp_keepidle(stream, KEEP_ALIVE))
+        .and_then(|()| set_tcp_keepintvl(stream, KEEP_ALIVE_INTERVAL))
+        .and_then(|()| set_tcp_keepcnt(stream, KEEP_ALIVE_PROBES));
+    if let Err(error) = kept {
+        tracing::debug!(%error, "cannot enable keep-alive probes");
+    }
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
@@ -405,16 +420,22 @@ async fn serve_requests<S>(
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(IDLE).max_buf_size(HEAD_BYTES);
-    let stream = Paced::new(ExplainedRefusals::new(stream), busy, HEAD);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = drain.reached(Phase::Stopping) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let (stream, closed) = Paced::new(ExplainedRefusals::new(stream), busy, HEAD).told();
+    // In a block of its own, because the socket is closed with the connection.
+    let ended = {
+        let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        let mut connection = pin!(connection);
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = drain.reached(Phase::Stopping) => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "connection error");
     }
+    // A connection that was upgraded lives on, and counts until its socket is closed.
+    let _ = closed.await;
 }

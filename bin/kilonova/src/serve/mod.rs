@@ -4,6 +4,7 @@
 //! touched.
 
 mod connection;
+mod consoles;
 mod cors;
 mod dev;
 mod edge;
@@ -30,6 +31,7 @@ use kilonova_changes::Follower;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::metadata_service::MetadataService;
 use kilonova_compute_nodes::Drain;
+use kilonova_node_api::ControllerUrls;
 use kilonova_placement::Providers;
 use kilonova_program::signals::StopSignals;
 use kilonova_store::{Error, Severity, Store};
@@ -66,6 +68,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         Some(metadata) => Some(bind_metadata(metadata).await?),
         None => None,
     };
+    let console_sockets = consoles::bind(&settings.consoles).await?;
     let directory = StateDir::take(&settings.state_dir)?;
     directory.make_private()?;
     let address = listener
@@ -163,9 +166,26 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         let loops = Compute { store: own.clone(), ..compute.clone() };
         kilonova_compute_app::reconcile::start(&loops, &lease);
     }
+    if let Some(compute) = &compute {
+        let urls = ControllerUrls {
+            hosts: node_endpoint.as_ref().map(|open| open.own_url.clone()),
+            api: settings.node_token.then(|| consoles::api_url(&settings.front, address)),
+        };
+        consoles::follow(&compute.consoles, urls, drain.clone());
+    }
     let (users, hosts) = listen::pools(&settings.front, node_endpoint.is_some());
+    let console_endpoint =
+        compute.clone().filter(|_| settings.runs(ServiceName::Compute)).map(|compute| {
+            let routes = router::consoles_at_root(compute);
+            listen::Endpoint::users(&settings.front, acceptor.clone(), users.clone(), routes)
+        });
     let endpoint = listen::Endpoint::users(&settings.front, acceptor, users, router.clone());
     let mut listeners = vec![(listener, endpoint)];
+    for socket in console_sockets {
+        if let Some(endpoint) = &console_endpoint {
+            listeners.push((socket, endpoint.clone()));
+        }
+    }
     if let (Some(open), Some(compute)) = (node_endpoint, &compute) {
         println!("kilonova: hosts join at {}", open.enrollment.url());
         let routes = node_tls::routes(compute, &open.enrollment, &drain).merge(health.routes());

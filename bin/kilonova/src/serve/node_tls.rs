@@ -42,6 +42,8 @@ pub(super) struct NodeEndpoint {
     pub listener: TcpListener,
     pub acceptor: TlsAcceptor,
     pub enrollment: Enrollment,
+    /// The URL of this very controller, past any balancer.
+    pub own_url: String,
 }
 
 /// The identity in a connection's client certificate.
@@ -89,8 +91,13 @@ pub(super) async fn open(
         |e: &dyn std::fmt::Display| Failure::failed("cannot open the listener for hosts", e);
     let address = listener.local_addr().map_err(|e| failed(&e))?;
     let authorities = secrets::authorities(vault, directory).await?;
-    let names = names(options, address);
+    let mut names = names(options, address);
     let url = options.url.clone().unwrap_or_else(|| url(&names, address.port()));
+    // Hosts dial the controller whose client waits for a console, so its certificate has its own name too.
+    let (own, own_url) = own(options, address);
+    if !names.contains(&own) {
+        names.push(own);
+    }
     let shown = ControllerCertificate::new(&authorities.shown(), &names).map_err(|e| failed(&e))?;
     let config = kilonova_pki::server(authorities.trust(), Arc::clone(&shown) as _);
     let acceptor = TlsAcceptor::from(Arc::new(config.map_err(|e| failed(&e))?));
@@ -99,7 +106,7 @@ pub(super) async fn open(
     let enrollment = enrollment.knowing(Arc::new(kilonova_compute_db::hosts::spellings));
     enrollment.refresh().await.map_err(|e| failed(&e))?;
     keep_fresh(enrollment.clone(), shown, names);
-    Ok(NodeEndpoint { listener, acceptor, enrollment })
+    Ok(NodeEndpoint { listener, acceptor, enrollment, own_url })
 }
 
 fn names(options: &NodeListener, address: SocketAddr) -> Vec<String> {
@@ -110,6 +117,29 @@ fn names(options: &NodeListener, address: SocketAddr) -> Vec<String> {
     match address.ip() {
         any if any.is_unspecified() => vec![own],
         ip => vec![ip.to_string(), own],
+    }
+}
+
+/// The name and the URL of this very controller.
+fn own(options: &NodeListener, address: SocketAddr) -> (String, String) {
+    let own = match address.ip() {
+        any if any.is_unspecified() => kilonova_program::host_name(),
+        ip => ip.to_string(),
+    };
+    match &options.own_url {
+        None => {
+            let url = url(std::slice::from_ref(&own), address.port());
+            (own, url)
+        }
+        Some(url) => {
+            let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+            let authority = rest.split('/').next().unwrap_or_default();
+            let host = match authority.strip_prefix('[') {
+                Some(six) => six.split(']').next(),
+                None => authority.split(':').next(),
+            };
+            (host.unwrap_or_default().to_owned(), url.clone())
+        }
     }
 }
 

@@ -9,8 +9,10 @@ use axum::extract::Request;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Json, Router};
+use kilonova_compute_app::Compute;
 use kilonova_enroll::Enrollment;
 use kilonova_network::Networks;
+use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::{Base, Dialect, Refusal, Service, mount};
 use serde_json::json;
 use tower::{ServiceExt, service_fn};
@@ -61,6 +63,13 @@ pub(super) fn build(
             auth,
         )
     };
+    if let Some(compute) = services.compute.clone().filter(|_| settings.runs(ServiceName::Compute))
+    {
+        let consoles = kilonova_compute::api::consoles::routes(compute);
+        let auth = services.auth.clone();
+        let mounted = mount(guarded(consoles), console_service(), "/console", auth);
+        router = router.nest("/console", mounted);
+    }
     let metrics = open(metrics.routes(), "metrics").into_service::<axum::body::Body>();
     router = router.route_service("/metrics", metrics);
     let router = match settings.services.as_slice() {
@@ -86,6 +95,16 @@ pub(super) fn build(
         }
     };
     cors::around(router.merge(health.routes()), settings.cors.clone())
+}
+
+/// The routes of consoles on a listener of their own.
+pub(super) fn consoles_at_root(compute: Compute) -> Router {
+    let routes = kilonova_compute::api::consoles::routes_at_root(compute);
+    mount(guarded(routes), console_service(), "", Arc::new(NoAuth))
+}
+
+fn console_service() -> Service {
+    Service { name: "consoles", dialect: Dialect::Compute, versions: None, public: |_| true }
 }
 
 /// Compute for `/v2.1` and `/v2` and all below them, `other` for the rest. A route with a wildcard would
@@ -174,7 +193,6 @@ mod tests {
 
     use axum::body::Body;
     use http_body_util::BodyExt;
-    use kilonova_wire::noauth::NoAuth;
 
     use super::*;
 

@@ -126,7 +126,7 @@ const VNC_CONSOLE: Row = Row {
     span: before(REMOTE_CONSOLES),
     rules: &[rule("os_compute_api:os-remote-consoles", MEMBER, PROJECT)],
     body: Body::Schema(bodies::console),
-    about: "Refused: no host offers a graphical console.",
+    about: "Shows the URL of a console on the guest's display.",
     ..ROW
 };
 
@@ -495,10 +495,26 @@ table! {
         ..ROW
     };
     VncConsole = VNC_CONSOLE;
-    SpiceConsole = Row { request: Request::Body("os-getSPICEConsole"), ..VNC_CONSOLE };
-    RdpConsole = Row { request: Request::Body("os-getRDPConsole"), ..VNC_CONSOLE };
-    SerialConsole = Row { request: Request::Body("os-getSerialConsole"), ..VNC_CONSOLE };
-    MksConsole = Row { request: Request::Body("os-getMKSConsole"), ..VNC_CONSOLE };
+    SpiceConsole = Row {
+        request: Request::Body("os-getSPICEConsole"),
+        about: "Refused: consoles are VNC and serial.",
+        ..VNC_CONSOLE
+    };
+    RdpConsole = Row {
+        request: Request::Body("os-getRDPConsole"),
+        about: "Refused: Nova has removed it.",
+        ..VNC_CONSOLE
+    };
+    SerialConsole = Row {
+        request: Request::Body("os-getSerialConsole"),
+        about: "Shows the URL of a console on the guest's serial port.",
+        ..VNC_CONSOLE
+    };
+    MksConsole = Row {
+        request: Request::Body("os-getMKSConsole"),
+        about: "Refused: consoles are VNC and serial.",
+        ..VNC_CONSOLE
+    };
     Resize = Row {
         request: Request::Body("resize"),
         rules: &[

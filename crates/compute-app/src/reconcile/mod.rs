@@ -6,6 +6,7 @@
 //! nothing that it read before.
 
 pub mod confirm;
+pub mod consoles;
 mod fleet;
 pub mod glance;
 pub mod networks;
@@ -40,6 +41,7 @@ pub fn start(compute: &Compute, lease: &Lease) {
     every(compute, lease, Duration::from_secs(5), "nudge", nudge::run);
     every(compute, lease, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, lease, Duration::from_secs(3600), "purge", purge::run);
+    every(compute, lease, Duration::from_secs(60), "consoles", consoles::run);
     every(compute, lease, Duration::from_secs(10), "slow", slow::run);
     every(compute, lease, Duration::from_secs(30), "rest", rest::run);
     let shelved = Duration::try_from(compute.options.shelved_poll_interval).unwrap_or_default();

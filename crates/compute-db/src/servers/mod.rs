@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use kilonova_ids::{HostName, ServerId};
 use kilonova_store::{Asked, Row, Tx, params};
 
-use super::counted;
+use super::{consoles, counted};
 use crate::Error;
 use statements as sql;
 
@@ -170,7 +170,8 @@ pub fn set_launched(tx: &mut Tx<'_>, id: ServerId, now: Timestamp) -> Result<(),
     Ok(())
 }
 
-/// Sets or clears the host. Returns whether the server has ports, which must follow.
+/// Sets or clears the host, and ends the tokens for consoles on the former one. Returns whether the server
+/// has ports, which must follow.
 ///
 /// # Errors
 /// Store errors only.
@@ -180,6 +181,7 @@ pub fn set_host(
     host: Option<&HostName>,
     now: Timestamp,
 ) -> Result<bool, Error> {
+    consoles::leave(tx, id, host)?;
     let row = tx.row(sql::SET_HOST, params![id, host, now])?;
     row.map_or(Ok(false), |row| networked(&row))
 }
@@ -327,7 +329,7 @@ pub fn loads(tx: &mut Tx<'_>) -> Result<Vec<(HostName, i64, i64)>, Error> {
 }
 
 /// Deletes the row. The caller has released the server's resources. Copies the row to the deleted
-/// servers and removes the server from its group. Returns whether the server has ports, which must
+/// servers, removes the server from its group and ends its tokens for consoles. Returns whether the server has ports, which must
 /// be deleted too.
 ///
 /// # Errors
@@ -336,6 +338,7 @@ pub fn delete(tx: &mut Tx<'_>, id: ServerId) -> Result<bool, Error> {
     counted::leaves(tx, id)?;
     deleted::keep(tx, id, kilonova_wire::time::now())?;
     super::server_groups::leave(tx, id)?;
+    consoles::end(tx, id)?;
     let row = tx.row(sql::DELETE, params![id])?;
     row.map_or(Ok(false), |row| networked(&row))
 }

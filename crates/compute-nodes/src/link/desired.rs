@@ -48,6 +48,7 @@ pub(super) async fn desired(
             documents: Vec::new(),
             orders: Vec::new(),
             questions: Vec::new(),
+            consoles: Vec::new(),
             filters: None,
         });
     }

@@ -3,6 +3,7 @@
 //! Every call contains the host's epoch. A call of an older session is refused, so that a replaced
 //! agent cannot act on devices that it no longer owns.
 
+mod consoles;
 mod desired;
 mod guest_password;
 mod image;
@@ -21,8 +22,9 @@ use kilonova_compute_app::images::Transfer;
 use kilonova_compute_app::{Compute, Error};
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
-    PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, Session,
+    Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
+    Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
+    Session,
 };
 
 /// The implementation for nodes in this process.
@@ -80,6 +82,15 @@ impl ControlPlane for Link {
         file: PathBuf,
     ) -> ControlFuture<'a, ()> {
         Box::pin(snapshot_data::store_file(&self.0, host, epoch, image, format, file))
+    }
+
+    fn answer_console<'a>(
+        &'a self,
+        host: &'a HostName,
+        request: &'a ConsoleRequest,
+        answer: ConsoleAnswer,
+    ) -> ControlFuture<'a, ()> {
+        Box::pin(consoles::answer(&self.0, host, request, answer))
     }
 
     fn report_replies<'a>(

@@ -2,6 +2,8 @@
 
 mod aggregates;
 mod availability_zones;
+mod console_auth_tokens;
+pub mod consoles;
 mod extensions;
 mod external_events;
 mod flavors;
@@ -70,6 +72,7 @@ fn table() -> Routes<Compute> {
         .merge(migrations::routes())
         .merge(aggregates::routes())
         .merge(availability_zones::routes())
+        .merge(console_auth_tokens::routes())
         .merge(limits::routes())
         .merge(quotas::routes())
         .merge(quota_classes::routes())

@@ -10,6 +10,7 @@ mod boot_failures;
 mod checklist;
 mod client_compatibility;
 mod concurrent;
+mod consoles;
 mod controllers;
 mod crash;
 mod create_request;

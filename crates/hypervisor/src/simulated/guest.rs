@@ -38,6 +38,9 @@ impl Simulated {
         self.files.append_console(server, &console_output).map_err(failed(step))?;
         self.files.set_state(server, was, to).map_err(failed(step))?;
         guest.state = to;
+        if !to.is_up() {
+            self.consoles.end(server);
+        }
         Ok(())
     }
 

@@ -46,6 +46,7 @@ impl Simulated {
         let guest = guests.get_mut(&server).ok_or_else(|| unknown(step, server))?;
         self.files.set_state(server, state, DomainState::MigratedOut).map_err(failed(step))?;
         guest.state = DomainState::MigratedOut;
+        self.consoles.end(server);
         Ok(MigrationState::Completed)
     }
 
@@ -75,6 +76,7 @@ impl Simulated {
         there.set_state(server, DomainState::Incoming, guest.state).map_err(failed(step))?;
         self.files.set_state(server, DomainState::Paused, left).map_err(failed(step))?;
         guest.state = left;
+        self.consoles.end(server);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! Domains are XML files in a directory, and their states are files beside them, because guests
 //! outlive an agent. Memory only caches what must be answered without reading a file.
 
+mod console;
 mod files;
 mod guest;
 mod migrate;
@@ -14,13 +15,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kilonova_ids::ServerId;
-use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
+use kilonova_node_api::{
+    ConsoleAnswer, ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage,
+};
 
 pub use plan::{Failure, GuestLocation, Plan};
 
 use crate::{
-    DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor, HypervisorInfo,
-    MigrationState, Step,
+    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
+    HypervisorInfo, MigrationState, Step,
 };
 use files::Files;
 
@@ -36,6 +39,7 @@ pub struct Simulated {
     guests: Mutex<HashMap<ServerId, Guest>>,
     /// Outgoing live migrations and when they started.
     migrations: Mutex<HashMap<ServerId, Instant>>,
+    consoles: console::Sessions,
 }
 
 impl Simulated {
@@ -61,7 +65,13 @@ impl Simulated {
                 }
             }
         }
-        Ok(Self { files, plan, guests: Mutex::new(guests), migrations: Mutex::default() })
+        Ok(Self {
+            files,
+            plan,
+            guests: Mutex::new(guests),
+            migrations: Mutex::default(),
+            consoles: Default::default(),
+        })
     }
 
     /// Durations and failures of steps; failures can be added at any time.
@@ -205,6 +215,17 @@ impl Hypervisor for Simulated {
         Box::pin(async move {
             self.copy_disk(server, file).await?;
             Ok(DiskFormat::Raw)
+        })
+    }
+
+    fn open_console(
+        &self,
+        server: ServerId,
+        kind: ConsoleKind,
+        connect: bool,
+    ) -> ConsoleFuture<'_> {
+        Box::pin(async move {
+            self.console_of(server, kind, connect).unwrap_or_else(ConsoleAnswer::Refused)
         })
     }
 

@@ -1,5 +1,6 @@
 //! The libvirt driver: carries out each step of the [`Hypervisor`] trait.
 
+mod console;
 mod inspect;
 pub(crate) mod mark;
 mod mdevs;
@@ -14,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kilonova_devices::Sysfs;
 use kilonova_disks::Disks;
 use kilonova_hypervisor::{
-    DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor, HypervisorInfo, Mdevs,
-    MigrationState, Step,
+    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
+    HypervisorInfo, Mdevs, MigrationState, Step,
 };
 use kilonova_ids::ServerId;
-use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
+use kilonova_node_api::{ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
 use tokio::sync::broadcast;
 use virt::connect::Connect;
 use virt::domain::Domain;
@@ -291,7 +292,10 @@ impl Hypervisor for Driver {
     }
 
     fn start(&self, server: ServerId) -> DriverFuture<'_, ()> {
-        Box::pin(self.power_on(Step::Start, server))
+        Box::pin(async move {
+            self.give_display(server).await?;
+            self.power_on(Step::Start, server).await
+        })
     }
 
     fn stop(&self, server: ServerId) -> DriverFuture<'_, ()> {
@@ -344,6 +348,15 @@ impl Hypervisor for Driver {
 
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat> {
         Box::pin(self.copy_disk(server, file))
+    }
+
+    fn open_console(
+        &self,
+        server: ServerId,
+        kind: ConsoleKind,
+        connect: bool,
+    ) -> ConsoleFuture<'_> {
+        Box::pin(self.console_of(server, kind, connect))
     }
 
     fn console(&self, server: ServerId) -> DriverFuture<'_, String> {

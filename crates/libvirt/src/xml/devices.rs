@@ -37,7 +37,10 @@ pub(super) fn devices(
     for disk in disks::disks(host, machine, machine_type, &layout.disks) {
         devices.push(disk);
     }
-    controllers(host, machine, machine_type, layout).into_iter().for_each(|one| devices.push(one));
+    let has_tablet = definition.has_display();
+    controllers(host, machine, machine_type, layout, has_tablet)
+        .into_iter()
+        .for_each(|one| devices.push(one));
     interface::elements(definition).for_each(|one| devices.push(one));
     devices.push(
         Element::new("serial")
@@ -50,10 +53,8 @@ pub(super) fn devices(
             Element::new("target").with("type", "virtio").with("name", "org.qemu.guest_agent.0"),
         ));
     }
-    if let Some(model) = machine.video_model.as_deref().filter(|model| *model != "none") {
-        let ram = machine.video_ram_mb.map(|mib| mib * 1024);
-        let model = Element::new("model").with("type", model).with_some("vram", ram);
-        devices.push(Element::new("video").child(model));
+    if definition.has_display() {
+        display(host, machine).into_iter().for_each(|one| devices.push(one));
     }
     hostdev::elements(definition).for_each(|one| devices.push(one));
     if let Some(action) = machine.watchdog.as_deref().filter(|action| *action != "disabled") {
@@ -71,11 +72,30 @@ pub(super) fn devices(
     devices
 }
 
+/// A display that listens nowhere: the agent asks libvirt for a socket to it. The tablet keeps the pointers
+/// of the client and the guest together.
+fn display(host: &HostProfile, machine: &Machine) -> [Element; 3] {
+    // Every firmware and every guest can use plain VGA, and every QEMU for x86 has it.
+    let usual = if host.arch == "x86_64" { "vga" } else { "virtio" };
+    let ram = machine.video_ram_mb.map(|mib| mib * 1024);
+    let model = Element::new("model")
+        .with("type", machine.video_model.as_deref().unwrap_or(usual))
+        .with_some("vram", ram);
+    [
+        Element::new("input").with("type", "tablet").with("bus", "usb"),
+        Element::new("graphics")
+            .with("type", "vnc")
+            .child(Element::new("listen").with("type", "none")),
+        Element::new("video").child(model),
+    ]
+}
+
 fn controllers(
     host: &HostProfile,
     machine: &Machine,
     machine_type: &str,
     layout: &Layout,
+    has_tablet: bool,
 ) -> Vec<Element> {
     let controller =
         |machine_type: &'static str| Element::new("controller").with("type", machine_type);
@@ -92,7 +112,8 @@ fn controllers(
             all.push(controller("pci").with("model", "pcie-root-port"));
         }
     }
-    if !has(Bus::Usb) {
+    // With a USB device, libvirt adds the controller that suits the machine.
+    if !has(Bus::Usb) && !has_tablet {
         all.push(controller("usb").with("model", "none"));
     }
     all

@@ -53,7 +53,7 @@ fn kind(interface: &Interface) -> &'static str {
 }
 
 fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element {
-    let model = super::machine(definition).vif_model.as_deref().unwrap_or("virtio");
+    let model = definition.machine().vif_model.as_deref().unwrap_or("virtio");
     let mut element = Element::new("interface").with("type", kind(interface)).child(mac);
     match &interface.vif {
         None => element.push(Element::new("source").with("bridge", interface.bridge())),
@@ -69,8 +69,7 @@ fn tap(definition: &Definition, interface: &Interface, mac: Element) -> Element 
     let mut element = element
         .child(Element::new("target").with("dev", interface.tap()))
         .child(Element::new("model").with("type", model));
-    if super::machine(definition).vif_multiqueue && model == "virtio" && definition.config.vcpus > 1
-    {
+    if definition.machine().vif_multiqueue && model == "virtio" && definition.config.vcpus > 1 {
         element.push(
             Element::new("driver").with("name", "vhost").with("queues", definition.config.vcpus),
         );

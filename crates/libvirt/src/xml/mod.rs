@@ -16,7 +16,6 @@ mod system;
 use std::path::PathBuf;
 
 use kilonova_hypervisor::Definition;
-use kilonova_node_api::Machine;
 
 pub(crate) use cpu::usable_models;
 pub(crate) use devices::Layout;
@@ -60,7 +59,7 @@ pub(crate) fn domain(
     numa_placement: &NumaPlacement,
     mark: Option<Mark>,
 ) -> String {
-    let machine = machine(definition);
+    let machine = definition.machine();
     let machine_type = system::machine_type(host, machine);
     let mut metadata = Element::new("metadata").raw(definition.to_metadata());
     if let Some(mark) = mark {
@@ -90,11 +89,6 @@ pub(crate) fn domain(
     xml.push(Element::text("on_crash", "destroy"));
     xml.push(devices::devices(host, definition, machine, machine_type, layout));
     xml.to_string()
-}
-
-/// The machine in effect: the rescue machine while rescued.
-fn machine(definition: &Definition) -> &Machine {
-    definition.config.rescue.as_ref().map_or(&definition.config.machine, |rescue| &rescue.machine)
 }
 
 #[cfg(test)]

@@ -238,6 +238,16 @@ fn direct_kernel_boot_on_an_old_machine_without_kvm() {
 }
 
 #[test]
+fn a_guest_may_have_no_display() {
+    let guest = changed(|config| config.machine.video_model = Some("none".into()));
+    let xml = raw(&host(LibvirtConfig::default()), &guest, volumes(), &NumaPlacement::default());
+    for device in ["<graphics", "<video", "<input"] {
+        assert!(!xml.contains(device), "{xml}");
+    }
+    assert!(xml.contains("<controller type='usb' model='none'/>"), "{xml}");
+}
+
+#[test]
 fn a_guest_in_rescue() {
     let rescue = Volume { path: "/instances/11111111/disk.rescue".into(), format: Format::Qcow2 };
     let rescue_volumes = Some(RescueVolumes { root: rescue, kernel: None, ramdisk: None });

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Attempt, Batch, Chunk, ControlPlane, DiskFormat, Observation, OrderResult, PasswordAnswer,
-    PasswordRequest, Refusal, Registration, Reply,
+    Attempt, Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlPlane, DiskFormat, Observation,
+    OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
 };
 use tokio::sync::{RwLock, mpsc};
 use uuid::Uuid;
@@ -182,6 +182,14 @@ impl Link {
         let epoch = *self.epoch.read().await;
         if let Err(why) = self.control.report_replies(&self.host, epoch, vec![reply]).await {
             tracing::info!(host = %self.host, %why, "could not send a reply");
+        }
+    }
+
+    /// Answers a request for a console, for as long as the console is open. Errors are only logged, as
+    /// the client's patience ends by itself.
+    pub(super) async fn answer_console(&self, request: &ConsoleRequest, answer: ConsoleAnswer) {
+        if let Err(why) = self.control.answer_console(&self.host, request, answer).await {
+            tracing::info!(host = %self.host, server = %request.server, %why, "could not answer a request for a console");
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod answers;
 mod connections;
+mod consoles;
 mod inventory;
 mod link;
 mod metadata;
@@ -35,6 +36,7 @@ use crate::Error;
 use crate::metadata::MetadataSettings;
 use crate::network::Network;
 use crate::tools::Tools;
+use consoles::Consoles;
 use inventory::Inventory;
 use link::{Link, Stop};
 use notes::Notes;
@@ -161,7 +163,8 @@ impl Node {
         let tools = Arc::clone(&self.parts.tools);
         let inventory = Inventory::new(self.parts, Arc::clone(&work), self.watch);
         let (started, synced) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-        let agent = Box::new(Agent { inventory, link, work, tools, started, synced });
+        let consoles = Consoles::default();
+        let agent = Box::new(Agent { inventory, link, work, tools, consoles, started, synced });
         async move {
             if asked {
                 Box::pin(metadata::resume(&agent.work)).await;
@@ -194,6 +197,7 @@ struct Agent {
     link: Arc<Link>,
     work: Arc<Work>,
     tools: Arc<dyn Tools>,
+    consoles: Consoles,
     /// True if this process has started to follow documents.
     started: AtomicBool,
     /// When guests were last checked for changes by themselves.
@@ -319,6 +323,7 @@ impl Agent {
             workers.dispatch(document, batch.complete);
         }
         answers::answer(&self.work, batch.questions);
+        self.consoles.answer(&self.work, batch.consoles);
         batch.generation
     }
 
@@ -353,6 +358,7 @@ impl Agent {
         let (gone, there): (Vec<_>, Vec<_>) =
             batch.documents.into_iter().partition(|one| one.desired == Desired::Absent);
         answers::answer(&self.work, batch.questions);
+        self.consoles.answer(&self.work, batch.consoles);
         // Removals come first: the other servers may need the space.
         for document in gone.into_iter().chain(there) {
             workers.dispatch(document, true);

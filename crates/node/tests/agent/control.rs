@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, Desired, DiskFormat, Document, Filters, Observation,
-    Order, OrderResult, Outcome, PasswordAnswer, PasswordRequest, Question, Refusal, Registration,
-    Reply, Session,
+    Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, Desired, DiskFormat,
+    Document, Filters, Observation, Order, OrderResult, Outcome, PasswordAnswer, PasswordRequest,
+    Question, Refusal, Registration, Reply, Session,
 };
 use tokio::sync::watch;
 
@@ -212,6 +212,7 @@ impl ControlPlane for Control {
                                 .filter(|(generation, _)| *generation > since)
                                 .map(|(_, question)| question.clone())
                                 .collect(),
+                            consoles: Vec::new(),
                             filters: state.filters.clone().map(Box::new),
                         });
                     }
@@ -316,6 +317,15 @@ impl ControlPlane for Control {
                 })
             })
         })
+    }
+
+    fn answer_console<'a>(
+        &'a self,
+        _host: &'a HostName,
+        _request: &'a ConsoleRequest,
+        _answer: ConsoleAnswer,
+    ) -> ControlFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
     }
 
     fn report_replies<'a>(

@@ -7,11 +7,11 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use kilonova_devices::Sysfs;
 use kilonova_hypervisor::{
-    DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor, HypervisorInfo,
-    MigrationState,
+    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
+    HypervisorInfo, MigrationState,
 };
 use kilonova_ids::ServerId;
-use kilonova_node_api::{DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
+use kilonova_node_api::{ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
 use tokio::sync::watch;
 
 /// The crash: before or after the n-th step that changes something.
@@ -212,6 +212,14 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     }
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat> {
         Box::pin(self.doom.run("snapshot", self.inner.snapshot(server, file)))
+    }
+    fn open_console(
+        &self,
+        server: ServerId,
+        kind: ConsoleKind,
+        connect: bool,
+    ) -> ConsoleFuture<'_> {
+        self.inner.open_console(server, kind, connect)
     }
     fn console(&self, server: ServerId) -> DriverFuture<'_, String> {
         self.inner.console(server)

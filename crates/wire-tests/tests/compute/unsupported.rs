@@ -51,12 +51,11 @@ pub const UNSUPPORTED: &[Unsupported] = &[
         "/os-instance_usage_audit_log*",
         "there is no periodic audit of usage; /os-simple-tenant-usage is exact",
     ),
-    out("/os-console-auth-tokens/{id}", "there is no console proxy"),
     Unsupported {
-        methods: &["POST"],
-        path: "/servers/{server_id}/remote-consoles",
-        why: "there is no console proxy; 400 for a server that is there",
-        first: 404,
+        methods: &["GET"],
+        path: "/os-console-auth-tokens/{id}",
+        why: "served from 2.31 on; before, 400 as upstream, which has no RDP consoles any more",
+        first: 400,
         last: 404,
     },
     Unsupported {

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
+use http::StatusCode;
 use hyper::body::{Body as HttpBody, Bytes, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 /// True if a request is in progress. Shared by a connection's socket and its requests.
@@ -36,8 +38,13 @@ impl Drop for Answering {
 }
 
 impl Answering {
-    /// Keeps the mark until the body is sent or dropped.
+    /// Keeps the mark until the body is sent or dropped; forever for a connection that is upgraded, which
+    /// has no more heads.
     pub(in crate::serve) fn until_sent(self, response: Response) -> Response {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            std::mem::forget(self);
+            return response;
+        }
         response.map(|body| Body::new(Sent { body, _answering: self }))
     }
 }
@@ -74,12 +81,21 @@ pub(in crate::serve) struct Paced<S> {
     limit: Duration,
     /// Started by a head's first byte.
     head: Option<Pin<Box<Sleep>>>,
+    /// Tells of the socket's end when it is dropped.
+    open: Option<oneshot::Sender<()>>,
 }
 
 impl<S> Paced<S> {
     /// Wraps a socket.
     pub(in crate::serve) fn new(inner: S, busy: Busy, limit: Duration) -> Self {
-        Self { inner, busy, limit, head: None }
+        Self { inner, busy, limit, head: None, open: None }
+    }
+
+    /// The socket, and a receiver that fails when the socket is closed.
+    pub(in crate::serve) fn told(mut self) -> (Self, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        self.open = Some(sender);
+        (self, receiver)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod action;
 mod actions;
+mod consoles;
 mod create;
 mod delete;
 mod diagnostics;
@@ -162,6 +163,6 @@ fn sub_resources() -> Routes<Compute> {
         )
         .route(
             "/v2.1/servers/{id}/remote-consoles",
-            [post("os_compute_api:os-remote-consoles", stubs::console)],
+            [post("os_compute_api:os-remote-consoles", consoles::create)],
         )
 }

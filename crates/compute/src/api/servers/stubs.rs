@@ -1,5 +1,5 @@
-//! Sub-resources of a server that are always empty here, because there are no volumes and no console
-//! proxy: lists are empty, and members do not exist.
+//! Sub-resources of a server that are always empty here, because there are no volumes: lists are empty,
+//! and members do not exist.
 
 use axum::Json;
 use axum::extract::{Path, State};
@@ -87,22 +87,4 @@ fn no_volume(volume: &str) -> Refusal {
         "Volume {} could not be found: this cloud has no volumes.",
         volume.escape_debug()
     ))
-}
-
-pub(super) async fn console(
-    State(compute): State<Compute>,
-    caller: Caller,
-    version: Microversion,
-    Path(id): Path<String>,
-    JsonBody(body): JsonBody,
-) -> JsonAnswer {
-    input::check_microversion(version, microversions::since(microversions::REMOTE_CONSOLES))?;
-    check_exists(&compute, caller, id).await?;
-    let kind = body["remote_console"]["type"].as_str();
-    let kind = kind.ok_or_else(|| {
-        Refusal::bad_request(
-            "Invalid input for field/attribute remote_console. 'type' is a required property",
-        )
-    })?;
-    Err(Refusal::bad_request(format!("Unavailable console type {}.", kind.escape_debug())))
 }

@@ -11,8 +11,8 @@ use kilonova_compute_nodes::Link;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node::topology::Topology;
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
-    PasswordAnswer, PasswordRequest, Registration, Reply, Session,
+    Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
+    Observation, OrderResult, PasswordAnswer, PasswordRequest, Registration, Reply, Session,
 };
 use kilonova_placement::Providers;
 use kilonova_store::testing::CrashPlan;
@@ -166,6 +166,18 @@ impl ControlPlane for Alternating {
         request: PasswordRequest,
     ) -> ControlFuture<'a, PasswordAnswer> {
         self.next().guest_password(host, epoch, request)
+    }
+
+    fn answer_console<'a>(
+        &'a self,
+        host: &'a HostName,
+        request: &'a ConsoleRequest,
+        answer: ConsoleAnswer,
+    ) -> ControlFuture<'a, ()> {
+        // The host goes past the balancer.
+        let consoles = |link: &&Link| link.0.consoles.expects(request.id);
+        let asked = self.controllers.iter().find(consoles).unwrap_or(&self.controllers[0]);
+        asked.answer_console(host, request, answer)
     }
 
     fn report_replies<'a>(

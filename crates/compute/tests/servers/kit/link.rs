@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
-    Batch, Chunk, ControlFuture, ControlPlane, DiskFormat, Observation, OrderResult,
-    PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, Session,
+    Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
+    Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
+    Session,
 };
 use tokio::sync::watch;
 
@@ -119,6 +120,18 @@ impl ControlPlane for SwitchableLink {
         let (services, end) = self.current();
         Box::pin(async move {
             or_disconnected(end, services.guest_password(host, epoch, request)).await
+        })
+    }
+
+    fn answer_console<'a>(
+        &'a self,
+        host: &'a HostName,
+        request: &'a ConsoleRequest,
+        answer: ConsoleAnswer,
+    ) -> ControlFuture<'a, ()> {
+        let (services, end) = self.current();
+        Box::pin(async move {
+            or_disconnected(end, services.answer_console(host, request, answer)).await
         })
     }
 

@@ -226,13 +226,13 @@ pub async fn refusals(api: Api<'_>) {
     refused(api, &id, json!({"resetNetwork": null}), 410).await;
     refused(api, &id, json!({"injectNetworkInfo": null}), 410).await;
     refused(api, &id, json!({"changePassword": {"adminPass": "secret"}}), 409).await;
-    for (action, kind) in [
-        ("os-getVNCConsole", "novnc"),
-        ("os-getSPICEConsole", "spice-html5"),
-        ("os-getRDPConsole", "rdp-html5"),
-        ("os-getSerialConsole", "serial"),
+    for (action, kind, code) in [
+        ("os-getVNCConsole", "novnc", 200),
+        ("os-getSPICEConsole", "spice-html5", 400),
+        ("os-getRDPConsole", "rdp-html5", 410),
+        ("os-getSerialConsole", "serial", 400),
     ] {
-        let code = if api.minor <= 5 { 400 } else { 404 };
+        let code = if api.minor <= 5 { code } else { 404 };
         refused(api, &id, json!({action: {"type": kind}}), code).await;
     }
     api.gone(&id).await;

@@ -21,7 +21,15 @@ pub async fn row(api: Api<'_>) {
     api.ask(&format!("GET {path}/os-server-password"), ALL, 200).await;
     api.ask(&format!("DELETE {path}/os-server-password"), ALL, 204).await;
     let console = json!({"remote_console": {"protocol": "vnc", "type": "novnc"}});
-    api.send(&format!("POST {path}/remote-consoles"), console, 6..=104, 400).await;
+    let made = api.send(&format!("POST {path}/remote-consoles"), console, 6..=104, 200).await;
+    if api.minor >= 31 {
+        let made = made.unwrap_or_default();
+        let url = made["remote_console"]["url"].as_str().expect("the answer has a URL");
+        let (_, token) = url.rsplit_once("%3D").expect("the URL has a token");
+        api.ask(&format!("GET /os-console-auth-tokens/{token}"), ALL, 200).await;
+    } else {
+        api.ask("GET /os-console-auth-tokens/any", ALL, 400).await;
+    }
     api.gone(&id).await;
 }
 

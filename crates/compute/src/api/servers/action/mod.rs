@@ -4,6 +4,7 @@
 //! The table of actions ([`kilonova_compute_app::actions`]) defines the rule, the microversions and the
 //! schema. A handler receives only requests that satisfy all three.
 
+mod console;
 mod console_output;
 mod delete;
 mod guest;
@@ -24,6 +25,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use kilonova_access::{Caller, Guard};
 use kilonova_compute_app::actions::{RULE_OF_KEY, ServerAction, check_body};
+use kilonova_compute_app::consoles::Protocol;
 use kilonova_compute_app::flows::{self, ServerCommand};
 use kilonova_compute_app::images::{PreparedImage, SeenImages, Snapshot};
 use kilonova_compute_app::{Compute, Error, states};
@@ -219,11 +221,11 @@ pub(super) async fn action(
         ServerAction::AddSecurityGroup | ServerAction::RemoveSecurityGroup => {
             unavailable::groups(request).await
         }
-        ServerAction::VncConsole
-        | ServerAction::SpiceConsole
-        | ServerAction::RdpConsole
-        | ServerAction::SerialConsole
-        | ServerAction::MksConsole => unavailable::console(request).await,
+        ServerAction::VncConsole => console::act(request, Protocol::Vnc).await,
+        ServerAction::SpiceConsole => console::act(request, Protocol::Spice).await,
+        ServerAction::RdpConsole => Err(unavailable::gone()),
+        ServerAction::SerialConsole => console::act(request, Protocol::Serial).await,
+        ServerAction::MksConsole => console::act(request, Protocol::Mks).await,
         ServerAction::Resize => resize::resize(request).await,
         ServerAction::ConfirmResize => resize::confirm(request).await,
         ServerAction::RevertResize => resize::revert(request).await,

@@ -1,5 +1,4 @@
-//! Actions that need guest agents or console proxies, which this cloud does not have, and actions that
-//! Nova has removed: each gives the answer that clients expect. Also the actions on security groups.
+//! Actions that need guest agents, which this cloud does not have, and actions that Nova has removed: each gives the answer that clients expect. Also the actions on security groups.
 
 use axum::response::Response;
 use kilonova_compute_app::actions::ServerAction;
@@ -55,16 +54,4 @@ pub(super) async fn password(request: ActionRequest) -> Result<Response, Refusal
         })
         .await?;
     Err(Refusal::conflict(WHY))
-}
-
-/// `os-getVNCConsole` and its relatives, up to 2.5: refused.
-pub(super) async fn console(request: ActionRequest) -> Result<Response, Refusal> {
-    let kind = request.argument["type"].as_str().unwrap_or_default().to_owned();
-    request
-        .read(|_, server| match server.host {
-            Some(_) => Ok(()),
-            None => Err(states::not_ready(server)),
-        })
-        .await?;
-    Err(Refusal::bad_request(format!("Unavailable console type {}.", kind.escape_debug())))
 }

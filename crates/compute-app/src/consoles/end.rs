@@ -1,0 +1,61 @@
+//! Why a client has no console, or has it no more.
+
+use std::fmt;
+
+use kilonova_ids::HostName;
+
+/// The end of a console. Its text is for the client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The token is unknown or over.
+    InvalidToken,
+    /// A page of another site asks.
+    ForeignOrigin(&'static str),
+    /// As many consoles are open as are allowed.
+    TooMany,
+    /// The guest is shut off.
+    ShutOff,
+    /// The host does not answer.
+    NoAnswer(HostName),
+    /// The host has no such console.
+    Refused(String),
+    /// The database is away.
+    Unavailable,
+    /// The server was deleted.
+    Deleted,
+    /// The server is on another host, or on its way there.
+    Moved,
+    /// The token's time is over, and sessions must not outlive it.
+    Expired,
+    /// The controller stops.
+    Stopping,
+    /// The client did not answer for a while.
+    ClientSilent,
+    /// The host closed the connection.
+    HostClosed,
+    /// The client closed the connection.
+    ClientClosed,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidToken => {
+                f.write_str("The token is not valid or has expired. Ask for a new console.")
+            }
+            Self::ForeignOrigin(why) => f.write_str(why),
+            Self::TooMany => f.write_str("Too many consoles are open. Close some, or try again."),
+            Self::ShutOff => f.write_str("The server is shut off."),
+            Self::NoAnswer(host) => write!(f, "Host {host} does not answer."),
+            Self::Refused(why) => write!(f, "The host has no such console: {why}"),
+            Self::Unavailable => f.write_str("The cloud cannot answer now. Try again."),
+            Self::Deleted => f.write_str("The server was deleted."),
+            Self::Moved => f.write_str("The server has moved. Ask for a new console."),
+            Self::Expired => f.write_str("The console session has expired. Ask for a new console."),
+            Self::Stopping => f.write_str("The controller stops. Connect again."),
+            Self::ClientSilent => f.write_str("The client does not answer."),
+            Self::HostClosed => f.write_str("The guest or its host closed the console."),
+            Self::ClientClosed => f.write_str("The client closed the console."),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! `os-getVNCConsole` and its relatives, up to 2.5: a URL with a token for a console.
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use kilonova_compute_app::consoles::{self, Protocol};
+use kilonova_wire::Refusal;
+use serde_json::json;
+
+use super::ActionRequest;
+
+pub(super) async fn act(request: ActionRequest, protocol: Protocol) -> Result<Response, Refusal> {
+    let console_type = request.argument["type"].as_str().unwrap_or_default().to_owned();
+    let (compute, context) = (request.compute.clone(), request.context.clone());
+    let base = request.base.clone();
+    let server = request.read(|_, server| Ok(server.clone())).await?;
+    let url = consoles::create(&compute, &context, &server, protocol, &console_type, base.cloud())
+        .await?;
+    Ok(Json(json!({"console": {"type": console_type, "url": url}})).into_response())
+}
