@@ -59,7 +59,7 @@ fn unusable_settings_are_refused_by_name() {
         (good.replace("password = x\n", ""), "requires password too"),
         (good.clone() + "insecure = true\n", "insecure: certificates are always verified"),
         (good.clone() + "delay_auth_decision = true\n", "delay_auth_decision: a request"),
-        (good.clone() + "auth_type = v3token\n", "auth_type: v3token is not supported"),
+        (good.clone() + "auth_type = v3kerberos\n", "auth_type: v3kerberos is not supported"),
         (good.clone() + "cafile = /nowhere/ca.pem\n", "cafile /nowhere/ca.pem"),
         (good.replace("http://", "ftp://"), "must begin with http://"),
         ("[api]\nservices = placement\n".to_owned(), "[keystone_authtoken]"),
