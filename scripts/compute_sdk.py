@@ -10,6 +10,7 @@ openstacksdk; those out of scope are listed below with their reason.
 
 import sys
 import time
+import urllib.parse
 import uuid
 import warnings
 
@@ -223,12 +224,13 @@ def server(c, conn, image, flavor):
     same("diagnostics", c.get_server_diagnostics(guest.id).state, "running")
     tick("console output", "output" in c.get_server_console_output(guest.id, length=5))
     # `os-getVNCConsole` ends at 2.5, and this client requests its newest version.
-    for kind, call in ((exceptions.NotFoundException, lambda: c.get_server_console_url(guest.id, "novnc")),
-                       (exceptions.BadRequestException, lambda: c.create_console(guest.id, "novnc")),
-                       (exceptions.BadRequestException,
-                        lambda: c.create_server_remote_console(guest.id, protocol="vnc", type="novnc"))):
-        refused(kind, "", call)
-    refused(exceptions.NotFoundException, "", lambda: c.validate_console_auth_token(NOWHERE))
+    refused(exceptions.NotFoundException, "", lambda: c.get_server_console_url(guest.id, "novnc"))
+    made = c.create_console(guest.id, "novnc")
+    same("a console", (made["protocol"], made["type"]), ("vnc", "novnc"))
+    made = c.create_server_remote_console(guest.id, protocol="vnc", type="novnc")
+    token = urllib.parse.unquote(made.url).rpartition("token=")[2]
+    same("its token", c.validate_console_auth_token(token).instance_uuid, guest.id)
+    refused(exceptions.NotFoundException, "Token not found", lambda: c.validate_console_auth_token(NOWHERE))
     actions = list(c.server_actions(guest.id))
     same("actions", "rescue" in [one.action for one in actions], True)
     shown = c.get_server_action(actions[-1].request_id, guest.id)

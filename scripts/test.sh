@@ -35,6 +35,8 @@
 #               reports those that no row names
 #   upgrade     this build takes over from the program that KILONOVA_OLD names, killed in the middle of every
 #               operation, on both databases; not run unless KILONOVA_OLD is set
+#   cloud       servers with images of a real Glance and tokens of a real Keystone; skipped unless KILONOVA_CLOUD is
+#               set, because the run changes the cloud that the OS_* variables name (scripts/cloud.py)
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
 #               them; all scenarios if the step is named, otherwise the four of docs/lab.md
 #
@@ -379,6 +381,18 @@ upgrade() {
     told "upgrade: the same on PostgreSQL"
 }
 
+# The services of a real cloud, which the environment names as for the client.
+cloud() {
+    title "cloud: images of a real Glance"
+    if [ -z "${KILONOVA_CLOUD:-}" ]; then
+        echo "skipped: KILONOVA_CLOUD is not set: no cloud may be changed"
+        add 0 0 1
+        return 0
+    fi
+    program || return 0
+    script cloud
+}
+
 # Always: the ground, joining, devices and migrations; all scenarios if the step is named.
 lab() {
     local scenarios=() why
@@ -400,14 +414,14 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere controllers failover copy restore ${KILONOVA_OLD:+upgrade} lab
+    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere controllers failover copy restore ${KILONOVA_OLD:+upgrade} cloud lab
 fi
 for step in "$@"; do
     case $step in
-        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | copy | restore | lab) ;;
+        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | copy | restore | cloud | lab) ;;
         upgrade) [ -x "${KILONOVA_OLD:-}" ] || { echo "upgrade: KILONOVA_OLD must name a program of an earlier build" >&2; exit 2; } ;;
         *)
-            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, copy, restore, upgrade or lab" >&2
+            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, copy, restore, upgrade, cloud or lab" >&2
             exit 2
             ;;
     esac

@@ -141,7 +141,7 @@ def look(s):
     s.run("console log show s1", says=None)
     s.run("console log show v1", says=None)
     s.run("console log show --lines 1 v1", says=None)
-    s.run("console url show s1", fails="400")
+    s.run("console url show s1", fields={"protocol": "vnc", "type": "novnc"})
     s.run("console connection show 0123", fails="No ConsoleAuthToken found for 0123")
 
 
