@@ -1,6 +1,6 @@
 //! Security groups as hosts need them, and the servers whose hosts a change affects.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use kilonova_ids::{SecurityGroupId, ServerId};
 use kilonova_node_api::{
@@ -12,9 +12,9 @@ use serde_json::Value as Json;
 
 use crate::Error;
 use crate::app::rules::protocol_number;
-use crate::db::changes;
 pub use crate::db::changes::NetworkChange;
 use crate::db::filters::{self as rows, FilteredPort};
+use crate::db::{changes, groups};
 use crate::record::Body;
 
 /// True if a recorded change awaits delivery to hosts.
@@ -73,12 +73,12 @@ pub fn servers_to_reconnect(
 /// The packet filters of the ports of these servers, on any host.
 pub fn filters(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Filters, Error> {
     let mut filters = Filters::default();
+    groups::expect_of_servers(tx, servers)?;
     let found = rows::of_servers(tx, &servers.iter().copied().collect())?;
     filters.ports.extend(found.ports.iter().map(port));
     let groups: BTreeSet<SecurityGroupId> =
         filters.ports.iter().flat_map(|port| port.groups.iter().copied()).collect();
-    let mut names =
-        if groups.is_empty() { HashMap::new() } else { super::group_names(tx, servers)? };
+    let mut names = super::group_names(tx, servers)?;
     let mut group = |id: &SecurityGroupId| {
         let name = names.remove(&id.to_string()).unwrap_or_default();
         FilterGroup { id: *id, name, rules: Vec::new() }

@@ -319,7 +319,8 @@ impl Trial {
             }
             Guard::Own(_) | Guard::Action(_) => match self.may {
                 true => !by_rule && answer.status != 401 && !(reads_thing && answer.status == 404),
-                false => matches!(answer.status, 403 | 404),
+                // An action that is gone says nothing about the object.
+                false => matches!(answer.status, 403 | 404 | 410),
             },
             // Delegation requires a real token; the rule is checked before.
             Guard::Object(_) if self.may && hands_on(operation) => answer.status == 401,

@@ -206,6 +206,22 @@ impl Objects {
             let made = ask(router, &Method::PUT, &path, Some(&caller), &json!({})).await;
             assert!((200..300).contains(&made.status), "{path}: {} {}", made.status, made.text);
         }
+        // A registered limit that a limit overrides cannot be deleted, so there are two.
+        let service = self.ids["services"].clone();
+        let names = [unique.clone(), format!("{unique}-overridden")];
+        let default =
+            |name| json!({"service_id": service, "resource_name": name, "default_limit": 1});
+        let defaults = json!({"registered_limits": names.each_ref().map(default)});
+        let limit = json!({"limits": [{"service_id": service, "resource_name": names[1],
+            "resource_limit": 1, "project_id": red}]});
+        for (kind, body) in [("registered_limits", defaults), ("limits", limit)] {
+            let (caller, path) = (self.caller("admin", true), format!("/v3/{kind}"));
+            let made = ask(router, &Method::POST, &path, Some(&caller), &body).await;
+            assert_eq!(made.status, 201, "{path}: {}", made.text);
+            let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
+            let id = made[kind][0]["id"].as_str().expect("the object has an id");
+            self.ids.insert(kind, id.to_owned());
+        }
         // Both require a token of ann's own.
         let name = format!("ann-{password}");
         let (signed, token) = login(cloud, &name, &password, &red).await;
