@@ -20,6 +20,8 @@ use crate::xml::mdev;
 
 const TRIES: u32 = 3;
 const AGAIN: Duration = Duration::from_millis(500);
+/// How often a device is looked for that libvirt has defined and does not list.
+const LISTED_TRIES: u32 = 8;
 
 /// Libvirt's mediated devices.
 pub(super) struct NodeDevices {
@@ -69,7 +71,28 @@ impl Mdevs for NodeDevices {
     }
 }
 
+/// Libvirt reads `mdevctl`'s list in a thread of its own. A list from before the definition makes it
+/// forget a new device until it reads the next one.
 fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, VirtError> {
+    let mut attempt = 1;
+    let mut forgotten = false;
+    loop {
+        let error = match create_once(connect, expected) {
+            Err(error) => error,
+            created => return created,
+        };
+        // While libvirt does not list it, a second definition is refused.
+        forgotten |= has_code(&error, ErrorNumber::NoNodeDevice);
+        if !forgotten || attempt == LISTED_TRIES {
+            return Err(error);
+        }
+        tracing::info!(uuid = %expected.uuid, %error, "libvirt does not list a new mediated device yet; retrying");
+        std::thread::sleep(AGAIN);
+        attempt += 1;
+    }
+}
+
+fn create_once(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, VirtError> {
     let device = match find(connect, expected.uuid)? {
         Some((_, found)) if found != *expected => {
             return Ok(Err(format!(
@@ -84,6 +107,9 @@ fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, 
         )?,
     };
     if let Err(error) = sys_ext::autostart_node_device(&device) {
+        if has_code(&error, ErrorNumber::NoNodeDevice) {
+            return Err(error);
+        }
         tracing::warn!(uuid = %expected.uuid, %error, "could not enable autostart of a mediated device; it is missing after a reboot");
     }
     for attempt in 1..=TRIES {
@@ -96,6 +122,7 @@ fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, 
                 tracing::info!(uuid = %expected.uuid, %error, "could not start a mediated device; retrying");
                 std::thread::sleep(AGAIN);
             }
+            Err(error) if has_code(&error, ErrorNumber::NoNodeDevice) => return Err(error),
             Err(error) => {
                 if let Err(kept) = sys_ext::undefine_node_device(&device) {
                     tracing::warn!(uuid = %expected.uuid, error = %kept, "could not undefine a mediated device after its start failed");
