@@ -107,11 +107,13 @@ build: ## Build target/release/kilonova; PROFILE=traceable adds line numbers to 
 	@scripts/bootstrap.sh compiler
 	@[ -n "$(BUILT)" ] || cargo build --profile $(PROFILE) --locked -p kilonova
 
-# Packages of an unoptimized build are for the lab: compressing them well takes minutes.
+# Packages of an unoptimized build are for the lab: compressing them well takes minutes. They contain the programs
+# that the tests have built, with the features of the whole workspace.
 deb: DEB_FAST = $(if $(filter dev,$(PROFILE)),--fast)
+deb: DEB_BUILD = $(if $(filter dev,$(PROFILE)),--workspace --bin kilonova --bin kilonova-agent,-p kilonova -p kilonova-agent)
 deb: ## Build Debian packages of kilonova and kilonova-agent in target/debian
 	@scripts/bootstrap.sh build deb
-	@cargo build --profile $(PROFILE) --locked -p kilonova -p kilonova-agent
+	@cargo build --profile $(PROFILE) --locked $(DEB_BUILD)
 	@scripts/completion.sh $(notdir $(BUILD))
 	@cargo deb --locked --no-build --profile $(PROFILE) $(DEB_FAST) -p kilonova
 	@cargo deb --locked --no-build --profile $(PROFILE) $(DEB_FAST) -p kilonova-agent

@@ -152,7 +152,7 @@ unit() {
 docs() {
     title "docs: the examples in the documentation"
     local log=$SCRATCH/docs.log ok=yes p f s
-    cargo test --locked --workspace --exclude kilonova-wire-tests --doc 2>&1 | tee "$log" | grep -vE '^$|^running 0|^test result: ok. 0' || true
+    cargo test --locked --workspace --doc 2>&1 | tee "$log" | grep -vE '^$|^running 0|^test result: ok. 0' || true
     grep -qE '^error' "$log" && ok=no
     p=$(total "$log" passed) f=$(total "$log" failed) s=$(total "$log" ignored)
     count "seen" "$ok" "$p" "$f" "$s"
@@ -208,8 +208,8 @@ told() {
 program() {
     [ "$program_built" = yes ] && return
     title "build: $KILONOVA"
-    # Both together, as the lab's packages are built: one alone would have other features.
-    if ! cargo build --locked -p kilonova -p kilonova-agent; then
+    # As parts of the workspace: alone they would have other features than in the unit step, and be built again.
+    if ! cargo build --locked --workspace --bin kilonova --bin kilonova-agent; then
         add 0 1 0
         return 1
     fi

@@ -96,14 +96,23 @@ async fn errors_of_the_servers_are_told_apart() {
              'BEGIN RAISE EXCEPTION ''by plan'' USING ERRCODE = ''{code}''; END'"
         );
         run(store, function).await.expect("the function is created");
-        for (service, _, path, body, table) in requests() {
+        for (_, _, _, _, table) in requests() {
             let trigger = format!(
                 "CREATE TRIGGER fail BEFORE INSERT ON {table}
                  FOR EACH STATEMENT EXECUTE FUNCTION fail()"
             );
             run(store, trigger).await.expect("the trigger is created");
-            let answer = ask(&cloud.routers[service], Method::POST, path, &body).await;
+        }
+        // At once: each service repeats its transaction for seconds before it gives up.
+        let answers = requests().map(|(service, _, path, body, _)| {
+            let router = cloud.routers[service].clone();
+            tokio::spawn(async move { (service, ask(&router, Method::POST, path, &body).await) })
+        });
+        for answer in answers {
+            let (service, answer) = answer.await.expect("the service answers");
             check(service, &format!("{service}: {code}"), &answer, status);
+        }
+        for (_, _, _, _, table) in requests() {
             run(store, format!("DROP TRIGGER fail ON {table}"))
                 .await
                 .expect("the trigger is dropped");
