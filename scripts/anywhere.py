@@ -20,7 +20,7 @@ import time
 
 from chaos_compute import COMPUTE
 from chaos_stage import Host, Stage, names, register
-from stack import Api, Gone, Serve, Wrong, free_port, settle
+from stack import Api, Gone, Serve, Wrong, end_tidily, free_port, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOPOLOGY = """
@@ -293,6 +293,7 @@ class Cloud:
 
 
 def main():
+    end_tidily()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--database", required=True, help="PostgreSQL URL of an empty database")

@@ -29,7 +29,7 @@ import chaos_accelerators
 import chaos_rest
 from chaos_compute import COMPUTE, Load, World
 from chaos_stage import Absence, Host, Stage, configuration, names, register
-from stack import Api, Gone, Serve, Wrong, settle
+from stack import Api, Gone, Serve, Wrong, end_tidily, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SETTLE_EVERY = 10   # rounds
@@ -159,6 +159,7 @@ def empty(serve, hosts, api, stage, nova, voice):
 
 
 def main():
+    end_tidily()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kills", nargs="?", type=int, default=200)
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))

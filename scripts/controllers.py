@@ -31,7 +31,7 @@ from chaos import audit, compare
 from chaos_compute import COMPUTE, World
 from chaos_stage import Stage, names, register
 from controllers_stage import EXAMPLES, BalancedHost, Cloud, Postgres, Steady
-from stack import Gone, Wrong, settle
+from stack import Gone, Wrong, end_tidily, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NODES = os.path.join(ROOT, "scripts/chaos.toml")
@@ -269,6 +269,7 @@ class Run:
 
 
 def main():
+    end_tidily()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--old", help="an earlier program that both controllers and the hosts run at first")

@@ -29,7 +29,7 @@ from chaos_compute import COMPUTE
 from chaos_rest import HOST, named, wait_until
 from chaos_stage import Host, Stage, names, register
 from postgres_pair import PASSWORD, Pair
-from stack import Api, Gone, Serve, Wrong, settle
+from stack import Api, Gone, Serve, Wrong, end_tidily, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 THREADS = 4
@@ -273,6 +273,7 @@ def story(options, pair, serve, hosts):
 
 
 def main():
+    end_tidily()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--asynchronous", action="store_true", help="observe what asynchronous replication loses")
     parser.add_argument("--boots", type=int, default=60, help="acknowledged requests before and after (default: 60)")

@@ -13,7 +13,7 @@ import time
 
 from cli import Clients
 from front import serve_by
-from stack import Gone, Wrong
+from stack import Gone, Wrong, end_tidily
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # The exceptions that a failed story raises.
@@ -57,6 +57,7 @@ def parsed(parser, advice="`make test` builds or installs it"):
 
 def tell(what, options, story, port=0):
     """Runs `story(serve, clients, folder)`, which starts the server. Returns the exit code. Port 0: a new one each start."""
+    end_tidily()
     begun = time.monotonic()
     folder = tempfile.mkdtemp(prefix=f"kilonova-{what.split()[0]}-")
     state = os.path.join(folder, "state")

@@ -25,7 +25,7 @@ from chaos_compute import COMPUTE
 from chaos_compute import HOST as ON
 from chaos_stage import Host, Stage, names, register
 from failover import Load
-from stack import Api, Gone, Serve, Wrong, settle
+from stack import Api, Gone, Serve, Wrong, end_tidily, settle
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PG_BIN = os.environ.get("KILONOVA_PG_BIN", "/usr/lib/postgresql/15/bin")
@@ -227,6 +227,7 @@ class Restore:
 
 
 def main():
+    end_tidily()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"))
     parser.add_argument("--database", help="PostgreSQL URL of an empty database (default: SQLite)")

@@ -24,6 +24,16 @@ class Wrong(Exception):
     """A check failed; the text says which."""
 
 
+def end_tidily():
+    """Makes SIGTERM and SIGINT end the script like Ctrl-C in a terminal: `finally` clauses end what it started.
+
+    A shell starts background commands with SIGINT ignored, so both are set."""
+    def end(number, _):
+        raise SystemExit(128 + number)
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+
+
 def free_port():
     """A free port below the ephemeral range, so that no client's own socket can take it."""
     for port in random.sample(range(20000, 30000), 200):

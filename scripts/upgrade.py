@@ -27,7 +27,7 @@ import time
 import chaos_rest
 from chaos_compute import COMPUTE, HOST, IMAGES
 from chaos_stage import declare, register
-from stack import RESTING, Api, Gone, Serve, Wrong, settle
+from stack import RESTING, Api, Gone, Serve, Wrong, end_tidily, settle
 from upgrade_cases import cases, ended, path
 from upgrade_client import Client
 from upgrade_hosts import APART, FAILS_AFTER, HELD, Apart, Relay, named, topology
@@ -356,6 +356,7 @@ def interfaces(folders):
 
 
 def main():
+    end_tidily()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("old", help="the program that is upgraded")
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target/release/kilonova"),
