@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -60,14 +61,40 @@ fn no_such_path() -> Fault {
     Fault::from(Refusal::not_found("The resource could not be found.")).unrouted()
 }
 
-async fn handle(State(mounted): State<Arc<Mounted>>, request: Request, next: Next) -> Response {
+/// The parameters of routes whose values are in the log. Others may be secrets, such as the token of a
+/// console, so the log has their names only.
+const LOGGED_PARAMETERS: [&str; 6] = ["id", "uuid", "host", "project", "image", "user"];
+
+/// The path as the log has it: the template of the route, with the ids of its objects. A path without a
+/// route is not logged, because a secret may be anywhere in it.
+fn logged_path(
+    route: Option<&MatchedPath>,
+    parameters: Result<&RawPathParams, &RawPathParamsRejection>,
+) -> String {
+    let Some(route) = route else { return "(no route)".to_owned() };
+    let mut path = route.as_str().to_owned();
+    for (name, value) in parameters.into_iter().flatten() {
+        if LOGGED_PARAMETERS.contains(&name) {
+            path = path.replacen(&format!("{{{name}}}"), value, 1);
+        }
+    }
+    path
+}
+
+async fn handle(
+    State(mounted): State<Arc<Mounted>>,
+    route: Option<MatchedPath>,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
     let request_id: RequestId = RequestId::new_v4();
     let span = tracing::info_span!(
         "request",
         id = %format_args!("req-{request_id}"),
         service = mounted.service.name,
         method = %request.method(),
-        path = request.uri().path(),
+        path = logged_path(route.as_ref(), parameters.as_ref()),
     );
     answer(mounted, request_id, request, next).instrument(span).await
 }
@@ -200,7 +227,50 @@ fn log(fault: &Fault) {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
     use super::*;
+
+    /// The path that the log has of a request.
+    async fn logged(path: &str) -> String {
+        async fn log(
+            route: Option<MatchedPath>,
+            parameters: Result<RawPathParams, RawPathParamsRejection>,
+            _: Request,
+            _: Next,
+        ) -> String {
+            logged_path(route.as_ref(), parameters.as_ref())
+        }
+        let inner = Router::new()
+            .route("/v2.1/servers/{id}/tags/{tag}", get(|| async {}))
+            .route("/v2.1/os-console-auth-tokens/{token}", get(|| async {}))
+            .fallback(|| async {})
+            .layer(middleware::from_fn(log));
+        let routes: Router = Router::new().nest("/compute", inner.clone()).fallback_service(inner);
+        let request = Request::get(path).body(Body::empty()).expect("the request is valid");
+        let answer = routes.oneshot(request).await.expect("the router is infallible");
+        let body = axum::body::to_bytes(answer.into_body(), 1024).await.expect("the body is read");
+        String::from_utf8(body.to_vec()).expect("the path is text")
+    }
+
+    #[tokio::test]
+    async fn the_log_has_the_ids_of_a_path_and_no_secret() {
+        for (path, expected) in [
+            ("/compute/v2.1/servers/7b1e/tags/x", "/compute/v2.1/servers/7b1e/tags/{tag}"),
+            ("/v2.1/servers/7b1e/tags/x?token=s3cret", "/v2.1/servers/7b1e/tags/{tag}"),
+            ("/v2.1/os-console-auth-tokens/s3cret", "/v2.1/os-console-auth-tokens/{token}"),
+            (
+                "/compute/v2.1/os-console-auth-tokens/s3cret",
+                "/compute/v2.1/os-console-auth-tokens/{token}",
+            ),
+            ("/compute/v2.1/os-console-auth-tokens/s3cret/x", "(no route)"),
+            ("/v2.1/s3cret", "(no route)"),
+        ] {
+            assert_eq!(logged(path).await, expected, "{path}");
+        }
+    }
 
     #[test]
     fn callers_cannot_fill_the_log_with_errors() {

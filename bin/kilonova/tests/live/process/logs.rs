@@ -82,6 +82,26 @@ fn provoke(cloud: &Cloud) -> Vec<String> {
     secrets.push(chosen.into());
     nobody.token("stranger-token-99").get("/compute/v2.1/servers").refused(401);
     secrets.push("stranger-token-99".into());
+    // A live token of a console, as an operator's own proxy looks it up.
+    let flavor = cloud.flavor("small");
+    let image = cloud.image("small");
+    let server = cloud.server(&cloud.admin, "seen", &flavor, &image);
+    let admin = cloud.admin.with("OpenStack-API-Version", "compute 2.104");
+    let body = json!({"remote_console": {"protocol": "vnc", "type": "novnc"}});
+    let made =
+        admin.post(&format!("/compute/v2.1/servers/{server}/remote-consoles"), &body).ok(200);
+    let url = made["remote_console"]["url"].as_str().expect("the URL is present");
+    let (_, token) = url.rsplit_once("%3D").expect("the URL has a token");
+    for path in ["/compute/v2.1", "/v2.1"] {
+        let path = format!("{path}/os-console-auth-tokens/{token}");
+        admin.get(&path).ok(200);
+        admin.get(&format!("{path}/")).check();
+        admin.get(&format!("{path}/more")).refused(404);
+        admin.delete(&path).refused(405);
+    }
+    nobody.get(&format!("/console/novnc/vnc_auto.html?path=%3Ftoken%3D{token}")).check();
+    nobody.get(&format!("/console/?token={token}")).check();
+    secrets.push(token.to_owned());
     let state = cloud.place.state();
     secrets.push(
         std::fs::read_to_string(state.join("seal.key"))
@@ -106,7 +126,7 @@ fn check(serve: &Serve, secrets: &[String]) {
 
 #[test]
 fn no_secret_is_logged_however_much_is() {
-    for place in Environment::all() {
+    for place in Environment::all().into_iter().map(Environment::with_hosts) {
         let serve = place.start_with(|command| {
             command.env("RUST_LOG", "debug");
         });
