@@ -59,6 +59,14 @@ kinds! {
     SecurityGroupId, SecurityGroupKind, "security_group";
     /// One rule of a security group.
     SecurityGroupRuleId, SecurityGroupRuleKind, "security_group_rule";
+    /// A volume of the cloud's Cinder.
+    VolumeId, VolumeKind, "volume";
+    /// A snapshot of a volume.
+    SnapshotId, SnapshotKind, "snapshot";
+    /// An attachment of a volume to a server, as Cinder names it.
+    AttachmentId, AttachmentKind, "attachment";
+    /// A block device of a server: a row of ours (Nova's `bdm_uuid`).
+    BlockDeviceId, BlockDeviceKind, "block_device";
     /// A durable operation.
     OperationId, OperationKind, "operation";
     /// An HTTP request, shown as `req-<uuid>`.

@@ -98,17 +98,27 @@ impl Default for Retries {
 /// On whose behalf a request is sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Caller<'a> {
-    /// The service login.
+    /// The service login; where the service has a voucher, with the voucher's service token.
     Own,
     /// A user, with the user's token alone.
     User(&'a HeaderValue),
-    /// A user, and the service login vouches: the token may have expired during an operation.
+    /// A user, and the voucher or else the service login vouches: the token may have expired during an
+    /// operation.
     Vouched(&'a HeaderValue),
+}
+
+/// The logins that a request uses.
+#[derive(Clone, Default)]
+struct Logins {
+    own: Option<Arc<SessionToken>>,
+    voucher: Option<Arc<SessionToken>>,
 }
 
 /// A service of the cloud.
 pub struct Service {
     session: Arc<Session>,
+    /// The login whose token is the service token; the service's own login if there is none.
+    voucher: Option<Arc<Session>>,
     endpoint: Endpoint,
     retries: Retries,
 }
@@ -116,7 +126,15 @@ pub struct Service {
 impl Service {
     /// The service; nothing is sent.
     pub fn new(session: Arc<Session>, endpoint: Endpoint, retries: Retries) -> Self {
-        Self { session, endpoint, retries }
+        Self { session, voucher: None, endpoint, retries }
+    }
+
+    /// With another login for service tokens (`[service_user]`), which requests of the service's own login
+    /// carry too.
+    #[must_use]
+    pub fn vouched_by(mut self, voucher: Arc<Session>) -> Self {
+        self.voucher = Some(voucher);
+        self
     }
 
     /// Sends a request to `path` below the endpoint and returns the answer, whatever its status. A path
@@ -150,18 +168,67 @@ impl Service {
         body: Option<Bytes>,
         request_id: Option<&str>,
     ) -> Result<Answer, Error> {
-        let mut held = self.login_for(caller).await?;
-        let url = join(&self.url(held.as_deref())?, path);
+        let held = self.login_for(caller).await?;
+        let url = join(&self.url(held.own.as_deref())?, path);
+        self.exchange(caller, held, method, &url, more, body, request_id).await
+    }
+
+    /// Like [`Service::send_with`], to a URL that the caller made of [`Service::location`].
+    ///
+    /// # Errors
+    /// Those of [`Service::send`].
+    pub async fn send_to(
+        &self,
+        caller: Caller<'_>,
+        method: Method,
+        url: &str,
+        more: &[(HeaderName, HeaderValue)],
+        body: Option<Bytes>,
+        request_id: Option<&str>,
+    ) -> Result<Answer, Error> {
+        let held = self.login_for(caller).await?;
+        self.exchange(caller, held, method, url, more, body, request_id).await
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn exchange(
+        &self,
+        caller: Caller<'_>,
+        mut held: Logins,
+        method: Method,
+        url: &str,
+        more: &[(HeaderName, HeaderValue)],
+        body: Option<Bytes>,
+        request_id: Option<&str>,
+    ) -> Result<Answer, Error> {
         let mut renewed = false;
         loop {
-            let mut headers = headers(caller, held.as_deref(), request_id);
+            let mut headers = headers(caller, &held, request_id);
             headers.extend_from_slice(more);
-            let answer = self.repeat(&method, &url, &headers, body.as_ref()).await?;
-            match self.renewal(caller, held.as_ref(), answer.status, &mut renewed).await? {
-                Some(new) => held = Some(new),
+            let answer = self.repeat(&method, url, &headers, body.as_ref()).await?;
+            match self.renewal(caller, &held, answer.status, &mut renewed).await? {
+                Some(new) => held = new,
                 None => return Ok(answer),
             }
         }
+    }
+
+    /// Sends a request without any token to a URL below the service, once.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] without an answer.
+    pub async fn ask_openly(&self, url: &str) -> Result<Answer, Error> {
+        self.repeat(&Method::GET, url, &[], None).await
+    }
+
+    /// The URL of the service as its catalog has it, and the project of the service's own login, which may
+    /// be a part of that URL.
+    ///
+    /// # Errors
+    /// [`Error::NoEndpoint`], and those of [`Session::token`].
+    pub async fn endpoint(&self) -> Result<(String, Option<String>), Error> {
+        let held = self.session.token().await?;
+        Ok((self.url(Some(&held))?, held.project.clone()))
     }
 
     /// Sends a request once and returns the answer before its body arrives. The body of the request, if
@@ -180,10 +247,10 @@ impl Service {
     ) -> Result<Streaming, Error> {
         let is_repeatable = body.is_none();
         let mut held = self.login_for(caller).await?;
-        let url = format!("{}{path}", self.url(held.as_deref())?);
+        let url = format!("{}{path}", self.url(held.own.as_deref())?);
         let mut renewed = false;
         loop {
-            let mut headers = headers(caller, held.as_deref(), request_id);
+            let mut headers = headers(caller, &held, request_id);
             headers.extend_from_slice(more);
             let body = body.take().unwrap_or_else(|| {
                 Empty::new()
@@ -195,8 +262,8 @@ impl Service {
             if !is_repeatable {
                 return Ok(answer);
             }
-            match self.renewal(caller, held.as_ref(), answer.status, &mut renewed).await? {
-                Some(new) => held = Some(new),
+            match self.renewal(caller, &held, answer.status, &mut renewed).await? {
+                Some(new) => held = new,
                 None => return Ok(answer),
             }
         }
@@ -211,33 +278,48 @@ impl Service {
         self.url(held.as_deref())
     }
 
-    /// Another token of the service login after a 401, once: it may have been revoked before its end.
+    /// Other tokens of the logins after a 401, once: one may have been revoked before its end.
     async fn renewal(
         &self,
         caller: Caller<'_>,
-        held: Option<&Arc<SessionToken>>,
+        held: &Logins,
         status: StatusCode,
         renewed: &mut bool,
-    ) -> Result<Option<Arc<SessionToken>>, Error> {
-        match (held, caller) {
-            (Some(old), Caller::Own | Caller::Vouched(_))
-                if status == StatusCode::UNAUTHORIZED && !*renewed =>
-            {
-                *renewed = true;
-                Ok(Some(self.session.renewed(old).await?))
-            }
-            _ => Ok(None),
+    ) -> Result<Option<Logins>, Error> {
+        match caller {
+            Caller::User(_) => return Ok(None),
+            Caller::Own | Caller::Vouched(_) => {}
         }
+        if status != StatusCode::UNAUTHORIZED || *renewed {
+            return Ok(None);
+        }
+        *renewed = true;
+        let mut new = Logins::default();
+        if let Some(old) = &held.own {
+            new.own = Some(self.session.renewed(old).await?);
+        }
+        if let (Some(voucher), Some(old)) = (&self.voucher, &held.voucher) {
+            new.voucher = Some(voucher.renewed(old).await?);
+        }
+        Ok((new.own.is_some() || new.voucher.is_some()).then_some(new))
     }
 
-    /// The service's own token, where the request or the address needs it.
-    async fn login_for(&self, caller: Caller<'_>) -> Result<Option<Arc<SessionToken>>, Error> {
-        match caller {
-            Caller::User(_) if self.endpoint.endpoint_override.is_some() => Ok(None),
-            Caller::User(_) | Caller::Own | Caller::Vouched(_) => {
-                self.session.token().await.map(Some)
-            }
+    /// The logins that the request or its address needs.
+    async fn login_for(&self, caller: Caller<'_>) -> Result<Logins, Error> {
+        let is_located = self.endpoint.endpoint_override.is_some();
+        let (needs_own, is_vouched) = match caller {
+            Caller::User(_) => (!is_located, false),
+            Caller::Own => (true, true),
+            Caller::Vouched(_) => (!is_located || self.voucher.is_none(), true),
+        };
+        let mut held = Logins::default();
+        if needs_own {
+            held.own = Some(self.session.token().await?);
         }
+        if let Some(voucher) = self.voucher.as_ref().filter(|_| is_vouched) {
+            held.voucher = Some(voucher.token().await?);
+        }
+        Ok(held)
     }
 
     fn url(&self, held: Option<&SessionToken>) -> Result<String, Error> {
@@ -301,14 +383,15 @@ fn join(endpoint: &str, path: &str) -> String {
 
 fn headers(
     caller: Caller<'_>,
-    held: Option<&SessionToken>,
+    held: &Logins,
     request_id: Option<&str>,
 ) -> Vec<(HeaderName, HeaderValue)> {
-    let own = held.map(|held| held.text.clone());
+    let text = |held: &Option<Arc<SessionToken>>| held.as_ref().map(|held| held.text.clone());
+    let (own, voucher) = (text(&held.own), text(&held.voucher));
     let (user, service) = match caller {
-        Caller::Own => (own, None),
+        Caller::Own => (own, voucher),
         Caller::User(token) => (Some(token.clone()), None),
-        Caller::Vouched(token) => (Some(token.clone()), own),
+        Caller::Vouched(token) => (Some(token.clone()), voucher.or(own)),
     };
     let id = request_id.and_then(|id| HeaderValue::from_str(id).ok());
     [(X_AUTH_TOKEN, user), (X_SERVICE_TOKEN, service), (X_REQUEST_ID, id)]

@@ -177,6 +177,8 @@ pub struct SessionToken {
     pub text: HeaderValue,
     /// The service catalog.
     pub catalog: Value,
+    /// The id of the project of the login.
+    pub project: Option<String>,
     until: Instant,
 }
 
@@ -299,6 +301,7 @@ impl Session {
             .ok_or_else(|| unexpected("a login without an expiry".into()))?;
         Ok(SessionToken {
             text,
+            project: body["token"]["project"]["id"].as_str().map(str::to_owned),
             catalog: body["token"]["catalog"].take(),
             until: Instant::now() + left.saturating_sub(SPARE),
         })

@@ -12,6 +12,7 @@
 )]
 
 pub mod audit;
+pub mod cinder;
 pub mod cluster;
 pub mod glance;
 pub mod http;

@@ -73,6 +73,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("access", &["policy", "wire"]),
     ("changes", &["store"]),
+    ("cinder", &["ids", "keystone", "wire"]),
     (
         "compute",
         &[

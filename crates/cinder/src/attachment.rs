@@ -1,0 +1,139 @@
+//! Attachments of volumes to servers.
+
+use std::fmt;
+
+use http::Method;
+use kilonova_ids::{AttachmentId, ServerId, VolumeId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::client::{Microversion, read};
+use crate::{Call, Cinder, Error};
+
+/// How a host reaches a volume. It may contain passwords, so it is never shown.
+#[derive(Clone, PartialEq, Default, Deserialize)]
+#[serde(transparent)]
+pub struct ConnectionInfo(pub Value);
+
+impl ConnectionInfo {
+    /// True before a host is connected.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_object().is_none_or(serde_json::Map::is_empty)
+    }
+}
+
+impl fmt::Debug for ConnectionInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ConnectionInfo(..)")
+    }
+}
+
+/// An attachment.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Attachment {
+    /// Its id.
+    pub id: AttachmentId,
+    /// The volume.
+    pub volume_id: VolumeId,
+    /// The server; Cinder allows any text.
+    #[serde(default, rename = "instance")]
+    pub server: Option<String>,
+    /// `reserved`, `attaching`, `attached`, ….
+    #[serde(default)]
+    pub status: String,
+    /// How the host reaches the volume; empty before it is connected.
+    #[serde(default)]
+    pub connection_info: ConnectionInfo,
+}
+
+impl Cinder {
+    /// Reserves a volume for a server. With a connector, its host is connected too.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn create_attachment(
+        &self,
+        call: Call<'_>,
+        volume: VolumeId,
+        server: ServerId,
+        connector: Option<&Value>,
+    ) -> Result<Attachment, Error> {
+        let mut attachment = json!({"volume_uuid": volume, "instance_uuid": server});
+        if let Some(connector) = connector {
+            attachment["connector"] = connector.clone();
+        }
+        let body = json!({"attachment": attachment});
+        let request = (Method::POST, "/attachments", Some(&body));
+        self.one(call, Microversion::COMPLETE, request, "attachment").await
+    }
+
+    /// An attachment.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn attachment(&self, call: Call<'_>, id: AttachmentId) -> Result<Attachment, Error> {
+        let path = format!("/attachments/{id}");
+        self.one(call, Microversion::COMPLETE, (Method::GET, &path, None), "attachment").await
+    }
+
+    /// The attachments of a server. With the service's own login, whatever its project.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn attachments_of(
+        &self,
+        call: Call<'_>,
+        server: ServerId,
+    ) -> Result<Vec<Attachment>, Error> {
+        let everywhere = match call.caller {
+            kilonova_keystone::Caller::Own => "&all_tenants=1",
+            kilonova_keystone::Caller::User(_) | kilonova_keystone::Caller::Vouched(_) => "",
+        };
+        let query = format!("?instance_id={server}{everywhere}");
+        let (path, version) = ("/attachments/detail", Microversion::COMPLETE);
+        self.list(call, version, path, &query, "attachments").await
+    }
+
+    /// Connects a host: Cinder exports the volume to the connector. Repeated on 500 and 504, as upstream.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn update_attachment(
+        &self,
+        call: Call<'_>,
+        id: AttachmentId,
+        connector: &Value,
+    ) -> Result<Attachment, Error> {
+        let path = format!("/attachments/{id}");
+        let body = json!({"attachment": {"connector": connector}});
+        let version = Microversion::COMPLETE;
+        let answer = self.send_again(call, version, Method::PUT, &path, Some(&body)).await;
+        let mut answer = answer?;
+        let attachment = answer.get_mut("attachment").map(Value::take).unwrap_or_default();
+        read(attachment, format!("PUT {path}"), "attachment")
+    }
+
+    /// Records that the server uses the volume.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn complete_attachment(&self, call: Call<'_>, id: AttachmentId) -> Result<(), Error> {
+        let path = format!("/attachments/{id}/action");
+        let body = json!({"os-complete": null});
+        let version = Microversion::COMPLETE;
+        self.send_again(call, version, Method::POST, &path, Some(&body)).await.map(drop)
+    }
+
+    /// Ends an attachment. False if there is none. Repeated on 500 and 504, as upstream.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn delete_attachment(&self, call: Call<'_>, id: AttachmentId) -> Result<bool, Error> {
+        let path = format!("/attachments/{id}");
+        let version = Microversion::COMPLETE;
+        match self.send_again(call, version, Method::DELETE, &path, None).await {
+            Err(error) if error.is_not_found() => Ok(false),
+            ended => ended.map(|_| true),
+        }
+    }
+}

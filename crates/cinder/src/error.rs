@@ -1,0 +1,155 @@
+//! Errors of Cinder: its refusals, and the absence of an answer.
+
+use http::StatusCode;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::{IntoRefusal, Refusal};
+use serde_json::Value;
+
+/// A failed request; its message is for the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Cinder or its Keystone did not answer, or the login was refused.
+    #[error(transparent)]
+    NoAnswer(#[from] kilonova_keystone::Error),
+    /// Cinder refuses the request.
+    #[error(transparent)]
+    Refused(Box<Refused>),
+    /// Cinder's answer does not have the form that its API promises.
+    #[error("Cinder answered {request} in an unknown form: {why}")]
+    Malformed {
+        /// The method and the path.
+        request: String,
+        /// The difference.
+        why: String,
+    },
+    /// The endpoint is not one of the Block Storage API v3, or its Cinder is too old.
+    #[error("{url} is not a usable Block Storage API: {why}")]
+    Unsupported {
+        /// The URL of the endpoint.
+        url: String,
+        /// The reason.
+        why: String,
+    },
+}
+
+/// A refusal of Cinder.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Cinder answered {request} with {status}: {message}")]
+pub struct Refused {
+    /// The method and the path.
+    pub request: String,
+    /// The status.
+    pub status: StatusCode,
+    /// Cinder's message.
+    pub message: String,
+    /// `req-…`, the id of the request in Cinder's logs.
+    pub request_id: Option<String>,
+}
+
+impl Refused {
+    /// Reads the body of a refusal: `{"badRequest": {"code", "message"}}`, `{"error": {"message"}}` from
+    /// the check of the token, or no JSON from a proxy.
+    pub(crate) fn read(
+        request: String,
+        status: StatusCode,
+        body: &Value,
+        request_id: Option<String>,
+    ) -> Self {
+        let named = body.as_object().into_iter().flatten().find_map(|(_, fault)| {
+            fault["message"].as_str().or_else(|| fault.as_str()).map(str::to_owned)
+        });
+        let message =
+            named.unwrap_or_else(|| status.canonical_reason().unwrap_or_default().to_owned());
+        Self { request, status, message, request_id }
+    }
+
+    /// The message as the Python client of Cinder words it, which Nova shows to its users.
+    pub fn words(&self) -> String {
+        match &self.request_id {
+            Some(id) => {
+                format!("{} (HTTP {}) (Request-ID: {id})", self.message, self.status.as_u16())
+            }
+            None => format!("{} (HTTP {})", self.message, self.status.as_u16()),
+        }
+    }
+}
+
+impl Error {
+    /// Cinder's refusal.
+    pub fn refused(&self) -> Option<&Refused> {
+        match self {
+            Self::Refused(refused) => Some(refused),
+            Self::NoAnswer(_) | Self::Malformed { .. } | Self::Unsupported { .. } => None,
+        }
+    }
+
+    /// The status of Cinder's refusal.
+    pub fn status(&self) -> Option<StatusCode> {
+        self.refused().map(|refused| refused.status)
+    }
+
+    /// True if the object does not exist: an undo has nothing left to do.
+    pub fn is_not_found(&self) -> bool {
+        self.status() == Some(StatusCode::NOT_FOUND)
+    }
+
+    /// True if Cinder understood the request and refuses it, so that a repetition is refused too. A token
+    /// that it does not accept is no such refusal.
+    pub fn is_final(&self) -> bool {
+        self.status().is_some_and(|status| {
+            status.is_client_error()
+                && status != StatusCode::UNAUTHORIZED
+                && status != StatusCode::REQUEST_TIMEOUT
+                && status != StatusCode::TOO_MANY_REQUESTS
+        })
+    }
+
+    /// True if Cinder may have carried out the request although it did not confirm it.
+    pub fn may_have_effect(&self) -> bool {
+        match self {
+            Self::NoAnswer(kilonova_keystone::Error::Unreachable { connected, .. }) => *connected,
+            Self::NoAnswer(kilonova_keystone::Error::Unexpected { .. })
+            | Self::Malformed { .. } => true,
+            Self::NoAnswer(
+                kilonova_keystone::Error::Setup(_)
+                | kilonova_keystone::Error::Login { .. }
+                | kilonova_keystone::Error::NoEndpoint { .. },
+            )
+            | Self::Unsupported { .. } => false,
+            Self::Refused(refused) => refused.status.is_server_error(),
+        }
+    }
+}
+
+impl IntoRefusal for Error {
+    /// The answer for a user whose request depends on Cinder. Cinder's own message is shown where the user
+    /// can act on it; a failure of Cinder is 503, and its cause is only logged.
+    fn into_refusal(self) -> Refusal {
+        let refused = match self {
+            Self::NoAnswer(error) => return error.into_unavailable("volume"),
+            Self::Malformed { .. } | Self::Unsupported { .. } => return unavailable(self),
+            Self::Refused(refused) => refused,
+        };
+        let kind = match refused.status {
+            StatusCode::UNAUTHORIZED => {
+                return Refusal::unauthorized("The request you have made requires authentication.")
+                    .with_internal(refused);
+            }
+            StatusCode::FORBIDDEN | StatusCode::PAYLOAD_TOO_LARGE => Kind::Forbidden,
+            StatusCode::NOT_FOUND => Kind::NotFound,
+            StatusCode::CONFLICT => Kind::Conflict,
+            status if status.is_client_error() => {
+                let words = format!("Invalid input received: {}", refused.words());
+                return Refusal::bad_request(words).with_internal(refused);
+            }
+            _ => return unavailable(refused),
+        };
+        Refusal::new(kind, refused.words()).with_internal(refused)
+    }
+}
+
+fn unavailable(cause: impl std::fmt::Display) -> Refusal {
+    Refusal::new(Kind::Unavailable, "The volume service is temporarily unavailable. Try again.")
+        .with_retry_after(1)
+        .with_internal(cause)
+}
