@@ -51,6 +51,7 @@ pub fn registration(
         traits: vec!["COMPUTE_NODE".into()],
         devices: Vec::new(),
         attempt: None,
+        connector: None,
     })
 }
 

@@ -19,6 +19,7 @@ use kilonova_node_api::ControlPlane;
 use kilonova_program::signals::StopSignals;
 use kilonova_program::state::StateDir;
 use kilonova_program::{Failure, systemd};
+use kilonova_volumes::{HostVolumes, VolumesConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -179,6 +180,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
         }
     };
     let registration = facts::registration(settings, &connection.host, connection.address);
+    let volumes = volumes(settings, &connection, directory).await?;
     let cleanup = settings.sources.cleanup.clone();
     let node = Node::new(Parts {
         registration: registration.map_err(|error| error.to_string())?,
@@ -187,6 +189,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
         hypervisor: Arc::clone(&driver) as Arc<dyn Hypervisor>,
         tools: Arc::new(Commands::new(connection.host.clone(), sysfs, cleanup)),
         network: network(settings),
+        volumes: Arc::new(volumes),
         state: directory.join("node"),
         settings: kilonova_node::Settings {
             concurrency: settings.concurrency,
@@ -202,6 +205,20 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
     let mut tasks = JoinSet::new();
     tasks.spawn(disks.clean_periodically());
     Ok(Started { connection, node, control, driver, lacking, _tasks: tasks })
+}
+
+async fn volumes(
+    settings: &Settings,
+    connection: &Connection,
+    directory: &StateDir,
+) -> Result<HostVolumes, String> {
+    let address = settings.storage_ip.unwrap_or(connection.address);
+    let config = VolumesConfig {
+        host: connection.host.to_string(),
+        address: address.to_string(),
+        ..settings.volumes.clone()
+    };
+    HostVolumes::open(config, directory.join("node").join("volumes")).await
 }
 
 fn network(settings: &Settings) -> Arc<dyn Network> {

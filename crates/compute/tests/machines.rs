@@ -71,6 +71,7 @@ impl Cloud {
             traits: Vec::new(),
             devices: vec![gpu()],
             attempt: None,
+            connector: None,
         };
         self.link.register(registration).await.map(|session| session.epoch)
     }

@@ -34,7 +34,8 @@ impl Disks {
         self.layout.is_ours(definition.server)?;
         let folder = self.layout.make(definition.server)?;
         let record = self.layout.record(definition.server).filter(|record| {
-            record.rebuilt == rebuilt(definition) && folder.join(layout::ROOT).is_file()
+            record.rebuilt == rebuilt(definition)
+                && (definition.config.is_volume_backed() || folder.join(layout::ROOT).is_file())
         });
         let (record, _held) = match record {
             Some(record) => (record, None),
@@ -49,7 +50,7 @@ impl Disks {
         self.complete(definition, &folder, record).await
     }
 
-    /// Creates the root disk.
+    /// Creates the root disk, unless it is a volume.
     async fn root(
         &self,
         definition: &Definition,
@@ -60,6 +61,9 @@ impl Disks {
             image: definition.config.boot.image,
             ..Record::default()
         };
+        if definition.config.is_volume_backed() {
+            return Ok((record, None));
+        }
         let flavor = gib(definition.config.boot.root_gb);
         let Some(image) = definition.config.boot.image else {
             self.root_over(None, flavor.max(GIB), folder).await?;
@@ -98,7 +102,11 @@ impl Disks {
         record: Record,
     ) -> Result<(), Error> {
         let (boot, machine) = (&definition.config.boot, &definition.config.machine);
-        let root_size = grow(&folder.join(layout::ROOT), gib(boot.root_gb)).await?;
+        let root_size = if definition.config.is_volume_backed() {
+            0
+        } else {
+            grow(&folder.join(layout::ROOT), gib(boot.root_gb)).await?
+        };
         let ephemeral = folder.join(layout::EPHEMERAL);
         if ephemeral.is_file() {
             grow(&ephemeral, gib(boot.ephemeral_gb)).await?;

@@ -32,7 +32,7 @@ impl Disks {
     pub async fn fetch(&self, definition: &Definition, from: &Peer) -> Result<(), Error> {
         let (incoming_folder, record) = self.fetch_files(definition, from, &[]).await?;
         let disk = incoming_folder.join(layout::ROOT);
-        if !disk.is_file() {
+        if !disk.is_file() && !definition.config.is_volume_backed() {
             return Err(absent(definition.server, from));
         }
         let guard = match record.image {
@@ -78,7 +78,9 @@ impl Disks {
             None => None,
         };
         let base = guard.as_ref().map(|(base, _)| base);
-        self.root_over(base, record.root_size, &incoming_folder).await?;
+        if !definition.config.is_volume_backed() {
+            self.root_over(base, record.root_size, &incoming_folder).await?;
+        }
         let bases = guard.iter().map(|(base, _)| base.name()).collect();
         let record = Record { machine: self.layout.machine(), bases, rescue: None, ..record };
         let folder = self.install(definition.server, &incoming_folder, &record)?;

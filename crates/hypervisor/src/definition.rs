@@ -1,7 +1,9 @@
 //! A domain's definition: its configuration, and what the agent must remember with it.
 
-use kilonova_ids::{OperationId, ServerId};
-use kilonova_node_api::{Attachment, Domain, DomainConfig, Machine};
+use std::collections::BTreeMap;
+
+use kilonova_ids::{OperationId, ServerId, VolumeId};
+use kilonova_node_api::{Attachment, Domain, DomainConfig, Machine, Volume, VolumeSource};
 
 /// The content of a domain's XML, which is its only copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,19 +14,38 @@ pub struct Definition {
     pub config: DomainConfig,
     /// The last one-shot verb that was carried out.
     pub done: Option<OperationId>,
+    /// Where the hypervisor finds each volume of the configuration that is connected.
+    pub sources: BTreeMap<VolumeId, VolumeSource>,
 }
 
 impl Definition {
     /// The definition for a document, with the document's verb recorded as done.
     pub fn of(server: ServerId, domain: &Domain) -> Self {
         let done = domain.verb.map(|(operation, _)| operation);
-        Self { server, config: domain.config.clone(), done }
+        Self { server, config: domain.config.clone(), done, sources: BTreeMap::new() }
+    }
+
+    /// The definition as the domain's XML records it: without the secrets of volumes.
+    #[must_use]
+    pub fn without_secrets(&self) -> Self {
+        let mut plain = self.clone();
+        for volume in &mut plain.config.volumes {
+            *volume = volume.without_secrets();
+        }
+        plain
+    }
+
+    /// The connected volumes, each with its source.
+    pub fn connected(&self) -> impl Iterator<Item = (&Volume, &VolumeSource)> {
+        let source = |volume: &Volume| self.sources.get(&volume.volume_id);
+        self.config.volumes.iter().filter_map(move |volume| Some((volume, source(volume)?)))
     }
 
     /// True if both definitions describe the same hardware. The display name, guest metadata, the
-    /// recorded verb and network interfaces can change under a running guest; hardware cannot.
+    /// recorded verb, network interfaces and volumes can change under a running guest; hardware
+    /// cannot.
     pub fn same_machine(&self, other: &Self) -> bool {
-        let Self { server, config, done: _ } = self;
+        let Self { server, config, done: _, sources: _ } = self;
         let DomainConfig {
             name,
             display_name: _,
@@ -36,6 +57,7 @@ impl Definition {
             devices,
             interfaces: _,
             rescue,
+            volumes: _,
         } = config;
         *server == other.server
             && *name == other.config.name

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use kilonova_ids::ServerId;
+use kilonova_ids::{ServerId, VolumeId};
 use kilonova_node_api::{
     ConsoleAnswer, ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Progress, Usage,
+    Volume, VolumeSource,
 };
 use uuid::Uuid;
 
@@ -62,6 +63,28 @@ impl DomainState {
     pub fn is_up(self) -> bool {
         matches!(self, Self::Running | Self::Paused)
     }
+}
+
+/// The volumes of a guest that is up which are not as its definition says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PluggedVolumes {
+    /// Volumes of the definition that could not be attached, with the reasons.
+    pub refused: Vec<(VolumeId, String)>,
+    /// Other volumes, which the guest did not release.
+    pub held: Vec<HeldVolume>,
+    /// Volumes of the definition that the guest has from another source, until it starts again.
+    pub elsewhere: Vec<VolumeId>,
+}
+
+/// A volume that a guest did not release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldVolume {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The disk's name.
+    pub device: String,
+    /// The reason.
+    pub reason: String,
 }
 
 /// A defined domain.
@@ -137,6 +160,18 @@ pub trait Hypervisor: Send + Sync + 'static {
     }
     /// Creates the rescue disk, if the definition asks for one.
     fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()>;
+    /// Gives the hypervisor the secret with which it opens a volume, if it opens it itself.
+    fn give_secret<'a>(
+        &'a self,
+        _server: ServerId,
+        _volume: &'a Volume,
+        _source: &'a VolumeSource,
+    ) -> DriverFuture<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Attaches the connected volumes of a definition to its guest, which is up, and detaches all
+    /// others: it waits until the guest has released them. Grows disks of volumes that have grown.
+    fn plug_volumes<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, PluggedVolumes>;
     /// Defines the domain, or replaces its definition.
     fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()>;
     /// Starts the guest.

@@ -1,6 +1,6 @@
 //! A driver's error: the failed step and the reason.
 
-use kilonova_node_api::{GuestVerb, SNAPSHOT_STEP};
+use kilonova_node_api::{GuestVerb, SNAPSHOT_STEP, VOLUME_STEP};
 use serde::{Deserialize, Serialize};
 
 /// The steps of a driver. Observations carry their names.
@@ -38,6 +38,8 @@ pub enum Step {
     Receive,
     /// Live migration to another host.
     Migrate,
+    /// Attaching or detaching a volume.
+    Volume,
     /// Carrying out a verb on the guest.
     #[serde(untagged)]
     Verb(GuestVerb),
@@ -62,6 +64,7 @@ impl Step {
             Self::Inspect => "look",
             Self::Receive => "receive",
             Self::Migrate => "migrate",
+            Self::Volume => VOLUME_STEP,
             Self::Verb(verb) => verb.as_str(),
         }
     }
@@ -113,6 +116,7 @@ mod tests {
             "look",
             "receive",
             "migrate",
+            "volume",
         ];
         for name in names {
             let step: Step = serde_json::from_value(name.into()).expect("the name is known");

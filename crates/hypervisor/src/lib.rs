@@ -14,8 +14,8 @@ mod xml;
 pub use atomic::{list_whole, write_atomically};
 pub use definition::Definition;
 pub use driver::{
-    ConsoleFuture, DefinedDomain, DomainState, DriverFuture, Hypervisor, HypervisorInfo, Mdevs,
-    MigrationState,
+    ConsoleFuture, DefinedDomain, DomainState, DriverFuture, HeldVolume, Hypervisor,
+    HypervisorInfo, Mdevs, MigrationState, PluggedVolumes,
 };
 pub use error::{Error, Step};
 pub use xml::NAMESPACE;

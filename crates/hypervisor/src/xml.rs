@@ -6,13 +6,25 @@
 
 use std::fmt::Write;
 
-use kilonova_node_api::{Attachment, Boot, DomainConfig, GuestMetadata, Interface, Machine, Vif};
+use kilonova_node_api::{
+    Attachment, Boot, DomainConfig, GuestMetadata, Interface, Machine, Medium, Vif, Volume,
+    VolumeSource,
+};
 use roxmltree::{Document, Node};
+use serde::{Deserialize, Serialize};
 
 use crate::{Definition, Error, Step};
 
 /// XML namespace of the metadata.
 pub const NAMESPACE: &str = "urn:kilonova:domain:1";
+
+/// A volume in the metadata: without secrets, which a domain's XML must not contain.
+#[derive(Serialize, Deserialize)]
+struct RecordedVolume {
+    volume: Volume,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<VolumeSource>,
+}
 
 impl Definition {
     /// The complete XML of the domain.
@@ -35,7 +47,15 @@ impl Definition {
     fn write_metadata(&self, xml: &mut String) -> std::fmt::Result {
         let Self { config, done, .. } = self;
         let DomainConfig {
-            display_name, boot, machine, guest, devices, interfaces, rescue, ..
+            display_name,
+            boot,
+            machine,
+            guest,
+            devices,
+            interfaces,
+            rescue,
+            volumes,
+            ..
         } = config;
         writeln!(xml, "    <kilonova:server xmlns:kilonova='{NAMESPACE}'>")?;
         writeln!(xml, "      <kilonova:name>{}</kilonova:name>", Text(display_name))?;
@@ -96,6 +116,11 @@ impl Definition {
         for interface in interfaces {
             write_json(xml, "interface", interface)?;
         }
+        for volume in volumes {
+            let source = self.sources.get(&volume.volume_id).cloned();
+            let volume = volume.without_secrets();
+            write_json(xml, "volume", &RecordedVolume { volume, source })?;
+        }
         writeln!(xml, "    </kilonova:server>")
     }
 
@@ -115,6 +140,9 @@ impl Definition {
         writeln!(xml, "    <boot dev='hd'/>")?;
         writeln!(xml, "  </os>")?;
         writeln!(xml, "  <devices>")?;
+        for (volume, source) in self.connected() {
+            write_volume(xml, volume, source)?;
+        }
         for interface in interfaces {
             write_interface(xml, interface, devices)?;
         }
@@ -156,6 +184,10 @@ impl Definition {
             server.children().filter(move |node| node.has_tag_name((NAMESPACE, name)))
         };
         let boot = ours("boot").next().ok_or_else(|| invalid("the boot element is missing"))?;
+        let recorded: Vec<RecordedVolume> =
+            ours("volume").map(read_json).collect::<Result<_, _>>()?;
+        let source = |one: &RecordedVolume| Some((one.volume.volume_id, one.source.clone()?));
+        let sources = recorded.iter().filter_map(source).collect();
         Ok(Self {
             server: parse(text(child(domain, "uuid")?))?,
             config: DomainConfig {
@@ -175,11 +207,13 @@ impl Definition {
                 rescue: ours("rescue").next().map(read_json).transpose()?,
                 devices: ours("device").map(device).collect::<Result<_, _>>()?,
                 interfaces: ours("interface").map(read_json).collect::<Result<_, _>>()?,
+                volumes: recorded.into_iter().map(|one| one.volume).collect(),
             },
             done: ours("done")
                 .next()
                 .map(|done| parse(attribute(done, "operation")?))
                 .transpose()?,
+            sources,
         })
     }
 }
@@ -200,6 +234,43 @@ fn network_address(device: &Attachment) -> Option<&str> {
         Attachment::Pci { address } | Attachment::Vfio { address, .. } => Some(address),
         Attachment::Mdev { .. } | Attachment::TestPci { .. } => None,
     }
+}
+
+/// Writes the disk of a volume.
+fn write_volume(xml: &mut String, volume: &Volume, source: &VolumeSource) -> std::fmt::Result {
+    let (kind, format) = match source {
+        VolumeSource::Rbd { .. } | VolumeSource::Iscsi { .. } => ("network", "raw"),
+        VolumeSource::Block { .. } => ("block", "raw"),
+        VolumeSource::File { format, .. } => ("file", format.as_str()),
+    };
+    let medium = volume.medium.unwrap_or(Medium::Disk).as_str();
+    writeln!(xml, "    <disk type='{kind}' device='{medium}'>")?;
+    writeln!(xml, "      <driver name='qemu' type='{}' cache='none'/>", Text(format))?;
+    match source {
+        VolumeSource::Rbd { name, .. } => {
+            writeln!(xml, "      <source protocol='rbd' name='{}'/>", Text(name))?;
+        }
+        VolumeSource::Iscsi { iqn, lun, .. } => {
+            writeln!(xml, "      <source protocol='iscsi' name='{}/{lun}'/>", Text(iqn))?;
+        }
+        VolumeSource::Block { path } => {
+            writeln!(xml, "      <source dev='{}'/>", Text(&path.to_string_lossy()))?;
+        }
+        VolumeSource::File { path, .. } => {
+            writeln!(xml, "      <source file='{}'/>", Text(&path.to_string_lossy()))?;
+        }
+    }
+    let (device, bus) = (Text(&volume.device), volume.bus.as_str());
+    writeln!(xml, "      <target dev='{device}' bus='{bus}'/>")?;
+    writeln!(xml, "      <serial>{}</serial>", volume.volume_id)?;
+    if volume.shareable {
+        writeln!(xml, "      <shareable/>")?;
+    }
+    if volume.connection.readonly {
+        writeln!(xml, "      <readonly/>")?;
+    }
+    writeln!(xml, "      <alias name='ua-{}'/>", volume.volume_id)?;
+    writeln!(xml, "    </disk>")
 }
 
 /// Writes a network interface: a passed-through PCI function, a tap on a bridge, or a macvtap. A test

@@ -3,7 +3,7 @@
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
     Address, Attachment, Boot, Bus, DomainConfig, Firmware, GuestMetadata, Interface, Key, Machine,
-    MacvtapMode, Medium, Rescue, RescueDevice, Vif,
+    MacvtapMode, Medium, Rescue, RescueDevice, Vif, Volume, VolumeSource,
 };
 
 use crate::Definition;
@@ -45,12 +45,14 @@ fn definition() -> Definition {
             machine: Machine::default(),
             guest: GuestMetadata::default(),
             rescue: None,
+            volumes: Vec::new(),
         },
         done: Some(
             "44444444-4444-4444-8444-444444444444"
                 .parse::<OperationId>()
                 .expect("the value is a UUID"),
         ),
+        sources: Default::default(),
     }
 }
 
@@ -116,9 +118,63 @@ fn definitions_survive_a_round_trip() {
         };
         config.rescue = Some(Rescue { image, device: Some(device), machine });
     });
-    for written in [written, rebuilt, empty, complete] {
+    for written in [written, rebuilt, empty, complete, with_volumes().without_secrets()] {
         assert_eq!(Definition::from_xml(&written.to_xml()), Ok(written));
     }
+}
+
+/// Two volumes, one of which is connected.
+fn with_volumes() -> Definition {
+    let volume = |digit: &str, device: &str, connection: serde_json::Value| -> Volume {
+        let id = |tail: &str| format!("{}{tail}", digit.repeat(8));
+        serde_json::from_value(serde_json::json!({
+            "volume_id": id("-7777-4777-8777-777777777777"),
+            "attachment_id": id("-8888-4888-8888-888888888888"),
+            "device": device, "bus": "virtio", "size_gb": 1, "shareable": true,
+            "connection": connection,
+        }))
+        .expect("the volume is readable")
+    };
+    let mut guest = changed(|config| {
+        let target = serde_json::json!({
+            "protocol": "iscsi",
+            "paths": [{"portal": "192.0.2.9:3260", "iqn": "iqn.2010-10.org.openstack:v", "lun": 1}],
+            "chap": {"user": "me", "password": "open sesame"}, "readonly": true,
+        });
+        let other = serde_json::json!({"protocol": "local", "device_path": "/dev/sdz"});
+        config.volumes = vec![volume("a", "vdb", target), volume("b", "vdc", other)];
+    });
+    let path = "/dev/disk/by-path/ip-192.0.2.9:3260-iscsi-iqn.2010-10.org.openstack:v-lun-1".into();
+    guest.sources.insert(guest.config.volumes[0].volume_id, VolumeSource::Block { path });
+    guest
+}
+
+#[test]
+fn volumes_are_recorded_without_their_secrets() {
+    let guest = with_volumes();
+    let xml = guest.to_xml();
+    assert!(!xml.contains("sesame"), "{xml}");
+    assert_eq!(Definition::from_xml(&xml), Ok(guest.without_secrets()));
+    assert_eq!(guest.connected().count(), 1);
+    let (from, to) = (xml.find("    <disk ").expect("a disk"), xml.find("  </devices>"));
+    assert_eq!(
+        xml[from..to.expect("the devices end")].lines().take(10).collect::<Vec<_>>(),
+        [
+            "    <disk type='block' device='disk'>",
+            "      <driver name='qemu' type='raw' cache='none'/>",
+            "      <source dev='/dev/disk/by-path/ip-192.0.2.9:3260-iscsi-iqn.2010-10.org.openstack:v-lun-1'/>",
+            "      <target dev='vdb' bus='virtio'/>",
+            "      <serial>aaaaaaaa-7777-4777-8777-777777777777</serial>",
+            "      <shareable/>",
+            "      <readonly/>",
+            "      <alias name='ua-aaaaaaaa-7777-4777-8777-777777777777'/>",
+            "    </disk>",
+            "    <hostdev mode='subsystem' type='mdev' managed='no' model='vfio-pci'>",
+        ]
+    );
+    let mut moved = guest.clone();
+    moved.config.volumes.pop();
+    assert!(moved.same_machine(&guest), "volumes are attached to a running guest");
 }
 
 #[test]

@@ -65,6 +65,10 @@ pub struct LibvirtConfig {
     pub disk_bus: String,
     /// `disk_cachemodes` for files: `none`, `writeback`, `unsafe`, …
     pub disk_cache: Option<String>,
+    /// `disk_cachemodes` for block devices of volumes. Default: `none`.
+    pub block_cache: Option<String>,
+    /// `disk_cachemodes` for network disks of volumes. Default: `none`.
+    pub network_cache: Option<String>,
     /// `num_pcie_ports`: PCIe root ports to plug devices into. 0 lets libvirt add as many as it
     /// needs.
     pub num_pcie_ports: u32,
@@ -100,6 +104,8 @@ pub struct LibvirtConfig {
     pub live_migration_parallel_connections: u32,
     /// `snapshot_image_format`. Default: the format of the disk.
     pub snapshot_image_format: Option<DiskFormat>,
+    /// Directory with the keyrings of Ceph users, from which a missing libvirt secret is made.
+    pub ceph: PathBuf,
     /// Mount point of sysfs.
     pub sysfs: PathBuf,
 }
@@ -115,6 +121,8 @@ impl Default for LibvirtConfig {
             machine_type: None,
             disk_bus: "virtio".to_owned(),
             disk_cache: None,
+            block_cache: None,
+            network_cache: None,
             num_pcie_ports: 0,
             shutdown_timeout: Duration::from_secs(60),
             detach_timeout: Duration::from_secs(20),
@@ -132,6 +140,7 @@ impl Default for LibvirtConfig {
             live_migration_permit_auto_converge: false,
             live_migration_parallel_connections: 1,
             snapshot_image_format: None,
+            ceph: PathBuf::from("/etc/ceph"),
             sysfs: PathBuf::from("/sys"),
         }
     }

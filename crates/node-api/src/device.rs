@@ -7,6 +7,8 @@ use kilonova_ids::{HostName, ResourceClass};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::Connector;
+
 /// Trait of a host whose hypervisor live-migrates guests with mediated devices, out and in (libvirt
 /// 8.6.0 and QEMU 8.1.0, or newer).
 pub const VGPU_LIVE_MIGRATION: &str = "CUSTOM_VGPU_LIVE_MIGRATION";
@@ -46,6 +48,10 @@ pub struct Registration {
     /// Which attempt to register this is; `None` from agents of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
+    /// The host's connector for Cinder; `None` if it cannot attach volumes, as agents of
+    /// earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connector: Option<Box<Connector>>,
 }
 
 /// An attempt to register. A controller that answers late may still carry out an attempt that its

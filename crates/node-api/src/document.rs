@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     Attachment, Bus, ConsoleRequest, Filters, GuestMetadata, Interface, Machine, Medium, Order,
-    Question, is_default,
+    Question, Volume, VolumeState, is_default,
 };
 
 /// The desired state of one server on one host.
@@ -78,6 +78,9 @@ pub struct DomainConfig {
     /// image; its own disk is attached beside it and keeps its content.
     #[serde(default)]
     pub rescue: Option<Rescue>,
+    /// All volumes.
+    #[serde(default)]
+    pub volumes: Vec<Volume>,
 }
 
 /// Writes the members in the order of every earlier build, which a flattened configuration would
@@ -96,6 +99,7 @@ impl Serialize for Domain {
             devices,
             interfaces,
             rescue,
+            volumes,
         } = config;
         let mut members = serializer.serialize_map(None)?;
         members.serialize_entry("name", name)?;
@@ -112,6 +116,7 @@ impl Serialize for Domain {
         entry_unless_default(&mut members, "from", from)?;
         entry_unless_default(&mut members, "departure", outgoing_migration)?;
         entry_unless_default(&mut members, "rescue", rescue)?;
+        entry_unless_default(&mut members, "volumes", volumes)?;
         members.end()
     }
 }
@@ -152,7 +157,7 @@ pub struct RescueDevice {
 /// The disks of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
-    /// The image; its bytes come from the image service.
+    /// The image; its bytes come from the image service. A volume-backed guest has none.
     pub image: Option<ImageId>,
     /// Root disk, GiB.
     pub root_gb: i64,
@@ -202,6 +207,9 @@ pub struct OutgoingMigration {
     pub devices: Vec<(Attachment, Attachment)>,
     /// True if to complete the migration even if the guest has to be paused for it.
     pub force: bool,
+    /// The volumes as the destination has reported them: where its hypervisor finds each.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub volumes: Vec<VolumeState>,
 }
 
 /// One-shot verbs.

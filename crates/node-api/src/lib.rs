@@ -23,6 +23,7 @@ mod machine;
 mod observation;
 mod order;
 mod question;
+mod volume;
 
 pub use console::{
     CONSOLE_PROTOCOL, ConsoleAnswer, ConsoleKind, ConsoleProblem, ConsoleRefusal, ConsoleReply,
@@ -51,6 +52,11 @@ pub use order::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Chunk, End, ON_RELEASE, Order, OrderResult, Task,
 };
 pub use question::{DiskUsage, Question, Reply, ReplyBody, Topic, Usage};
+pub use volume::{
+    Chap, Connection, ConnectionError, Connector, IO_LIMITS, Iscsi, IscsiPath, Nfs, NvmePortal,
+    Nvmeof, Rbd, Secret, SourceHost, Target, VOLUME_STEP, Volume, VolumeSource, VolumeState,
+    VolumeStatus,
+};
 
 /// True if serialization omits the value.
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -3,7 +3,7 @@
 use kilonova_ids::ServerId;
 use serde::{Deserialize, Serialize};
 
-use crate::GuestVerb;
+use crate::{GuestVerb, VolumeState};
 
 /// The state of one server, as the agent left it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,12 +20,16 @@ pub struct Observation {
     /// started. The host may have rebooted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_start: bool,
+    /// The state of each volume of a guest that is as its document says. A volume that is not here is
+    /// detached and disconnected. `None` says nothing about volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<Vec<VolumeState>>,
 }
 
 impl Observation {
     /// The result of a document.
     pub fn new(server: ServerId, generation: i64, outcome: Outcome) -> Self {
-        Self { server, generation, outcome, at_start: false }
+        Self { server, generation, outcome, at_start: false, volumes: None }
     }
 }
 
@@ -71,8 +75,8 @@ pub enum Outcome {
     Absent,
     /// The desired state could not be reached. Partial changes are rolled back as far as possible.
     Failed {
-        /// The step that failed: `create_mdev`, `network`, `image`, `define`, `start`, `reboot`, `stop`,
-        /// `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`.
+        /// The step that failed: `create_mdev`, `network`, `volume`, `image`, `define`, `start`,
+        /// `reboot`, `stop`, `destroy`, `pause`, `unpause`, `suspend`, `resume`, `snapshot`, `crash_dump`.
         step: String,
         /// The reason.
         message: String,

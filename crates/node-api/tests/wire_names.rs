@@ -27,6 +27,109 @@ fn assert_round_trip<T: Serialize + DeserializeOwned>(text: Value) {
     assert_eq!(written, text);
 }
 
+/// A volume by each protocol.
+fn volumes() -> Value {
+    let volume = |device: &str, connection: Value| {
+        json!({
+            "volume_id": OTHER, "attachment_id": SERVER, "device": device, "bus": "virtio",
+            "size_gb": 1, "connection": connection,
+        })
+    };
+    let path = json!({"portal": "192.0.2.9:3260", "iqn": "iqn.2010-10.org.openstack:v", "lun": 1});
+    let portal = json!({"address": "192.0.2.9", "port": 4420, "transport": "tcp"});
+    let mut rich = volume(
+        "sdb",
+        json!({
+            "protocol": "rbd", "name": "volumes/volume-1",
+            "hosts": [{"name": "192.0.2.9", "port": 6789}], "auth": true, "user": "cinder",
+            "secret": OTHER, "readonly": true, "discard": true, "qos": {"total_iops_sec": 5},
+            "logical_block_size": 512, "physical_block_size": 4096,
+        }),
+    );
+    for (name, value) in [
+        ("medium", json!("cdrom")),
+        ("boot_index", json!(0)),
+        ("tag", json!("t")),
+        ("shareable", json!(true)),
+    ] {
+        rich[name] = value;
+    }
+    json!([
+        rich,
+        volume(
+            "vdb",
+            json!({
+                "protocol": "iscsi", "paths": [path], "chap": {"user": "u", "password": "p"},
+            })
+        ),
+        volume(
+            "vdc",
+            json!({
+                "protocol": "nfs", "export": "192.0.2.9:/e", "name": "volume-1", "options": "-o v4",
+                "format": "raw",
+            })
+        ),
+        volume(
+            "vdd",
+            json!({
+                "protocol": "nvmeof", "nqn": "nqn.2014-08.org:x", "uuid": OTHER, "namespace": 1,
+                "portals": [portal],
+            })
+        ),
+        volume("vde", json!({"protocol": "local", "device_path": "/dev/vg/v"})),
+    ])
+}
+
+/// A report by each state and source.
+fn volume_states() -> Value {
+    let host = json!({"name": "192.0.2.9", "port": 6789});
+    let sources = [
+        json!({
+            "type": "rbd", "name": "volumes/volume-1", "hosts": [host], "user": "cinder",
+            "secret": OTHER,
+        }),
+        json!({
+            "type": "iscsi", "iqn": "iqn.2010-10.org.openstack:v", "lun": 1, "portal": host,
+            "initiator": "iqn.1993-08.org.debian:01:a", "user": "u", "secret": OTHER,
+        }),
+        json!({"type": "block", "path": "/dev/disk/by-path/x"}),
+        json!({"type": "file", "path": "/mnt/0/volume-1", "format": "qcow2"}),
+    ];
+    let attached = sources.map(|source| {
+        json!({
+            "volume_id": OTHER, "attachment_id": SERVER, "state": "attached", "device": "vdb",
+            "source": source,
+        })
+    });
+    let failed = json!({
+        "volume_id": OTHER, "attachment_id": SERVER, "state": "failed", "reason": "no path",
+    });
+    let held = json!({"volume_id": OTHER, "state": "held", "device": "vdc", "reason": "busy"});
+    Value::Array(attached.into_iter().chain([failed, held]).collect())
+}
+
+#[test]
+fn a_volume_of_a_newer_control_plane_is_readable() {
+    let mut all = volumes();
+    all[0]["connection"] = json!({"protocol": "carrier_pigeon", "loft": 7, "readonly": true});
+    let read: Vec<kilonova_node_api::Volume> =
+        serde_json::from_value(all).expect("the volumes are readable");
+    assert_eq!(read[0].connection.target, kilonova_node_api::Target::Unknown);
+    assert!(read[0].connection.readonly);
+}
+
+#[test]
+fn the_connector_has_the_names_of_cinder() {
+    assert_round_trip::<kilonova_node_api::Connector>(json!({
+        "host": "a", "ip": "192.0.2.1", "platform": "x86_64", "os_type": "linux",
+        "initiator": "iqn.1993-08.org.debian:01:a", "multipath": true, "enforce_multipath": true,
+        "do_local_attach": false, "nqn": "nqn.2014-08.org.nvmexpress:uuid:a", "nvme_hostid": OTHER,
+        "nvme_native_multipath": true, "system uuid": OTHER, "wwpns": ["a"], "wwnns": ["b"],
+    }));
+    let least = json!({"host": "a", "multipath": false, "do_local_attach": false});
+    assert_round_trip::<kilonova_node_api::Connector>(least);
+}
+
 #[test]
 fn a_document_keeps_its_names() {
     let mdev = json!({
@@ -79,10 +182,12 @@ fn a_document_keeps_its_names() {
         "from": {"host": "a", "address": "192.0.2.1"},
         "departure": {
             "to": {"host": "b", "address": "192.0.2.2"}, "devices": [[mdev, vfio]], "force": true,
+            "volumes": volume_states(),
         },
         "rescue": {
             "image": OTHER, "device": {"medium": "cdrom", "bus": "usb"}, "machine": {"rng": true},
         },
+        "volumes": volumes(),
     });
     let absent = json!({"state": "absent"});
     let rule = |remote: Value| {
@@ -178,9 +283,10 @@ fn an_observation_keeps_its_names() {
         .map(|phase| json!({"outcome": "working", "phase": phase}));
     let failed = json!({"outcome": "failed", "step": "define", "message": "no"});
     for outcome in outcomes.into_iter().chain(phases).chain([progress, failed]) {
-        assert_round_trip::<Observation>(
-            json!({"server": SERVER, "generation": 3, "outcome": outcome, "at_start": true}),
-        );
+        assert_round_trip::<Observation>(json!({
+            "server": SERVER, "generation": 3, "outcome": outcome, "at_start": true,
+            "volumes": volume_states(),
+        }));
     }
 }
 

@@ -1,7 +1,7 @@
 //! The agent: makes a host match its documents and reports what it observes.
 //!
 //! Owns the agent, the topology files and the simulated host. The agent knows only the traits
-//! `Sysfs`, `Hypervisor`, `Network` and `ControlPlane`, so real and simulated hosts run the same
+//! `Sysfs`, `Hypervisor`, `Network`, `Volumes` and `ControlPlane`, so real and simulated hosts run the same
 //! code. It must never choose a device: a document names each.
 
 mod agent;
@@ -11,6 +11,7 @@ mod network;
 mod simulated;
 mod tools;
 pub mod topology;
+mod volumes;
 
 pub use kilonova_devices as devices;
 
@@ -23,3 +24,6 @@ pub use metadata::{
 pub use network::{DesiredNetworks, Network, NetworkFailures, NetworkFuture, ResumeFuture};
 pub use simulated::SimulatedSysfs;
 pub use tools::{Commands, Function, Load, ToolError, ToolFuture, Tools};
+pub use volumes::{
+    DisconnectFuture, StuckVolume, VolumeFuture, VolumeRecord, VolumeRecords, Volumes,
+};

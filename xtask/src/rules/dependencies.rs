@@ -51,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "node-link",
             "pki",
             "program",
+            "volumes",
         ],
     ),
     (
@@ -166,6 +167,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store-tests", &["store"]),
     ("testkit", &["changes", "store"]),
     ("threads", &[]),
+    ("volumes", &["ids", "node", "node-api"]),
     ("wire", &["ids"]),
     ("wire-tests", &["compute-app", "wire"]),
     ("xtask", &[]),

@@ -4,8 +4,13 @@
 use kilonova_program::config::{Options, vendordata};
 
 /// All options.
-pub(super) const KNOWN: &[&Options] =
-    &[OPTIONS, super::files::KNOWN, super::libvirt::KNOWN, vendordata::KNOWN];
+pub(super) const KNOWN: &[&Options] = &[
+    OPTIONS,
+    super::files::KNOWN,
+    super::libvirt::KNOWN,
+    super::volumes::KNOWN,
+    vendordata::KNOWN,
+];
 
 /// Group and option.
 const OPTIONS: &Options = &[

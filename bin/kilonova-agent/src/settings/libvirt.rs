@@ -71,6 +71,8 @@ pub(super) fn read(file: &File) -> Result<LibvirtConfig, Failure> {
         machine_type: of_kind(file, "hw_machine_type", std::env::consts::ARCH),
         disk_bus: usual.disk_bus,
         disk_cache: of_kind(file, "disk_cachemodes", "file"),
+        block_cache: of_kind(file, "disk_cachemodes", "block"),
+        network_cache: of_kind(file, "disk_cachemodes", "network"),
         num_pcie_ports: few("num_pcie_ports", usual.num_pcie_ports)?,
         shutdown_timeout: seconds("DEFAULT", "shutdown_timeout", usual.shutdown_timeout)?,
         detach_timeout: seconds(GROUP, "device_detach_timeout", usual.detach_timeout)?,
@@ -121,6 +123,7 @@ pub(super) fn read(file: &File) -> Result<LibvirtConfig, Failure> {
             "snapshot_image_format",
             &[("raw", DiskFormat::Raw), ("qcow2", DiskFormat::Qcow2)],
         )?,
+        ceph: usual.ceph,
         sysfs: super::sysfs(file),
     };
     config.check().map_err(Failure::Refused)?;

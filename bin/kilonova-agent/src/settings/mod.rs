@@ -4,6 +4,7 @@
 mod files;
 mod known;
 mod libvirt;
+mod volumes;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,10 @@ pub struct Settings {
     pub libvirt: kilonova_libvirt::LibvirtConfig,
     /// `[linux_bridge]` and `[network]`.
     pub network: kilonova_host_network::HostNetworkConfig,
+    /// The options of volumes; host and address are set later.
+    pub volumes: kilonova_volumes::VolumesConfig,
+    /// `[DEFAULT] my_block_storage_ip`. Default: the host's address.
+    pub storage_ip: Option<IpAddr>,
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
@@ -97,6 +102,8 @@ impl Settings {
             files: files::read(&file, state_dir.join("instances"))?,
             libvirt: libvirt::read(&file)?,
             network: network(&file)?,
+            volumes: volumes::read(&file, &state_dir)?,
+            storage_ip: file.parse("DEFAULT", "my_block_storage_ip", "an address")?,
             state_dir,
             host,
             my_ip: file.parse("DEFAULT", "my_ip", "an address")?,

@@ -50,6 +50,30 @@ fn groups_of_a_nova_conf_are_accepted() {
 }
 
 #[test]
+fn the_options_of_volumes_are_those_of_a_nova_conf() {
+    let uuid = "99999999-9999-4999-8999-999999999999";
+    let text = format!(
+        "[DEFAULT]\nmy_block_storage_ip = 192.0.2.8\nstate_path = /s\n[libvirt]\n\
+         rbd_user = cinder\nrbd_secret_uuid = {uuid}\niscsi_use_multipath = true\n\
+         num_iscsi_scan_tries = 7\nnfs_mount_options = nfsvers=4.2\n\
+         disk_cachemodes = file=none,network=writeback\n"
+    );
+    let read = settings(&text).expect("the configuration is valid");
+    assert_eq!(read.storage_ip.map(|ip| ip.to_string()).as_deref(), Some("192.0.2.8"));
+    let volumes = &read.volumes;
+    assert_eq!((volumes.use_multipath, volumes.scan_tries), (true, 7));
+    assert_eq!(volumes.rbd_secret.map(|secret| secret.to_string()).as_deref(), Some(uuid));
+    assert_eq!(volumes.rbd_user.as_deref(), Some("cinder"));
+    assert_eq!(volumes.nfs_mount_options.as_deref(), Some("nfsvers=4.2"));
+    assert_eq!(volumes.nfs_mount_point_base, PathBuf::from("/s/mnt"));
+    assert_eq!(read.libvirt.network_cache.as_deref(), Some("writeback"));
+    let plain = settings("").expect("the result is valid");
+    assert_eq!(plain.volumes.iscsi, kilonova_volumes::IscsiInitiator::Kernel);
+    let qemu = settings("[node]\niscsi_initiator = qemu\n").expect("the option is known");
+    assert_eq!(qemu.volumes.iscsi, kilonova_volumes::IscsiInitiator::Qemu);
+}
+
+#[test]
 fn refusals_name_the_line() {
     for (text, part) in [
         (
@@ -71,6 +95,13 @@ fn refusals_name_the_line() {
             "agent.conf:2: [linux_bridge] physical_interface_mappings: 'eth1' does not have",
         ),
         ("[pci]\nalias = {\"name\": \"gpu\"}\n", "agent.conf:2: [pci] alias: Invalid PCI alias"),
+        ("[node]\niscsi_initiator = x\n", "[node] iscsi_initiator: x is not known"),
+        ("[libvirt]\nvolume_enforce_multipath = true\n", "it needs volume_use_multipath"),
+        (
+            "[libvirt]\nvolume_use_multipath = true\n[node]\niscsi_initiator = qemu\n",
+            "has one path",
+        ),
+        ("[libvirt]\nrbd_secret_uuid = x\n", "[libvirt] rbd_secret_uuid: x is not a valid"),
         ("[node]\ntoken_file = /x\n", "needs --control"),
     ] {
         let message = settings(text).expect_err(text);

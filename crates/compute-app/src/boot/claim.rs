@@ -359,6 +359,7 @@ pub fn desired(
             devices,
             interfaces,
             rescue: None,
+            volumes: Vec::new(),
         },
         power: Power::On,
         verb: None,

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use kilonova_ids::{HostName, ResourceClass};
-use kilonova_node_api::{Deployable, Device, HandleSlot, Registration};
+use kilonova_node_api::{Connector, Deployable, Device, HandleSlot, Registration};
 
 /// The maximum of an amount in Placement.
 const MAX_AMOUNT: i64 = i32::MAX as i64;
@@ -19,6 +19,8 @@ const MAX_NAME: usize = 255;
 const MAX_TEXT: usize = 4096;
 /// Maximum number of traits of a host or a deployable.
 const MAX_TRAITS: usize = 1000;
+/// Maximum number of ports of a host's Fibre Channel adapters.
+const MAX_PORTS: usize = 256;
 /// Maximum number of errors reported.
 const MAX_PROBLEMS: usize = 20;
 
@@ -134,6 +136,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         traits,
         devices: _,
         attempt: _,
+        connector,
     } = registration;
     problems.unless(HostName::parse(host).is_ok(), || {
         "its name is not a host name; it must consist of letters, digits, dots and hyphens and must not be an IP address".into()
@@ -162,6 +165,52 @@ fn host(problems: &mut Problems, registration: &Registration) {
         (*memory_mb).clamp(0, MAX_AMOUNT),
     );
     problems.traits("the host", traits);
+    if let Some(connector) = connector {
+        check_connector(problems, connector);
+    }
+}
+
+/// Cinder gets it as it is.
+fn check_connector(problems: &mut Problems, connector: &Connector) {
+    let Connector {
+        host,
+        ip,
+        platform,
+        os_type,
+        initiator,
+        multipath: _,
+        enforce_multipath: _,
+        do_local_attach: _,
+        nqn,
+        nvme_hostid,
+        nvme_native_multipath: _,
+        system_uuid,
+        wwpns,
+        wwnns,
+    } = connector;
+    problems.word("the host of its connector", host);
+    let words = [
+        ("ip", ip),
+        ("platform", platform),
+        ("os_type", os_type),
+        ("initiator", initiator),
+        ("nqn", nqn),
+        ("nvme_hostid", nvme_hostid),
+        ("system uuid", system_uuid),
+    ];
+    for (name, word) in words {
+        if let Some(word) = word {
+            problems.word(format_args!("the {name} of its connector"), word);
+        }
+    }
+    for (name, ports) in [("wwpns", wwpns), ("wwnns", wwnns)] {
+        problems.unless(ports.len() <= MAX_PORTS, || {
+            format!("its connector has more than {MAX_PORTS} {name}")
+        });
+        for port in ports {
+            problems.word(format_args!("one of the {name} of its connector"), port);
+        }
+    }
 }
 
 fn check_device(problems: &mut Problems, device: &Device) {
@@ -266,7 +315,14 @@ mod tests {
             traits: vec!["COMPUTE_NODE".into()],
             devices: vec![device],
             attempt: None,
+            connector: None,
         }
+    }
+
+    fn connector(registration: &mut Registration) -> &mut Connector {
+        registration.connector.get_or_insert_with(|| {
+            Box::new(Connector { host: "gpu-1.rack".into(), ..Connector::default() })
+        })
     }
 
     #[test]
@@ -275,15 +331,19 @@ mod tests {
         let mut idle = valid();
         idle.devices[0].deployables[0].driver = String::new();
         assert_eq!(check(&idle), Ok(()), "a function without a driver is valid");
+        connector(&mut idle);
+        assert_eq!(check(&idle), Ok(()), "a host may attach volumes");
     }
 
     #[test]
     fn refusals_name_every_invalid_value() {
         type Corrupt = fn(&mut Registration);
-        let cases: [(&str, Corrupt); 26] = [
+        let cases: [(&str, Corrupt); 28] = [
             ("its name", |r| r.host = HostName::verbatim("127.0.0.1")),
             ("its name", |r| r.host = HostName::verbatim("a\nb")),
             ("its name", |r| r.host = HostName::verbatim("")),
+            ("initiator of its connector", |r| connector(r).initiator = Some("iqn a".into())),
+            ("one of the wwpns", |r| connector(r).wwpns.push(String::new())),
             ("its machine id", |r| r.machine_id = "a b".into()),
             ("hypervisor type", |r| r.hypervisor_type = "a\u{1b}b".into()),
             ("hypervisor version", |r| r.hypervisor_version = -1),

@@ -27,6 +27,7 @@ fn registration(host: &str, attempt: Option<Attempt>) -> Registration {
         traits: Vec::new(),
         devices: Vec::new(),
         attempt,
+        connector: None,
     }
 }
 

@@ -63,6 +63,7 @@ fn definition() -> Definition {
             devices: Vec::new(),
             interfaces: serde_json::from_value(interfaces).expect("the text is JSON"),
             rescue: None,
+            volumes: Vec::new(),
         },
         power: Power::On,
         verb: None,

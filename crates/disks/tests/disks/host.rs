@@ -156,6 +156,7 @@ pub fn guest(image: ImageId) -> Definition {
             devices: Vec::new(),
             interfaces: Vec::new(),
             rescue: None,
+            volumes: Vec::new(),
         },
         power: Power::On,
         verb: None,

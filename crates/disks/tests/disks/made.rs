@@ -49,6 +49,33 @@ async fn a_root_disk_is_an_overlay_of_the_image() {
 }
 
 #[tokio::test]
+async fn a_volume_backed_guest_has_no_root_disk() {
+    if !have(&["qemu-img", "mkfs.ext4", "prlimit"]) {
+        return;
+    }
+    let host = Host::new();
+    let mut want = guest(ImageId::new_v4());
+    let root = serde_json::json!({
+        "volume_id": ImageId::new_v4(), "attachment_id": ImageId::new_v4(), "device": "vda",
+        "bus": "virtio", "boot_index": 0, "size_gb": 1,
+        "connection": {"protocol": "local", "device_path": "/dev/x"},
+    });
+    want.config.volumes = vec![serde_json::from_value(root).expect("the volume is readable")];
+    (want.config.boot.image, want.config.boot.root_gb) = (None, 0);
+    want.config.boot.ephemeral_gb = 1;
+    for _ in 0..2 {
+        host.disks.prepare(&want).await.expect("the disks are created");
+        let volumes = host.disks.volumes(want.server);
+        assert!(volumes.root.is_none() && volumes.ephemeral.is_some());
+    }
+    let ephemeral = host.disks.volumes(want.server).ephemeral.expect("the disk exists");
+    write(&ephemeral.path, 0, 7);
+    host.disks.prepare(&want).await.expect("preparing again succeeds");
+    assert_eq!(seen(&ephemeral.path, 1), [7], "the guest's data stays");
+    host.disks.remove(want.server).expect("the disks are removed");
+}
+
+#[tokio::test]
 async fn an_image_may_keep_its_format() {
     if !have(&["qemu-img", "prlimit"]) {
         return;

@@ -44,6 +44,12 @@ impl Files {
         (folder.file_name()?.to_str() == Some(host)).then(|| Self::new(folder))
     }
 
+    /// Why guests do not release volumes, if they do not.
+    pub(super) fn volume_held(&self) -> Option<String> {
+        let reason = std::fs::read_to_string(self.folder.join("volume_held")).ok()?;
+        Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
+    }
+
     pub(super) fn load(&self) -> io::Result<Vec<(ServerId, String)>> {
         let mut found = Vec::new();
         for path in list_whole(&self.domains)? {

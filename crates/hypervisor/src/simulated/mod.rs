@@ -8,6 +8,7 @@ mod files;
 mod guest;
 mod migrate;
 mod plan;
+mod volumes;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ pub use plan::{Failure, GuestLocation, Plan};
 
 use crate::{
     ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
-    HypervisorInfo, MigrationState, Step,
+    HypervisorInfo, MigrationState, PluggedVolumes, Step,
 };
 use files::Files;
 
@@ -140,6 +141,10 @@ impl Hypervisor for Simulated {
 
     fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.plan.step(Step::Image, &definition.config.display_name))
+    }
+
+    fn plug_volumes<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, PluggedVolumes> {
+        Box::pin(self.plug(definition))
     }
 
     fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {

@@ -23,8 +23,10 @@ fn definition(name: &str) -> Definition {
             machine: Default::default(),
             guest: Default::default(),
             rescue: None,
+            volumes: Vec::new(),
         },
         done: None,
+        sources: Default::default(),
     }
 }
 
@@ -195,7 +197,7 @@ async fn a_migration_that_fails_after_arrival_keeps_the_guest_on_the_destination
             }
             let to = |host: &str| {
                 let to = Peer { host: HostName::verbatim(host), address: String::new() };
-                OutgoingMigration { to, devices: Vec::new(), force: false }
+                OutgoingMigration { to, devices: Vec::new(), force: false, volumes: Vec::new() }
             };
             for nobody in ["there", "..", "", "/"] {
                 let refused = here

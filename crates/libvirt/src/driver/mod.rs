@@ -8,6 +8,7 @@ mod plug;
 mod power;
 mod save;
 mod snapshot;
+mod volumes;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +17,12 @@ use kilonova_devices::Sysfs;
 use kilonova_disks::Disks;
 use kilonova_hypervisor::{
     ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
-    HypervisorInfo, Mdevs, MigrationState, Step,
+    HypervisorInfo, Mdevs, MigrationState, PluggedVolumes, Step,
 };
 use kilonova_ids::ServerId;
-use kilonova_node_api::{ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
+use kilonova_node_api::{
+    ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage, Volume, VolumeSource,
+};
 use tokio::sync::broadcast;
 use virt::connect::Connect;
 use virt::domain::Domain;
@@ -145,7 +148,7 @@ impl Driver {
                 if old.is_some_and(|(status, _)| status.domain_state().is_up()) {
                     plug::plug(&domain, &definition)?;
                 }
-                Ok(())
+                volumes::keep_secrets(connect, definition.server, Some(&definition))
             })
             .await?;
         if not_rescued && let Err(error) = self.disks.end_rescue(server) {
@@ -157,8 +160,11 @@ impl Driver {
     async fn undefine_with_disks(&self, server: ServerId) -> Result<(), Error> {
         self.link
             .call(Step::Destroy, QUICK, move |connect| match lookup(connect, server)? {
-                None => Ok(()),
-                Some(domain) => ignore_missing(power::undefine(&domain)),
+                None => volumes::keep_secrets(connect, server, None),
+                Some(domain) => {
+                    ignore_missing(power::undefine(&domain))?;
+                    volumes::keep_secrets(connect, server, None)
+                }
             })
             .await?;
         self.disks.remove(server).map_err(disks_error(Step::Destroy))
@@ -285,6 +291,19 @@ impl Hypervisor for Driver {
         Box::pin(async {
             self.disks.prepare_rescue_disk(definition).await.map_err(disks_error(Step::Image))
         })
+    }
+
+    fn give_secret<'a>(
+        &'a self,
+        server: ServerId,
+        volume: &'a Volume,
+        source: &'a VolumeSource,
+    ) -> DriverFuture<'a, ()> {
+        Box::pin(self.give_volume_secret(server, volume, source))
+    }
+
+    fn plug_volumes<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, PluggedVolumes> {
+        Box::pin(self.plug_guest_volumes(definition))
     }
 
     fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {

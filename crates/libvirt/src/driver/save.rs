@@ -18,7 +18,7 @@ use crate::connection::{LONG, QUICK, SLOW, has_code};
 use crate::xml;
 
 /// Polling interval while devices are detached.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 impl Driver {
     pub(super) async fn save(&self, server: ServerId) -> Result<(), Error> {

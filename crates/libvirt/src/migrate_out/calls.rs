@@ -21,6 +21,7 @@ pub(super) fn migrate_to(domain: &Domain, request: &MigrationRequest) -> Result<
         uri: Some(request.listen_uri.clone()),
         bandwidth: request.bandwidth,
         parallel_connections: request.connections,
+        migrate_disks: request.copied.clone(),
         ..MigrateParameters::default()
     };
     domain.migrate_to_uri3(Some(&request.uri), parameters, request.flags)

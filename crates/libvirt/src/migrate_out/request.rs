@@ -2,7 +2,7 @@
 
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Attachment, OutgoingMigration, Peer};
-use roxmltree::Document;
+use roxmltree::{Document, Node};
 use virt_sys as sys;
 
 use crate::config::LibvirtConfig;
@@ -19,6 +19,8 @@ pub(crate) struct MigrationRequest {
     pub flags: u32,
     /// The domain's XML for the destination.
     pub xml: String,
+    /// The names of the disks to copy, if the guest has others that are not copied; else empty.
+    pub copied: Vec<String>,
     /// Limit in MiB/s.
     pub bandwidth: Option<u64>,
     pub connections: Option<i32>,
@@ -40,7 +42,7 @@ impl MigrationRequest {
         migration: &OutgoingMigration,
     ) -> Result<Self, String> {
         let vfio = check_devices(versions, &definition.config.devices)?;
-        let xml = xml::migration_xml(running, &migration.devices)?;
+        let xml = xml::migration_xml(running, &migration.devices, &migration.volumes)?;
         let mut flags =
             sys::VIR_MIGRATE_LIVE | sys::VIR_MIGRATE_PEER2PEER | sys::VIR_MIGRATE_ABORT_ON_ERROR;
         flags |= match disk_copy(running) {
@@ -67,6 +69,7 @@ impl MigrationRequest {
             listen_uri: format!("tcp://{}", in_uri(&migration.to)),
             flags,
             xml,
+            copied: copied_disks(running),
             bandwidth: Some(config.live_migration_bandwidth).filter(|limit| *limit > 0),
             connections: Some(connections).filter(|count| *count > 1),
             gib: gib(definition),
@@ -134,13 +137,31 @@ enum DiskCopy {
     Full,
 }
 
+/// True for a disk that only this host has: neither a volume nor read-only.
+fn is_copied(disk: Node<'_, '_>) -> bool {
+    let is_readonly = disk.children().any(|child| child.has_tag_name("readonly"));
+    !is_readonly && xml::volume_of(disk).is_none()
+}
+
+/// The names of the disks to copy beside volumes, which libvirt would copy onto themselves. Without
+/// volumes libvirt's own choice is the same.
+fn copied_disks(running: &str) -> Vec<String> {
+    let Ok(document) = Document::parse(running) else { return Vec::new() };
+    let disks = || document.descendants().filter(|node| node.has_tag_name("disk"));
+    if !disks().any(|disk| xml::volume_of(disk).is_some()) {
+        return Vec::new();
+    }
+    let copied = disks().filter(|disk| is_copied(*disk));
+    copied.filter_map(|disk| xml::target(disk).map(str::to_owned)).collect()
+}
+
 /// How the disks are copied. A disk without a backing file is copied in full: on the destination
 /// the same disk is an overlay, whose image would show through where this disk has holes.
 fn disk_copy(running: &str) -> DiskCopy {
     let Ok(document) = Document::parse(running) else { return DiskCopy::Full };
     let mut disk_copy = DiskCopy::None;
     for disk in document.descendants().filter(|node| node.has_tag_name("disk")) {
-        if disk.children().any(|child| child.has_tag_name("readonly")) {
+        if !is_copied(disk) {
             continue;
         }
         let below = disk.children().find(|child| child.has_tag_name("backingStore"));
@@ -170,7 +191,7 @@ mod tests {
 
     fn migration(address: &str, devices: Vec<(Attachment, Attachment)>) -> OutgoingMigration {
         let to = Peer { host: kilonova_ids::HostName::verbatim("there"), address: address.into() };
-        OutgoingMigration { to, devices, force: false }
+        OutgoingMigration { to, devices, force: false, volumes: Vec::new() }
     }
 
     const DISK: &str = "<domain><devices><disk><backingStore/></disk>
@@ -218,6 +239,16 @@ mod tests {
         assert_eq!(flags(&config, DISK) & copies, sys::VIR_MIGRATE_NON_SHARED_DISK);
         assert_eq!(flags(&config, OVERLAY) & copies, sys::VIR_MIGRATE_NON_SHARED_INC);
         assert_eq!(flags(&config, "<domain/>") & copies, 0);
+        let volume =
+            "<disk><target dev='vdb'/><serial>aaaaaaaa-7777-4777-8777-777777777777</serial></disk>";
+        let alone = format!("<domain><devices>{volume}</devices></domain>");
+        assert_eq!((disk_copy(&alone), copied_disks(&alone)), (DiskCopy::None, Vec::new()));
+        let beside = "<backingStore type='file'/><target dev='vda'/></disk>";
+        let beside =
+            OVERLAY.replace("<backingStore type='file'/></disk>", &format!("{beside}{volume}"));
+        assert_eq!(disk_copy(&beside), DiskCopy::Incremental);
+        assert_eq!(copied_disks(&beside), ["vda"], "volumes are not copied");
+        assert_eq!(copied_disks(OVERLAY), Vec::<String>::new());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use kilonova_node_api::{Bus, Machine};
 use super::disks::{self, Disk};
 use super::element::Element;
 use super::system::is_pcie;
-use super::{HostProfile, hostdev, interface};
+use super::{HostProfile, hostdev, interface, volumes};
 
 /// A guest's files on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,11 +34,13 @@ pub(super) fn devices(
     if let Some(emulator) = &host.emulator {
         devices.push(Element::text("emulator", emulator.display()));
     }
-    for disk in disks::disks(host, machine, machine_type, &layout.disks) {
-        devices.push(disk);
-    }
+    let [root, others] = volumes::elements(host, definition);
+    let taken: Vec<&str> =
+        definition.config.volumes.iter().map(|volume| volume.device.as_str()).collect();
+    let own = disks::disks(host, machine, machine_type, &layout.disks, &taken);
+    root.into_iter().chain(own).chain(others).for_each(|disk| devices.push(disk));
     let has_tablet = definition.has_display();
-    controllers(host, machine, machine_type, layout, has_tablet)
+    controllers(host, definition, machine_type, layout, has_tablet)
         .into_iter()
         .for_each(|one| devices.push(one));
     interface::elements(definition).for_each(|one| devices.push(one));
@@ -92,15 +94,18 @@ fn display(host: &HostProfile, machine: &Machine) -> [Element; 3] {
 
 fn controllers(
     host: &HostProfile,
-    machine: &Machine,
+    definition: &Definition,
     machine_type: &str,
     layout: &Layout,
     has_tablet: bool,
 ) -> Vec<Element> {
+    let machine = definition.machine();
     let controller =
         |machine_type: &'static str| Element::new("controller").with("type", machine_type);
-    let has =
+    let of_volume = |bus| definition.connected().any(|(volume, _)| volume.bus == bus);
+    let of_disk =
         |bus| layout.disks.iter().any(|disk| disks::bus(host, machine, machine_type, disk) == bus);
+    let has = |bus| of_disk(bus) || of_volume(bus);
     let mut all = Vec::new();
     if has(Bus::Scsi) {
         let model = machine.scsi_model.as_deref().unwrap_or("virtio-scsi");

@@ -1,5 +1,6 @@
 //! Disk elements and their buses.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use kilonova_disks::Format;
@@ -29,8 +30,9 @@ pub(super) fn disks(
     machine: &Machine,
     machine_type: &str,
     disks: &[Disk],
+    taken: &[&str],
 ) -> Vec<Element> {
-    let mut names = Names::default();
+    let mut names = Names::new(taken);
     disks
         .iter()
         .map(|disk| {
@@ -91,26 +93,19 @@ fn element(host: &HostProfile, disk: &Disk, bus: Bus, name: &str) -> Element {
     element
 }
 
-/// Assigns target names per prefix.
-#[derive(Default)]
+/// Assigns the target names that no volume has, per prefix.
 struct Names {
-    given: Vec<(&'static str, u8)>,
+    taken: BTreeSet<String>,
 }
 
 impl Names {
+    fn new(taken: &[&str]) -> Self {
+        Self { taken: taken.iter().map(|name| (*name).to_owned()).collect() }
+    }
+
     fn next(&mut self, bus: Bus) -> String {
-        let prefix = match bus {
-            Bus::Virtio => "vd",
-            Bus::Ide => "hd",
-            Bus::Fdc => "fd",
-            Bus::Scsi | Bus::Sata | Bus::Usb => "sd",
-        };
-        let at = self.given.iter().position(|(given, _)| *given == prefix).unwrap_or_else(|| {
-            self.given.push((prefix, b'a'));
-            self.given.len() - 1
-        });
-        let letter = self.given[at].1;
-        self.given[at].1 += 1;
-        format!("{prefix}{}", char::from(letter))
+        let name = bus.disk_names().find(|name| !self.taken.contains(name)).unwrap_or_default();
+        self.taken.insert(name.clone());
+        name
     }
 }

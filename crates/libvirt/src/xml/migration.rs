@@ -1,18 +1,22 @@
 //! The XML of a running domain for the destination of a live migration.
 //!
 //! Libvirt compares it with the running domain and allows only differences that the guest cannot
-//! see. So it is libvirt's own XML with the host devices replaced, and without the pinning to this
-//! host's CPUs and NUMA nodes.
+//! see. So it is libvirt's own XML with the host devices and the sources of volumes replaced, and
+//! without the pinning to this host's CPUs and NUMA nodes.
 
 use std::ops::Range;
 
-use kilonova_node_api::Attachment;
+use kilonova_node_api::{Attachment, VolumeState, VolumeStatus};
 use roxmltree::{Document, Node};
 
-/// Rewrites a domain's XML for the destination. Each host device needs a counterpart in `devices`.
+use super::volumes::{source_element, volume_of};
+
+/// Rewrites a domain's XML for the destination. Each host device needs a counterpart in `devices`, and
+/// each volume one in `volumes`.
 pub(crate) fn migration_xml(
     xml: &str,
     devices: &[(Attachment, Attachment)],
+    volumes: &[VolumeState],
 ) -> Result<String, String> {
     let document =
         Document::parse(xml).map_err(|error| format!("could not parse libvirt's XML: {error}"))?;
@@ -55,6 +59,25 @@ pub(crate) fn migration_xml(
                     let part = format!("0x{}", parts.next().unwrap_or_default());
                     edits.extend(change(address, name, &part));
                 }
+            }
+        }
+    }
+    for disk in domain.descendants().filter(|node| node.has_tag_name("disk")) {
+        let Some(volume) = volume_of(disk) else { continue };
+        let of = |state: &&VolumeState| state.volume_id == volume;
+        let source = match volumes.iter().find(of).map(|state| &state.status) {
+            Some(VolumeStatus::Attached { source, .. }) => source_element(source),
+            Some(VolumeStatus::Failed { .. } | VolumeStatus::Held { .. }) | None => {
+                return Err(format!("the destination has not connected volume {volume}"));
+            }
+        };
+        let new = source.to_string().trim_end().to_owned();
+        // A login beside the source, as earlier versions of libvirt write it, belongs to that source.
+        for child in disk.children() {
+            if child.has_tag_name("source") {
+                edits.push((child.range(), new.clone()));
+            } else if child.has_tag_name("auth") {
+                edits.push((child.range(), String::new()));
             }
         }
     }
@@ -140,7 +163,7 @@ mod tests {
                 mdev("11111111-2222-4333-8444-555555555555"),
             ),
         ];
-        let rewritten = migration_xml(XML, &devices).expect("the XML is rewritten");
+        let rewritten = migration_xml(XML, &devices, &[]).expect("the XML is rewritten");
         let wanted = XML
             .replace(" cpuset='0-3'", " ")
             .replace("<numatune><memory mode='preferred' nodeset='0'/></numatune>", "")
@@ -156,11 +179,39 @@ mod tests {
     }
 
     #[test]
+    fn volumes_get_the_sources_of_the_destination() {
+        let volume = "aaaaaaaa-7777-4777-8777-777777777777";
+        let xml = format!(
+            "<domain><devices><disk type='file'><source file='/i/disk'/><target dev='vda'/></disk>
+            <disk type='network'><source protocol='iscsi' name='iqn.a/1' index='1'><host name='192.0.2.9'
+            port='3260'/></source><auth username='me'/><backingStore/><target dev='vdb'/>
+            <serial>{volume}</serial><alias name='ua-{volume}'/></disk></devices></domain>"
+        );
+        let attached = serde_json::json!({
+            "volume_id": volume, "state": "attached", "device": "vdb", "source": {
+                "type": "iscsi", "iqn": "iqn.a", "lun": 2,
+                "portal": {"name": "192.0.2.9", "port": 3260}, "user": "me", "secret": volume,
+            },
+        });
+        let state = serde_json::from_value(attached).expect("the state is readable");
+        let rewritten = migration_xml(&xml, &[], &[state]).expect("the XML is rewritten");
+        assert!(
+            rewritten.contains("name='iqn.a/2'") && !rewritten.contains("iqn.a/1"),
+            "{rewritten}"
+        );
+        assert_eq!(rewritten.matches("<auth ").count(), 1, "{rewritten}");
+        assert!(rewritten.contains("file='/i/disk'"), "{rewritten}");
+        Document::parse(&rewritten).expect("it is XML");
+        let missing = migration_xml(&xml, &[], &[]).expect_err("the XML is refused");
+        assert!(missing.contains(volume), "{missing}");
+    }
+
+    #[test]
     fn a_device_without_a_counterpart_is_refused() {
-        let text = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))]);
+        let text = migration_xml(XML, &[(vfio("0000:25:00.4"), vfio("0001:84:01.2"))], &[]);
         assert!(text.expect_err("the XML is refused").contains("83b8f4f2"));
-        let text = migration_xml(XML, &[]).expect_err("the XML is refused");
+        let text = migration_xml(XML, &[], &[]).expect_err("the XML is refused");
         assert!(text.contains("0000:25:00.4"), "{text}");
-        assert!(migration_xml("<domain", &[]).is_err());
+        assert!(migration_xml("<domain", &[], &[]).is_err());
     }
 }

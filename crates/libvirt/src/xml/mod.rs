@@ -12,6 +12,7 @@ mod hostdev;
 mod interface;
 mod migration;
 mod system;
+mod volumes;
 
 use std::path::PathBuf;
 
@@ -24,6 +25,9 @@ pub(crate) use hostdev::{hostdevs, mdev};
 pub(crate) use interface::plug;
 pub(crate) use migration::migration_xml;
 pub(crate) use system::machine_type;
+pub(crate) use volumes::{
+    VolumeDisk, name_of, secret, target, volume_disks, volume_of, volume_xml,
+};
 
 use crate::config::LibvirtConfig;
 use crate::state::Mark;

@@ -37,12 +37,14 @@ pub(crate) fn definition() -> Definition {
             devices: Vec::new(),
             interfaces: Vec::new(),
             rescue: None,
+            volumes: Vec::new(),
         },
         done: Some(
             "44444444-4444-4444-8444-444444444444"
                 .parse::<OperationId>()
                 .expect("the value is a UUID"),
         ),
+        sources: Default::default(),
     }
 }
 

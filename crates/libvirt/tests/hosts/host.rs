@@ -53,18 +53,29 @@ pub fn pci() -> Option<String> {
     devices.flatten().map(|device| device.file_name().to_string_lossy().into_owned()).min()
 }
 
+/// The image of the counting guest.
+fn image() -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&BOOT[2 * at..2 * at + 2], 16);
+    let mut bytes: Vec<u8> =
+        (0..BOOT.len() / 2).map(|at| byte(at).expect("the text is hexadecimal")).collect();
+    bytes.resize(510, 0);
+    bytes.extend([0x55, 0xaa]);
+    bytes
+}
+
+/// Writes the image of the counting guest to the start of a file.
+pub fn write_image(file: &Path) {
+    use std::io::Write as _;
+    let file = std::fs::File::options().write(true).open(file);
+    file.and_then(|mut file| file.write_all(&image())).expect("the file is written");
+}
+
 /// An image service with the image of the counting guest.
 struct Counting;
 
 impl Images for Counting {
     fn read(&self, _: ImageId, offset: u64) -> Reading<'_> {
-        let mut bytes: Vec<u8> = (0..BOOT.len() / 2)
-            .map(|at| {
-                u8::from_str_radix(&BOOT[2 * at..2 * at + 2], 16).expect("the text is hexadecimal")
-            })
-            .collect();
-        bytes.resize(510, 0);
-        bytes.extend([0x55, 0xaa]);
+        let mut bytes = image();
         bytes.resize(SIZE as usize, 0);
         let rest = bytes.get(offset as usize..).unwrap_or_default().to_vec();
         let format = Some("raw".to_owned());
@@ -113,7 +124,7 @@ impl Host {
              <uuid>{uuid}</uuid></capability></device>"
         );
         std::fs::write(&file, xml).expect("the file is written");
-        let uri = format!("qemu+unix:///system?socket={}", self.socket().display());
+        let uri = self.uri();
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             let define = ["-c", &uri, "nodedev-define"];
@@ -127,6 +138,28 @@ impl Host {
             assert!(why.contains("modify") && Instant::now() < end, "{why}");
             std::thread::sleep(Duration::from_millis(200));
         }
+    }
+
+    /// The URI of its libvirt.
+    pub fn uri(&self) -> String {
+        format!("qemu+unix:///system?socket={}", self.socket().display())
+    }
+
+    /// The XML of a running domain.
+    pub fn live_xml(&self, server: ServerId) -> String {
+        self.virsh(&["dumpxml", &server.to_string()])
+    }
+
+    /// The uuids of libvirt's secrets.
+    pub fn secrets(&self) -> Vec<String> {
+        let listed = self.virsh(&["secret-list"]);
+        let words = listed.lines().skip(2).filter_map(|line| line.split_whitespace().next());
+        words.map(str::to_owned).collect()
+    }
+
+    fn virsh(&self, words: &[&str]) -> String {
+        let asked = Command::new("virsh").args(["-c", &self.uri()]).args(words).output();
+        String::from_utf8(asked.expect("virsh runs").stdout).expect("the text is UTF-8")
     }
 
     /// The definitions of mediated devices of a parent.
@@ -290,8 +323,10 @@ pub fn guest() -> Definition {
             devices: Vec::new(),
             interfaces: Vec::new(),
             rescue: None,
+            volumes: Vec::new(),
         },
         done: None,
+        sources: Default::default(),
     }
 }
 
@@ -301,5 +336,5 @@ pub async fn domain_state(driver: &Driver, server: ServerId) -> Option<DomainSta
 
 /// A live migration to another host.
 pub fn to(host: &Host, force: bool) -> OutgoingMigration {
-    OutgoingMigration { to: host.peer(), devices: Vec::new(), force }
+    OutgoingMigration { to: host.peer(), devices: Vec::new(), force, volumes: Vec::new() }
 }

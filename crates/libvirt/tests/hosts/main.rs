@@ -8,6 +8,7 @@
 )]
 
 mod host;
+mod volumes;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

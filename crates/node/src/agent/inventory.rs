@@ -65,7 +65,8 @@ impl Inventory {
     pub(super) async fn first(&self) -> Result<Registration, Error> {
         let devices = self.scan().await?;
         let info = self.parts.hypervisor.info();
-        self.last_fingerprint.store(fingerprint(&devices, &info), Ordering::Relaxed);
+        let seen = self.fingerprint(&devices, &info);
+        self.last_fingerprint.store(seen, Ordering::Relaxed);
         Ok(self.registration(devices, info))
     }
 
@@ -73,7 +74,7 @@ impl Inventory {
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
         let devices = self.scan().await?;
         let info = self.parts.hypervisor.info();
-        let seen = fingerprint(&devices, &info);
+        let seen = self.fingerprint(&devices, &info);
         let last_fingerprint = self.last_fingerprint.swap(seen, Ordering::Relaxed);
         Ok((seen != last_fingerprint).then(|| self.registration(devices, info)))
     }
@@ -104,6 +105,7 @@ impl Inventory {
             devices,
             hypervisor_type: info.hypervisor_type,
             hypervisor_version: info.version,
+            connector: self.parts.volumes.connector().map(Box::new),
             ..self.parts.registration.clone()
         };
         for name in info.traits {
@@ -147,13 +149,13 @@ impl Inventory {
         *logged = problems;
     }
 
+    fn fingerprint(&self, devices: &[Device], info: &HypervisorInfo) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (devices, info, self.parts.volumes.connector()).hash(&mut hasher);
+        hasher.finish()
+    }
+
     fn device_error(&self, source: kilonova_devices::Error) -> Error {
         Error::Devices { host: self.parts.registration.host.clone(), source }
     }
-}
-
-fn fingerprint(devices: &[Device], info: &HypervisorInfo) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (devices, info).hash(&mut hasher);
-    hasher.finish()
 }

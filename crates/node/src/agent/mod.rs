@@ -18,6 +18,7 @@ mod recovery;
 mod simulate;
 mod sync;
 mod verbs;
+mod volumes;
 mod work;
 mod workers;
 
@@ -36,6 +37,7 @@ use crate::Error;
 use crate::metadata::MetadataSettings;
 use crate::network::Network;
 use crate::tools::Tools;
+use crate::volumes::Volumes;
 use consoles::Consoles;
 use inventory::Inventory;
 use link::{Link, Stop};
@@ -66,6 +68,8 @@ pub struct Parts {
     pub tools: Arc<dyn Tools>,
     /// The implementation of the host's networks.
     pub network: Arc<dyn Network>,
+    /// The volumes of the host's guests.
+    pub volumes: Arc<dyn Volumes>,
     /// The agent's state directory.
     pub state: PathBuf,
     /// The agent's settings.

@@ -10,6 +10,7 @@ use kilonova_ids::ServerId;
 use kilonova_node_api::{Attachment, Domain, Outcome, OutgoingMigration, Phase, Power, Verb};
 
 use super::notes::{End, Last, Note};
+use super::volumes::{must_start, reboots_hard};
 use super::work::{Applied, Halt, Turn, Work};
 
 const CREATE_MDEV: &str = "create_mdev";
@@ -50,18 +51,17 @@ impl Work {
         domain: &Domain,
         turn: &Turn<'_>,
     ) -> Result<Applied, Halt> {
-        let applied = |outcome| Applied { outcome, found: false };
         if domain.power == Power::AsIs {
-            return self.as_is(server).await.map(applied);
+            return self.as_is(server).await.map(Applied::of);
         }
         let definition = Definition::of(server, domain);
         let now = self.now(server).await?;
         let state = now.as_ref().map_or(DomainState::Shutoff, |now| now.state);
         if state == DomainState::MigratedOut {
-            return Ok(applied(Outcome::MigratedOut));
+            return Ok(Applied::of(Outcome::MigratedOut));
         }
         if let Some(migration) = &domain.outgoing_migration {
-            return self.migrate_guest(server, migration, state).await.map(applied);
+            return self.migrate_guest(server, migration, state).await.map(Applied::of);
         }
         if state.is_up() {
             self.hypervisor.abort_migration(server).await?;
@@ -82,14 +82,14 @@ impl Work {
         }
         let fresh = noted.as_ref().map_or(now.is_none(), |note| note.building);
         let noted = noted.unwrap_or_default();
-        let result = self.reconcile(&definition, domain, now, noted, fresh, turn).await;
+        let result = self.reconcile(definition, domain, now, noted, fresh, turn).await;
         if fresh
             && let Err(Halt::Failed { .. }) = &result
             && let Err(halt) = self.absent(server).await
         {
             tracing::warn!(host = %self.host(), %server, ?halt, "rollback of a partial build failed");
         }
-        result.map(applied)
+        result
     }
 
     /// Reports the guest's state. The guest is left alone, except that a migration is aborted.
@@ -127,28 +127,38 @@ impl Work {
             Err(halt) => return Err(halt),
             Ok(_) => {}
         }
-        Ok(Applied { outcome: outcome(state), found: true })
+        let volumes = Some(self.check_volumes(definition, is).await);
+        Ok(Applied { outcome: outcome(state), found: true, volumes })
     }
 
     async fn reconcile(
         &self,
-        definition: &Definition,
+        mut definition: Definition,
         domain: &Domain,
         now: Option<Now>,
         noted: Note,
         fresh: bool,
         turn: &Turn<'_>,
-    ) -> Result<Outcome, Halt> {
+    ) -> Result<Applied, Halt> {
         let server = definition.server;
         let mut state = now.as_ref().map_or(DomainState::Shutoff, |now| now.state);
         let is = now.as_ref().and_then(|now| now.definition.as_ref());
-        let same = is.is_some_and(|is| is.same_machine(definition));
+        let same = is.is_some_and(|is| is.same_machine(&definition));
         if state != DomainState::Shutoff && !same {
             turn.current()?;
             self.hypervisor.destroy(server).await?;
             state = DomainState::Shutoff;
         }
-        self.plug(definition).await?;
+        self.plug(&definition).await?;
+        let done = if fresh { definition.done } else { is.and_then(|is| is.done) };
+        let reboots = reboots_hard(domain, done);
+        let must = fresh || must_start(domain, state, reboots);
+        let mut deviations =
+            self.connect_volumes(&mut definition, is, must, state.is_up(), turn).await?;
+        if state.is_up() && !reboots && self.has_volumes(&definition, is) {
+            self.plug_volumes(&mut definition, &mut deviations, turn).await?;
+        }
+        let definition = &definition;
         let wanted = self.devices(definition, is, noted, fresh, turn).await?;
         if now.is_none()
             && let Some(from) = &domain.from
@@ -174,9 +184,8 @@ impl Work {
             turn.current()?;
             self.hypervisor.prepare_rescue_disk(definition).await?;
         }
-        let done = if fresh { definition.done } else { is.and_then(|is| is.done) };
         let next = Definition { done, ..definition.clone() };
-        if is != Some(&next) {
+        if is != Some(&next.without_secrets()) {
             turn.current()?;
             self.hypervisor.define(&next).await?;
             self.metadata.forget(server);
@@ -196,7 +205,8 @@ impl Work {
             turn.current()?;
             self.hypervisor.prepare_incoming(server).await?;
             self.note(server, Note { building: false, made: wanted, last: None }, DEFINE)?;
-            return Ok(Outcome::Ready);
+            let volumes = Some(self.settle_volumes(definition, &mut deviations).await);
+            return Ok(Applied { volumes, ..Applied::of(Outcome::Ready) });
         }
         let state = self.settle_power(server, domain.power, state, turn).await?;
         match due {
@@ -204,11 +214,13 @@ impl Work {
             Some((_, Verb::Guest(verb))) => self.guest_verb(definition, verb, turn).await?,
             _ => {}
         }
-        let settled = !matches!(state, DomainState::MigratedOut | DomainState::Incoming);
+        let volumes = Some(self.settle_volumes(definition, &mut deviations).await);
+        let settled = !matches!(state, DomainState::MigratedOut | DomainState::Incoming)
+            && deviations.is_empty();
         let end = End::Reached(domain.power);
         let last = settled.then_some(Last { generation: turn.generation, end });
         self.note(server, Note { building: false, made: wanted, last }, DEFINE)?;
-        Ok(outcome(state))
+        Ok(Applied { volumes, ..Applied::of(outcome(state)) })
     }
 
     /// Sets up the guest's networks.
@@ -349,6 +361,7 @@ impl Work {
         self.hypervisor.undefine(server).await?;
         self.metadata.forget(server);
         self.connections.set_exactly(server, &[]).await;
+        self.release_volumes(server).await?;
         self.order_log
             .forget(server)
             .and_then(|()| self.notes.remove(server))

@@ -2,7 +2,8 @@
 //!
 //! A domain without a document may still be in use: it is reported and keeps its devices until a
 //! document removes it. A noted mediated device or VF type without a document and a domain is
-//! removed. So is the disk copy of a snapshot, unless a document still names its image.
+//! removed. So is the disk copy of a snapshot, unless a document still names its image. A volume of such
+//! a server is disconnected.
 
 use std::collections::HashSet;
 
@@ -39,6 +40,14 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
         }
     }
     work.set_strangers(&strays);
+    for server in work.volumes.servers() {
+        if !named.contains(&server) && !domains.contains(&server) {
+            tracing::warn!(host = %work.host(), %server, "disconnecting the volumes of a server without a document");
+            if let Err(error) = work.release_volumes(server).await {
+                tracing::warn!(host = %work.host(), %server, ?error, "could not disconnect a volume; it stays until the agent starts again");
+            }
+        }
+    }
     let unnamed: Vec<ServerId> =
         work.notes.servers().into_iter().filter(|server| !named.contains(server)).collect();
     if unnamed.is_empty() {

@@ -8,7 +8,7 @@ use kilonova_hypervisor::simulated::{Plan, Simulated};
 use kilonova_node_api::Registration;
 
 use super::{Node, Parts, Settings};
-use crate::simulated::{RecordedNetwork, SimulatedSysfs, SimulatedTools};
+use crate::simulated::{RecordedNetwork, SimulatedSysfs, SimulatedTools, SimulatedVolumes};
 use crate::{Error, topology};
 
 impl Node {
@@ -41,6 +41,7 @@ impl Node {
             traits: template.traits.clone(),
             devices: Vec::new(),
             attempt: None,
+            connector: None,
         };
         let sysfs = Arc::new(sysfs);
         let tools = SimulatedTools {
@@ -48,6 +49,7 @@ impl Node {
             sysfs: Arc::clone(&sysfs),
             cleanup: template.discovery.cleanup.clone(),
         };
+        let volumes = SimulatedVolumes::open(&host.name, &host.address, &state).map_err(failed)?;
         let watch = watch(template, &state);
         let node = Self::new(Parts {
             registration,
@@ -56,6 +58,7 @@ impl Node {
             hypervisor: Arc::new(hypervisor),
             tools: Arc::new(tools),
             network: Arc::new(RecordedNetwork::new(&state)),
+            volumes: Arc::new(volumes),
             state,
             settings: Settings { concurrency: template.concurrency, ..Settings::default() },
         })?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kilonova_devices::{Discovery, Found, KernelObject, Mdev, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::{HostName, ServerId};
-use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase};
+use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase, VolumeState};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::Parts;
@@ -17,6 +17,7 @@ use super::link::Link;
 use super::metadata::Memory;
 use super::notes::{Note, Notes};
 use super::order_log::{OrderLog, Verdict};
+use crate::volumes::Volumes;
 
 const PROGRAM: &str = "program";
 
@@ -45,6 +46,15 @@ impl Turn<'_> {
         }
     }
 
+    /// Waits until a newer document has arrived.
+    pub(super) async fn superseded(&self) -> Halt {
+        let mut newest = self.newest.clone();
+        if newest.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Halt::Superseded
+    }
+
     /// Reports the phase.
     pub(super) fn say(&self, phase: Phase) {
         (self.say)(phase);
@@ -56,6 +66,15 @@ pub(super) struct Applied {
     pub outcome: Outcome,
     /// The guest had reached its desired state before and was only checked.
     pub found: bool,
+    /// The state of each volume of a guest that is as its document says.
+    pub volumes: Option<Vec<VolumeState>>,
+}
+
+impl Applied {
+    /// A result without volumes.
+    pub(super) fn of(outcome: Outcome) -> Self {
+        Self { outcome, found: false, volumes: None }
+    }
 }
 
 impl Halt {
@@ -76,6 +95,7 @@ pub(super) struct Work {
     pub(super) sysfs: Arc<dyn Sysfs>,
     pub(super) hypervisor: Arc<dyn Hypervisor>,
     pub(super) connections: Connections,
+    pub(super) volumes: Arc<dyn Volumes>,
     pub(super) metadata: Memory,
     pub(super) notes: Notes,
     pub(super) order_log: OrderLog,
@@ -105,6 +125,7 @@ impl Work {
                 Arc::clone(&parts.network),
                 parts.settings.network_look,
             ),
+            volumes: Arc::clone(&parts.volumes),
             metadata: Memory::new(Arc::clone(&parts.settings.metadata)),
             notes,
             order_log,
@@ -137,9 +158,7 @@ impl Work {
         turn.current()?;
         match &document.desired {
             Desired::Present(domain) => self.present(document.server, domain, &turn).await,
-            Desired::Absent => {
-                Ok(Applied { outcome: self.absent(document.server).await?, found: false })
-            }
+            Desired::Absent => self.absent(document.server).await.map(Applied::of),
         }
     }
 

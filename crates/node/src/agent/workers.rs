@@ -119,16 +119,17 @@ async fn serve(
             }
             Err(Halt::Failed { step, message }) => {
                 tracing::warn!(host = %work.host(), %server, step, %message, "could not carry out a document");
-                Applied { outcome: Outcome::Failed { step, message }, found: false }
+                Applied::of(Outcome::Failed { step, message })
             }
         };
         let at_start = work.is_first_check(server) && applied.found;
-        let outcome = applied.outcome;
+        let Applied { outcome, volumes, .. } = applied;
         let unfinished =
             matches!((&document.desired, &outcome), (Desired::Absent, Outcome::Failed { .. }));
         let migrating = matches!(outcome, Outcome::MigratingOut(_));
         let generation = document.generation;
-        let observation = Observation { at_start, ..Observation::new(server, generation, outcome) };
+        let observation =
+            Observation { at_start, volumes, ..Observation::new(server, generation, outcome) };
         if migrating {
             // A migrating guest is polled often but reported only now and then.
             if last_report.is_none_or(|last_report| last_report.elapsed() >= REPORT_INTERVAL) {

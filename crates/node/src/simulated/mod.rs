@@ -9,7 +9,9 @@ mod render;
 mod state;
 mod sysfs;
 mod tools;
+mod volumes;
 
 pub(crate) use network::RecordedNetwork;
 pub use sysfs::SimulatedSysfs;
 pub(crate) use tools::SimulatedTools;
+pub(crate) use volumes::SimulatedVolumes;

@@ -250,6 +250,7 @@ const STEPS: &[Step] = &[
     Step::Inspect,
     Step::Receive,
     Step::Migrate,
+    Step::Volume,
 ];
 const CREATE_MDEV: &str = "create_mdev";
 

@@ -1,5 +1,6 @@
 //! A host that crashes at a chosen step: from then on no call has an effect or returns.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,11 +8,15 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use kilonova_devices::Sysfs;
 use kilonova_hypervisor::{
-    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Error, Hypervisor,
-    HypervisorInfo, MigrationState,
+    ConsoleFuture, DefinedDomain, Definition, DomainState, DriverFuture, Hypervisor,
+    HypervisorInfo, MigrationState, PluggedVolumes,
 };
-use kilonova_ids::ServerId;
-use kilonova_node_api::{ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage};
+use kilonova_ids::{AttachmentId, ServerId, VolumeId};
+use kilonova_node::{DisconnectFuture, VolumeFuture, Volumes};
+use kilonova_node_api::{
+    Connector, ConsoleKind, DiskFormat, GuestVerb, OutgoingMigration, Peer, Usage, Volume,
+    VolumeSource,
+};
 use tokio::sync::watch;
 
 /// The crash: before or after the n-th step that changes something.
@@ -83,11 +88,7 @@ impl Doom {
         }
     }
 
-    async fn run<T>(
-        &self,
-        step: &str,
-        work: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Error> {
+    async fn run<T>(&self, step: &str, work: impl Future<Output = T>) -> T {
         match self.fate(step) {
             Fate::Live => work.await,
             Fate::DieBefore => std::future::pending().await,
@@ -227,6 +228,9 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     fn usage(&self, server: ServerId) -> DriverFuture<'_, Usage> {
         self.inner.usage(server)
     }
+    fn plug_volumes<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, PluggedVolumes> {
+        Box::pin(self.doom.run("plug", self.inner.plug_volumes(definition)))
+    }
     fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()> {
         Box::pin(self.doom.run("define", self.inner.define(definition)))
     }
@@ -244,6 +248,32 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     }
     fn undefine(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("undefine", self.inner.undefine(server)))
+    }
+}
+
+impl Volumes for Fragile<dyn Volumes> {
+    fn connector(&self) -> Option<Connector> {
+        self.inner.connector()
+    }
+    fn connect<'a>(
+        &'a self,
+        server: ServerId,
+        volume: &'a Volume,
+    ) -> VolumeFuture<'a, VolumeSource> {
+        Box::pin(self.doom.run("connect", self.inner.connect(server, volume)))
+    }
+    fn disconnect_others<'a>(
+        &'a self,
+        server: ServerId,
+        keep: &'a BTreeSet<AttachmentId>,
+    ) -> DisconnectFuture<'a> {
+        Box::pin(self.doom.run("disconnect", self.inner.disconnect_others(server, keep)))
+    }
+    fn attachments(&self, server: ServerId) -> Vec<(AttachmentId, VolumeId)> {
+        self.inner.attachments(server)
+    }
+    fn servers(&self) -> BTreeSet<ServerId> {
+        self.inner.servers()
     }
 }
 

@@ -8,7 +8,7 @@ use kilonova_devices::{Sysfs, mdevs};
 use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
 use kilonova_ids::ServerId;
 use kilonova_node::topology::Topology;
-use kilonova_node::{Error, Node, Parts};
+use kilonova_node::{Error, Node, Parts, Volumes};
 use kilonova_node_api::{Attachment, Boot, Desired, Domain, DomainConfig, Power};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -70,6 +70,8 @@ impl Host {
         parts.hypervisor =
             Arc::new(Fragile::<dyn Hypervisor> { doom: Arc::clone(doom), inner: parts.hypervisor });
         parts.sysfs = Arc::new(Fragile::<dyn Sysfs> { doom: Arc::clone(doom), inner: parts.sysfs });
+        parts.volumes =
+            Arc::new(Fragile::<dyn Volumes> { doom: Arc::clone(doom), inner: parts.volumes });
         Running::start(Node::new(parts).expect("the agent starts"), control)
     }
 
@@ -102,7 +104,9 @@ impl Host {
     }
 
     pub fn assert_empty(&self, when: &str) {
-        for folder in ["mdevs", "domains", "running", "saved", "console", "snapshots", "notes"] {
+        let kept =
+            ["mdevs", "domains", "running", "saved", "console", "snapshots", "notes", "volumes"];
+        for folder in kept {
             assert_eq!(self.files(folder), Vec::<String>::new(), "{folder} {when}");
         }
     }
@@ -169,6 +173,7 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
             guest: Default::default(),
             devices,
             rescue: None,
+            volumes: Vec::new(),
             interfaces: Vec::new(),
         },
         power: Power::On,

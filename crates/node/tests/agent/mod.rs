@@ -10,3 +10,4 @@ mod lifecycle;
 mod metadata;
 mod networks;
 mod recovery;
+mod volumes;

@@ -200,8 +200,8 @@ async fn after_a_power_cut_devices_are_recreated_and_guests_reported() {
         }
     }
     let node = host.run(&control);
-    let found =
-        Observation { at_start: true, ..Observation::new(server, generation, Outcome::Stopped) };
+    let stopped = Observation::new(server, generation, Outcome::Stopped);
+    let found = Observation { at_start: true, volumes: Some(Vec::new()), ..stopped };
     control
         .until("a guest that is off", |state| state.observations.contains(&found).then_some(()))
         .await;

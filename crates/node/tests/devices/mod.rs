@@ -61,6 +61,7 @@ fn guest(devices: Vec<Attachment>) -> Desired {
             guest: Default::default(),
             devices,
             rescue: None,
+            volumes: Vec::new(),
             interfaces: Vec::new(),
         },
         power: Power::On,

@@ -96,6 +96,7 @@ pub(super) fn registration(host: &str) -> Registration {
         traits: Vec::new(),
         devices: Vec::new(),
         attempt: None,
+        connector: None,
     }
 }
 

@@ -316,8 +316,12 @@ pub(super) fn send(
     let mut domain = ctx.migration.old_domain.clone();
     let devices = pair_devices(&domain.config.devices, to_devices)
         .ok_or_else(|| shape("devices of a move do not match"))?;
-    domain.outgoing_migration =
-        Some(Box::new(OutgoingMigration { to: Peer { host, address }, devices, force }));
+    domain.outgoing_migration = Some(Box::new(OutgoingMigration {
+        to: Peer { host, address },
+        devices,
+        force,
+        volumes: Vec::new(),
+    }));
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
 }
 

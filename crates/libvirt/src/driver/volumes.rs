@@ -1,0 +1,285 @@
+//! Volumes of a running guest, and the libvirt secrets with which QEMU opens volumes itself.
+//!
+//! A guest must release a disk before it is gone; a guest without an operating system, or a busy one,
+//! may not. The request is repeated, and a disk that is gone is a success whoever removed it.
+//!
+//! A secret of an attachment is named after server and attachment, and removed with the attachment. The
+//! key of a Ceph user is the host's: it stays.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kilonova_hypervisor::{Definition, Error, HeldVolume, PluggedVolumes, Step};
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Iscsi, Target, Volume, VolumeSource};
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+use virt::connect::Connect;
+use virt::domain::Domain;
+use virt::error::{Error as VirtError, ErrorNumber};
+use virt::secret::Secret;
+use virt_sys as sys;
+
+use super::save::LOOK;
+use super::{Driver, domain_state};
+use crate::connection::{QUICK, SLOW, error_text, has_code};
+use crate::xml::{self, VolumeDisk};
+
+/// Start of the names of secrets that belong to an attachment.
+const USAGE: &str = "kilonova";
+
+impl Driver {
+    /// Attaches and detaches volumes of a guest that is up.
+    pub(super) async fn plug_guest_volumes(
+        &self,
+        definition: &Definition,
+    ) -> Result<PluggedVolumes, Error> {
+        let (step, server) = (Step::Volume, definition.server);
+        let mut plugged = PluggedVolumes::default();
+        let has = self.with(step, QUICK, server, |_, domain| live(domain)).await?;
+        for disk in has.iter().filter(|disk| !definition.sources.contains_key(&disk.volume)) {
+            if let Err(reason) = self.detach_volume(server, disk).await? {
+                let (volume, device) = (disk.volume, disk.device.clone());
+                plugged.held.push(HeldVolume { volume, device, reason });
+            }
+        }
+        for (volume, source) in definition.connected() {
+            if let Some(disk) = has.iter().find(|disk| disk.volume == volume.volume_id) {
+                if disk.source != xml::name_of(source) {
+                    plugged.elsewhere.push(volume.volume_id);
+                }
+                self.grow_volume(server, volume).await;
+            } else if let Err(error) = self.attach_volume(server, volume, source).await {
+                plugged.refused.push((volume.volume_id, error.message));
+            }
+        }
+        Ok(plugged)
+    }
+
+    async fn attach_volume(
+        &self,
+        server: ServerId,
+        volume: &Volume,
+        source: &VolumeSource,
+    ) -> Result<(), Error> {
+        let (id, xml) = (volume.volume_id, xml::volume_xml(&self.host, volume, source));
+        let attach = move |_: &Connect, domain: &Domain| {
+            // An earlier call may have succeeded without an answer.
+            if live(domain)?.iter().any(|disk| disk.volume == id) {
+                return Ok(());
+            }
+            domain.attach_device_flags(&xml, sys::VIR_DOMAIN_AFFECT_LIVE).map(drop)
+        };
+        self.with(Step::Volume, SLOW, server, attach).await
+    }
+
+    /// Detaches a volume. The inner error is the reason why the guest still has it.
+    async fn detach_volume(
+        &self,
+        server: ServerId,
+        disk: &VolumeDisk,
+    ) -> Result<Result<(), String>, Error> {
+        let (step, config) = (Step::Volume, &self.host.config);
+        let mut last = None;
+        for _ in 0..config.detach_attempts.max(1) {
+            let mut events = self.link.events();
+            let (id, xml) = (disk.volume, disk.xml.clone());
+            let ask = move |_: &Connect, domain: &Domain| {
+                if !live(domain)?.iter().any(|one| one.volume == id) {
+                    return Ok(Ok(()));
+                }
+                let asked = domain.detach_device_flags(&xml, sys::VIR_DOMAIN_AFFECT_LIVE);
+                Ok(match asked {
+                    Ok(_) => Ok(()),
+                    Err(error) if is_unplugging(&error) => Ok(()),
+                    Err(error) => Err(error_text(&error)),
+                })
+            };
+            last = self.with(step, SLOW, server, ask).await?.err();
+            let end = Instant::now() + config.detach_timeout;
+            loop {
+                let left = move |_: &Connect, domain: &Domain| {
+                    Ok(live(domain)?.iter().any(|one| one.volume == id))
+                };
+                if !self.with(step, QUICK, server, left).await? {
+                    return Ok(Ok(()));
+                }
+                if last.is_some() || Instant::now() >= end {
+                    break;
+                }
+                let _ = timeout(LOOK, events.recv()).await;
+            }
+            if last.is_some() {
+                // libvirt refused at once: the same request would be refused at once again.
+                let _ = timeout(LOOK, events.recv()).await;
+            }
+        }
+        let usual = || "the guest did not release it".to_owned();
+        Ok(Err(last.unwrap_or_else(usual)))
+    }
+
+    /// Grows the disk of a volume that has grown. A failure is only logged: the guest sees the size with
+    /// its next start.
+    async fn grow_volume(&self, server: ServerId, volume: &Volume) {
+        let id = volume.volume_id;
+        let size = u64::try_from(volume.size_gb).unwrap_or_default() << 30;
+        let grow = move |_: &Connect, domain: &Domain| {
+            let disks = live(domain)?;
+            let Some(disk) = disks.iter().find(|disk| disk.volume == id) else { return Ok(false) };
+            if domain.get_block_info(&disk.device, 0)?.capacity >= size {
+                return Ok(false);
+            }
+            let bytes = sys::VIR_DOMAIN_BLOCK_RESIZE_BYTES;
+            domain.block_resize(&disk.device, size, bytes).map(|_| true)
+        };
+        match self.with(Step::Volume, SLOW, server, grow).await {
+            Ok(true) => tracing::info!(%server, volume = %id, size, "a guest's volume has grown"),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%server, volume = %id, %error, "could not grow a guest's volume; it has its size with the guest's next start");
+            }
+        }
+    }
+
+    /// Gives libvirt the secret of a volume that QEMU opens itself.
+    pub(super) async fn give_volume_secret(
+        &self,
+        server: ServerId,
+        volume: &Volume,
+        source: &VolumeSource,
+    ) -> Result<(), Error> {
+        let step = Step::Volume;
+        match source {
+            VolumeSource::Iscsi { secret: Some(uuid), .. } => {
+                let Target::Iscsi(Iscsi { chap: Some(chap), .. }) = &volume.connection.target
+                else {
+                    return Err(Error::new(step, "the volume's connection has no login"));
+                };
+                let usage = format!("{USAGE}/{server}/{}", volume.attachment_id);
+                let xml = xml::secret(*uuid, "iscsi", &usage);
+                let password = chap.password.clone();
+                self.link
+                    .call(step, QUICK, move |connect| {
+                        Secret::define_xml(connect, &xml, 0)?
+                            .set_value(password.reveal().as_bytes(), 0)
+                    })
+                    .await
+            }
+            VolumeSource::Rbd { user: Some(user), secret: Some(uuid), .. } => {
+                self.give_ceph_key(user, *uuid).await
+            }
+            VolumeSource::Rbd { .. }
+            | VolumeSource::Iscsi { .. }
+            | VolumeSource::Block { .. }
+            | VolumeSource::File { .. } => Ok(()),
+        }
+    }
+
+    /// Makes the secret of a Ceph user from the host's keyring, unless the operator has made it.
+    async fn give_ceph_key(&self, user: &str, uuid: Uuid) -> Result<(), Error> {
+        let step = Step::Volume;
+        let there = move |connect: &Connect| match Secret::lookup_by_uuid(connect, uuid) {
+            Ok(_) => Ok(true),
+            Err(error) if has_code(&error, ErrorNumber::NoSecret) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if self.link.call(step, QUICK, there).await? {
+            return Ok(());
+        }
+        let ceph = &self.host.config.ceph;
+        let key = keyring_key(ceph, user).map_err(|why| {
+            let why = format!(
+                "libvirt has no secret {uuid} for the Ceph user {user}, and there is no key to make \
+                 it from: {why}"
+            );
+            Error::new(step, why)
+        })?;
+        let xml = xml::secret(uuid, "ceph", &format!("client.{user} secret"));
+        self.link
+            .call(step, QUICK, move |connect| {
+                Secret::define_xml(connect, &xml, 0)?.set_value(&key, 0)
+            })
+            .await?;
+        tracing::info!(user, %uuid, "made the libvirt secret of a Ceph user from the host's keyring");
+        Ok(())
+    }
+}
+
+/// Removes the secrets of a server's attachments other than these.
+pub(super) fn keep_secrets(
+    connect: &Connect,
+    server: ServerId,
+    definition: Option<&Definition>,
+) -> Result<(), VirtError> {
+    let prefix = format!("{USAGE}/{server}/");
+    let volumes = definition.map(|definition| &definition.config.volumes);
+    let keep: BTreeSet<String> = volumes
+        .into_iter()
+        .flatten()
+        .map(|volume| format!("{prefix}{}", volume.attachment_id))
+        .collect();
+    let all = match connect.list_all_secrets(0) {
+        // Some of libvirt's drivers have no secrets.
+        Err(error) if has_code(&error, ErrorNumber::NoSupport) => return Ok(()),
+        all => all?,
+    };
+    for secret in all {
+        match secret.get_usage_id() {
+            Ok(usage) if usage.starts_with(&prefix) && !keep.contains(&usage) => {
+                match secret.undefine() {
+                    Err(error) if has_code(&error, ErrorNumber::NoSecret) => {}
+                    result => result?,
+                }
+            }
+            // A secret that has gone since, or has no use.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The disks of volumes in an active domain; none if it is not active.
+fn live(domain: &Domain) -> Result<Vec<VolumeDisk>, VirtError> {
+    if !domain_state(domain)?.is_up() {
+        return Ok(Vec::new());
+    }
+    Ok(xml::volume_disks(&domain.get_xml_desc(0)?))
+}
+
+/// True if the disk is being unplugged, or is gone.
+fn is_unplugging(error: &VirtError) -> bool {
+    has_code(error, ErrorNumber::DeviceMissing)
+        || error.message().contains("already in the process of unplug")
+}
+
+/// The key in `<cluster>.client.<user>.keyring`.
+fn keyring_key(folder: &std::path::Path, user: &str) -> Result<Vec<u8>, String> {
+    let path = folder.join(format!("ceph.client.{user}.keyring"));
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let value = |line: &str| {
+        let (name, value) = line.split_once('=')?;
+        (name.trim() == "key").then(|| value.trim().to_owned())
+    };
+    let key = text.lines().find_map(value);
+    key.and_then(|key| STANDARD.decode(key).ok())
+        .ok_or_else(|| format!("{} has no key", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_ceph_user_is_read() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let path = folder.path().join("ceph.client.cinder.keyring");
+        std::fs::write(&path, "[client.cinder]\n\tkey = c2VjcmV0\n\tcaps mon = \"x\"\n")
+            .expect("the file is written");
+        assert_eq!(keyring_key(folder.path(), "cinder"), Ok(b"secret".to_vec()));
+        std::fs::write(&path, "[client.cinder]\nkey = !\n").expect("the file is written");
+        assert!(keyring_key(folder.path(), "cinder").is_err_and(|why| !why.contains('!')));
+        assert!(keyring_key(folder.path(), "nova").is_err_and(|why| why.contains("client.nova")));
+    }
+}

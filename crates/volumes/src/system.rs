@@ -1,0 +1,179 @@
+//! The host as the other modules see it: programs, sysfs and `/dev`.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::process::Stdio;
+use std::time::Duration;
+
+use kilonova_node_api::Secret;
+use tokio::process::Command;
+
+/// The time limit of a program. A login waits for a target that does not answer.
+const LIMIT: Duration = Duration::from_secs(150);
+
+/// An argument of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Argument {
+    /// Text.
+    Plain(String),
+    /// A secret, which no message shows.
+    Secret(Secret),
+}
+
+impl<T: Into<String>> From<T> for Argument {
+    fn from(text: T) -> Self {
+        Self::Plain(text.into())
+    }
+}
+
+/// Arguments from texts.
+pub(crate) fn arguments(texts: &[&str]) -> Vec<Argument> {
+    texts.iter().map(|text| Argument::from(*text)).collect()
+}
+
+/// A program that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Its exit code, if it ran to its end.
+    pub code: Option<i32>,
+    /// The reason, for the operator, without secrets.
+    pub message: String,
+}
+
+/// The future of a program's output.
+pub(crate) type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + Send + 'a>>;
+
+/// The host.
+pub(crate) trait System: Send + Sync + 'static {
+    /// Runs a program without a shell and returns its output.
+    fn run<'a>(&'a self, program: &'a str, arguments: Vec<Argument>) -> RunFuture<'a>;
+    /// Reads a file.
+    fn read(&self, path: &Path) -> io::Result<String>;
+    /// Writes to a file that exists, such as an attribute in sysfs.
+    fn write(&self, path: &Path, text: &str) -> io::Result<()>;
+    /// Names in a directory, sorted; none if it does not exist.
+    fn list(&self, path: &Path) -> Vec<String>;
+    /// The path without links. Fails if it does not exist.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
+    /// True for a regular file that is not a link.
+    fn is_file(&self, path: &Path) -> bool;
+    /// Creates a directory.
+    fn make_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// This machine.
+pub(crate) struct Host;
+
+impl System for Host {
+    fn run<'a>(&'a self, program: &'a str, arguments: Vec<Argument>) -> RunFuture<'a> {
+        Box::pin(run(program, arguments))
+    }
+
+    fn read(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        use io::Write as _;
+        std::fs::File::options().write(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn list(&self, path: &Path) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(path) else { return Vec::new() };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        path.canonicalize()
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+}
+
+async fn run(program: &str, arguments: Vec<Argument>) -> Result<String, Failure> {
+    let failed = |message: String| Failure { code: None, message };
+    let mut command = Command::new(program);
+    command.env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
+    for argument in &arguments {
+        match argument {
+            Argument::Plain(text) => command.arg(text),
+            Argument::Secret(secret) => command.arg(secret.reveal()),
+        };
+    }
+    let output = tokio::time::timeout(LIMIT, command.output()).await;
+    let output = match output {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(failed(format!("{program} is not installed on this host")));
+        }
+        Ok(Err(error)) => return Err(failed(format!("cannot run {program}: {error}"))),
+        Err(_) => return Err(failed(format!("{program} was killed after a timeout of {LIMIT:?}"))),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = message(program, &arguments, &output.stderr, &output.stdout);
+    let message = format!("{message} ({})", output.status);
+    Err(Failure { code: output.status.code(), message })
+}
+
+/// The command and the beginning of what the program says, without the secrets among its arguments.
+fn message(program: &str, arguments: &[Argument], errors: &[u8], output: &[u8]) -> String {
+    let said = if errors.is_empty() { output } else { errors };
+    let said = String::from_utf8_lossy(said);
+    let lines: Vec<&str> =
+        said.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect();
+    let mut text = program.to_owned();
+    let mut said = lines.join("; ");
+    for argument in arguments {
+        text.push(' ');
+        match argument {
+            Argument::Plain(plain) => text.push_str(plain),
+            Argument::Secret(secret) => {
+                text.push_str("***");
+                if !secret.is_empty() {
+                    said = said.replace(secret.reveal(), "***");
+                }
+            }
+        }
+    }
+    let said: String = said.chars().filter(|c| !c.is_control()).take(500).collect();
+    format!("{text}: {said}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, more: Vec<Argument>) -> Vec<Argument> {
+        let mut all = arguments(&["-c", script, "sh"]);
+        all.extend(more);
+        all
+    }
+
+    #[tokio::test]
+    async fn output_and_failures_are_reported_without_secrets() {
+        let said = run("/bin/sh", shell("echo yes", Vec::new())).await;
+        assert_eq!(said.as_deref(), Ok("yes\n"));
+        let secret = Argument::Secret(Secret::new("open sesame"));
+        let failed = run("/bin/sh", shell("echo no $1 >&2; exit 15", vec![secret])).await;
+        let failed = failed.expect_err("the program fails");
+        assert_eq!(failed.code, Some(15));
+        assert!(failed.message.contains("no ***") && !failed.message.contains("sesame"));
+        let absent = run("/nowhere/iscsiadm", Vec::new()).await.expect_err("it does not exist");
+        assert_eq!(absent.message, "/nowhere/iscsiadm is not installed on this host");
+    }
+}
