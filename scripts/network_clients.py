@@ -4,13 +4,15 @@
     scripts/network_clients.py [--kilonova PROGRAM] [--database URL] [--verbose]
 
 Creates, lists, shows, changes and deletes networks, subnets, ports and security groups; attaches new and
-existing ports to servers, adds and removes interfaces, and migrates a server with its port. Exits with 1 at
-the first check that fails.
+existing ports to servers, adds and removes interfaces, and migrates a server with its port; connects a network
+with an external one by a router, and gives a server a floating address. Exits with 1 at the first check
+that fails.
 """
 
 import json
 import os
 import sys
+import time
 
 from cli import Lane
 from frame import options_of, parsed, tell
@@ -159,6 +161,76 @@ def step_servers(story):
     story.check("the port is free", story.json("port", "show", "ours")["device_id"], "")
 
 
+def step_routers(story):
+    """Routers and floating addresses."""
+    story.lane.say("\n== routers and floating addresses")
+    story.json("network", "create", "--external", "--provider-network-type", "vlan",
+               "--provider-physical-network", "physnet1", "--provider-segment", "99", "street")
+    story.json("subnet", "create", "--network", "street", "--no-dhcp", "--subnet-range",
+               "198.51.100.0/24", "--gateway", "198.51.100.1", "street4")
+    router = story.json("router", "create", "--description", "out", "r")
+    story.check("made", (router["name"], router["external_gateway_info"]), ("r", None))
+    story.run(["router", "set", "--external-gateway", "street", "r"],
+              ["router", "add", "subnet", "r", "four"])
+    shown = story.json("router", "show", "r")
+    gateway = shown["external_gateway_info"]
+    story.check("with a gateway", gateway["enable_snat"], True)
+    story.check("and an interface", [one["ip_address"] for one in shown["interfaces_info"]],
+                ["10.20.0.1"])
+    story.check("listed", [row["Name"] for row in story.json("router", "list", "--long")], ["r"])
+    host = patiently(lambda: story.json("port", "list", "--router", "r", "--long"),
+                     lambda ports: {row["Status"] for row in ports} == {"ACTIVE"})
+    story.check("a host realizes it", {row["Status"] for row in host}, {"ACTIVE"})
+    server = story.json("server", "create", "--flavor", "plain", "--image", "tiny", "--nic",
+                        "net-id=private,v4-fixed-ip=10.20.0.70", "--wait", "s2")
+    floating = story.json("floating", "ip", "create", "--description", "for s2", "street")
+    address = floating["floating_ip_address"]
+    story.check("a floating address", (floating["port_id"], address.startswith("198.51.100.")),
+                (None, True))
+    story.run(["server", "add", "floating", "ip", "s2", address])
+    story.check("is the server's", address in
+                story.json("server", "show", "s2")["addresses"]["private"], True)
+    shown = story.json("floating", "ip", "show", address)
+    story.check("by its router", (shown["fixed_ip_address"], shown["router_id"]),
+                ("10.20.0.70", router["id"]))
+    listed = story.json("floating", "ip", "list", "--router", "r")
+    story.check("listed", [row["Floating IP Address"] for row in listed], [address])
+    story.refused(["router", "remove", "subnet", "r", "four"],
+                  "required by one or more floating IPs")
+    story.refused(["router", "unset", "--external-gateway", "r"],
+                  "required by one or more floating IPs")
+    story.refused(["router", "delete", "r"], "still has ports")
+    story.run(["server", "remove", "floating", "ip", "s2", address],
+              ["floating", "ip", "set", "--port",
+               story.json("port", "list", "--server", "s2")[0]["ID"], address],
+              ["floating", "ip", "unset", "--port", address],
+              ["floating", "ip", "set", "--tag", "blue", address])
+    story.check("free again", story.json("floating", "ip", "show", address)["status"], "DOWN")
+    story.run(["router", "add", "route", "--route",
+               "destination=10.99.0.0/16,gateway=10.20.0.70", "r"])
+    story.check("a route", len(story.json("router", "show", "r")["routes"]), 1)
+    story.run(["router", "remove", "route", "--route",
+               "destination=10.99.0.0/16,gateway=10.20.0.70", "r"],
+              ["router", "set", "--disable", "--name", "way", "r"])
+    story.check("changed", story.json("router", "show", "way")["admin_state_up"], False)
+    story.run(["server", "delete", "--wait", "s2"], ["floating", "ip", "delete", address],
+              ["router", "remove", "subnet", "way", "four"], ["router", "delete", "way"],
+              ["network", "delete", "street"])
+    story.check("the server had it", bool(server["id"]), True)
+    story.check("nothing is left", (story.json("router", "list"),
+                                    story.json("floating", "ip", "list")), ([], []))
+
+
+def patiently(look, is_so):
+    """Looks until it is so, for some seconds. Returns what was seen last."""
+    end = time.monotonic() + 20
+    while True:
+        seen = look()
+        if is_so(seen) or time.monotonic() > end:
+            return seen
+        time.sleep(0.5)
+
+
 def step_quotas_and_end(story):
     """Quotas, and the end: everything is deleted."""
     story.lane.say("\n== quotas, and the end")
@@ -186,7 +258,8 @@ def story_of(serve, clients, folder):
     lane.run("image", "create", "--disk-format", "raw", "--container-format", "bare", "--public",
              "--file", image, "tiny")
     lane.run("flavor", "create", "--ram", "64", "--vcpus", "1", "--disk", "1", "plain")
-    for step in (step_networks, step_groups, step_ports, step_servers, step_quotas_and_end):
+    for step in (step_networks, step_groups, step_ports, step_servers, step_routers,
+                 step_quotas_and_end):
         step(story)
     _, code, said = serve.doctor()
     lane.tick("the audit is clean", code == 0, said[-400:])

@@ -52,6 +52,10 @@ pub fn registration(
         devices: Vec::new(),
         attempt: None,
         connector: None,
+        routes: settings
+            .network
+            .routers
+            .then(|| settings.network.uplinks.keys().cloned().collect()),
     })
 }
 

@@ -1,5 +1,5 @@
-//! The answer to a host's poll: its documents, orders, questions and requests for consoles since a generation, and the
-//! security groups of its guests. Reads only.
+//! The answer to a host's poll: its documents, orders, questions and requests for consoles since a generation, the
+//! security groups of its guests, and its routers. Reads only.
 
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::{Newest, Origin};
@@ -53,7 +53,13 @@ pub fn of_session(
     let orders = devices::orders::since(tx, host, since)?;
     let filters = filters(tx, networks, host, since, newest.filtered > since, &documents)?;
     let (generation, complete) = (newest.generation, since == 0);
-    let batch = Batch { generation, complete, documents, orders, questions, consoles, filters };
+    // A change of a router requests the filters of its host.
+    let routers = match complete || newest.filtered > since {
+        true => Some(networks.routers(tx, host)?),
+        false => None,
+    };
+    let batch =
+        Batch { generation, complete, documents, orders, questions, consoles, filters, routers };
     let is_clear = !devices::awaits_acknowledgement(tx, host, devices::EVERYTHING)?;
     Ok(Handed { batch, is_clear })
 }

@@ -3,6 +3,8 @@
 //! A row outlives its agent. The epoch in it fences older processes of the same host and must only
 //! ever increase.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use kilonova_changes::Topic;
 use kilonova_ids::{HostId, HostName, ProviderId};
@@ -36,6 +38,10 @@ CREATE TABLE aggregates_revision (revision BIGINT NOT NULL PRIMARY KEY);
 INSERT INTO aggregates_revision (revision) VALUES (0);",
 };
 
+/// The physical networks between which a host can route.
+pub const GATEWAYS: Migration =
+    Migration { name: "compute-0710-gateways", sql: "ALTER TABLE hosts ADD COLUMN routed TEXT;" };
+
 /// Selects [`Host`]s.
 macro_rules! select {
     () => {
@@ -67,6 +73,14 @@ kilonova_store::statements! {
             last_seen = excluded.last_seen, reported_at = excluded.reported_at,
             agent = excluded.agent, attempt = excluded.attempt
         RETURNING ", columns!());
+    /// Sets the physical networks between which a host can route.
+    SET_ROUTED = "UPDATE hosts SET routed = ?2 WHERE host = ?1";
+    /// The hosts that can route.
+    GATEWAYS_ALL = "SELECT host, routed, status, forced_down, last_seen FROM hosts
+        WHERE routed IS NOT NULL ORDER BY number";
+    /// One host, if it can route.
+    GATEWAY = "SELECT host, routed, status, forced_down, last_seen FROM hosts
+        WHERE host = ?1 AND routed IS NOT NULL";
     /// Deletes a host.
     DELETE = "DELETE FROM hosts WHERE host = ?1";
     /// Writes the operator's settings.
@@ -277,4 +291,58 @@ pub fn delete(tx: &mut Tx<'_>, name: &HostName) -> Result<(), Error> {
 /// Tells the other controllers that a host's row changed.
 pub(super) fn changed(tx: &mut Tx<'_>, name: &HostName) -> Result<(), kilonova_store::Error> {
     kilonova_changes::append(tx, Topic::Host, name, 0)
+}
+
+/// A host that can route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gateway {
+    /// Its name.
+    pub host: HostName,
+    /// The physical networks between which it can route; `*` is any.
+    pub physical_networks: BTreeSet<String>,
+    /// True if its compute service is enabled.
+    pub enabled: bool,
+    /// True if an operator forced it down.
+    pub forced_down: bool,
+    /// The time since its last sign of life, by the database's clock.
+    pub silent: SignedDuration,
+}
+
+impl Gateway {
+    /// True if it can route between these physical networks.
+    pub fn reaches(&self, physical: &BTreeSet<String>) -> bool {
+        self.physical_networks.contains("*") || physical.is_subset(&self.physical_networks)
+    }
+}
+
+fn gateway(row: &Row, now: Timestamp) -> Result<Gateway, Error> {
+    let names = row.text("routed")?.split(',').filter(|name| !name.is_empty());
+    Ok(Gateway {
+        host: row.host("host")?,
+        physical_networks: names.map(str::to_owned).collect(),
+        enabled: is_enabled(row)?,
+        forced_down: row.bool("forced_down")?,
+        silent: now.duration_since(row.time("last_seen")?),
+    })
+}
+
+/// Records between which physical networks a host can route; `None` for one that cannot.
+pub fn set_routed(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    physical: Option<&[String]>,
+) -> Result<(), Error> {
+    Ok(tx.defer(SET_ROUTED, params![host, physical.map(|names| names.join(","))])?)
+}
+
+/// The hosts that can route.
+pub fn gateways(tx: &mut Tx<'_>) -> Result<Vec<Gateway>, Error> {
+    let now = tx.database_time()?;
+    tx.rows(GATEWAYS_ALL, params![])?.iter().map(|row| gateway(row, now)).collect()
+}
+
+/// A host, if it can route.
+pub fn one_gateway(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<Gateway>, Error> {
+    let now = tx.database_time()?;
+    tx.row(GATEWAY, params![host])?.map(|row| gateway(&row, now)).transpose()
 }

@@ -16,6 +16,7 @@ pub const SERVERS: &[Migration] = &[
     super::guest_metadata::GUEST_METADATA,
     super::glance_images::GLANCE_IMAGES,
     super::consoles::CONSOLES,
+    super::hosts::GATEWAYS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

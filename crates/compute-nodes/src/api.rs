@@ -127,6 +127,7 @@ fn nothing_newer(since: i64) -> Batch {
         questions: Vec::new(),
         consoles: Vec::new(),
         filters: None,
+        routers: None,
     }
 }
 

@@ -72,6 +72,7 @@ impl Cloud {
             devices: vec![gpu()],
             attempt: None,
             connector: None,
+            routes: None,
         };
         self.link.register(registration).await.map(|session| session.epoch)
     }

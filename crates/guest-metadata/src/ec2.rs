@@ -71,12 +71,12 @@ fn meta_data(document: &Document, version: &str, address: Option<&str>) -> Value
     let guest = &document.guest;
     let mut tree = Map::new();
     let mut say = |key: &str, value: Value| tree.insert(key.to_owned(), value);
-    let mut addresses = document
+    let addresses = document
         .interfaces
         .iter()
         .flat_map(|interface| &interface.addresses)
         .filter(|address| address.address.is_ipv4());
-    let first = addresses.next().map(|first| first.address.to_string());
+    let first = addresses.clone().next().map(|first| first.address.to_string());
     if let Some(image) = &document.images.machine {
         say("ami-id", json!(image));
     }
@@ -97,8 +97,8 @@ fn meta_data(document: &Document, version: &str, address: Option<&str>) -> Value
     if knows("2007-01-19") {
         say("local-hostname", json!(document.hostname));
         say("public-hostname", json!(document.hostname));
-        // There are no floating addresses.
-        say("public-ipv4", json!(""));
+        let mut floating = addresses.clone().flat_map(|address| &address.floating);
+        say("public-ipv4", json!(floating.next().map(ToString::to_string).unwrap_or_default()));
     }
     if knows("2007-08-29") {
         say("instance-type", json!(guest.flavor));

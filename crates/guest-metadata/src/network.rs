@@ -75,10 +75,11 @@ fn network(number: usize, link: &str, interface: &Interface, address: &Address) 
         "id": format!("network{number}"),
         "link": link,
         "network_id": interface.network,
-        "type": match (v4, address.dhcp) {
-            (true, true) => "ipv4_dhcp",
-            (true, false) => "ipv4",
-            (false, _) => "ipv6",
+        "type": match (v4, address.dhcp, address.six) {
+            (true, true, _) => "ipv4_dhcp".to_owned(),
+            (true, false, _) => "ipv4".to_owned(),
+            (false, _, None) => "ipv6".to_owned(),
+            (false, _, Some(mode)) => format!("ipv6_{}", mode.as_str()),
         },
     });
     if v4 && address.dhcp {

@@ -19,6 +19,8 @@ pub struct HostNetworkConfig {
     pub uplinks: BTreeMap<String, Uplink>,
     /// True if guests can ask for their metadata over their networks.
     pub metadata: bool,
+    /// True if the host realizes routers.
+    pub routers: bool,
     /// Directory for state that lasts until the host reboots.
     pub folder: PathBuf,
 }
@@ -28,6 +30,7 @@ impl Default for HostNetworkConfig {
         Self {
             uplinks: BTreeMap::new(),
             metadata: true,
+            routers: true,
             folder: PathBuf::from("/run/kilonova/network"),
         }
     }

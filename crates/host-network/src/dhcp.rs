@@ -1,5 +1,6 @@
 //! The configuration of a network's dnsmasq. Pure.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::Path;
@@ -43,15 +44,28 @@ pub(crate) fn arguments(its: &Path, dhcp: Option<&Dhcp>) -> Vec<String> {
         let (tag, mask) = (tag(*base), mask(subnet.prefix));
         all.push(format!("--dhcp-range=set:{tag},{base},static,{mask},{LEASE}s"));
     }
+    for (base, subnet) in dhcp.iter().flat_map(|dhcp| &dhcp.six_subnets) {
+        let (tag, prefix) = (tag(*base), subnet.prefix);
+        all.push(format!("--dhcp-range=set:{tag},{base},static,{prefix},{LEASE}s"));
+    }
     all
 }
 
 /// The hosts file: each guest's MAC and IP address.
 pub(crate) fn hosts(net: &Net) -> String {
     let mut text = String::new();
-    for (mac, host) in net.dhcp.iter().flat_map(|dhcp| &dhcp.hosts) {
+    let Some(dhcp) = &net.dhcp else { return text };
+    let macs: BTreeSet<&String> = dhcp.hosts.keys().chain(dhcp.six_hosts.keys()).collect();
+    for mac in macs {
+        text.push_str(mac);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{mac},{}", host.address);
+        if let Some(host) = dhcp.hosts.get(mac) {
+            let _ = write!(text, ",{}", host.address);
+        }
+        for address in dhcp.six_hosts.get(mac).into_iter().flatten() {
+            let _ = write!(text, ",[{address}]");
+        }
+        text.push('\n');
     }
     text
 }
@@ -84,6 +98,12 @@ pub(crate) fn options(net: &Net) -> String {
             routes.extend(gateway.map(|gateway| format!("0.0.0.0/0,{gateway}")));
             say("option:classless-static-route", &routes.join(","));
             say("249", &routes.join(","));
+        }
+    }
+    for (base, subnet) in net.dhcp.iter().flat_map(|dhcp| &dhcp.six_subnets) {
+        let dns: Vec<String> = subnet.dns.iter().map(|dns| format!("[{dns}]")).collect();
+        if !dns.is_empty() {
+            let _ = writeln!(text, "tag:{},option6:dns-server,{}", tag(*base), dns.join(","));
         }
     }
     text

@@ -16,6 +16,8 @@ use crate::testing::{config, filters, interface, wanted};
 
 #[path = "kernel_metadata_tests.rs"]
 mod metadata;
+#[path = "kernel_router_tests.rs"]
+mod router;
 
 const ROLE: &str = "KILONOVA_TEST_ROLE";
 const NAME: &str = "kernel_tests::guests_are_on_their_networks";
@@ -26,6 +28,7 @@ fn guests_are_on_their_networks() {
         None => outside("host"),
         Some("host") => run_host(host()),
         Some("metadata") => run_host(metadata::host()),
+        Some("router") => run_host(router::host()),
         Some("echo") => echo(),
         Some("dhcp") => println!("got {}", lease()),
         Some(role) if role.starts_with("http ") => metadata::ask(role),

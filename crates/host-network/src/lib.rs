@@ -1,4 +1,4 @@
-//! The networks of a real host: bridges, VLANs, packet filters and DHCP.
+//! The networks of a real host: bridges, VLANs, packet filters, DHCP and routers.
 //!
 //! ```text
 //!   config   the interface of each physical network
@@ -8,6 +8,7 @@
 //!   space    one namespace per network, held by its dnsmasq
 //!   plug     the veth pair to the namespace, and what is inside
 //!   dhcp     the configuration of the dnsmasq
+//!   routers  one namespace per router: interfaces, routes, address translation, advertisements
 //!   metadata the sockets of the metadata service in the namespaces
 //!   run      programs: no shell, a time limit, bounded output
 //! ```
@@ -24,6 +25,7 @@ mod links;
 mod metadata;
 mod nets;
 mod plug;
+mod routers;
 mod rules;
 mod run;
 mod space;
@@ -33,7 +35,7 @@ mod testing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kilonova_ids::NetworkId;
+use kilonova_ids::{NetworkId, RouterId};
 use kilonova_node::{
     DesiredNetworks, GuestRequests, Network, NetworkFailures, NetworkFuture, ResumeFuture,
 };
@@ -59,6 +61,8 @@ struct Last {
     rules: Option<(String, Vec<u8>)>,
     /// Why networks lack the metadata service.
     deaf: BTreeMap<NetworkId, String>,
+    /// The address translation of the routers.
+    routers: routers::Loaded,
 }
 
 impl HostNetwork {
@@ -98,13 +102,17 @@ impl HostNetwork {
             }
         }
         last.deaf = deaf;
+        let folder = self.config.folder.join("routers");
+        let all = &wanted.routers;
+        lacking.routers = routers::reach(&folder, &nets, all, &lacking, &mut last.routers).await;
         lacking
     }
 
     /// Removes all our objects. Returns whether none is left.
     async fn clear(&self) -> Result<bool, String> {
         self.listeners.keep_only(&BTreeSet::new());
-        space::keep_only(&self.config.folder, &BTreeSet::new())?;
+        space::keep_only::<NetworkId>(&self.config.folder, &BTreeSet::new())?;
+        space::keep_only::<RouterId>(&self.config.folder.join("routers"), &BTreeSet::new())?;
         self.links(&Nets::default(), &mut NetworkFailures::default()).await?;
         rules::clear().await?;
         Ok(!links::read().await?.values().any(links::Link::is_ours))

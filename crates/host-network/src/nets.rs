@@ -5,11 +5,12 @@ use std::net::IpAddr;
 
 use kilonova_ids::NetworkId;
 use kilonova_node::DesiredNetworks;
-use kilonova_node_api::Interface;
+use kilonova_node_api::{Address, Interface, SixMode};
 
 use crate::config::{HostNetworkConfig, Uplink};
+use crate::routers;
 
-/// All networks of the host's guests.
+/// All networks of the host's guests and routers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nets {
     pub all: BTreeMap<NetworkId, Net>,
@@ -28,6 +29,8 @@ pub(crate) struct Net {
     pub uplink: Option<Uplink>,
     /// The guests' taps, whether they exist or not.
     pub taps: BTreeSet<String>,
+    /// The bridge's ends of the veth pairs to routers.
+    pub routers: BTreeSet<String>,
     pub dhcp: Option<Dhcp>,
     /// The guests that can ask for their metadata; `None` if the service is off.
     pub metadata: Option<Metadata>,
@@ -60,6 +63,17 @@ pub(crate) struct Dhcp {
     pub subnets: BTreeMap<IpAddr, Subnet>,
     /// The guests by MAC address.
     pub hosts: BTreeMap<String, DhcpClient>,
+    /// The subnets with DHCPv6, keyed by their network addresses.
+    pub six_subnets: BTreeMap<IpAddr, SixSubnet>,
+    /// The guests whose IPv6 addresses DHCPv6 assigns, by MAC address.
+    pub six_hosts: BTreeMap<String, BTreeSet<IpAddr>>,
+}
+
+/// A subnet with DHCPv6.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SixSubnet {
+    pub prefix: u8,
+    pub dns: Vec<IpAddr>,
 }
 
 /// A subnet with DHCP, keyed by its network address.
@@ -80,25 +94,61 @@ pub(crate) struct DhcpClient {
     pub subnet: IpAddr,
 }
 
+impl Dhcp {
+    /// Adds an IPv6 address of a guest: one that DHCPv6 assigns, or one whose guest asks for the rest.
+    fn ask_six(&mut self, mac: &str, address: &Address) {
+        match address.six {
+            Some(SixMode::Stateful) => {
+                self.six_hosts.entry(mac.to_owned()).or_default().insert(address.address);
+            }
+            Some(SixMode::Stateless) => {}
+            Some(SixMode::Slaac) | None => return,
+        }
+        let subnet = SixSubnet { prefix: address.prefix, dns: address.dns.clone() };
+        self.six_subnets.insert(base(address.address, address.prefix), subnet);
+    }
+}
+
 impl Nets {
     pub fn of(wanted: &DesiredNetworks, config: &HostNetworkConfig) -> Self {
         let mut nets = Self::default();
         for interface in wanted.interfaces() {
-            let net = nets.all.entry(interface.network).or_insert_with(|| Net {
-                id: interface.network,
-                physical: interface.physical_network.clone(),
-                vlan: interface.vlan,
-                mtu: interface.mtu,
-                uplink: config.uplinks.get(&interface.physical_network).cloned(),
-                taps: BTreeSet::new(),
-                dhcp: None,
-                metadata: config.metadata.then(Metadata::default),
-            });
+            let (id, physical) = (interface.network, &interface.physical_network);
+            let net = nets.net(id, physical, interface.vlan, interface.mtu, config);
+            if config.metadata {
+                net.metadata.get_or_insert_default();
+            }
             net.taps.insert(interface.tap());
             net.ask(interface);
             nets.interfaces.push(interface.clone());
         }
+        for interface in wanted.routers.iter().flat_map(|router| &router.interfaces) {
+            let (id, physical) = (interface.network, &interface.physical_network);
+            let net = nets.net(id, physical, interface.vlan, interface.mtu, config);
+            net.routers.insert(routers::outside(interface));
+        }
         nets
+    }
+
+    fn net(
+        &mut self,
+        id: NetworkId,
+        physical: &str,
+        vlan: Option<i64>,
+        mtu: i64,
+        config: &HostNetworkConfig,
+    ) -> &mut Net {
+        self.all.entry(id).or_insert_with(|| Net {
+            id,
+            physical: physical.to_owned(),
+            vlan,
+            mtu,
+            uplink: config.uplinks.get(physical).cloned(),
+            taps: BTreeSet::new(),
+            routers: BTreeSet::new(),
+            dhcp: None,
+            metadata: None,
+        })
     }
 }
 
@@ -153,9 +203,12 @@ impl Net {
                 own: BTreeSet::new(),
                 subnets: BTreeMap::new(),
                 hosts: BTreeMap::new(),
+                six_subnets: BTreeMap::new(),
+                six_hosts: BTreeMap::new(),
             });
             dhcp.own.insert((own, address.prefix));
             if address.address.is_ipv6() {
+                dhcp.ask_six(&interface.mac, address);
                 continue;
             }
             let subnet = base(address.address, address.prefix);

@@ -211,6 +211,8 @@ fn port(
     let tap = interface.tap();
     let up = filter.is_none_or(|filter| filter.up);
     let answers = net.filter(|net| net.dhcp.is_some()).map(Net::space_link);
+    let has_six = |net: &&Net| net.dhcp.as_ref().is_some_and(|dhcp| !dhcp.six_subnets.is_empty());
+    let answers_six = net.filter(has_six).map(Net::space_link);
     writeln!(out, "\tchain anti_spoofing_{tap} {{")?;
     if up {
         anti_spoofing(out, interface, filter)?;
@@ -233,6 +235,10 @@ fn port(
             writeln!(out, "\t\toifname \"{answers}\" udp sport 68 udp dport 67 accept")?;
             writeln!(out, "\t\tudp sport 68 udp dport 67 drop")?;
         }
+        if let Some(answers) = &answers_six {
+            writeln!(out, "\t\toifname \"{answers}\" udp sport 546 udp dport 547 accept")?;
+            writeln!(out, "\t\tudp sport 546 udp dport 547 drop")?;
+        }
         net.map_or(Ok(()), |net| metadata::egress(out, net))?;
         writeln!(out, "\t\tct state established,related accept")?;
         writeln!(out, "\t\tct state invalid drop")?;
@@ -246,6 +252,9 @@ fn port(
         writeln!(out, "\t\ticmpv6 type {{ nd-router-advert, {NEIGHBOURS} }} accept")?;
         if let Some(answers) = &answers {
             writeln!(out, "\t\tiifname \"{answers}\" udp sport 67 udp dport 68 accept")?;
+        }
+        if let Some(answers) = &answers_six {
+            writeln!(out, "\t\tiifname \"{answers}\" udp sport 547 udp dport 546 accept")?;
         }
         net.map_or(Ok(()), |net| metadata::ingress(out, net))?;
         writeln!(out, "\t\tct state established,related accept")?;
@@ -344,6 +353,7 @@ fn zone(out: &mut String, nets: &Nets) -> Written {
         let zone = zones.get(&net.id).copied().unwrap_or(1);
         let mut names: Vec<String> = net.taps.iter().cloned().collect();
         names.extend(net.out());
+        names.extend(net.routers.iter().cloned());
         names.push(net.space_link());
         ports.extend(names.into_iter().map(|name| (name, zone)));
     }

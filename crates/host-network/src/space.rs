@@ -7,6 +7,7 @@
 //! the dnsmasq answers nothing, and only holds the namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,11 +19,13 @@ use crate::dhcp::{arguments, hosts, options};
 use crate::nets::Net;
 use crate::run::{run, words};
 
+/// The end of the name of a dnsmasq that advertises a router, after the router's id.
+pub(crate) const ADVERTISING: &str = "-ra";
 /// How long a dnsmasq may take to start or stop.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn folder_of(folder: &Path, network: NetworkId) -> PathBuf {
-    folder.join(network.to_string())
+fn folder_of(folder: &Path, id: impl Display) -> PathBuf {
+    folder.join(id.to_string())
 }
 
 /// A process and its command line.
@@ -52,9 +55,9 @@ fn running(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<Process>>, String> {
     Ok(found)
 }
 
-/// Stops our processes of networks that are not in the set.
-pub(crate) fn keep_only(folder: &Path, wanted: &BTreeSet<NetworkId>) -> Result<(), String> {
-    let wanted: BTreeSet<PathBuf> = wanted.iter().map(|id| folder_of(folder, *id)).collect();
+/// Stops our processes in this folder whose objects are not in the set.
+pub(crate) fn keep_only<T: Display>(folder: &Path, wanted: &BTreeSet<T>) -> Result<(), String> {
+    let wanted: BTreeSet<PathBuf> = wanted.iter().map(|id| folder_of(folder, id)).collect();
     for (its, processes) in running(folder)? {
         if !wanted.contains(&its) {
             processes.iter().try_for_each(|(pid, _)| end(*pid))?;
@@ -62,9 +65,10 @@ pub(crate) fn keep_only(folder: &Path, wanted: &BTreeSet<NetworkId>) -> Result<(
     }
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries.flatten() {
-        let is_networks =
-            entry.file_name().to_str().is_some_and(|name| name.parse::<NetworkId>().is_ok());
-        if is_networks && !wanted.contains(&entry.path()) {
+        let name = entry.file_name();
+        let name = name.to_str().map(|name| name.strip_suffix(ADVERTISING).unwrap_or(name));
+        let is_objects = name.is_some_and(|name| name.parse::<NetworkId>().is_ok());
+        if is_objects && !wanted.contains(&entry.path()) {
             std::fs::remove_dir_all(entry.path())
                 .map_err(|error| format!("{}: {error}", entry.path().display()))?;
         }
@@ -82,12 +86,44 @@ fn end(pid: i32) -> Result<(), String> {
 
 /// Starts or reloads the dnsmasq of a network. Returns its process.
 pub(crate) async fn hold(folder: &Path, net: &Net) -> Result<i32, String> {
-    let its = folder_of(folder, net.id);
-    let wanted = arguments(&its, net.dhcp.as_ref());
+    let wanted = |its: &Path| arguments(its, net.dhcp.as_ref());
     let files = [("hosts", hosts(net)), ("options", options(net))];
+    hold_as(folder, net.id, Start::New, wanted, &files).await
+}
+
+/// Where a dnsmasq runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Start {
+    /// In a namespace of its own, which it holds.
+    New,
+    /// In the namespace of a process.
+    In(i32),
+}
+
+impl Start {
+    /// True if a running process is there.
+    fn has(self, pid: i32) -> bool {
+        let space = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        match self {
+            Self::New => true,
+            Self::In(other) => space(pid) == space(other),
+        }
+    }
+}
+
+/// Starts or reloads the dnsmasq of an object, with these arguments and files. Returns its process.
+pub(crate) async fn hold_as(
+    folder: &Path,
+    id: impl Display,
+    place: Start,
+    wanted: impl FnOnce(&Path) -> Vec<String>,
+    files: &[(&str, String)],
+) -> Result<i32, String> {
+    let its = folder_of(folder, id);
+    let wanted = wanted(&its);
     let mut changed = false;
     open_folder(&its)?;
-    for (name, text) in &files {
+    for (name, text) in files {
         let file = its.join(name);
         if std::fs::read_to_string(&file).is_ok_and(|is| is == *text) {
             continue;
@@ -97,7 +133,8 @@ pub(crate) async fn hold(folder: &Path, net: &Net) -> Result<i32, String> {
         changed = true;
     }
     let mut processes = running(folder)?.remove(&its).unwrap_or_default();
-    let right = processes.iter().position(|(_, line)| line.get(1..) == Some(&wanted[..]));
+    let is_right = |(pid, line): &Process| line.get(1..) == Some(&wanted[..]) && place.has(*pid);
+    let right = processes.iter().position(is_right);
     let pid = match right.map(|at| processes.swap_remove(at).0) {
         Some(pid) => {
             if changed && let Some(id) = Pid::from_raw(pid) {
@@ -111,7 +148,7 @@ pub(crate) async fn hold(folder: &Path, net: &Net) -> Result<i32, String> {
             for (pid, _) in &processes {
                 end(*pid)?;
             }
-            start(folder, &its, &wanted).await?
+            start(folder, &its, place, &wanted).await?
         }
     };
     Ok(pid)
@@ -127,7 +164,12 @@ fn open_folder(folder: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", folder.display()))
 }
 
-async fn start(folder: &Path, its: &Path, arguments: &[String]) -> Result<i32, String> {
+async fn start(
+    folder: &Path,
+    its: &Path,
+    place: Start,
+    arguments: &[String],
+) -> Result<i32, String> {
     let begun = Instant::now();
     while running(folder)?.contains_key(its) {
         if begun.elapsed() > PATIENCE {
@@ -135,9 +177,13 @@ async fn start(folder: &Path, its: &Path, arguments: &[String]) -> Result<i32, S
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let mut line = words(&["--net", "--", "dnsmasq"]);
+    let (program, net) = match place {
+        Start::New => ("unshare", "--net".to_owned()),
+        Start::In(pid) => ("nsenter", format!("--net=/proc/{pid}/ns/net")),
+    };
+    let mut line = words(&[&*net, "--", "dnsmasq"]);
     line.extend(arguments.iter().cloned());
-    run("unshare", &line, b"").await?;
+    run(program, &line, b"").await?;
     loop {
         if let Some((pid, _)) = running(folder)?.remove(its).and_then(|mut all| all.pop()) {
             return Ok(pid);

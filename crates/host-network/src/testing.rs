@@ -52,6 +52,8 @@ pub(crate) fn interface(number: u8) -> Interface {
             routes: vec![("192.168.7.0/24".into(), address("10.0.0.9"))],
             dhcp: true,
             dhcp_server: Some(address("10.0.0.254")),
+            six: None,
+            floating: Vec::new(),
         }],
         device: None,
         tag: None,
@@ -66,7 +68,7 @@ pub(crate) fn wanted(interfaces: Vec<Interface>, filters: Filters) -> DesiredNet
     };
     let guests: BTreeMap<_, _> =
         interfaces.into_iter().enumerate().map(|(at, one)| (server(at), vec![one])).collect();
-    DesiredNetworks { guests, filters: Arc::new(filters) }
+    DesiredNetworks { guests, filters: Arc::new(filters), ..DesiredNetworks::default() }
 }
 
 /// Ports in group 1, the default group: all egress, ingress from members.

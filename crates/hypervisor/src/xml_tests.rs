@@ -236,6 +236,8 @@ fn interfaces_are_taps_or_functions() {
             routes: Vec::new(),
             dhcp: true,
             dhcp_server: None,
+            six: None,
+            floating: Vec::new(),
         }],
         device: None,
         tag: None,

@@ -67,6 +67,10 @@ kinds! {
     AttachmentId, AttachmentKind, "attachment";
     /// A block device of a server: a row of ours (Nova's `bdm_uuid`).
     BlockDeviceId, BlockDeviceKind, "block_device";
+    /// A router between networks.
+    RouterId, RouterKind, "router";
+    /// An address of an external network that stands for an address of a port.
+    FloatingIpId, FloatingIpKind, "floating_ip";
     /// A durable operation.
     OperationId, OperationKind, "operation";
     /// An HTTP request, shown as `req-<uuid>`.

@@ -101,6 +101,14 @@ impl Cidr {
     }
 }
 
+/// The address that a MAC address gives on an IPv6 prefix of 64 bits (EUI-64).
+pub(crate) fn eui64(prefix: &Cidr, mac: &str) -> Option<IpAddr> {
+    let own = u128::from(kilonova_node_api::link_local(mac)?);
+    let low = u128::from(u64::MAX);
+    (prefix.prefix == 64 && prefix.base.is_ipv6())
+        .then(|| address(prefix.base, number(prefix.base) | (own & low)))
+}
+
 impl std::fmt::Display for Cidr {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.base, self.prefix)
@@ -205,6 +213,16 @@ mod tests {
         let used: BTreeSet<u128> = (1..=1000).collect();
         assert_eq!(search(&[(1, 2000)], 0, &used), Some(1001));
         assert_eq!(search(&[(1, 1000)], 400, &used), None);
+    }
+
+    #[test]
+    fn a_mac_address_gives_an_address() {
+        let prefix = Cidr::parse("fd00:0:0:7::/64").unwrap();
+        let address = eui64(&prefix, "fa:16:3e:00:00:02").unwrap();
+        assert_eq!(address.to_string(), "fd00::7:f816:3eff:fe00:2");
+        assert_eq!(eui64(&prefix, "x"), None);
+        assert_eq!(eui64(&Cidr::parse("fd00::/56").unwrap(), "fa:16:3e:00:00:02"), None);
+        assert_eq!(eui64(&Cidr::parse("10.0.0.0/24").unwrap(), "fa:16:3e:00:00:02"), None);
     }
 
     #[test]

@@ -129,7 +129,8 @@ pub(crate) fn permitted(
         }
         let one = format!("{rule}:{name}");
         enforce(caller, &one, target)?;
-        let parts = value.as_array().into_iter().flatten().filter_map(Value::as_object);
+        let parts = value.as_array().into_iter().flatten().chain([value]);
+        let parts = parts.filter_map(Value::as_object);
         let parts: std::collections::BTreeSet<&String> = parts.flat_map(Map::keys).collect();
         for part in parts {
             enforce(caller, &format!("{one}:{part}"), target)?;

@@ -50,6 +50,8 @@ pub(crate) fn not_found(kind: &'static str, id: impl Display) -> Refusal {
         "security_group_rule" => {
             ("SecurityGroupRuleNotFound", format!("Security group rule {id} does not exist"))
         }
+        "router" => ("RouterNotFound", format!("Router {id} could not be found")),
+        "floatingip" => ("FloatingIPNotFound", format!("Floating IP {id} could not be found")),
         _ => ("HTTPNotFound", "The resource could not be found.".to_owned()),
     };
     Refusal::not_found(text).with_code(code)
@@ -74,4 +76,9 @@ pub(crate) fn invalid(reason: impl Display) -> Refusal {
 /// A refusal with a Neutron error type.
 pub(crate) fn refused(kind: Kind, code: &'static str, text: impl Into<String>) -> Refusal {
     Refusal::new(kind, text).with_code(code)
+}
+
+/// 400 in the form of Neutron's `BadRequest`.
+pub(crate) fn bad(resource: &str, why: impl Display) -> Refusal {
+    Refusal::bad_request(format!("Bad {resource} request: {why}.")).with_code("BadRequest")
 }

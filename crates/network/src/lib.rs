@@ -1,4 +1,5 @@
-//! Neutron v2, the part that clients and servers need: networks, subnets, ports, security groups.
+//! Neutron v2, the part that clients and servers need: networks, subnets, ports, security groups, routers and
+//! floating addresses.
 //!
 //! ```text
 //!   api/      one file per resource: routes, request, view
@@ -9,8 +10,8 @@
 //!
 //! A network is flat or a VLAN on a physical network that hosts are attached to. This service assigns
 //! addresses to ports and records the host of each port; hosts realize that from their documents.
-//! There are no routers and no floating IPs, and the API must not pretend otherwise: these
-//! collections are empty, and `POST` to them is refused.
+//! A router is realized by one host, which the compute service chooses; this service records the place and
+//! what the host needs. Collections of things that do not exist do not exist either.
 
 mod address;
 mod api;

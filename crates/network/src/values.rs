@@ -3,12 +3,16 @@
 use std::net::IpAddr;
 
 use kilonova_ids::{NetworkId, parse_uuid_like};
+use kilonova_node_api::SixMode;
 use serde_json::{Value, json};
 
 use crate::VnicType;
 use crate::address::Cidr;
 
 type Checked = Result<Value, String>;
+
+/// Upstream's `max_subnet_host_routes`, and nearly its `max_routes`.
+const MOST_ROUTES: usize = 20;
 
 fn display(value: &Value) -> String {
     match value {
@@ -95,6 +99,50 @@ pub(crate) fn uuid(value: &Value) -> Checked {
     id.map(|id| json!(id)).ok_or_else(|| format!("'{}' is not a valid UUID", display(value)))
 }
 
+pub(crate) fn uuid_or_none(value: &Value) -> Checked {
+    if value.is_null() { Ok(Value::Null) } else { uuid(value) }
+}
+
+/// False or null only: the attribute is not supported.
+pub(crate) fn only_false(value: &Value) -> Checked {
+    match flag_or_none(value)? {
+        Value::Bool(true) => Err(format!("'{}' is not supported; leave it out", display(value))),
+        _ => Ok(json!(false)),
+    }
+}
+
+/// The gateway of a router; null and an empty object are none.
+pub(crate) fn gateway(value: &Value) -> Checked {
+    let fields = match value {
+        Value::Null => return Ok(Value::Null),
+        Value::Object(fields) if fields.is_empty() => return Ok(Value::Null),
+        Value::Object(fields) => fields,
+        other => return Err(format!("'{}' is not a dictionary", display(other))),
+    };
+    let mut kept = serde_json::Map::new();
+    for (key, value) in fields {
+        let value = match key.as_str() {
+            "network_id" => uuid(value)?,
+            "enable_snat" => flag(value)?,
+            "external_fixed_ips" => match fixed_ips(value)? {
+                Value::Array(list) if list.is_empty() => continue,
+                Value::Null => continue,
+                list => list,
+            },
+            "qos_policy_id" => {
+                only_none(value)?;
+                continue;
+            }
+            _ => return Err(format!("Unexpected keys supplied: {}", key.escape_debug())),
+        };
+        kept.insert(key.clone(), value);
+    }
+    if !kept.contains_key("network_id") {
+        return Err("Expected keys not found: network_id".into());
+    }
+    Ok(kept.into())
+}
+
 pub(crate) fn uuids(value: &Value) -> Checked {
     if value.is_null() {
         return Ok(json!([]));
@@ -168,8 +216,8 @@ pub(crate) fn routes(value: &Value) -> Checked {
         Ok(json!({"destination": cidr(get("destination")?)?, "nexthop": parsed(get("nexthop")?)?}))
     };
     let routes = list(value)?;
-    if routes.len() > 20 {
-        return Err("at most 20 routes can be set".into());
+    if routes.len() > MOST_ROUTES {
+        return Err(format!("at most {MOST_ROUTES} routes can be set"));
     }
     Ok(routes.iter().map(route).collect::<Result<Vec<_>, _>>()?.into())
 }
@@ -269,6 +317,12 @@ fn one_of(value: &Value, all: &[&str]) -> Checked {
         Some(text) if all.contains(&text) => Ok(value.clone()),
         _ => Err(format!("'{}' is not in {all:?}", display(value))),
     }
+}
+
+/// How guests of an IPv6 subnet get their addresses.
+pub(crate) fn six_mode(value: &Value) -> Checked {
+    let modes = [SixMode::Slaac, SixMode::Stateful, SixMode::Stateless].map(SixMode::as_str);
+    if value.is_null() { Ok(Value::Null) } else { one_of(value, &modes) }
 }
 
 pub(crate) fn network_type(value: &Value) -> Checked {

@@ -20,15 +20,13 @@ async fn version_documents_are_public_and_the_rest_requires_a_token() {
 #[tokio::test]
 async fn unmanaged_collections_are_empty_and_refuse_creation() {
     for api in apis().await {
-        for name in ["routers", "floatingips", "service-providers", "agents"] {
+        for name in ["service-providers", "agents"] {
             let (status, body) = api.call("u:p", &format!("GET /{name}"), None).await;
             assert_eq!((status, body), (200, json!({name.replace('-', "_"): []})));
             let (status, body) = api.call("u:p", &format!("GET /{name}/a%20b"), None).await;
             assert_eq!(status, 404);
             assert!(body["NeutronError"]["message"].as_str().unwrap().contains("a b"));
         }
-        let (status, body) = api.call("admin", "POST /routers", Some(json!({"router": {}}))).await;
-        assert_eq!(status, 501, "{body}");
         for name in [
             "subnetpools",
             "rbac-policies",

@@ -10,3 +10,4 @@
 mod http;
 mod kit;
 mod policy;
+mod routers;

@@ -52,6 +52,10 @@ pub struct Registration {
     /// earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connector: Option<Box<Connector>>,
+    /// The physical networks between which the host can route; `*` is any. `None` if it realizes no
+    /// routers, as with agents of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<Vec<String>>,
 }
 
 /// An attempt to register. A controller that answers late may still carry out an attempt that its

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{
     Attachment, Bus, ConsoleRequest, Filters, GuestMetadata, Interface, Machine, Medium, Order,
-    Question, Volume, VolumeState, is_default,
+    Question, Router, Volume, VolumeState, is_default,
 };
 
 /// The desired state of one server on one host.
@@ -283,4 +283,7 @@ pub struct Batch {
     /// The packet filters of the host's guests, complete, if they or the guests have changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filters: Option<Box<Filters>>,
+    /// The routers of the host, complete, if they may have changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routers: Option<Vec<Router>>,
 }

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use kilonova_ids::{NetworkId, PortId};
 use serde::{Deserialize, Serialize};
 
+use crate::SixMode;
+
 /// A network interface of a guest, with everything that a host needs to attach it and to describe
 /// it to the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,6 +112,12 @@ pub struct Address {
     /// The DHCP server: the host's own address on the subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_server: Option<IpAddr>,
+    /// How the guest gets an IPv6 address, if not by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub six: Option<SixMode>,
+    /// The floating addresses that stand for it; the guest learns them from its metadata alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floating: Vec<IpAddr>,
 }
 
 impl Interface {

@@ -23,6 +23,7 @@ mod machine;
 mod observation;
 mod order;
 mod question;
+mod router;
 mod volume;
 
 pub use console::{
@@ -52,6 +53,7 @@ pub use order::{
     CLEANED_BY_AGENT, CLEANED_BY_OPERATOR, Chunk, End, ON_RELEASE, Order, OrderResult, Task,
 };
 pub use question::{DiskUsage, Question, Reply, ReplyBody, Topic, Usage};
+pub use router::{FloatingAddress, Router, RouterAddress, RouterInterface, SixMode};
 pub use volume::{
     Chap, Connection, ConnectionError, Connector, IO_LIMITS, Iscsi, IscsiPath, Nfs, NvmePortal,
     Nvmeof, Rbd, Secret, SourceHost, Target, VOLUME_STEP, Volume, VolumeSource, VolumeState,

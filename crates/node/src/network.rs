@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use kilonova_ids::{NetworkId, ServerId};
-use kilonova_node_api::{Filters, Interface};
+use kilonova_ids::{NetworkId, RouterId, ServerId};
+use kilonova_node_api::{Filters, Interface, Router};
 use serde::Serialize;
 
 use crate::metadata::GuestRequests;
@@ -22,6 +22,13 @@ pub struct DesiredNetworks {
     pub guests: BTreeMap<ServerId, Vec<Interface>>,
     /// The packet filters of those interfaces.
     pub filters: Arc<Filters>,
+    /// The routers of the host.
+    #[serde(skip_serializing_if = "is_none")]
+    pub routers: Arc<Vec<Router>>,
+}
+
+fn is_none(routers: &Arc<Vec<Router>>) -> bool {
+    routers.is_empty()
 }
 
 /// The part that could not be set up.
@@ -29,6 +36,8 @@ pub struct DesiredNetworks {
 pub struct NetworkFailures {
     /// The networks that could not be set up, with the reasons.
     pub networks: BTreeMap<NetworkId, String>,
+    /// The routers that could not be set up, with the reasons.
+    pub routers: BTreeMap<RouterId, String>,
     /// Why no network could be set up.
     pub all: Option<String>,
 }
@@ -57,6 +66,11 @@ pub trait Network: Send + Sync + 'static {
 }
 
 impl DesiredNetworks {
+    /// True if the host needs no network.
+    pub fn is_empty(&self) -> bool {
+        self.guests.is_empty() && self.routers.is_empty()
+    }
+
     /// All interfaces.
     pub fn interfaces(&self) -> impl Iterator<Item = &Interface> {
         self.guests.values().flatten()

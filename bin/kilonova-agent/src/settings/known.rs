@@ -31,6 +31,7 @@ const OPTIONS: &Options = &[
     ("linux_bridge", "bridge_mappings"),
     ("linux_bridge", "physical_interface_mappings"),
     ("network", "metadata"),
+    ("network", "routers"),
     ("node", "control"),
     ("node", "pki_dir"),
     ("node", "sysfs"),

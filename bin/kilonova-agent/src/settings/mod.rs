@@ -141,7 +141,9 @@ fn network(file: &File) -> Result<kilonova_host_network::HostNetworkConfig, Fail
         text("bridge_mappings"),
     );
     let metadata = file.parse("network", "metadata", "true or false")?.unwrap_or(true);
-    let read = read.map(|read| kilonova_host_network::HostNetworkConfig { metadata, ..read });
+    let routers = file.parse("network", "routers", "true or false")?.unwrap_or(true);
+    let read =
+        read.map(|read| kilonova_host_network::HostNetworkConfig { metadata, routers, ..read });
     read.map_err(|why| {
         let option = why.split(':').next().unwrap_or_default();
         file.wrong(GROUP, option, why.split_once(": ").map_or(&*why, |(_, why)| why))

@@ -104,6 +104,8 @@ fn address(fixed: Fixed) -> Address {
         routes: fixed.routes,
         dhcp: fixed.dhcp,
         dhcp_server: fixed.dhcp_server,
+        six: fixed.six,
+        floating: fixed.floating,
     }
 }
 

@@ -4,14 +4,16 @@
 //! database, so they change in the transaction that changes the server ([`Own`](super::Own)). The rest
 //! of the crate must never know which implementation there is.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use kilonova_access::Enforcer;
 use kilonova_compute_db::servers::Spec;
-use kilonova_ids::{ArqId, HostName, PortId, ServerId};
-use kilonova_network::ledger::{GroupFacts, NetworkChange, NewPorts, PortSource, ServerPort};
-use kilonova_node_api::{Filters, Interface};
+use kilonova_ids::{ArqId, HostName, PortId, RouterId, ServerId};
+use kilonova_network::ledger::{
+    GroupFacts, NetworkChange, NewPorts, Place, PortSource, RouterFacts, ServerPort,
+};
+use kilonova_node_api::{Filters, Interface, Router};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
@@ -230,4 +232,63 @@ pub trait Networks: Send + Sync {
         tx: &mut Tx<'_>,
         changes: &[NetworkChange],
     ) -> Result<BTreeSet<ServerId>, Error>;
+
+    /// The routers that a host realizes; none where others realize routers.
+    fn routers(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<Vec<Router>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// The routers that a change concerns.
+    fn routers_of(
+        &self,
+        _tx: &mut Tx<'_>,
+        _change: NetworkChange,
+    ) -> Result<BTreeSet<RouterId>, Error> {
+        Ok(BTreeSet::new())
+    }
+
+    /// Makes the transaction conflict with every other change of the router.
+    fn lock_router(&self, _tx: &mut Tx<'_>, _router: RouterId) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The place of a router and what it needs.
+    fn router_facts(&self, _tx: &mut Tx<'_>, _router: RouterId) -> Result<RouterFacts, Error> {
+        Ok(RouterFacts { place: Place::Nowhere, physical_networks: BTreeSet::new() })
+    }
+
+    /// Sets the place of a router, and binds its ports there.
+    fn place_router(
+        &self,
+        _tx: &mut Tx<'_>,
+        _router: RouterId,
+        _place: &Place,
+        _now: Timestamp,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Some routers of a host; without a name, those that wait for one.
+    fn routers_on(
+        &self,
+        _tx: &mut Tx<'_>,
+        _host: Option<&HostName>,
+    ) -> Result<Vec<RouterId>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// Lets the routers of a host that is being deleted wait for another one.
+    fn routers_leave(
+        &self,
+        _tx: &mut Tx<'_>,
+        _host: &HostName,
+        _now: Timestamp,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The number of routers of each host that has some.
+    fn router_load(&self, _tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
+        Ok(BTreeMap::new())
+    }
 }

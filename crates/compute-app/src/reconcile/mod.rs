@@ -13,6 +13,7 @@ pub mod networks;
 pub mod nudge;
 mod purge;
 pub mod rest;
+pub mod routers;
 pub mod slow;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub fn start(compute: &Compute, lease: &Lease) {
         every_or_when(compute, lease, Duration::from_secs(2), signal, "glance", glance::run);
     }
     every(compute, lease, Duration::from_secs(5), "nudge", nudge::run);
+    every(compute, lease, Duration::from_secs(1), "routers", routers::run);
     every(compute, lease, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, lease, Duration::from_secs(3600), "purge", purge::run);
     every(compute, lease, Duration::from_secs(60), "consoles", consoles::run);

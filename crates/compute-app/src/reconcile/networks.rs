@@ -1,4 +1,4 @@
-//! Sends changes of networks, ports and security groups to the hosts.
+//! Sends changes of networks, ports, security groups and routers to the hosts.
 //!
 //! The transaction of each change records it. One run takes all records at once, so a thousand new
 //! members of a group cost each host one document. A guest in a live migration is put back until it has
@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 
 use kilonova_compute_db::documents;
 use kilonova_store::Tx;
+use kilonova_wire::time;
 
+use super::routers;
 use crate::{Compute, Error, ports};
 
 /// Takes all recorded changes once.
@@ -45,7 +47,15 @@ fn send(tx: &mut Tx<'_>, compute: &Compute) -> Result<(), Error> {
         }
     }
     let filtered = networks.servers_to_filter(tx, &changes)?;
-    for host in documents::hosts_of(tx, &filtered)? {
+    let mut hosts = documents::hosts_of(tx, &filtered)?;
+    let mut routers = BTreeSet::new();
+    for change in &changes {
+        routers.extend(networks.routers_of(tx, *change)?);
+    }
+    for router in routers {
+        hosts.extend(routers::follow(tx, compute, router, time::now())?);
+    }
+    for host in hosts {
         documents::filter(tx, compute, &host)?;
     }
     Ok(())

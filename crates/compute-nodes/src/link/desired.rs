@@ -50,6 +50,7 @@ pub(super) async fn desired(
             questions: Vec::new(),
             consoles: Vec::new(),
             filters: None,
+            routers: None,
         });
     }
     entry.seen(time::now());

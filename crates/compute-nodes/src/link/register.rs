@@ -98,6 +98,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         attempt: registration.attempt,
     };
     let row = hosts::register(tx, &new, now)?;
+    hosts::set_routed(tx, &registration.host, registration.routes.as_deref())?;
     let (fleet, epoch) = (compute.fleet.clone(), row.version.epoch);
     tx.on_commit(move || fleet.refresh(&row));
     Ok(epoch)

@@ -137,6 +137,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         devices: _,
         attempt: _,
         connector,
+        routes,
     } = registration;
     problems.unless(HostName::parse(host).is_ok(), || {
         "its name is not a host name; it must consist of letters, digits, dots and hyphens and must not be an IP address".into()
@@ -165,6 +166,12 @@ fn host(problems: &mut Problems, registration: &Registration) {
         (*memory_mb).clamp(0, MAX_AMOUNT),
     );
     problems.traits("the host", traits);
+    for name in routes.iter().flatten() {
+        problems.word("a physical network of the host", name);
+        problems.unless(!name.contains(','), || {
+            format!("its physical network {:?} has a comma in its name", shorten(name))
+        });
+    }
     if let Some(connector) = connector {
         check_connector(problems, connector);
     }
@@ -316,6 +323,7 @@ mod tests {
             devices: vec![device],
             attempt: None,
             connector: None,
+            routes: None,
         }
     }
 

@@ -28,6 +28,7 @@ fn registration(host: &str, attempt: Option<Attempt>) -> Registration {
         devices: Vec::new(),
         attempt,
         connector: None,
+        routes: None,
     }
 }
 

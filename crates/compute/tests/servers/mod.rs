@@ -53,6 +53,7 @@ mod power_failures;
 mod power_sync;
 mod resize;
 mod round_trips;
+mod routers;
 mod scheduler_filters;
 mod shelve;
 mod show;

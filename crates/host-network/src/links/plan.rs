@@ -29,6 +29,7 @@ pub(crate) fn plan(nets: &Nets, config: &HostNetworkConfig, there: &Links) -> Pl
     for net in nets.all.values() {
         let (ours, theirs) = net.pair();
         wanted.extend([net.bridge(), net.space_link(), ours, theirs]);
+        wanted.extend(net.routers.iter().cloned());
         if net.vlan.is_some() {
             wanted.insert(net.vlan_link());
         }

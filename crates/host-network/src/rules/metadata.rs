@@ -46,6 +46,7 @@ fn owner(out: &mut String, nets: &Nets) -> Written {
     for (net, _) in serving(nets) {
         ports.extend(net.taps.iter().cloned());
         ports.extend(net.out());
+        ports.extend(net.routers.iter().cloned());
     }
     writeln!(out, "\tchain metadata_owner {{")?;
     writeln!(out, "\t\ttype filter hook prerouting priority -305; policy accept;")?;

@@ -12,36 +12,22 @@ use kilonova_wire::{Base, JsonBody, Refusal, time};
 use serde_json::{Value, json};
 
 use super::resource_kind::{RequestContext, ResourceKind};
-use super::{Answer, listing, ok, unmanaged};
+use super::{Answer, listing, ok};
 use crate::app::groups;
 use crate::error::malformed;
 use crate::record::Body;
 use crate::{Error, Networks};
 
 /// Collections that are not managed but requested by every client that shows servers or cleans up:
-/// path, display name of a member, and rules. Other collections do not exist, as in a Neutron
+/// path, display name of a member, and rule. Other collections do not exist, as in a Neutron
 /// without these extensions.
-const EMPTY: &[Empty] = &[
-    Empty {
-        path: "floatingips",
-        member: "Floating IP",
-        get: "get_floatingip",
-        create: Some("create_floatingip"),
-    },
-    Empty { path: "routers", member: "Router", get: "get_router", create: Some("create_router") },
-    Empty {
-        path: "service-providers",
-        member: "Service provider",
-        get: "get_service_provider",
-        create: None,
-    },
-];
+const EMPTY: &[Empty] =
+    &[Empty { path: "service-providers", member: "Service provider", get: "get_service_provider" }];
 
 struct Empty {
     path: &'static str,
     member: &'static str,
     get: &'static str,
-    create: Option<&'static str>,
 }
 
 /// Resources that one request may create.
@@ -78,9 +64,7 @@ pub(super) fn routes() -> Routes<Networks> {
     }
     EMPTY.iter().fold(routes, |routes, empty| {
         let (path, get_rule) = (format!("/v2.0/{}", empty.path), empty.get);
-        let mut all = vec![get(get_rule, nothing)];
-        all.extend(empty.create.map(|rule| post(rule, refuse)));
-        routes.route(path.as_str(), all).route(
+        routes.route(path.as_str(), [get(get_rule, nothing)]).route(
             format!("{path}/{{id}}"),
             [get(get_rule, missing), put(get_rule, missing), delete(get_rule, missing)],
         )
@@ -106,10 +90,6 @@ fn collection(path: &str) -> Option<&str> {
 async fn nothing(uri: axum::http::Uri) -> Answer {
     let key = collection(uri.path()).unwrap_or_default().replace('-', "_");
     ok(json!({key: []}))
-}
-
-async fn refuse() -> Answer {
-    Err(unmanaged())
 }
 
 async fn missing(uri: axum::http::Uri, Path(id): Path<String>) -> Answer {

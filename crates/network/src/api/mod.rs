@@ -6,13 +6,13 @@ mod extensions;
 mod listing;
 mod quotas;
 mod resource_kind;
+mod routers;
 mod rules;
 mod versions;
 
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Operation, Routes};
-use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Dialect, Refusal, Service};
 use serde_json::Value;
 
@@ -27,6 +27,7 @@ fn table() -> Routes<Networks> {
         .merge(quotas::routes())
         .merge(availability::routes())
         .merge(collections::routes())
+        .merge(routers::routes())
 }
 
 /// The routes, relative to the mount point.
@@ -53,14 +54,6 @@ type Answer = Result<Response, Refusal>;
 
 fn ok(body: Value) -> Answer {
     Ok(axum::Json(body).into_response())
-}
-
-/// 501 for a request to create an unmanaged resource.
-fn unmanaged() -> Refusal {
-    Refusal::new(
-        Kind::NotImplemented,
-        "This cloud manages networks, subnets, ports and security groups only.",
-    )
 }
 
 #[cfg(test)]

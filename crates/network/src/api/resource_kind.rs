@@ -5,7 +5,7 @@ use kilonova_access::{Caller, Guard};
 use kilonova_store::Tx;
 
 use super::listing::Collection;
-use crate::app::{groups, id, networks, ports, rules, subnets, targets};
+use crate::app::{floating, groups, id, networks, ports, routers, rules, subnets, targets};
 use crate::attributes::Attribute;
 use crate::record::Body;
 use crate::{Error, NetworkOptions};
@@ -18,6 +18,8 @@ pub(super) enum ResourceKind {
     Port,
     Group,
     Rule,
+    Router,
+    FloatingIp,
 }
 
 /// The caller, the options and the time of a request.
@@ -46,7 +48,15 @@ pub(super) struct Tags {
 
 impl ResourceKind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Network, Self::Subnet, Self::Port, Self::Group, Self::Rule];
+    pub const ALL: [Self; 7] = [
+        Self::Network,
+        Self::Subnet,
+        Self::Port,
+        Self::Group,
+        Self::Rule,
+        Self::Router,
+        Self::FloatingIp,
+    ];
 
     /// The kind with this path segment.
     pub fn of(path: &str) -> Option<Self> {
@@ -56,6 +66,8 @@ impl ResourceKind {
             "ports" => Self::Port,
             "security-groups" => Self::Group,
             "security-group-rules" => Self::Rule,
+            "routers" => Self::Router,
+            "floatingips" => Self::FloatingIp,
             _ => return None,
         })
     }
@@ -68,6 +80,8 @@ impl ResourceKind {
             Self::Port => ports::KIND,
             Self::Group => groups::KIND,
             Self::Rule => rules::KIND,
+            Self::Router => routers::KIND,
+            Self::FloatingIp => floating::KIND,
         }
     }
 
@@ -78,6 +92,8 @@ impl ResourceKind {
             Self::Port => ("ports", "ports"),
             Self::Group => ("security-groups", "security_groups"),
             Self::Rule => ("security-group-rules", "security_group_rules"),
+            Self::Router => ("routers", "routers"),
+            Self::FloatingIp => ("floatingips", "floatingips"),
         };
         Collection { path, key }
     }
@@ -89,6 +105,8 @@ impl ResourceKind {
             Self::Port => ports::ATTRIBUTES,
             Self::Group => groups::ATTRIBUTES,
             Self::Rule => rules::ATTRIBUTES,
+            Self::Router => routers::ATTRIBUTES,
+            Self::FloatingIp => floating::ATTRIBUTES,
         }
     }
 
@@ -108,6 +126,8 @@ impl ResourceKind {
             Self::Subnet | Self::Rule => &[][..],
             Self::Port => &["status", "ip_allocation", "binding:vif_type", "ip_address"][..],
             Self::Group => &["shared", "security_group_rules"][..],
+            Self::Router => &["status", "availability_zones"][..],
+            Self::FloatingIp => &["status", "router_id"][..],
         });
         known
     }
@@ -137,6 +157,14 @@ impl ResourceKind {
                 groups::shown(tx, &made)?
             }
             Self::Rule => rules::view(&rules::create(tx, caller, sent, now)?),
+            Self::Router => {
+                let made = routers::create(tx, caller, sent, now)?;
+                routers::shown(tx, &made, caller)?
+            }
+            Self::FloatingIp => {
+                let made = floating::create(tx, caller, sent, now)?;
+                floating::shown(tx, &made, caller)?
+            }
         })
     }
 
@@ -165,6 +193,14 @@ impl ResourceKind {
                 groups::shown(tx, &group)?
             }
             Self::Rule => rules::view(&rules::seen(tx, caller, id(self.member(), text)?)?),
+            Self::Router => {
+                let router = routers::seen(tx, caller, id(self.member(), text)?)?;
+                routers::shown(tx, &router, caller)?
+            }
+            Self::FloatingIp => {
+                let floating = floating::seen(tx, caller, id(self.member(), text)?)?;
+                floating::shown(tx, &floating, caller)?
+            }
         })
     }
 
@@ -185,6 +221,8 @@ impl ResourceKind {
             }
             Self::Group => groups::views(tx, caller),
             Self::Rule => rules::views(tx, caller),
+            Self::Router => routers::views(tx, caller),
+            Self::FloatingIp => floating::views(tx, caller),
         }
     }
 
@@ -226,6 +264,15 @@ impl ResourceKind {
                 )
                 .into());
             }
+            Self::Router => {
+                let router = routers::update(tx, caller, id(self.member(), text)?, sent, now)?;
+                routers::shown(tx, &router, caller)?
+            }
+            Self::FloatingIp => {
+                let id = id(self.member(), text)?;
+                let floating = floating::update(tx, caller, id, sent, now)?;
+                floating::shown(tx, &floating, caller)?
+            }
         })
     }
 
@@ -242,6 +289,8 @@ impl ResourceKind {
             Self::Port => ports::delete(tx, caller, id(self.member(), text)?),
             Self::Group => groups::delete(tx, caller, id(self.member(), text)?),
             Self::Rule => rules::delete(tx, caller, id(self.member(), text)?),
+            Self::Router => routers::delete(tx, caller, id(self.member(), text)?),
+            Self::FloatingIp => floating::delete(tx, caller, id(self.member(), text)?),
         }
     }
 
@@ -274,6 +323,14 @@ impl ResourceKind {
             Self::Rule => {
                 let found = rules::seen(tx, caller, id(self.member(), text)?)?;
                 caller.may(rule, &targets::group(&found.record.project))?;
+            }
+            Self::Router => {
+                let router = routers::seen(tx, caller, id(self.member(), text)?)?;
+                caller.may(rule, &targets::of_project(&router.project))?;
+            }
+            Self::FloatingIp => {
+                let floating = floating::seen(tx, caller, id(self.member(), text)?)?;
+                caller.may(rule, &targets::of_project(&floating.record.project))?;
             }
         }
         Ok(())
@@ -352,6 +409,38 @@ impl ResourceKind {
                 update: Guard::Object(&["delete_security_group_rule"]),
                 delete: Guard::Object(&["delete_security_group_rule"]),
                 tags: None,
+            },
+            Self::Router => Guards {
+                create: Guard::Own("create_router"),
+                get: Guard::Object(&["get_router"]),
+                update: Guard::Object(&["update_router"]),
+                delete: Guard::Object(&["delete_router"]),
+                tags: Some(Tags {
+                    get: "get_router:tags",
+                    set: "update_router:tags",
+                    drop: "delete_router:tags",
+                    guards: [
+                        Guard::Object(&["get_router:tags"]),
+                        Guard::Object(&["update_router:tags"]),
+                        Guard::Object(&["delete_router:tags"]),
+                    ],
+                }),
+            },
+            Self::FloatingIp => Guards {
+                create: Guard::Own("create_floatingip"),
+                get: Guard::Object(&["get_floatingip"]),
+                update: Guard::Object(&["update_floatingip"]),
+                delete: Guard::Object(&["delete_floatingip"]),
+                tags: Some(Tags {
+                    get: "get_floatingip:tags",
+                    set: "update_floatingip:tags",
+                    drop: "delete_floatingip:tags",
+                    guards: [
+                        Guard::Object(&["get_floatingip:tags"]),
+                        Guard::Object(&["update_floatingip:tags"]),
+                        Guard::Object(&["delete_floatingip:tags"]),
+                    ],
+                }),
             },
         }
     }

@@ -27,6 +27,6 @@ async fn resources(base: Base) -> Answer {
         json!({"name": name.trim_end_matches('s'), "collection": name,
             "links": [{"rel": "self", "href": format!("{}/v2.0/{name}", base.0)}]})
     };
-    let resources = ["networks", "subnets", "ports"].map(resource);
+    let resources = ["networks", "subnets", "ports", "routers", "floatingips"].map(resource);
     ok(json!({"resources": resources}))
 }

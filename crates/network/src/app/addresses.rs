@@ -1,4 +1,5 @@
-//! Address allocation for ports: the requested addresses, or one of each family on the network.
+//! Address allocation for ports: the requested addresses, or one of each family on the network; and the
+//! address that its MAC address gives on each subnet with automatic addresses.
 //!
 //! Allocating the next free address writes the subnet's cursor, which serializes concurrent
 //! allocations. The table's primary key rules out a second owner in any case.
@@ -31,10 +32,11 @@ pub(crate) fn allocate(
     tx: &mut Tx<'_>,
     port: PortId,
     network: NetworkId,
+    mac: Option<&str>,
     requested: Option<&[FixedIp]>,
 ) -> Result<Vec<(SubnetId, IpAddr)>, Error> {
     let all = rows::of_network(tx, network)?;
-    let (given, pending) = begin(tx, port, network, &all, requested)?;
+    let (given, pending) = begin(tx, port, network, &all, mac, requested)?;
     pending.check(tx)?;
     Ok(given)
 }
@@ -70,15 +72,30 @@ pub(crate) fn expect(tx: &mut Tx<'_>, all: &[Subnet]) -> Result<(), Error> {
     Ok(())
 }
 
-/// [`allocate`] on a network with these subnets, without its last wait.
+/// The addresses that a MAC address gives on the subnets with automatic addresses.
+fn automatic(all: &[Subnet], mac: Option<&str>) -> Result<Vec<(SubnetId, IpAddr)>, Error> {
+    let mut given = Vec::new();
+    let Some(mac) = mac else { return Ok(given) };
+    for subnet in all.iter().filter(|subnet| subnets::is_automatic(&subnet.record)) {
+        let address = address::eui64(&subnets::cidr(&subnet.record)?, mac);
+        given.extend(address.map(|address| (subnet.record.id, address)));
+    }
+    Ok(given)
+}
+
+/// [`allocate`] on a network with these subnets, without its last wait. A port of the service itself
+/// has no automatic addresses: its `mac` is `None`.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     port: PortId,
     network: NetworkId,
     all: &[Subnet],
+    mac: Option<&str>,
     requested: Option<&[FixedIp]>,
 ) -> Result<(Vec<(SubnetId, IpAddr)>, Pending), Error> {
     let (mut given, mut pending) = (Vec::new(), Pending { network, asked: Vec::new() });
+    let automatic = automatic(all, mac)?;
+    let implied = requested.is_none_or(|requested| !requested.is_empty());
     match requested {
         None => {
             // All are chosen before the first is written, which would make announced reads void.
@@ -96,17 +113,66 @@ pub(crate) fn begin(
         }
         Some(requested) => {
             for request in requested {
-                let place = one(tx, port, given.len(), network, all, *request)?;
+                let request = of_automatic(&automatic, all, mac, *request)?;
+                let place = one(tx, port, given.len(), network, all, request)?;
                 given.push(place);
             }
+        }
+    }
+    for (subnet, ip) in automatic.into_iter().filter(|_| implied) {
+        if !given.contains(&(subnet, ip)) {
+            pending.asked.push(ports::ask_allocate(tx, port, given.len(), subnet, ip)?);
+            given.push((subnet, ip));
         }
     }
     Ok((given, pending))
 }
 
+/// A request with the automatic address of its subnet, if that has automatic addresses: no other can be
+/// chosen there.
+fn of_automatic(
+    automatic: &[(SubnetId, IpAddr)],
+    all: &[Subnet],
+    mac: Option<&str>,
+    mut request: FixedIp,
+) -> Result<FixedIp, Error> {
+    let mut named = None;
+    for subnet in all.iter().filter(|subnet| mac.is_some() && subnets::is_automatic(&subnet.record))
+    {
+        let cidr = subnets::cidr(&subnet.record)?;
+        let is_its = match (request.subnet, request.address) {
+            (Some(id), _) => id == subnet.record.id,
+            (None, Some(ip)) => cidr.contains(ip),
+            (None, None) => false,
+        };
+        if is_its {
+            named = Some(subnet.record.id);
+        }
+    }
+    let Some(id) = named else { return Ok(request) };
+    let own = automatic.iter().find(|(subnet, _)| *subnet == id).map(|(_, ip)| *ip);
+    match request.address {
+        Some(ip) if Some(ip) != own => Err(refused(
+            Kind::BadRequest,
+            "AllocationOnAutoAddressSubnet",
+            format!(
+                "IPv6 address {ip} cannot be directly assigned to a port on subnet {id} as the \
+                 subnet is configured for automatic addresses"
+            ),
+        )
+        .into()),
+        _ => {
+            request.subnet = Some(id);
+            request.address = own;
+            Ok(request)
+        }
+    }
+}
+
+/// The subnets of a family, but for those with automatic addresses.
 fn family(all: &[Subnet], four: bool) -> Result<Vec<&Subnet>, Error> {
     let mut of_family = Vec::new();
-    for subnet in all {
+    for subnet in all.iter().filter(|subnet| !subnets::is_automatic(&subnet.record)) {
         if subnets::cidr(&subnet.record)?.base().is_ipv4() == four {
             of_family.push(subnet);
         }
@@ -199,6 +265,20 @@ fn next(
         return Ok((choice.subnet, choice.ip));
     }
     Err(exhausted(network))
+}
+
+/// Gives a port the next free IPv4 address of a network: on the named subnet, or on the first with a
+/// free one.
+pub(crate) fn allocate_four(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    network: NetworkId,
+    all: &[Subnet],
+    named: Option<SubnetId>,
+) -> Result<(SubnetId, IpAddr), Error> {
+    let mut among = family(all, true)?;
+    among.retain(|subnet| named.is_none_or(|id| id == subnet.record.id));
+    next(tx, port, 0, network, &among)
 }
 
 /// A free address.

@@ -7,17 +7,16 @@
 use jiff::Timestamp;
 use kilonova_ids::PortId;
 use kilonova_store::Tx;
-use serde_json::json;
+use kilonova_wire::time;
 
 use super::ports as app;
 use super::subnets as subnet_app;
+use crate::Error;
 use crate::address;
 use crate::db::networks::{self, Network};
 use crate::db::ports::{self as rows, Port};
 use crate::db::subnets::{self, Subnet};
 use crate::error::refused;
-use crate::record::Record;
-use crate::{Error, VnicType};
 use kilonova_wire::refusal::Kind;
 
 /// Its `device_owner`.
@@ -65,30 +64,8 @@ pub(crate) fn reconcile(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> R
 }
 
 fn make(tx: &mut Tx<'_>, network: &Network, now: Timestamp) -> Result<Port, Error> {
-    let mut body = app::defaults();
-    for (key, value) in [
-        ("device_owner", json!(OWNER)),
-        ("security_groups", json!([])),
-        ("port_security_enabled", json!(false)),
-    ] {
-        body.insert(key.to_owned(), value);
-    }
-    let port = Port {
-        // Without a project, so that no quota counts it; the network's owner sees it.
-        record: Record::new("", body, now),
-        network: network.id,
-        mac: String::new(),
-        device_id: format!("dhcp-{}", network.id),
-        host: None,
-        vnic_type: VnicType::default(),
-        server: None,
-        made_for: None,
-        ordinal: 0,
-        arq: None,
-        pci_slot: None,
-        tag: None,
-        addresses: Vec::new(),
-    };
+    // Without a project, so that no quota counts it; the network's owner sees it.
+    let port = app::serving("", network.id, OWNER, &format!("dhcp-{}", network.id), now);
     let port = app::insert(tx, port, true, Some(&[]))?;
     networks::set_dhcp_port(tx, network.id, Some(port.record.id))?;
     Ok(port)
@@ -120,7 +97,7 @@ fn take_last(tx: &mut Tx<'_>, port: &mut Port, subnet: &Subnet) -> Result<(), Er
 
 fn remove(tx: &mut Tx<'_>, network: &Network, port: PortId) -> Result<(), Error> {
     networks::set_dhcp_port(tx, network.id, None)?;
-    Ok(rows::delete(tx, port)?)
+    Ok(rows::delete(tx, port, time::now())?)
 }
 
 /// Removes the DHCP port of a network that is being deleted.

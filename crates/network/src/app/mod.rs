@@ -1,12 +1,14 @@
-//! Operations on networks, subnets, ports and security groups, with ownership and visibility.
+//! Operations on networks, subnets, ports, security groups, routers and floating addresses, with ownership and visibility.
 
 pub(crate) mod addresses;
 pub(crate) mod availability;
 pub(crate) mod dhcp;
+pub(crate) mod floating;
 pub(crate) mod groups;
 pub(crate) mod networks;
 pub(crate) mod ports;
 pub(crate) mod quotas;
+pub(crate) mod routers;
 pub(crate) mod rules;
 pub(crate) mod subnets;
 pub(crate) mod targets;

@@ -17,7 +17,7 @@ use crate::attributes::{
 };
 use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::{self as rows, Network};
-use crate::db::{ports, subnets};
+use crate::db::{ports, routers, subnets};
 use crate::error::{invalid, not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, NetworkOptions, values};
@@ -220,6 +220,13 @@ pub(crate) fn update(
         return Err(refused(Kind::Conflict, "InvalidSharedSetting", format!(
             "Unable to reconfigure sharing settings for network {}. Multiple tenants are using it.",
             network.text("name")
+        )).into());
+    }
+    let internal = set.get("router:external") == Some(&json!(false));
+    if internal && network.flag("router:external") && routers::uses_external(tx, network.id)? {
+        return Err(refused(Kind::Conflict, "ExternalNetworkInUse", format!(
+            "External network {id} cannot be updated to be made non-external, since it has existing \
+             gateway ports."
         )).into());
     }
     network.change(set, now);

@@ -18,6 +18,8 @@ pub(crate) const SUBNET: Resource = Resource(1);
 pub(crate) const PORT: Resource = Resource(2);
 pub(crate) const GROUP: Resource = Resource(3);
 pub(crate) const RULE: Resource = Resource(4);
+pub(crate) const FLOATING_IP: Resource = Resource(5);
+pub(crate) const ROUTER: Resource = Resource(6);
 
 /// Names and Neutron's defaults; the counted resources come first.
 pub(crate) const RESOURCES: [(&str, i64); 9] = [

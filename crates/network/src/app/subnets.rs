@@ -5,13 +5,14 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{NetworkId, SubnetId, SubnetKind, parse_uuid_like};
+use kilonova_node_api::SixMode;
 use kilonova_store::{Error as StoreError, Tx};
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
-use super::{dhcp, networks, quotas, reaches_project, targets, viewer};
+use super::{dhcp, networks, quotas, reaches_project, routers, targets, viewer};
 use crate::address::{self, Cidr, Range, number};
 use crate::attributes::{
     Attribute, On, empty, hide, none, nothing, of_change, of_new, owner, permitted, yes,
@@ -20,7 +21,7 @@ use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::Network;
 use crate::db::ports;
 use crate::db::subnets::{self as rows, Subnet};
-use crate::error::{invalid, not_found, refused};
+use crate::error::{bad, invalid, not_found, refused};
 use crate::record::{Body, Record};
 use crate::{Error, values};
 
@@ -38,8 +39,8 @@ pub(crate) const ATTRIBUTES: &[Attribute] = &[
     Attribute::new("dns_nameservers", values::ips, nothing),
     Attribute::new("host_routes", values::routes, nothing),
     Attribute::new("enable_dhcp", values::flag, yes),
-    Attribute::new("ipv6_ra_mode", values::only_none, none).fixed(),
-    Attribute::new("ipv6_address_mode", values::only_none, none).fixed(),
+    Attribute::new("ipv6_ra_mode", values::six_mode, none).fixed(),
+    Attribute::new("ipv6_address_mode", values::six_mode, none).fixed(),
     Attribute::new("subnetpool_id", values::only_none, none).fixed(),
     Attribute::new("prefixlen", values::only_none, none).fixed(),
     Attribute::new("use_default_subnetpool", values::flag_or_none, none).fixed(),
@@ -66,6 +67,41 @@ pub(crate) fn pools(record: &Record<SubnetKind>) -> Result<Vec<Range>, Error> {
         }
     };
     pools.into_iter().flatten().map(range).collect()
+}
+
+/// True if the MAC address of a port determines its address on the subnet.
+pub(crate) fn is_automatic(record: &Record<SubnetKind>) -> bool {
+    let automatic = [SixMode::Slaac, SixMode::Stateless].map(SixMode::as_str);
+    ["ipv6_ra_mode", "ipv6_address_mode"].iter().any(|key| automatic.contains(&record.text(key)))
+}
+
+/// Validates the modes of an IPv6 subnet together.
+fn check_modes(prefix: &Cidr, record: &Record<SubnetKind>) -> Result<(), Refusal> {
+    let (ra, address) = (record.text("ipv6_ra_mode"), record.text("ipv6_address_mode"));
+    let set = [("ipv6_ra_mode", ra), ("ipv6_address_mode", address)];
+    let Some((first, _)) = set.iter().find(|(_, mode)| !mode.is_empty()) else { return Ok(()) };
+    if prefix.version() == 4 {
+        return Err(invalid(format!("{first} is not valid when ip_version is 4")));
+    }
+    if !record.flag("enable_dhcp") {
+        return Err(bad(
+            "subnets",
+            "ipv6_ra_mode or ipv6_address_mode cannot be set when enable_dhcp is set to False",
+        ));
+    }
+    if !ra.is_empty() && !address.is_empty() && ra != address {
+        return Err(invalid(format!(
+            "ipv6_ra_mode set to '{ra}' with ipv6_address_mode set to '{address}' is not valid. If \
+             both attributes are set, they must be the same value"
+        )));
+    }
+    if is_automatic(record) && prefix.prefix != 64 {
+        return Err(invalid(format!(
+            "Invalid CIDR {prefix} for IPv6 address mode. OpenStack uses the EUI-64 address format, \
+             which requires the prefix to be /64"
+        )));
+    }
+    Ok(())
 }
 
 /// A subnet and its network, if visible to the caller.
@@ -132,9 +168,14 @@ pub(crate) fn create(
     // Serializes concurrent creates on one network, so that prefixes cannot overlap.
     crate::db::networks::update(tx, &network)?;
     let record = Record::new(&project, body, now);
+    check_modes(&prefix, &record)?;
     let subnet = Subnet { record, network: id, cursor: address::key(0) };
     rows::insert(tx, &subnet)?;
     dhcp::reconcile(tx, &network, now)?;
+    if is_automatic(&subnet.record) {
+        super::ports::add_automatic(tx, &subnet, &prefix)?;
+        changes::record(tx, NetworkChange::Network(id))?;
+    }
     Ok((subnet, network))
 }
 
@@ -245,9 +286,11 @@ pub(crate) fn update(
     caller.may("update_subnet", &targets::subnet(&subnet, &network))?;
     let set = of_change(ATTRIBUTES, sent)?;
     permitted(ATTRIBUTES, "update_subnet", caller, &set, &targets::subnet(&subnet, &network))?;
+    routers::check_gateway(tx, &subnet, &set)?;
     subnet.record.change(set, now);
     let prefix = cidr(&subnet.record)?;
     check(&prefix, &mut subnet.record.body)?;
+    check_modes(&prefix, &subnet.record)?;
     rows::update(tx, &subnet.record)?;
     if let Some(network) = crate::db::networks::find(tx, subnet.network)? {
         dhcp::reconcile(tx, &network, now)?;
@@ -260,6 +303,11 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(
     let (subnet, network) = seen(tx, caller, id)?;
     caller.may("delete_subnet", &targets::subnet(&subnet, &network))?;
     dhcp::release_address(tx, &subnet)?;
+    if is_automatic(&subnet.record) && crate::db::routers::on_subnet(tx, id)?.is_empty() {
+        // Nobody chose these addresses.
+        ports::release_subnet(tx, id)?;
+        changes::record(tx, NetworkChange::Network(subnet.network))?;
+    }
     if ports::on_subnet(tx, subnet.record.id)? {
         return Err(refused(Kind::Conflict, "SubnetInUse", format!(
             "Unable to complete operation on subnet {id}: One or more ports have an IP allocation \

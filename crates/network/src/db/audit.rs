@@ -26,4 +26,45 @@ pub const AUDIT: &[(&str, &str)] = &[
         "a port with a device belongs to a server on a host",
         "SELECT id AS broken FROM ports WHERE arq_id IS NOT NULL AND (server_id IS NULL OR host = '')",
     ),
+    (
+        "a floating address has a port of its own with exactly its address, on its network",
+        "SELECT f.id AS broken FROM floating_ips f JOIN ports p ON p.id = f.own_port
+         WHERE p.network_id <> f.network_id OR NOT EXISTS (
+             SELECT 1 FROM port_addresses a WHERE a.port_id = p.id AND a.address = f.address)",
+    ),
+    (
+        "a floating address has a fixed address, its port and a router, or none of them",
+        "SELECT id AS broken FROM floating_ips WHERE (port_id IS NULL) <> (fixed_address IS NULL)
+         OR (port_id IS NULL) <> (router_id IS NULL)",
+    ),
+    (
+        "the fixed address of a floating one belongs to its port",
+        "SELECT f.id AS broken FROM floating_ips f WHERE f.port_id IS NOT NULL AND NOT EXISTS (
+             SELECT 1 FROM port_addresses a
+             WHERE a.port_id = f.port_id AND a.address = f.fixed_address)",
+    ),
+    (
+        "the router of a floating address connects its network with the subnet of its fixed address",
+        "SELECT f.id AS broken FROM floating_ips f WHERE f.router_id IS NOT NULL AND NOT EXISTS (
+             SELECT 1 FROM port_addresses a
+             JOIN router_subnets s ON s.subnet_id = a.subnet_id AND s.router_id = f.router_id
+             JOIN router_ports g ON g.router_id = f.router_id AND g.gateway = 1
+             JOIN ports p ON p.id = g.port_id AND p.network_id = f.network_id
+             WHERE a.port_id = f.port_id AND a.address = f.fixed_address)",
+    ),
+    (
+        "a subnet of a router's interface is one of the port's",
+        "SELECT s.port_id AS broken FROM router_subnets s
+         LEFT JOIN router_ports r ON r.port_id = s.port_id
+         LEFT JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id
+         WHERE r.router_id IS NULL OR r.router_id <> s.router_id OR r.gateway = 1
+         OR a.port_id IS NULL",
+    ),
+    (
+        "a router's port has the router's id and host, and the network of its row",
+        "SELECT p.id AS broken FROM router_ports r JOIN ports p ON p.id = r.port_id
+         LEFT JOIN router_places h ON h.router_id = r.router_id
+         WHERE p.device_id <> r.router_id OR p.network_id <> r.network_id
+         OR p.host <> COALESCE(h.host, '')",
+    ),
 ];

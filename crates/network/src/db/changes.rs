@@ -3,7 +3,7 @@
 //! Redundant rows are harmless.
 
 use kilonova_changes::Topic;
-use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
+use kilonova_ids::{NetworkId, PortId, RouterId, SecurityGroupId, ServerId};
 use kilonova_store::{Error, Tx, params, statements};
 
 /// A change that concerns hosts.
@@ -17,6 +17,8 @@ pub enum NetworkChange {
     Port(PortId),
     /// A network or one of its subnets.
     Network(NetworkId),
+    /// A router, its ports or its floating addresses; it may be deleted.
+    Router(RouterId),
 }
 
 statements! {
@@ -48,13 +50,15 @@ pub(crate) fn record(tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error
         NetworkChange::Members(id) => ("members", id.to_string()),
         NetworkChange::Port(id) => ("port", id.to_string()),
         NetworkChange::Network(id) => ("network", id.to_string()),
+        NetworkChange::Router(id) => ("router", id.to_string()),
     };
     tx.defer(INSERT, params![kind, id])?;
     match change {
         NetworkChange::Members(_) => Ok(()),
-        NetworkChange::Rules(_) | NetworkChange::Port(_) | NetworkChange::Network(_) => {
-            kilonova_changes::append(tx, Topic::Networks, "", 0)
-        }
+        NetworkChange::Rules(_)
+        | NetworkChange::Port(_)
+        | NetworkChange::Network(_)
+        | NetworkChange::Router(_) => kilonova_changes::append(tx, Topic::Networks, "", 0),
     }
 }
 
@@ -82,6 +86,7 @@ pub(crate) fn take(tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error> {
             "members" => NetworkChange::Members(row.id("id")?),
             "port" => NetworkChange::Port(row.id("id")?),
             "network" => NetworkChange::Network(row.id("id")?),
+            "router" => NetworkChange::Router(row.id("id")?),
             other => return Err(Error::Shape(format!("network change {other}"))),
         });
     }

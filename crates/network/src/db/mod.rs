@@ -23,10 +23,13 @@ macro_rules! record_columns {
 mod audit;
 pub(crate) mod changes;
 pub(crate) mod filters;
+pub(crate) mod floating;
 pub(crate) mod groups;
 pub(crate) mod networks;
 pub(crate) mod ports;
 pub(crate) mod quotas;
+pub(crate) mod router_hosts;
+pub(crate) mod routers;
 mod schema;
 pub(crate) mod server_ports;
 pub(crate) mod subnets;
@@ -50,6 +53,9 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         changes::STATEMENTS,
         filters::STATEMENTS,
         server_ports::STATEMENTS,
+        routers::STATEMENTS,
+        router_hosts::STATEMENTS,
+        floating::STATEMENTS,
         AUDIT,
     ]
 }

@@ -10,7 +10,7 @@ use kilonova_ids::{
 };
 use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
-use super::{changes, record, text};
+use super::{changes, floating, record, rows_in, text};
 use crate::VnicType;
 use crate::address::{self, Range};
 use crate::record::{Body, Record};
@@ -87,6 +87,13 @@ statements! {
         " FROM ports p LEFT JOIN port_addresses a ON a.port_id = p.id
         WHERE p.id = ?1 ORDER BY a.ordinal"
     );
+    /// Ports with their addresses.
+    BY_IDS = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM ports p LEFT JOIN port_addresses a ON a.port_id = p.id
+        WHERE p.id IN ({}) ORDER BY p.seq, a.ordinal"
+    );
     /// The ports of a server.
     OF_SERVER = concat!(
         "SELECT ",
@@ -125,6 +132,8 @@ statements! {
     RELEASE = "DELETE FROM port_addresses WHERE port_id = ?1";
     /// Releases a port's addresses on a subnet.
     RELEASE_ON = "DELETE FROM port_addresses WHERE port_id = ?1 AND subnet_id = ?2";
+    /// Releases all addresses of a subnet.
+    RELEASE_SUBNET = "DELETE FROM port_addresses WHERE subnet_id = ?1";
     /// Deletes a port.
     DELETE = "DELETE FROM ports WHERE id = ?1";
     /// Binds a server's ports to a host, without devices.
@@ -250,6 +259,14 @@ pub(crate) fn find(tx: &mut Tx<'_>, id: PortId) -> Result<Option<Port>, Error> {
     Ok(fold(&tx.rows(FIND, params![id])?)?.pop())
 }
 
+/// Ports by id.
+pub(crate) fn by_ids(
+    tx: &mut Tx<'_>,
+    ids: impl IntoIterator<Item = PortId>,
+) -> Result<Vec<Port>, Error> {
+    fold(&rows_in(tx, BY_IDS, ids)?)
+}
+
 pub(crate) fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<Port>, Error> {
     fold(&tx.rows(OF_SERVER, params![server])?)
 }
@@ -334,8 +351,15 @@ pub(crate) fn release_on(tx: &mut Tx<'_>, port: PortId, subnet: SubnetId) -> Res
     tx.defer(RELEASE_ON, params![port, subnet])
 }
 
-pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
+/// Releases all addresses of a subnet.
+pub(crate) fn release_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<(), Error> {
+    tx.defer(RELEASE_SUBNET, params![subnet])
+}
+
+/// Deletes a port and releases its addresses, the floating ones too.
+pub(crate) fn delete(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     changes::record_port_deletion(tx, port)?;
+    floating::release_port(tx, port, now)?;
     release(tx, port)?;
     tx.defer(DELETE, params![port])
 }
@@ -367,6 +391,7 @@ pub(crate) fn detach_server(
     now: Timestamp,
 ) -> Result<(), Error> {
     changes::record_server_deletion(tx, server)?;
+    floating::release_server(tx, server, now)?;
     tx.defer(RELEASE_OF_SERVER, params![server])?;
     tx.defer(DELETE_OF_SERVER, params![server])?;
     for mut port in of_server(tx, server)? {

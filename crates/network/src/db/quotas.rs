@@ -19,7 +19,9 @@ statements! {
         (SELECT COUNT(*) FROM subnets WHERE project_id = ?1) AS subnets,
         (SELECT COUNT(*) FROM ports WHERE project_id = ?1) AS ports,
         (SELECT COUNT(*) FROM security_groups WHERE project_id = ?1) AS groups,
-        (SELECT COUNT(*) FROM security_group_rules WHERE project_id = ?1) AS rules";
+        (SELECT COUNT(*) FROM security_group_rules WHERE project_id = ?1) AS rules,
+        (SELECT COUNT(*) FROM floating_ips WHERE project_id = ?1) AS floating,
+        (SELECT COUNT(*) FROM routers WHERE project_id = ?1) AS routers";
 }
 
 /// Announces [`of_project`] and [`used`].
@@ -50,8 +52,9 @@ pub(crate) fn delete(tx: &mut Tx<'_>, project: &str) -> Result<(), Error> {
     tx.execute(DELETE, params![project]).map(|_| ())
 }
 
-/// The number of a project's networks, subnets, ports, security groups and rules, in this order.
-pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 5], Error> {
+/// The number of a project's networks, subnets, ports, security groups, rules, floating addresses and
+/// routers, in this order.
+pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 7], Error> {
     let row = tx.row(USED, params![project])?;
     let row = row.ok_or_else(|| Error::Shape("COUNT returned no row".into()))?;
     Ok([
@@ -60,5 +63,7 @@ pub(crate) fn used(tx: &mut Tx<'_>, project: &str) -> Result<[i64; 5], Error> {
         row.int("ports")?,
         row.int("groups")?,
         row.int("rules")?,
+        row.int("floating")?,
+        row.int("routers")?,
     ])
 }

@@ -6,7 +6,7 @@
 use kilonova_store::Migration;
 
 /// The schema migrations in order.
-pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL, PLANS];
+pub const MIGRATIONS: &[Migration] = &[TABLES, EXTERNAL, PLANS, ROUTERS];
 
 const TABLES: Migration = Migration {
     name: "network-1-tables",
@@ -83,5 +83,48 @@ const PLANS: Migration = Migration {
 CREATE INDEX ports_made_for ON ports (made_for) WHERE made_for IS NOT NULL;
 CREATE INDEX subnets_project ON subnets (project_id);
 CREATE INDEX security_group_rules_project ON security_group_rules (project_id);
+",
+};
+
+/// Adds routers and floating addresses. The place of a router is no column of it: it outlives a deleted
+/// router until its host has been told.
+const ROUTERS: Migration = Migration {
+    name: "network-4-routers",
+    sql: "
+CREATE TABLE routers (
+    seq {serial}, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL, body TEXT NOT NULL,
+    revision BIGINT NOT NULL, created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL
+);
+CREATE INDEX routers_project ON routers (project_id);
+CREATE TABLE router_ports (
+    port_id TEXT NOT NULL PRIMARY KEY REFERENCES ports (id),
+    router_id TEXT NOT NULL REFERENCES routers (id),
+    network_id TEXT NOT NULL REFERENCES networks (id), gateway BIGINT NOT NULL
+);
+CREATE INDEX router_ports_router ON router_ports (router_id);
+CREATE INDEX router_ports_network ON router_ports (network_id, gateway);
+CREATE UNIQUE INDEX router_ports_gateway ON router_ports (router_id) WHERE gateway = 1;
+CREATE TABLE router_subnets (
+    router_id TEXT NOT NULL REFERENCES routers (id), subnet_id TEXT NOT NULL REFERENCES subnets (id),
+    port_id TEXT NOT NULL REFERENCES router_ports (port_id) ON DELETE CASCADE,
+    PRIMARY KEY (router_id, subnet_id)
+);
+CREATE INDEX router_subnets_subnet ON router_subnets (subnet_id);
+CREATE INDEX router_subnets_port ON router_subnets (port_id);
+CREATE TABLE router_places (router_id TEXT NOT NULL PRIMARY KEY, host TEXT NOT NULL);
+CREATE INDEX router_places_host ON router_places (host);
+CREATE TABLE floating_ips (
+    seq {serial}, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL,
+    network_id TEXT NOT NULL REFERENCES networks (id),
+    own_port TEXT NOT NULL UNIQUE REFERENCES ports (id), address TEXT NOT NULL,
+    port_id TEXT REFERENCES ports (id), fixed_address TEXT,
+    router_id TEXT REFERENCES routers (id), body TEXT NOT NULL, revision BIGINT NOT NULL,
+    created_at BIGINT NOT NULL, updated_at BIGINT NOT NULL
+);
+CREATE INDEX floating_ips_project ON floating_ips (project_id);
+CREATE INDEX floating_ips_network ON floating_ips (network_id);
+CREATE INDEX floating_ips_router ON floating_ips (router_id) WHERE router_id IS NOT NULL;
+CREATE UNIQUE INDEX floating_ips_fixed ON floating_ips (port_id, fixed_address, network_id)
+    WHERE port_id IS NOT NULL;
 ",
 };

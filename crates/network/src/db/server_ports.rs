@@ -40,20 +40,24 @@ pub(crate) struct AddressRow {
     pub subnet_body: Rc<Body>,
     /// The address of the network's DHCP port on the subnet.
     pub dhcp_server: Option<IpAddr>,
+    /// The floating addresses that stand for it.
+    pub floating: Vec<IpAddr>,
 }
 
 statements! {
     /// Ports of servers with networks, addresses and subnets.
     OF_SERVERS = "SELECT p.server_id, p.id AS port_id, p.mac, p.host, p.tag, p.made_for, p.arq_id,
             p.body AS port_body, n.id AS network_id, n.body AS network_body, a.address,
-            s.id AS subnet_id, s.body AS subnet_body, d.mac AS dhcp_mac, b.address AS dhcp_address
+            s.id AS subnet_id, s.body AS subnet_body, d.mac AS dhcp_mac, b.address AS dhcp_address,
+            f.address AS floating
         FROM ports p
         JOIN networks n ON n.id = p.network_id
         LEFT JOIN port_addresses a ON a.port_id = p.id
         LEFT JOIN subnets s ON s.id = a.subnet_id
         LEFT JOIN ports d ON d.id = n.dhcp_port
         LEFT JOIN port_addresses b ON b.port_id = d.id AND b.subnet_id = s.id
-        WHERE p.server_id IN ({}) ORDER BY p.server_id, p.ordinal, p.seq, a.ordinal";
+        LEFT JOIN floating_ips f ON f.port_id = p.id AND f.fixed_address = a.address
+        WHERE p.server_id IN ({}) ORDER BY p.server_id, p.ordinal, p.seq, a.ordinal, f.seq";
 }
 
 /// The bodies of networks and subnets, each parsed once.
@@ -90,7 +94,21 @@ pub(crate) fn of_servers(
             ports.push(port(&row, &mut bodies)?);
         }
         if let (Some(port), Some(text)) = (ports.last_mut(), row.text_opt("address")?) {
-            port.addresses.push(address(&row, text, &mut bodies)?);
+            let new = address(&row, text, &mut bodies)?;
+            let floating = row.text_opt("floating")?.map(ip).transpose()?;
+            // An address with several floating ones has a row for each.
+            let fixed = match port.addresses.pop() {
+                Some(last) if last.address == new.address && last.subnet == new.subnet => last,
+                Some(other) => {
+                    port.addresses.push(other);
+                    new
+                }
+                None => new,
+            };
+            port.addresses.push(fixed);
+            if let Some(last) = port.addresses.last_mut() {
+                last.floating.extend(floating);
+            }
         }
     }
     Ok(ports)
@@ -121,6 +139,7 @@ fn address(row: &Row, text: &str, bodies: &mut Bodies) -> Result<AddressRow, Err
         subnet: row.id("subnet_id")?,
         subnet_body: bodies.get(row, "subnet_id", "subnet_body")?,
         dhcp_server: row.text_opt("dhcp_address")?.map(ip).transpose()?,
+        floating: Vec::new(),
     })
 }
 

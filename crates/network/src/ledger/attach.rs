@@ -258,7 +258,7 @@ pub fn detach(tx: &mut Tx<'_>, server: ServerId, id: PortId, now: Timestamp) -> 
     let found = rows::find(tx, id)?.filter(|port| port.server == Some(server));
     let mut port = found.ok_or_else(|| not_found("port", id))?;
     if port.made_for.is_some() {
-        return Ok(rows::delete(tx, id)?);
+        return Ok(rows::delete(tx, id, now)?);
     }
     port.detach(now);
     Ok(rows::defer_update(tx, &port)?)

@@ -45,7 +45,7 @@ pub fn servers_to_filter(
         match change {
             NetworkChange::Rules(id) => changed.insert(*id),
             NetworkChange::Members(id) => referenced.insert(*id),
-            NetworkChange::Port(_) | NetworkChange::Network(_) => false,
+            NetworkChange::Port(_) | NetworkChange::Network(_) | NetworkChange::Router(_) => false,
         };
     }
     changed.extend(rows::referencing(tx, &referenced)?);
@@ -66,7 +66,9 @@ pub fn servers_to_reconnect(
     Ok(match change {
         NetworkChange::Port(id) => rows::server_of_port(tx, id)?,
         NetworkChange::Network(id) => rows::servers_on_network(tx, id)?,
-        NetworkChange::Rules(_) | NetworkChange::Members(_) => BTreeSet::new(),
+        NetworkChange::Rules(_) | NetworkChange::Members(_) | NetworkChange::Router(_) => {
+            BTreeSet::new()
+        }
     })
 }
 

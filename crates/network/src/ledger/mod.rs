@@ -4,13 +4,15 @@
 //!
 //! - an address has one port, and that port exists (enforced by keys and references);
 //! - a port created for a server belongs to that server;
-//! - a port with a device belongs to a server on a host.
+//! - a port with a device belongs to a server on a host;
+//! - a floating address has at most one fixed address, and a router between the two.
 //!
 //! Nothing here opens a transaction, waits, or knows more of a server than its id.
 
 mod attach;
 mod hosts;
 mod query;
+mod routers;
 mod show;
 
 pub use crate::db::AUDIT;
@@ -24,6 +26,10 @@ pub use hosts::{
 pub use query::{
     NetworkFacts, PortFacts, available, check_quota, expect_available, expect_network, expect_port,
     expect_quota, groups_by_name, network, port, set_groups,
+};
+pub use routers::{
+    Place, RouterFacts, lock_router, place_router, router_facts, router_load, routers,
+    routers_leave, routers_of, routers_on,
 };
 pub use show::{
     Fixed, GroupFacts, ServerPort, at_address, expect_of_servers, group_names, group_views,

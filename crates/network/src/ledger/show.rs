@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use kilonova_ids::{ArqId, HostName, NetworkId, PortId, SecurityGroupId, ServerId, SubnetId};
+use kilonova_node_api::SixMode;
 use kilonova_store::Tx;
 use serde_json::Value as Json;
 
@@ -33,6 +34,10 @@ pub struct Fixed {
     pub dhcp: bool,
     /// The address of the DHCP server.
     pub dhcp_server: Option<IpAddr>,
+    /// How the guest gets an IPv6 address, if not by hand.
+    pub six: Option<SixMode>,
+    /// The floating addresses that stand for it.
+    pub floating: Vec<IpAddr>,
 }
 
 /// A port of a server.
@@ -148,6 +153,8 @@ fn fixed(row: &AddressRow) -> Fixed {
         dns: list("dns_nameservers").filter_map(ip).collect(),
         routes: list("host_routes").filter_map(route).collect(),
         dhcp_server: row.dhcp_server,
+        six: text(subnet, "ipv6_address_mode").and_then(|mode| SixMode::parse(&mode)),
+        floating: row.floating.clone(),
         dhcp: subnet.get("enable_dhcp").and_then(Json::as_bool).unwrap_or(true),
     }
 }

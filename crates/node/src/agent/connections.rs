@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kilonova_ids::{HostName, NetworkId, ServerId};
-use kilonova_node_api::{Batch, Desired, Filters, Interface};
+use kilonova_node_api::{Batch, Desired, Filters, Interface, Router};
 use tokio::sync::Notify;
 
 use crate::network::{DesiredNetworks, Network, NetworkFailures};
@@ -93,6 +93,10 @@ impl Connections {
         if let Some(filters) = &batch.filters {
             now.desired.filters = Arc::new((**filters).clone());
         }
+        if let Some(routers) = &batch.routers {
+            now.desired.routers = Arc::new(routers.clone());
+            self.filtered.notify_one();
+        }
         now.version += 1;
     }
 
@@ -111,7 +115,7 @@ impl Connections {
     pub(super) async fn resume(&self, guests: BTreeMap<ServerId, Vec<Interface>>) {
         let bridged = guests.into_iter().map(|(server, all)| (server, bridged(&all)));
         let guests = bridged.filter(|(_, interfaces)| !interfaces.is_empty()).collect();
-        let found = DesiredNetworks { guests, filters: Arc::default() };
+        let found = DesiredNetworks { guests, ..DesiredNetworks::default() };
         *self.found() = found.clone();
         self.network.resume(&found).await;
     }
@@ -131,6 +135,16 @@ impl Connections {
             self.filtered.notify_one();
         }
         changed
+    }
+
+    /// Replaces the routers.
+    pub(super) fn route(&self, routers: Vec<Router>) {
+        let mut now = self.now();
+        if *now.desired.routers != routers {
+            now.desired.routers = Arc::new(routers);
+            now.version += 1;
+            self.filtered.notify_one();
+        }
     }
 
     /// Sets up the networks for a guest's interfaces, and keeps its previous ones.
@@ -167,10 +181,10 @@ impl Connections {
         self.make(true).await;
     }
 
-    /// Reconciles the host whenever the filters change, and periodically.
+    /// Reconciles the host whenever the filters or the routers change, and periodically.
     pub(super) async fn follow(&self) -> Infallible {
         loop {
-            let idle = self.now().desired.guests.is_empty();
+            let idle = self.now().desired.is_empty();
             let due = async {
                 if idle {
                     std::future::pending().await
@@ -210,6 +224,9 @@ impl Connections {
         }
         for (network, why) in &failures.networks {
             tracing::warn!(%host, %network, %why, "could not set up a network");
+        }
+        for (router, why) in &failures.routers {
+            tracing::warn!(%host, %router, %why, "could not set up a router");
         }
         if failures.is_empty() {
             tracing::info!(%host, "all networks are set up");

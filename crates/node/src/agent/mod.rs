@@ -320,6 +320,9 @@ impl Agent {
         {
             self.work.metadata.forget_all();
         }
+        if let Some(routers) = batch.routers {
+            self.work.connections.route(routers);
+        }
         for order in batch.orders {
             orders.dispatch(order);
         }

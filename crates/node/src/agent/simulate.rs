@@ -42,6 +42,7 @@ impl Node {
             devices: Vec::new(),
             attempt: None,
             connector: None,
+            routes: Some(vec!["*".to_owned()]),
         };
         let sysfs = Arc::new(sysfs);
         let tools = SimulatedTools {

@@ -23,8 +23,7 @@ impl RecordedNetwork {
     }
 
     fn write(&self, wanted: &DesiredNetworks) -> std::io::Result<()> {
-        let text =
-            if wanted.guests.is_empty() { String::new() } else { serde_json::to_string(wanted)? };
+        let text = if wanted.is_empty() { String::new() } else { serde_json::to_string(wanted)? };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref() == Some(&text) {
             return Ok(());
@@ -45,8 +44,7 @@ impl Network for RecordedNetwork {
     fn make<'a>(&'a self, wanted: &'a DesiredNetworks) -> NetworkFuture<'a> {
         Box::pin(async move {
             let written = self.write(wanted).err().map(|error| error.to_string());
-            let fault =
-                std::fs::read_to_string(&self.fault).ok().filter(|_| !wanted.guests.is_empty());
+            let fault = std::fs::read_to_string(&self.fault).ok().filter(|_| !wanted.is_empty());
             NetworkFailures {
                 all: fault.map(|why| why.trim().to_owned()).or(written),
                 ..NetworkFailures::default()

@@ -214,6 +214,7 @@ impl ControlPlane for Control {
                                 .collect(),
                             consoles: Vec::new(),
                             filters: state.filters.clone().map(Box::new),
+                            routers: None,
                         });
                     }
                 }

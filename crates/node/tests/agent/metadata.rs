@@ -113,6 +113,8 @@ fn interface(network: NetworkId, last: u8) -> Interface {
             routes: Vec::new(),
             dhcp: true,
             dhcp_server: "10.0.0.254".parse().ok(),
+            six: None,
+            floating: Vec::new(),
         }],
         device: None,
         tag: None,

@@ -49,6 +49,8 @@ const ALIKE: &[(&str, &str)] = &[
     ("network_id", "networks"),
     ("subnet_id", "subnets"),
     ("port_id", "ports"),
+    ("router_id", "routers"),
+    ("floating_network_id", "networks"),
     ("security_group_id", "security-groups"),
     ("device_id", "servers"),
     ("tag", "tags"),

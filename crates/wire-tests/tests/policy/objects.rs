@@ -142,7 +142,9 @@ impl Objects {
             "security_group_id": self.ids["security-groups"], "direction": "ingress"}});
         let path = "/v2.0/security-group-rules";
         self.make(router, "member", path, "security-group-rules", rule).await;
-        for kind in ["networks", "subnets", "ports", "security-groups"] {
+        self.routers(router, &on).await;
+        let tagged = ["networks", "subnets", "ports", "security-groups", "routers", "floatingips"];
+        for kind in tagged {
             let path = format!("/v2.0/{kind}/{}/tags/{TAG}", self.ids[kind]);
             let caller = self.caller("member", true);
             let made = ask(router, &Method::PUT, &path, Some(&caller), &json!({})).await;
@@ -150,6 +152,34 @@ impl Objects {
         }
         self.ids.insert("quotas", self.red.clone());
         self.ids.insert("network-ip-availabilities", on);
+    }
+
+    /// A router with an interface, and a floating address of a third project's external network.
+    async fn routers(&mut self, router: &Router, network: &str) {
+        let external = json!({"network": {"router:external": true}});
+        let caller = Caller { project: fresh(), ..self.caller("admin", false) };
+        let made = ask(router, &Method::POST, "/v2.0/networks", Some(&caller), &external).await;
+        let made: Value = serde_json::from_str(&made.text).expect("the response is JSON");
+        let id = made["network"]["id"].as_str().expect("the object has an id").to_owned();
+        let subnet = json!({"subnet": {
+            "network_id": id, "ip_version": 4, "cidr": "203.0.113.0/24"}});
+        let made = ask(router, &Method::POST, "/v2.0/subnets", Some(&caller), &subnet).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        self.ids.insert("external", id.clone());
+        let subnet = json!({"subnet": {
+            "network_id": network, "ip_version": 4, "cidr": "192.0.2.128/25"}});
+        let own = self.ids["subnets"].clone();
+        self.make(router, "member", "/v2.0/subnets", "subnets", subnet).await;
+        let routed = self.ids.insert("subnets", own).unwrap_or_default();
+        let sent = json!({"router": {"name": "r"}});
+        self.make(router, "member", "/v2.0/routers", "routers", sent).await;
+        let path = format!("/v2.0/routers/{}/add_router_interface", self.ids["routers"]);
+        let (caller, sent) = (self.caller("member", true), json!({"subnet_id": routed}));
+        let made = ask(router, &Method::PUT, &path, Some(&caller), &sent).await;
+        assert_eq!(made.status, 200, "{}", made.text);
+        self.ids.insert("routed", routed);
+        let sent = json!({"floatingip": {"floating_network_id": id}});
+        self.make(router, "member", "/v2.0/floatingips", "floatingips", sent).await;
     }
 
     async fn identity(&mut self, router: &Router, cloud: &Cloud) {
@@ -273,7 +303,7 @@ impl Objects {
         let of_red = self
             .ids
             .iter()
-            .filter(|(kind, _)| !["domains", "member"].contains(kind))
+            .filter(|(kind, _)| !["domains", "member", "external"].contains(kind))
             .map(|(_, id)| id);
         of_red.chain([&self.red, &self.ann]).any(|id| text.contains(id.as_str()))
     }
@@ -312,6 +342,22 @@ impl Objects {
             ("network", "POST", ["security-group-rules"]) => json!({"security_group_rule": {
                 "security_group_id": id("security-groups"), "direction": "egress",
                 "protocol": "tcp"}}),
+            ("network", "POST", ["routers"]) => json!({"router": {"name": "x"}}),
+            ("network", "POST", ["floatingips"]) => {
+                json!({"floatingip": {"floating_network_id": id("external")}})
+            }
+            ("network", "PUT", ["routers", _, "add_router_interface"]) => {
+                json!({"subnet_id": id("subnets")})
+            }
+            ("network", "PUT", ["routers", _, "remove_router_interface"]) => {
+                json!({"subnet_id": id("routed")})
+            }
+            ("network", "PUT", ["routers", _, "add_extraroutes" | "remove_extraroutes"]) => {
+                json!({"router": {"routes": []}})
+            }
+            ("network", "PUT" | "PATCH", ["floatingips", _]) => {
+                json!({"floatingip": {"description": "y"}})
+            }
             ("network", "PUT" | "PATCH", ["quotas", ..]) => json!({"quota": {"network": 7}}),
             ("network", "PUT" | "PATCH", [kind, "{id}"]) => {
                 let member = kind.trim_end_matches('s').replace('-', "_");

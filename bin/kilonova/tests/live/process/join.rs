@@ -97,6 +97,7 @@ pub(super) fn registration(host: &str) -> Registration {
         devices: Vec::new(),
         attempt: None,
         connector: None,
+        routes: None,
     }
 }
 

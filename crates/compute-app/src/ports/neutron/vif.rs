@@ -148,5 +148,7 @@ fn address(bound: &BoundPort<'_>, fixed: &FixedIp) -> Option<Address> {
             .collect(),
         dhcp: subnet.enable_dhcp,
         dhcp_server,
+        six: None,
+        floating: Vec::new(),
     })
 }

@@ -5,15 +5,15 @@
 
 mod resolve;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
-use kilonova_ids::{ArqId, HostName, PortId, SecurityGroupId, ServerId};
+use kilonova_ids::{ArqId, HostName, PortId, RouterId, SecurityGroupId, ServerId};
 use kilonova_network::ledger::{
-    self as ledger, Attach, GroupFacts, NetworkChange, NewPorts, PendingAddresses, PortSource,
-    ServerPort,
+    self as ledger, Attach, GroupFacts, NetworkChange, NewPorts, PendingAddresses, Place,
+    PortSource, RouterFacts, ServerPort,
 };
-use kilonova_node_api::{Filters, Interface};
+use kilonova_node_api::{Filters, Interface, Router};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
@@ -248,6 +248,48 @@ impl Networks for Own {
         changes: &[NetworkChange],
     ) -> Result<BTreeSet<ServerId>, Error> {
         Ok(ledger::servers_to_filter(tx, changes)?)
+    }
+
+    fn routers(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<Router>, Error> {
+        Ok(ledger::routers(tx, host)?)
+    }
+
+    fn routers_of(
+        &self,
+        tx: &mut Tx<'_>,
+        change: NetworkChange,
+    ) -> Result<BTreeSet<RouterId>, Error> {
+        Ok(ledger::routers_of(tx, change)?)
+    }
+
+    fn lock_router(&self, tx: &mut Tx<'_>, router: RouterId) -> Result<(), Error> {
+        Ok(ledger::lock_router(tx, router)?)
+    }
+
+    fn router_facts(&self, tx: &mut Tx<'_>, router: RouterId) -> Result<RouterFacts, Error> {
+        Ok(ledger::router_facts(tx, router)?)
+    }
+
+    fn place_router(
+        &self,
+        tx: &mut Tx<'_>,
+        router: RouterId,
+        place: &Place,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        Ok(ledger::place_router(tx, router, place, now)?)
+    }
+
+    fn routers_on(&self, tx: &mut Tx<'_>, host: Option<&HostName>) -> Result<Vec<RouterId>, Error> {
+        Ok(ledger::routers_on(tx, host)?)
+    }
+
+    fn routers_leave(&self, tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
+        Ok(ledger::routers_leave(tx, host, now)?)
+    }
+
+    fn router_load(&self, tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
+        Ok(ledger::router_load(tx)?)
     }
 }
 

@@ -18,6 +18,15 @@ pub(super) fn addresses(ports: &[ServerPort], detailed: bool) -> BTreeMap<String
                 view["OS-EXT-IPS-MAC:mac_addr"] = json!(port.mac);
             }
             list.push(view);
+            for floating in &fixed.floating {
+                let version = if floating.is_ipv4() { 4 } else { 6 };
+                let mut view = json!({"version": version, "addr": floating});
+                if detailed {
+                    view["OS-EXT-IPS:type"] = json!("floating");
+                    view["OS-EXT-IPS-MAC:mac_addr"] = json!(port.mac);
+                }
+                list.push(view);
+            }
         }
     }
     by_network

@@ -11,11 +11,15 @@ use kilonova_wire::refusal::Kind;
 use serde_json::{Value, json};
 
 use super::super::addresses::{self, FixedIp};
-use super::super::{dhcp, targets};
-use super::{ATTRIBUTES, fixed_ips, host_of, kept, mac_in_use, record_change, secure, seen};
+use super::super::{dhcp, routers, subnets as subnet_app, targets};
+use super::{
+    ATTRIBUTES, fixed_ips, host_of, kept, mac_in_use, own_mac, record_change, secure, seen,
+};
 use crate::attributes::{of_change, permitted};
+use crate::db::floating;
 use crate::db::networks::Network;
 use crate::db::ports::{self as rows, Port};
+use crate::db::subnets;
 use crate::error::refused;
 use crate::record::Body;
 use crate::{Error, VnicType};
@@ -38,6 +42,9 @@ pub(crate) fn update(
     let mut set = of_change(ATTRIBUTES, sent)?;
     permitted(ATTRIBUTES, "update_port", caller, &set, &target)?;
     refuse_attached(&port, &set)?;
+    if FIXED.iter().any(|key| set.contains_key(*key)) {
+        routers::check_port(tx, &port)?;
+    }
     let mut whole = port.record.body.clone();
     whole.extend(set.clone());
     let mut named = set.clone();
@@ -50,6 +57,7 @@ pub(crate) fn update(
     }
     secure(tx, caller, &project, &named, &mut whole, now)?;
     set.insert("security_groups".into(), whole["security_groups"].clone());
+    let before_mac = port.mac.clone();
     if let Some(mac) = set.get("mac_address").and_then(Value::as_str) {
         mac.clone_into(&mut port.mac);
     }
@@ -59,7 +67,24 @@ pub(crate) fn update(
     if let Some(host) = set.get("binding:host_id") {
         port.host = host_of(host);
     }
-    let requested = fixed_ips(&set);
+    let moved = set.get("mac_address").is_some_and(|mac| *mac != json!(before_mac));
+    let mut requested = fixed_ips(&set);
+    let mut chosen = port.addresses.clone();
+    if moved || requested.is_some() {
+        // The MAC address determines the others.
+        let all = subnets::of_network(tx, port.network)?;
+        let automatic = |id: &SubnetId| {
+            all.iter().any(|one| one.record.id == *id && subnet_app::is_automatic(&one.record))
+        };
+        chosen.retain(|(subnet, _)| !automatic(subnet));
+    }
+    if moved && requested.is_none() && chosen.len() < port.addresses.len() {
+        let same = |(subnet, ip): &(SubnetId, IpAddr)| FixedIp {
+            subnet: Some(*subnet),
+            address: Some(*ip),
+        };
+        requested = Some(chosen.iter().map(same).collect());
+    }
     port.record.change(kept(set), now);
     port.vnic_type = VnicType::of(&port.record.body)?;
     rows::update(tx, &port).map_err(|error| match error {
@@ -72,9 +97,12 @@ pub(crate) fn update(
                 request.subnet.is_none_or(|id| id == *subnet) && request.address == Some(*ip)
             });
         if !same {
-            let keep = keep(&requested, &port.addresses);
+            let keep = keep(&requested, &chosen);
             rows::release(tx, id)?;
-            port.addresses = addresses::allocate(tx, id, port.network, Some(&keep))?;
+            let mac = own_mac(&port).map(str::to_owned);
+            port.addresses =
+                addresses::allocate(tx, id, port.network, mac.as_deref(), Some(&keep))?;
+            floating::release_lost(tx, id, now)?;
         }
     }
     record_change(tx, &port, &before)?;
@@ -98,6 +126,10 @@ fn keep(requested: &[FixedIp], has: &[(SubnetId, IpAddr)]) -> Vec<FixedIp> {
     }
     kept
 }
+
+/// Attributes that a port of a router or of a floating address keeps.
+const FIXED: &[&str] =
+    &["fixed_ips", "mac_address", "device_id", "device_owner", "binding:host_id"];
 
 /// Refuses changes of attributes that attach the port to its server.
 fn refuse_attached(port: &Port, set: &Body) -> Result<(), Refusal> {

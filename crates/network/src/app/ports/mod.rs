@@ -10,12 +10,13 @@ use jiff::Timestamp;
 use kilonova_access::Caller;
 use kilonova_ids::{HostName, NetworkId, PortId, SubnetId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
+use kilonova_wire::{Refusal, time};
 use serde_json::{Value, json};
 
 use super::addresses::{self, FixedIp};
-use super::{dhcp, networks, quotas, reaches_project, targets};
+use super::{dhcp, networks, quotas, reaches_project, routers, targets};
+use crate::address::{self, Cidr};
 use crate::attributes::{Attribute, empty, none, nothing, of_new, owner, permitted, yes};
 use crate::db::changes::{self, NetworkChange};
 use crate::db::networks::Network;
@@ -85,7 +86,12 @@ fn host_of(value: &Value) -> Option<HostName> {
 }
 
 fn fixed_ips(body: &Body) -> Option<Vec<FixedIp>> {
-    let list = body.get("fixed_ips")?.as_array()?;
+    fixed_ips_in(body.get("fixed_ips")?)
+}
+
+/// The requested addresses in a list.
+pub(crate) fn fixed_ips_in(list: &Value) -> Option<Vec<FixedIp>> {
+    let list = list.as_array()?;
     let read = |value: &Value| FixedIp {
         subnet: value["subnet_id"].as_str().and_then(parse_uuid_like::<SubnetId>),
         address: value["ip_address"].as_str().and_then(|text| text.parse::<IpAddr>().ok()),
@@ -166,7 +172,9 @@ pub(crate) fn begin_insert(
             addresses::expect(tx, all)?;
         }
         if rows::is_done(tx, inserted)? {
-            let (given, pending) = addresses::begin(tx, id, network, all, requested)?;
+            let mac = own_mac(&port).map(str::to_owned);
+            let (given, pending) =
+                addresses::begin(tx, id, network, all, mac.as_deref(), requested)?;
             port.addresses = given;
             let groups = port.record.texts("security_groups");
             changes::add_groups(tx, id, &groups)?;
@@ -178,6 +186,30 @@ pub(crate) fn begin_insert(
         }
     }
     Err(mac_in_use(&port).into())
+}
+
+/// The MAC address of a port that gets automatic addresses: any but one of the service itself.
+fn own_mac(port: &Port) -> Option<&str> {
+    (!port.record.text("device_owner").starts_with("network:")).then_some(&*port.mac)
+}
+
+/// Gives the ports of a network their addresses on a new subnet with automatic addresses.
+pub(crate) fn add_automatic(tx: &mut Tx<'_>, subnet: &Subnet, prefix: &Cidr) -> Result<(), Error> {
+    let query = rows::PortQuery { network: Some(subnet.network.to_string()), ..Default::default() };
+    for port in rows::list(tx, &query)? {
+        let Some(ip) = own_mac(&port).and_then(|mac| address::eui64(prefix, mac)) else { continue };
+        let (id, ordinal) = (port.record.id, port.addresses.len());
+        if !rows::allocate(tx, id, ordinal, subnet.record.id, ip)? {
+            return Err(refused(
+                Kind::Conflict,
+                "IpAddressAlreadyAllocated",
+                format!("IP address {ip} already allocated in subnet {}", subnet.record.id),
+            )
+            .into());
+        }
+        record_change(tx, &port, &port.record.texts("security_groups"))?;
+    }
+    Ok(())
 }
 
 /// Records that the members of groups changed.
@@ -230,13 +262,14 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: PortId) -> Result<(),
     let (port, network) = seen(tx, caller, id)?;
     caller.may("delete_port", &targets::of_port(&port, &network))?;
     dhcp::check(&port)?;
+    routers::check_port(tx, &port)?;
     if let Some(server) = port.server {
         return Err(refused(Kind::Conflict, "PortInUse", format!(
             "Port {id} cannot be deleted: it is in use by server {server}. Remove it from the server \
              first."
         )).into());
     }
-    Ok(rows::delete(tx, id)?)
+    Ok(rows::delete(tx, id, time::now())?)
 }
 
 /// The default port body.
@@ -245,4 +278,37 @@ pub(crate) fn defaults() -> Body {
         Some((attribute.name.to_owned(), attribute.default.map(|default| default())?))
     };
     kept(ATTRIBUTES.iter().filter_map(of).collect())
+}
+
+/// A new port of the service itself, with this owner and device; it has no security groups.
+pub(crate) fn serving(
+    project: &str,
+    network: NetworkId,
+    owner: &str,
+    device: &str,
+    now: Timestamp,
+) -> Port {
+    let mut body = defaults();
+    for (key, value) in [
+        ("device_owner", json!(owner)),
+        ("security_groups", json!([])),
+        ("port_security_enabled", json!(false)),
+    ] {
+        body.insert(key.to_owned(), value);
+    }
+    Port {
+        record: Record::new(project, body, now),
+        network,
+        mac: String::new(),
+        device_id: device.to_owned(),
+        host: None,
+        vnic_type: VnicType::default(),
+        server: None,
+        made_for: None,
+        ordinal: 0,
+        arq: None,
+        pci_slot: None,
+        tag: None,
+        addresses: Vec::new(),
+    }
 }

@@ -1,0 +1,92 @@
+//! The gateway of a router: its port on an external network.
+
+use jiff::Timestamp;
+use kilonova_access::Caller;
+use kilonova_ids::{NetworkId, parse_uuid_like};
+use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind;
+use kilonova_wire::time;
+use serde_json::Value;
+
+use super::super::addresses::FixedIp;
+use super::super::{networks, ports as port_app, subnets};
+use super::{GATEWAY, KIND, check_overlap};
+use crate::Error;
+use crate::db::routers::{self as rows, Router, RouterPort};
+use crate::db::{floating, ports, subnets as subnet_rows};
+use crate::error::{bad, not_found, refused};
+
+/// Sets the gateway, or changes it. A gateway that is already as wanted keeps its port.
+pub(super) fn set(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    router: &Router,
+    wanted: &Value,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let text = wanted["network_id"].as_str().unwrap_or_default();
+    let id = parse_uuid_like::<NetworkId>(text).ok_or_else(|| not_found("network", text))?;
+    let network = networks::seen(tx, caller, id)?;
+    if !network.flag("router:external") {
+        return Err(bad(KIND, format!("Network {id} is not an external network")).into());
+    }
+    let requested = port_app::fixed_ips_in(&wanted["external_fixed_ips"]);
+    let all = rows::ports(tx, router.id)?;
+    let (gateways, interfaces): (Vec<RouterPort>, Vec<RouterPort>) =
+        all.into_iter().partition(|port| port.gateway);
+    if let Some(has) = gateways.into_iter().next() {
+        let same = has.network == id && requested.as_ref().is_none_or(|all| is(all, &has));
+        if same {
+            return Ok(());
+        }
+        remove(tx, router, &has)?;
+    }
+    for subnet in subnet_rows::of_network(tx, id)? {
+        let prefix = subnets::cidr(&subnet.record)?;
+        check_overlap(tx, &interfaces, subnet.record.id, &prefix)?;
+    }
+    // Without a project, so that no quota counts it; the network's owner sees it.
+    let port = port_app::serving("", id, GATEWAY, &router.id.to_string(), now);
+    let port = port_app::insert(tx, port, true, requested.as_deref())?;
+    if port.addresses.is_empty() {
+        return Err(bad(KIND, format!("No IPs available for external network {id}")).into());
+    }
+    rows::add_port(tx, router.id, port.record.id, id, true)?;
+    Ok(rows::bind_new(tx, router.id, now)?)
+}
+
+/// True if the port has the requested addresses already.
+fn is(requested: &[FixedIp], has: &RouterPort) -> bool {
+    requested.len() == has.addresses.len()
+        && requested.iter().all(|one| {
+            has.addresses.iter().any(|(subnet, address)| {
+                one.subnet.is_none_or(|id| id == *subnet)
+                    && one.address.is_none_or(|wanted| wanted == *address)
+            })
+        })
+}
+
+/// Removes the gateway, if the router has one.
+pub(super) fn clear(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
+    match rows::ports(tx, router.id)?.into_iter().find(|port| port.gateway) {
+        Some(port) => remove(tx, router, &port),
+        None => Ok(()),
+    }
+}
+
+fn remove(tx: &mut Tx<'_>, router: &Router, port: &RouterPort) -> Result<(), Error> {
+    if floating::behind(tx, router.id, None)? {
+        return Err(refused(
+            Kind::Conflict,
+            "RouterExternalGatewayInUseByFloatingIp",
+            format!(
+                "Gateway cannot be updated for router {}, since a gateway to external network {} is \
+                 required by one or more floating IPs.",
+                router.id, port.network
+            ),
+        )
+        .into());
+    }
+    rows::remove_port(tx, port.port)?;
+    Ok(ports::delete(tx, port.port, time::now())?)
+}

@@ -1,0 +1,131 @@
+//! The additional routes of a router (`extraroute`, `extraroute-atomic`).
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use kilonova_access::Caller;
+use kilonova_ids::{RouterId, SubnetId};
+use kilonova_store::Tx;
+use kilonova_wire::Refusal;
+use kilonova_wire::refusal::Kind;
+use serde_json::{Value, json};
+
+use super::super::{subnets, targets};
+use super::{noted, seen};
+use crate::db::routers::{self as rows, Router};
+use crate::db::subnets as subnet_rows;
+use crate::error::{invalid_value, malformed, refused};
+use crate::record::Body;
+use crate::{Error, values};
+
+fn routes(router: &Router) -> Vec<Value> {
+    router.body.get("routes").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn hop(route: &Value) -> Option<IpAddr> {
+    route["nexthop"].as_str()?.parse().ok()
+}
+
+/// Refuses routes whose next hop is on no subnet of the router, or is the router itself.
+pub(super) fn check(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
+    let routes = routes(router);
+    if routes.is_empty() {
+        return Ok(());
+    }
+    let wrong = |why: &str| -> Error {
+        refused(
+            Kind::BadRequest,
+            "InvalidRoutes",
+            format!("Invalid format for routes: {}, {why}", Value::Array(routes.clone())),
+        )
+        .into()
+    };
+    let (mut prefixes, mut own) = (Vec::new(), Vec::new());
+    for port in rows::ports(tx, router.id)? {
+        for (subnet, address) in port.addresses {
+            own.push(address);
+            if let Some(subnet) = subnet_rows::find(tx, subnet)? {
+                prefixes.push(subnets::cidr(&subnet.record)?);
+            }
+        }
+    }
+    for hop in routes.iter().filter_map(hop) {
+        if !prefixes.iter().any(|prefix| prefix.contains(hop)) {
+            return Err(wrong("the nexthop is not connected with router"));
+        }
+        if own.contains(&hop) {
+            return Err(wrong("the nexthop is used by router"));
+        }
+    }
+    Ok(())
+}
+
+/// True if a route of the router leads through this subnet.
+pub(super) fn needs(tx: &mut Tx<'_>, router: &Router, subnet: SubnetId) -> Result<bool, Error> {
+    let routes = routes(router);
+    if routes.is_empty() {
+        return Ok(false);
+    }
+    let Some(subnet) = subnet_rows::find(tx, subnet)? else { return Ok(false) };
+    let prefix = subnets::cidr(&subnet.record)?;
+    Ok(routes.iter().filter_map(hop).any(|hop| prefix.contains(hop)))
+}
+
+/// The routes of a request.
+fn sent_routes(sent: &Body) -> Result<Vec<Value>, Refusal> {
+    let router = sent.get("router").and_then(Value::as_object);
+    let router = router.ok_or_else(|| malformed("Unable to find 'router' in request body"))?;
+    let value = router.get("routes").unwrap_or(&Value::Null);
+    let value = values::routes(value).map_err(|why| invalid_value("routes", why))?;
+    Ok(value.as_array().cloned().unwrap_or_default())
+}
+
+/// Adds routes to a router.
+pub(crate) fn add(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    id: RouterId,
+    sent: &Body,
+    now: Timestamp,
+) -> Result<Router, Error> {
+    change(tx, caller, id, sent, "add_extraroutes", now, |mut has, new| {
+        has.extend(new.into_iter().filter(|route| !has.contains(route)).collect::<Vec<_>>());
+        has
+    })
+}
+
+/// Removes routes from a router.
+pub(crate) fn remove(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    id: RouterId,
+    sent: &Body,
+    now: Timestamp,
+) -> Result<Router, Error> {
+    change(tx, caller, id, sent, "remove_extraroutes", now, |mut has, gone| {
+        has.retain(|route| !gone.contains(route));
+        has
+    })
+}
+
+fn change(
+    tx: &mut Tx<'_>,
+    caller: &Caller,
+    id: RouterId,
+    sent: &Body,
+    rule: &str,
+    now: Timestamp,
+    change: impl Fn(Vec<Value>, Vec<Value>) -> Vec<Value>,
+) -> Result<Router, Error> {
+    let mut router = seen(tx, caller, id)?;
+    caller.may(rule, &targets::of_project(&router.project))?;
+    let all = change(routes(&router), sent_routes(sent)?);
+    let all = values::routes(&json!(all)).map_err(|why| invalid_value("routes", why))?;
+    let mut set = Body::new();
+    set.insert("routes".into(), all);
+    router.change(set, now);
+    rows::update(tx, &router)?;
+    check(tx, &router)?;
+    noted(tx, id)?;
+    Ok(router)
+}

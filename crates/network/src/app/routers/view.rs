@@ -1,0 +1,46 @@
+//! The API view of routers.
+
+use kilonova_access::Caller;
+use kilonova_store::Tx;
+use serde_json::{Value, json};
+
+use super::super::{targets, viewer};
+use super::visible;
+use crate::Error;
+use crate::attributes::hide;
+use crate::db::routers::{self as rows, Router, RouterPort};
+use crate::record::Body;
+
+/// Views of the routers visible to the caller.
+pub(crate) fn views(tx: &mut Tx<'_>, caller: &Caller) -> Result<Vec<Body>, Error> {
+    let viewer = viewer(caller);
+    let mut routers = rows::list(tx, viewer.as_deref())?;
+    routers.retain(|router| visible(caller, router));
+    let gateways = rows::gateways(tx, routers.iter().map(|router| router.id))?;
+    Ok(routers.iter().map(|router| view(router, gateways.get(&router.id), caller)).collect())
+}
+
+/// The view of one router.
+pub(crate) fn shown(tx: &mut Tx<'_>, router: &Router, caller: &Caller) -> Result<Body, Error> {
+    let ports = rows::ports(tx, router.id)?;
+    Ok(view(router, ports.iter().find(|port| port.gateway), caller))
+}
+
+fn view(router: &Router, gateway: Option<&RouterPort>, caller: &Caller) -> Body {
+    let mut view = router.view();
+    let snat = view.remove("enable_snat").unwrap_or(json!(true));
+    let ip = |(subnet, ip): &(_, _)| json!({"subnet_id": subnet, "ip_address": ip});
+    let gateway = gateway.map(|port| {
+        let fixed: Vec<Value> = port.addresses.iter().map(ip).collect();
+        json!({"network_id": port.network, "enable_snat": snat, "external_fixed_ips": fixed})
+    });
+    for (key, value) in [
+        ("status", json!("ACTIVE")),
+        ("external_gateway_info", json!(gateway)),
+        ("availability_zones", json!(["nova"])),
+    ] {
+        view.insert(key.to_owned(), value);
+    }
+    hide(&mut view, "get_router", caller, &targets::of_project(&router.project));
+    view
+}

@@ -1,0 +1,234 @@
+//! Rows of `floating_ips`. A floating address has a port of its own on its external network, which keeps
+//! the address, and at most one fixed address, which a router reaches.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use kilonova_ids::{FloatingIpId, FloatingIpKind, NetworkId, PortId, RouterId, ServerId, SubnetId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use super::routers::parsed;
+use super::{record, text};
+use crate::record::Record;
+
+/// A floating address.
+#[derive(Debug, Clone)]
+pub(crate) struct FloatingIp {
+    pub record: Record<FloatingIpKind>,
+    pub network: NetworkId,
+    pub own_port: PortId,
+    pub address: IpAddr,
+    pub fixed: Option<FixedEnd>,
+    /// True if the router has a host.
+    pub placed: bool,
+}
+
+/// The fixed address behind a floating one, and the router between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FixedEnd {
+    pub port: PortId,
+    pub address: IpAddr,
+    pub router: RouterId,
+}
+
+/// The columns of a [`FloatingIp`].
+macro_rules! columns {
+    () => {
+        concat!(
+            record_columns!("f"),
+            ", f.network_id, f.own_port, f.address, f.port_id, f.fixed_address, f.router_id,
+            EXISTS (SELECT 1 FROM router_places h WHERE h.router_id = f.router_id
+            AND h.host <> '') AS placed"
+        )
+    };
+}
+
+/// Takes floating addresses from the ports of a condition.
+macro_rules! disassociate {
+    ($ports:literal) => {
+        concat!(
+            "UPDATE floating_ips SET port_id = NULL, fixed_address = NULL, router_id = NULL,
+            revision = revision + 1, updated_at = ?2 WHERE ",
+            $ports
+        )
+    };
+}
+
+/// Records a change of the routers of the floating addresses of a condition.
+macro_rules! note {
+    ($ports:literal) => {
+        concat!(
+            "INSERT INTO network_changes (kind, id) SELECT 'router', router_id FROM floating_ips
+            WHERE router_id IS NOT NULL AND ",
+            $ports
+        )
+    };
+}
+
+statements! {
+    /// Adds a floating address.
+    INSERT = "INSERT INTO floating_ips (id, project_id, network_id, own_port, address, port_id,
+        fixed_address, router_id, body, revision, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    /// Updates the mutable columns.
+    UPDATE = "UPDATE floating_ips SET port_id = ?2, fixed_address = ?3, router_id = ?4, body = ?5,
+        revision = ?6, updated_at = ?7 WHERE id = ?1";
+    /// One floating address.
+    FIND = concat!("SELECT ", columns!(), " FROM floating_ips f WHERE f.id = ?1");
+    /// The floating addresses of a project; all without one.
+    LIST = concat!(
+        "SELECT ",
+        columns!(),
+        " FROM floating_ips f WHERE CAST(?1 AS TEXT) IS NULL OR f.project_id = ?1 ORDER BY f.seq"
+    );
+    /// Deletes a floating address.
+    DELETE = "DELETE FROM floating_ips WHERE id = ?1";
+    /// The floating address that has a port as its own.
+    OF_OWN_PORT = "SELECT id FROM floating_ips WHERE own_port = ?1";
+    /// A floating address of a fixed one on an external network.
+    OF_FIXED = "SELECT id FROM floating_ips WHERE port_id = ?1 AND fixed_address = ?2
+        AND network_id = ?3";
+    /// A floating address behind a router on one of its subnets.
+    BEHIND = "SELECT f.id FROM floating_ips f JOIN port_addresses a ON a.port_id = f.port_id
+        AND a.address = f.fixed_address WHERE f.router_id = ?1 AND a.subnet_id = ?2 LIMIT 1";
+    /// A floating address behind a router.
+    BEHIND_ANY = "SELECT id FROM floating_ips WHERE router_id = ?1 LIMIT 1";
+    /// Takes the floating addresses from a port.
+    RELEASE_PORT = disassociate!("port_id = ?1");
+    /// Takes the floating addresses from a fixed address of a port that it no longer has.
+    RELEASE_LOST = disassociate!("port_id = ?1 AND NOT EXISTS (SELECT 1 FROM port_addresses a
+        WHERE a.port_id = floating_ips.port_id AND a.address = floating_ips.fixed_address)");
+    /// Takes the floating addresses from the ports made for a server.
+    RELEASE_SERVER = disassociate!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
+    /// Records a change of the routers that translate a port's addresses.
+    NOTE_PORT = note!("port_id = ?1");
+    /// Records a change of a port with a floating address for its guest.
+    NOTE_GUEST = "INSERT INTO network_changes (kind, id) SELECT 'port', port_id FROM floating_ips
+        WHERE port_id = ?1";
+    /// Records a change of the routers that translate addresses of the ports made for a server.
+    NOTE_SERVER = note!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
+    /// Conflicts with a concurrent deletion of a port.
+    TOUCH_PORT = "UPDATE ports SET revision = revision WHERE id = ?1";
+}
+
+fn read(row: &Row) -> Result<FloatingIp, Error> {
+    let fixed =
+        match (row.id_opt("port_id")?, row.text_opt("fixed_address")?, row.id_opt("router_id")?) {
+            (Some(port), Some(address), Some(router)) => {
+                Some(FixedEnd { port, address: parsed(address)?, router })
+            }
+            (None, None, None) => None,
+            _ => return Err(Error::Shape("a floating address with half a fixed one".into())),
+        };
+    Ok(FloatingIp {
+        record: record(row)?,
+        network: row.id("network_id")?,
+        own_port: row.id("own_port")?,
+        address: parsed(row.text("address")?)?,
+        fixed,
+        placed: row.bool("placed")?,
+    })
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, floating: &FloatingIp) -> Result<(), Error> {
+    let (record, fixed) = (&floating.record, floating.fixed);
+    let values = params![
+        record.id,
+        &record.project,
+        floating.network,
+        floating.own_port,
+        floating.address.to_string(),
+        fixed.map(|fixed| fixed.port),
+        fixed.map(|fixed| fixed.address.to_string()),
+        fixed.map(|fixed| fixed.router),
+        text(&record.body)?,
+        record.revision,
+        record.created_at,
+        record.updated_at,
+    ];
+    tx.execute(INSERT, values).map(|_| ())
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, floating: &FloatingIp) -> Result<(), Error> {
+    let (record, fixed) = (&floating.record, floating.fixed);
+    let values = params![
+        record.id,
+        fixed.map(|fixed| fixed.port),
+        fixed.map(|fixed| fixed.address.to_string()),
+        fixed.map(|fixed| fixed.router),
+        text(&record.body)?,
+        record.revision,
+        record.updated_at,
+    ];
+    tx.execute(UPDATE, values).map(|_| ())
+}
+
+pub(crate) fn find(tx: &mut Tx<'_>, id: FloatingIpId) -> Result<Option<FloatingIp>, Error> {
+    tx.row(FIND, params![id])?.as_ref().map(read).transpose()
+}
+
+/// The floating addresses of a project; all without one.
+pub(crate) fn list(tx: &mut Tx<'_>, project: Option<&str>) -> Result<Vec<FloatingIp>, Error> {
+    tx.rows(LIST, params![project])?.iter().map(read).collect()
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: FloatingIpId) -> Result<(), Error> {
+    tx.execute(DELETE, params![id]).map(|_| ())
+}
+
+/// True if the port keeps the address of a floating address.
+pub(crate) fn owns(tx: &mut Tx<'_>, port: PortId) -> Result<bool, Error> {
+    Ok(tx.row(OF_OWN_PORT, params![port])?.is_some())
+}
+
+/// The floating address of a fixed one on an external network.
+pub(crate) fn of_fixed(
+    tx: &mut Tx<'_>,
+    port: PortId,
+    address: IpAddr,
+    external: NetworkId,
+) -> Result<Option<FloatingIpId>, Error> {
+    let row = tx.row(OF_FIXED, params![port, address.to_string(), external])?;
+    row.map(|row| row.id("id")).transpose()
+}
+
+/// True if a floating address is behind a router, on the subnet if one is named.
+pub(crate) fn behind(
+    tx: &mut Tx<'_>,
+    router: RouterId,
+    subnet: Option<SubnetId>,
+) -> Result<bool, Error> {
+    let row = match subnet {
+        Some(subnet) => tx.row(BEHIND, params![router, subnet])?,
+        None => tx.row(BEHIND_ANY, params![router])?,
+    };
+    Ok(row.is_some())
+}
+
+/// Takes the floating addresses from a port that is being deleted.
+pub(crate) fn release_port(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(NOTE_PORT, params![port])?;
+    tx.defer(RELEASE_PORT, params![port, now])
+}
+
+/// Takes the floating addresses from addresses that a port no longer has.
+pub(crate) fn release_lost(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(NOTE_PORT, params![port])?;
+    tx.defer(NOTE_GUEST, params![port])?;
+    tx.defer(RELEASE_LOST, params![port, now])
+}
+
+/// Takes the floating addresses from the ports made for a server, which are being deleted.
+pub(crate) fn release_server(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(NOTE_SERVER, params![server])?;
+    tx.defer(RELEASE_SERVER, params![server, now])
+}
+
+/// Conflicts with a concurrent deletion of the port that gets a floating address.
+pub(crate) fn touch_port(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
+    tx.defer(TOUCH_PORT, params![port])
+}

@@ -1,0 +1,337 @@
+//! Rows of `routers`, of their ports, and of their places: the host of each router.
+//!
+//! Every change of a router's ports and of the floating addresses behind it also updates the router's
+//! row, so that two at once conflict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use kilonova_ids::{HostName, NetworkId, PortId, RouterId, RouterKind, SubnetId};
+use kilonova_store::{Error, Row, Tx, params, statements};
+
+use super::{record, rows_in, text};
+use crate::record::Record;
+
+pub(crate) type Router = Record<RouterKind>;
+
+/// A port of a router.
+#[derive(Debug, Clone)]
+pub(crate) struct RouterPort {
+    pub router: RouterId,
+    pub port: PortId,
+    pub network: NetworkId,
+    /// True for the port on the external network.
+    pub gateway: bool,
+    pub addresses: Vec<(SubnetId, IpAddr)>,
+}
+
+statements! {
+    /// Adds a router.
+    INSERT = "INSERT INTO routers (id, project_id, body, revision, created_at, updated_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    /// Updates the mutable columns.
+    UPDATE = "UPDATE routers SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
+    /// Conflicts with every other change of the router.
+    TOUCH = "UPDATE routers SET revision = revision WHERE id = ?1";
+    /// One router.
+    FIND = concat!("SELECT ", record_columns!("r"), " FROM routers r WHERE r.id = ?1");
+    /// The routers of a project; all without one.
+    LIST = concat!(
+        "SELECT ",
+        record_columns!("r"),
+        " FROM routers r WHERE CAST(?1 AS TEXT) IS NULL OR r.project_id = ?1 ORDER BY r.seq"
+    );
+    /// Deletes a router.
+    DELETE = "DELETE FROM routers WHERE id = ?1";
+    /// Makes a port a router's.
+    ADD_PORT = "INSERT INTO router_ports (port_id, router_id, network_id, gateway)
+        VALUES (?1, ?2, ?3, ?4)";
+    /// Notes a subnet of a router's interface; nothing if the router has an interface there.
+    ADD_SUBNET = "INSERT INTO router_subnets (router_id, subnet_id, port_id) VALUES (?1, ?2, ?3)
+        ON CONFLICT (router_id, subnet_id) DO NOTHING RETURNING port_id";
+    /// Takes a port from its router.
+    REMOVE_PORT = "DELETE FROM router_ports WHERE port_id = ?1";
+    /// The router of a port.
+    OF_PORT = "SELECT router_id FROM router_ports WHERE port_id = ?1";
+    /// The ports of a router with their addresses.
+    PORTS = "SELECT rp.router_id, rp.port_id, rp.gateway, rp.network_id, a.subnet_id, a.address
+        FROM router_ports rp JOIN ports p ON p.id = rp.port_id
+        LEFT JOIN port_addresses a ON a.port_id = p.id
+        WHERE rp.router_id = ?1 ORDER BY p.seq, a.ordinal";
+    /// The gateway ports of routers, with their addresses.
+    GATEWAYS = "SELECT rp.router_id, rp.port_id, rp.gateway, rp.network_id, a.subnet_id, a.address
+        FROM router_ports rp LEFT JOIN port_addresses a ON a.port_id = rp.port_id
+        WHERE rp.router_id IN ({}) AND rp.gateway = 1 ORDER BY rp.port_id, a.ordinal";
+    /// The routers with an interface on a subnet, with the interface's addresses there.
+    ON_SUBNET = "SELECT s.port_id, a.address FROM router_subnets s
+        JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id
+        WHERE s.subnet_id = ?1 ORDER BY s.router_id";
+    /// The routers from a subnet to an external network, with their addresses on the subnet.
+    BETWEEN = "SELECT s.router_id, a.address FROM router_subnets s
+        JOIN port_addresses a ON a.port_id = s.port_id AND a.subnet_id = s.subnet_id
+        JOIN router_ports g ON g.router_id = s.router_id AND g.gateway = 1
+        WHERE s.subnet_id = ?1 AND g.network_id = ?2 ORDER BY s.router_id";
+    /// A gateway on a network.
+    GATEWAY_ON = "SELECT port_id FROM router_ports WHERE network_id = ?1 AND gateway = 1 LIMIT 1";
+    /// A floating address on a network.
+    FLOATING_ON = "SELECT id FROM floating_ips WHERE network_id = ?1 LIMIT 1";
+    /// The host of a router.
+    PLACE = "SELECT host FROM router_places WHERE router_id = ?1";
+    /// Sets the host of a router.
+    SET_PLACE = "INSERT INTO router_places (router_id, host) VALUES (?1, ?2)
+        ON CONFLICT (router_id) DO UPDATE SET host = excluded.host";
+    /// Forgets the host of a router.
+    FORGET_PLACE = "DELETE FROM router_places WHERE router_id = ?1";
+    /// Binds the ports of a router to its host.
+    BIND = "UPDATE ports SET host = ?2, updated_at = ?3, revision = revision + 1
+        WHERE id IN (SELECT port_id FROM router_ports WHERE router_id = ?1) AND host <> ?2";
+    /// Notes that a router needs a host.
+    NEED_PLACE = "INSERT INTO router_places (router_id, host) VALUES (?1, '')
+        ON CONFLICT (router_id) DO NOTHING";
+    /// The routers of a host; those that wait for one with an empty name.
+    ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 ORDER BY router_id LIMIT 1000";
+    /// Unbinds the ports of a host's routers.
+    UNBIND_HOST = "UPDATE ports SET host = '', updated_at = ?2, revision = revision + 1
+        WHERE id IN (SELECT g.port_id FROM router_places h
+            JOIN router_ports g ON g.router_id = h.router_id WHERE h.host = ?1)";
+    /// Takes a host from its routers.
+    LEAVE_HOST = "UPDATE router_places SET host = '' WHERE host = ?1";
+    /// The number of routers of each host.
+    LOAD = "SELECT host, COUNT(*) AS routers FROM router_places WHERE host <> '' GROUP BY host";
+    /// The bodies of the networks of a router.
+    NETWORKS = "SELECT DISTINCT n.id, n.body FROM router_ports rp
+        JOIN networks n ON n.id = rp.network_id WHERE rp.router_id = ?1 ORDER BY n.id";
+    /// The routers with a port on a network.
+    ON_NETWORK = "SELECT DISTINCT router_id FROM router_ports WHERE network_id = ?1";
+}
+
+pub(crate) fn insert(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
+    let values = params![
+        router.id,
+        &router.project,
+        text(&router.body)?,
+        router.revision,
+        router.created_at,
+        router.updated_at,
+    ];
+    tx.execute(INSERT, values).map(|_| ())
+}
+
+pub(crate) fn update(tx: &mut Tx<'_>, router: &Router) -> Result<(), Error> {
+    let values = params![router.id, text(&router.body)?, router.revision, router.updated_at];
+    tx.execute(UPDATE, values).map(|_| ())
+}
+
+/// Conflicts with every other change of the router.
+pub(crate) fn touch(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
+    tx.defer(TOUCH, params![id])
+}
+
+pub(crate) fn find(tx: &mut Tx<'_>, id: RouterId) -> Result<Option<Router>, Error> {
+    tx.row(FIND, params![id])?.as_ref().map(record).transpose()
+}
+
+/// The routers of a project; all without one.
+pub(crate) fn list(tx: &mut Tx<'_>, project: Option<&str>) -> Result<Vec<Router>, Error> {
+    tx.rows(LIST, params![project])?.iter().map(record).collect()
+}
+
+pub(crate) fn delete(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
+    tx.execute(DELETE, params![id]).map(|_| ())
+}
+
+/// Makes a port a router's.
+pub(crate) fn add_port(
+    tx: &mut Tx<'_>,
+    router: RouterId,
+    port: PortId,
+    network: NetworkId,
+    gateway: bool,
+) -> Result<(), Error> {
+    tx.execute(ADD_PORT, params![port, router, network, gateway]).map(|_| ())
+}
+
+/// Notes a subnet of a router's interface; `false` if the router has an interface there.
+pub(crate) fn add_subnet(
+    tx: &mut Tx<'_>,
+    router: RouterId,
+    subnet: SubnetId,
+    port: PortId,
+) -> Result<bool, Error> {
+    Ok(tx.row(ADD_SUBNET, params![router, subnet, port])?.is_some())
+}
+
+/// Takes a port from its router.
+pub(crate) fn remove_port(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
+    tx.defer(REMOVE_PORT, params![port])
+}
+
+/// The router of a port.
+pub(crate) fn of_port(tx: &mut Tx<'_>, port: PortId) -> Result<Option<RouterId>, Error> {
+    tx.row(OF_PORT, params![port])?.map(|row| row.id("router_id")).transpose()
+}
+
+fn fold(rows: &[Row]) -> Result<Vec<RouterPort>, Error> {
+    let mut ports: Vec<RouterPort> = Vec::new();
+    for row in rows {
+        let port: PortId = row.id("port_id")?;
+        if ports.last().is_none_or(|last| last.port != port) {
+            ports.push(RouterPort {
+                router: row.id("router_id")?,
+                port,
+                network: row.id("network_id")?,
+                gateway: row.bool("gateway")?,
+                addresses: Vec::new(),
+            });
+        }
+        if let (Some(subnet), Some(address)) = (row.id_opt("subnet_id")?, row.text_opt("address")?)
+            && let Some(port) = ports.last_mut()
+        {
+            port.addresses.push((subnet, parsed(address)?));
+        }
+    }
+    Ok(ports)
+}
+
+pub(super) fn parsed(address: &str) -> Result<IpAddr, Error> {
+    address.parse().map_err(|_| Error::Shape(format!("address {address}")))
+}
+
+/// The ports of a router, oldest first.
+pub(crate) fn ports(tx: &mut Tx<'_>, router: RouterId) -> Result<Vec<RouterPort>, Error> {
+    fold(&tx.rows(PORTS, params![router])?)
+}
+
+/// The gateway ports of routers.
+pub(crate) fn gateways(
+    tx: &mut Tx<'_>,
+    routers: impl IntoIterator<Item = RouterId>,
+) -> Result<BTreeMap<RouterId, RouterPort>, Error> {
+    let ports = fold(&rows_in(tx, GATEWAYS, routers)?)?;
+    Ok(ports.into_iter().map(|port| (port.router, port)).collect())
+}
+
+/// A router on a subnet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OnSubnet {
+    pub port: PortId,
+    pub address: IpAddr,
+}
+
+/// The routers with an interface on a subnet.
+pub(crate) fn on_subnet(tx: &mut Tx<'_>, subnet: SubnetId) -> Result<Vec<OnSubnet>, Error> {
+    let read = |row: &Row| {
+        Ok(OnSubnet { port: row.id("port_id")?, address: parsed(row.text("address")?)? })
+    };
+    tx.rows(ON_SUBNET, params![subnet])?.iter().map(read).collect()
+}
+
+/// The routers from a subnet to an external network, with their addresses on the subnet.
+pub(crate) fn between(
+    tx: &mut Tx<'_>,
+    subnet: SubnetId,
+    external: NetworkId,
+) -> Result<Vec<(RouterId, IpAddr)>, Error> {
+    let read = |row: &Row| Ok((row.id("router_id")?, parsed(row.text("address")?)?));
+    tx.rows(BETWEEN, params![subnet, external])?.iter().map(read).collect()
+}
+
+/// True if a router's gateway or a floating address is on the network.
+pub(crate) fn uses_external(tx: &mut Tx<'_>, network: NetworkId) -> Result<bool, Error> {
+    Ok(tx.row(GATEWAY_ON, params![network])?.is_some()
+        || tx.row(FLOATING_ON, params![network])?.is_some())
+}
+
+/// The place of a router.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Nowhere: it has no port, or is gone.
+    Nowhere,
+    /// It waits for a host.
+    Waiting,
+    /// On a host.
+    On(HostName),
+}
+
+/// The place of a router, which may be deleted.
+pub(crate) fn place(tx: &mut Tx<'_>, router: RouterId) -> Result<Place, Error> {
+    let Some(row) = tx.row(PLACE, params![router])? else { return Ok(Place::Nowhere) };
+    let host = row.host("host")?;
+    Ok(if host.is_empty() { Place::Waiting } else { Place::On(host) })
+}
+
+/// Gives the new port of a router the router's place; a router without one waits for a host from now on.
+pub(crate) fn bind_new(
+    tx: &mut Tx<'_>,
+    router: RouterId,
+    now: jiff::Timestamp,
+) -> Result<(), Error> {
+    match place(tx, router)? {
+        Place::On(host) => bind(tx, router, host.as_str(), now),
+        Place::Waiting => Ok(()),
+        Place::Nowhere => tx.defer(NEED_PLACE, params![router]),
+    }
+}
+
+/// Sets the place of a router and of its ports.
+pub(crate) fn set_place(
+    tx: &mut Tx<'_>,
+    router: RouterId,
+    place: &Place,
+    now: jiff::Timestamp,
+) -> Result<(), Error> {
+    let host = match place {
+        Place::Nowhere => {
+            tx.defer(FORGET_PLACE, params![router])?;
+            ""
+        }
+        Place::Waiting => {
+            tx.defer(SET_PLACE, params![router, ""])?;
+            ""
+        }
+        Place::On(host) => {
+            tx.defer(SET_PLACE, params![router, host])?;
+            host.as_str()
+        }
+    };
+    bind(tx, router, host, now)
+}
+
+fn bind(tx: &mut Tx<'_>, router: RouterId, host: &str, now: jiff::Timestamp) -> Result<(), Error> {
+    tx.defer(BIND, params![router, host, now])
+}
+
+/// Up to 1000 routers of a host; those that wait for one without a name.
+pub(crate) fn on_host(tx: &mut Tx<'_>, host: Option<&HostName>) -> Result<Vec<RouterId>, Error> {
+    let rows = tx.rows(ON_HOST, params![host.map_or("", HostName::as_str)])?;
+    rows.iter().map(|row| row.id("router_id")).collect()
+}
+
+/// Lets the routers of a host that is being deleted wait for another one.
+pub(crate) fn leave_host(
+    tx: &mut Tx<'_>,
+    host: &HostName,
+    now: jiff::Timestamp,
+) -> Result<(), Error> {
+    tx.defer(UNBIND_HOST, params![host, now])?;
+    tx.defer(LEAVE_HOST, params![host])
+}
+
+/// The number of routers of each host that has some.
+pub(crate) fn load(tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
+    let read = |row: &Row| Ok((row.host("host")?, row.int("routers")?));
+    tx.rows(LOAD, params![])?.iter().map(read).collect()
+}
+
+/// The bodies of a router's networks.
+pub(crate) fn networks(
+    tx: &mut Tx<'_>,
+    router: RouterId,
+) -> Result<Vec<crate::record::Body>, Error> {
+    tx.rows(NETWORKS, params![router])?.iter().map(|row| super::parse(row.text("body")?)).collect()
+}
+
+/// The routers with a port on a network.
+pub(crate) fn on_network(tx: &mut Tx<'_>, network: NetworkId) -> Result<BTreeSet<RouterId>, Error> {
+    tx.rows(ON_NETWORK, params![network])?.iter().map(|row| row.id("router_id")).collect()
+}

@@ -1,0 +1,613 @@
+//! Routers and floating addresses over HTTP, in process, on both stores.
+
+use kilonova_ids::{HostName, RouterId};
+use kilonova_network::ledger::{self, Place};
+use kilonova_wire::time;
+use serde_json::{Value, json};
+
+use crate::kit::{Api, apis};
+
+/// An external network, a project's network behind a router, and a port there.
+struct Scene {
+    outside: String,
+    net: String,
+    subnet: String,
+    router: String,
+    port: String,
+    fixed: String,
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// A network with one subnet.
+async fn subnet(api: &Api, token: &str, net: &str, cidr: &str) -> String {
+    let version = if cidr.contains(':') { 6 } else { 4 };
+    let body = json!({"network_id": net, "cidr": cidr, "ip_version": version});
+    text(&api.make(token, "subnet", body).await["id"])
+}
+
+async fn network(api: &Api, token: &str, body: Value, cidr: &str) -> (String, String) {
+    let net = text(&api.make(token, "network", body).await["id"]);
+    let subnet = subnet(api, token, &net, cidr).await;
+    (net, subnet)
+}
+
+async fn put(api: &Api, token: &str, path: &str, body: Value) -> Value {
+    api.ok(token, &format!("PUT /{path}"), Some(body)).await
+}
+
+impl Scene {
+    async fn new(api: &Api) -> Self {
+        let external = json!({"name": "outside", "router:external": true});
+        let (outside, _) = network(api, "admin:ops", external, "198.51.100.0/24").await;
+        let (net, subnet) = network(api, "ann:red", json!({"name": "in"}), "10.0.0.0/24").await;
+        let gateway = json!({"name": "r", "external_gateway_info": {"network_id": outside}});
+        let router = text(&api.make("ann:red", "router", gateway).await["id"]);
+        let interface = format!("routers/{router}/add_router_interface");
+        put(api, "ann:red", &interface, json!({"subnet_id": subnet})).await;
+        let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+        let fixed = text(&port["fixed_ips"][0]["ip_address"]);
+        Self { outside, net, subnet, router, port: text(&port["id"]), fixed }
+    }
+
+    async fn floating(&self, api: &Api, more: Value) -> Value {
+        let mut body = json!({"floating_network_id": self.outside});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        api.make("ann:red", "floatingip", body).await
+    }
+}
+
+#[tokio::test]
+async fn a_router_connects_a_network_with_the_outside() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let path = format!("GET /routers/{}", scene.router);
+        let shown = api.ok("ann:red", &path, None).await["router"].clone();
+        assert_eq!(shown["external_gateway_info"]["network_id"], json!(scene.outside));
+        assert_eq!(shown["external_gateway_info"]["enable_snat"], true);
+        let fixed = &shown["external_gateway_info"]["external_fixed_ips"][0];
+        assert!(text(&fixed["ip_address"]).starts_with("198.51.100."), "{shown}");
+        assert_eq!(shown["status"], "ACTIVE");
+        // Only administrators see these.
+        assert!(shown.get("distributed").is_none() && shown.get("ha").is_none(), "{shown}");
+        let admins = api.ok("admin:ops", &path, None).await["router"].clone();
+        assert_eq!((&admins["distributed"], &admins["ha"]), (&json!(false), &json!(false)));
+
+        let ports = format!("GET /ports?device_id={}", scene.router);
+        let ports = api.ok("ann:red", &ports, None).await["ports"].clone();
+        let port = &ports.as_array().unwrap()[0];
+        assert_eq!(port["device_owner"], "network:router_interface");
+        assert_eq!(port["fixed_ips"][0]["ip_address"], "10.0.0.1");
+        // The gateway's port has no project.
+        let ports = format!("GET /ports?device_id={}", scene.router);
+        let all = api.ok("admin:ops", &ports, None).await["ports"].clone();
+        let owners: Vec<&Value> =
+            all.as_array().unwrap().iter().map(|port| &port["device_owner"]).collect();
+        assert_eq!(owners, ["network:router_gateway", "network:router_interface"]);
+        assert_eq!(all[0]["project_id"], "");
+
+        for port in all.as_array().unwrap() {
+            let path = format!("/ports/{}", text(&port["id"]));
+            let delete = format!("DELETE {path}");
+            api.refused("admin:ops", &delete, None, 409, "ServicePortInUse").await;
+            let put = format!("PUT {path}");
+            let body = Some(json!({"port": {"fixed_ips": []}}));
+            api.refused("admin:ops", &put, body, 409, "ServicePortInUse").await;
+            api.ok("admin:ops", &put, Some(json!({"port": {"name": "x"}}))).await;
+        }
+        let delete = format!("DELETE /routers/{}", scene.router);
+        api.refused("ann:red", &delete, None, 409, "RouterInUse").await;
+        let gateway = Some(json!({"subnet": {"gateway_ip": "10.0.0.9"}}));
+        let path = format!("PUT /subnets/{}", scene.subnet);
+        api.refused("ann:red", &path, gateway, 409, "GatewayIpInUse").await;
+        let path = format!("PUT /networks/{}", scene.outside);
+        let inside = Some(json!({"network": {"router:external": false}}));
+        api.refused("admin:ops", &path, inside, 409, "ExternalNetworkInUse").await;
+        let path = format!("DELETE /subnets/{}", scene.subnet);
+        api.refused("ann:red", &path, None, 409, "SubnetInUse").await;
+        api.audit().await;
+
+        let gone = format!("routers/{}/remove_router_interface", scene.router);
+        let removed = put(&api, "ann:red", &gone, json!({"subnet_id": scene.subnet})).await;
+        assert_eq!(removed["subnet_ids"], json!([scene.subnet]));
+        assert_eq!(removed["network_id"], json!(scene.net));
+        api.none("ann:red", &delete).await;
+        api.refused("ann:red", &delete, None, 404, "RouterNotFound").await;
+        let ports = api.ok("admin:ops", "GET /ports?device_owner=network:router_gateway", None);
+        assert_eq!(ports.await["ports"], json!([]));
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn interfaces_are_refused_in_upstreams_words() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let add = format!("PUT /routers/{}/add_router_interface", scene.router);
+        let remove = format!("PUT /routers/{}/remove_router_interface", scene.router);
+        let other = "0d4fb9ea-9ee0-4d83-9c0f-fb1bb4dbe9cd";
+        let body = |key: &str, value: &str| Some(json!({key: value}));
+        for (what, body, status, kind) in [
+            (&add, Some(json!({})), 400, "BadRequest"),
+            (
+                &add,
+                Some(json!({"subnet_id": scene.subnet, "port_id": scene.port})),
+                400,
+                "BadRequest",
+            ),
+            (&add, body("subnet_id", "x"), 400, "BadRequest"),
+            (&add, body("subnet_id", &scene.subnet), 400, "BadRequest"),
+            (&add, body("subnet_id", other), 404, "SubnetNotFound"),
+            (&add, body("port_id", other), 404, "PortNotFound"),
+            (&remove, Some(json!({})), 400, "BadRequest"),
+            (&remove, body("port_id", other), 404, "RouterInterfaceNotFound"),
+            (&remove, body("subnet_id", other), 404, "SubnetNotFound"),
+        ] {
+            api.refused("ann:red", what, body, status, kind).await;
+        }
+        // A prefix that overlaps with that of the first interface.
+        let (_, overlapping) = network(&api, "ann:red", json!({}), "10.0.0.128/25").await;
+        api.refused("ann:red", &add, body("subnet_id", &overlapping), 400, "BadRequest").await;
+        api.refused(
+            "ann:red",
+            &remove,
+            body("subnet_id", &overlapping),
+            404,
+            "RouterInterfaceNotFoundForSubnet",
+        )
+        .await;
+        // A subnet without a gateway, and one of another project on a shared network.
+        let net = text(&api.make("ann:red", "network", json!({})).await["id"]);
+        let bare = json!({"network_id": net, "cidr": "10.7.0.0/24", "ip_version": 4,
+            "gateway_ip": null});
+        let bare = text(&api.make("ann:red", "subnet", bare).await["id"]);
+        api.refused("ann:red", &add, body("subnet_id", &bare), 400, "BadRequest").await;
+        let (_, shared) = network(&api, "admin:ops", json!({"shared": true}), "10.8.0.0/24").await;
+        api.refused("ann:red", &add, body("subnet_id", &shared), 400, "BadRequest").await;
+        // A port in use, and one that is free.
+        let port = json!({"network_id": net, "device_id": "x"});
+        let port = text(&api.make("ann:red", "port", port).await["id"]);
+        api.refused("ann:red", &add, body("port_id", &port), 409, "PortInUse").await;
+        let port = text(&api.make("ann:red", "port", json!({"network_id": net})).await["id"]);
+        let added = put(&api, "ann:red", &add[5..], json!({"port_id": port})).await;
+        assert_eq!(added["subnet_id"], json!(bare));
+        let shown = api.ok("ann:red", &format!("GET /ports/{port}"), None).await["port"].clone();
+        assert_eq!(shown["device_id"], json!(scene.router));
+        assert_eq!(shown["security_groups"], json!([]));
+        let mismatch = Some(json!({"port_id": port, "subnet_id": scene.subnet}));
+        api.refused("ann:red", &remove, mismatch, 409, "SubnetMismatchForPort").await;
+        put(&api, "ann:red", &remove[5..], json!({"port_id": port})).await;
+        api.refused("ann:red", &format!("GET /ports/{port}"), None, 404, "PortNotFound").await;
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn gateways_are_set_changed_and_cleared() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let path = format!("PUT /routers/{}", scene.router);
+        let gateway = |value: Value| Some(json!({"router": {"external_gateway_info": value}}));
+        let internal = gateway(json!({"network_id": scene.net}));
+        api.refused("ann:red", &path, internal, 400, "BadRequest").await;
+        // Only administrators choose addresses, and switch SNAT off.
+        let chosen = json!({"network_id": scene.outside,
+            "external_fixed_ips": [{"ip_address": "198.51.100.77"}]});
+        api.refused("ann:red", &path, gateway(chosen.clone()), 403, "PolicyNotAuthorized").await;
+        let set = api.ok("admin:ops", &path, gateway(chosen)).await["router"].clone();
+        let fixed = &set["external_gateway_info"]["external_fixed_ips"];
+        assert_eq!(fixed[0]["ip_address"], "198.51.100.77");
+        let snat = json!({"network_id": scene.outside, "enable_snat": false});
+        api.refused("ann:red", &path, gateway(snat.clone()), 403, "PolicyNotAuthorized").await;
+        let set = api.ok("admin:ops", &path, gateway(snat)).await["router"].clone();
+        assert_eq!(set["external_gateway_info"]["enable_snat"], false);
+        // The address stays.
+        let same = &set["external_gateway_info"]["external_fixed_ips"];
+        assert_eq!(same[0]["ip_address"], "198.51.100.77");
+        // A floating address needs the gateway.
+        let floating = scene.floating(&api, json!({"port_id": scene.port})).await;
+        assert_eq!(floating["router_id"], json!(scene.router));
+        let kind = "RouterExternalGatewayInUseByFloatingIp";
+        api.refused("ann:red", &path, gateway(json!({})), 409, kind).await;
+        api.refused("ann:red", &path, gateway(Value::Null), 409, kind).await;
+        api.none("ann:red", &format!("DELETE /floatingips/{}", text(&floating["id"]))).await;
+        let cleared = api.ok("ann:red", &path, gateway(json!({}))).await["router"].clone();
+        assert_eq!(cleared["external_gateway_info"], Value::Null);
+        for wrong in [
+            json!({"network_id": "x"}),
+            json!({"network_id": scene.outside, "enable_snat": "maybe"}),
+            json!({"enable_snat": true}),
+            json!({"network_id": scene.outside, "what": 1}),
+            json!("x"),
+        ] {
+            api.refused("admin:ops", &path, gateway(wrong), 400, "HTTPBadRequest").await;
+        }
+        for unsupported in ["distributed", "ha"] {
+            let body = Some(json!({"router": {unsupported: true}}));
+            api.refused("admin:ops", &path, body, 400, "HTTPBadRequest").await;
+        }
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn routes_lead_through_the_routers_subnets() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let path = format!("routers/{}", scene.router);
+        let route = |to: &str, hop: &str| json!({"destination": to, "nexthop": hop});
+        let all = |routes: &[Value]| json!({"router": {"routes": routes}});
+        let (a, b) = (route("10.9.0.0/16", "10.0.0.7"), route("10.10.0.0/16", "10.0.0.8"));
+        let set = put(&api, "ann:red", &path, all(std::slice::from_ref(&a))).await;
+        assert_eq!(set["router"]["routes"], json!([a]));
+        let to = format!("{path}/add_extraroutes");
+        let added = put(&api, "ann:red", &to, all(&[a.clone(), b.clone()]));
+        assert_eq!(added.await["router"]["routes"], json!([a, b]));
+        let what = format!("PUT /{path}");
+        for hop in ["192.0.2.1", "10.0.0.1"] {
+            let body = Some(all(&[route("10.9.0.0/16", hop)]));
+            api.refused("ann:red", &what, body, 400, "InvalidRoutes").await;
+        }
+        let what = format!("PUT /{path}/remove_router_interface");
+        let body = Some(json!({"subnet_id": scene.subnet}));
+        api.refused("ann:red", &what, body, 409, "RouterInterfaceInUseByRoute").await;
+        let to = format!("{path}/remove_extraroutes");
+        let gone = put(&api, "ann:red", &to, all(&[a, b])).await;
+        assert_eq!(gone["router"]["routes"], json!([]));
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn a_floating_address_stands_for_a_fixed_one() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let free = scene.floating(&api, json!({"description": "d"})).await;
+        assert_eq!((&free["status"], &free["port_id"]), (&json!("DOWN"), &Value::Null));
+        assert_eq!(free["port_details"], Value::Null);
+        let path = format!("floatingips/{}", text(&free["id"]));
+        let end = |port: Value| json!({"floatingip": {"port_id": port}});
+        let set = put(&api, "ann:red", &path, end(json!(scene.port))).await["floatingip"].clone();
+        assert_eq!(set["fixed_ip_address"], json!(scene.fixed));
+        assert_eq!(set["router_id"], json!(scene.router));
+        assert_eq!(set["port_details"]["network_id"], json!(scene.net));
+        // Another description leaves the address where it is.
+        let body = json!({"floatingip": {"description": "e"}});
+        let same = put(&api, "ann:red", &path, body).await["floatingip"].clone();
+        assert_eq!((&same["port_id"], &same["description"]), (&json!(scene.port), &json!("e")));
+        // A second one for the same fixed address.
+        let second = json!({"floatingip": {"floating_network_id": scene.outside,
+            "port_id": scene.port}});
+        let kind = "FloatingIPPortAlreadyAssociated";
+        api.refused("ann:red", "POST /floatingips", Some(second), 409, kind).await;
+        let what = format!("PUT /routers/{}/remove_router_interface", scene.router);
+        let body = Some(json!({"subnet_id": scene.subnet}));
+        api.refused("ann:red", &what, body, 409, "RouterInterfaceInUseByFloatingIP").await;
+        for query in [
+            format!("port_id={}", scene.port),
+            format!("fixed_ip_address={}", scene.fixed),
+            format!("floating_ip_address={}", text(&free["floating_ip_address"])),
+            format!("router_id={}", scene.router),
+            format!("floating_network_id={}&fields=id", scene.outside),
+        ] {
+            let list = api.ok("ann:red", &format!("GET /floatingips?{query}"), None).await;
+            assert_eq!(list["floatingips"].as_array().unwrap().len(), 1, "{query}");
+        }
+        // Its own port belongs to it.
+        let own = api.ok("admin:ops", "GET /ports?device_owner=network:floatingip", None).await;
+        let own = text(&own["ports"][0]["id"]);
+        let delete = format!("DELETE /ports/{own}");
+        api.refused("admin:ops", &delete, None, 409, "ServicePortInUse").await;
+        // The address goes when its port loses the fixed one, and when the port goes.
+        let what = format!("ports/{}", scene.port);
+        let other = json!({"port": {"fixed_ips": [{"ip_address": "10.0.0.99"}]}});
+        put(&api, "ann:red", &what, other).await;
+        let shown = api.ok("ann:red", &format!("GET /{path}"), None).await["floatingip"].clone();
+        assert_eq!((&shown["port_id"], &shown["router_id"]), (&Value::Null, &Value::Null));
+        put(&api, "ann:red", &path, end(json!(scene.port))).await;
+        api.audit().await;
+        api.none("ann:red", &format!("DELETE /{what}")).await;
+        let shown = api.ok("ann:red", &format!("GET /{path}"), None).await["floatingip"].clone();
+        assert_eq!(shown["port_id"], Value::Null);
+        api.audit().await;
+        api.none("ann:red", &format!("DELETE /{path}")).await;
+        api.refused("ann:red", &format!("GET /{path}"), None, 404, "FloatingIPNotFound").await;
+        let own = api.ok("admin:ops", "GET /ports?device_owner=network:floatingip", None).await;
+        assert_eq!(own["ports"], json!([]));
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn floating_addresses_are_refused_in_upstreams_words() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let (lone, _) = network(&api, "ann:red", json!({}), "10.5.0.0/24").await;
+        let lone = text(&api.make("ann:red", "port", json!({"network_id": lone})).await["id"]);
+        let two = json!({"network_id": scene.net,
+            "fixed_ips": [{"ip_address": "10.0.0.50"}, {"ip_address": "10.0.0.51"}]});
+        let two = text(&api.make("ann:red", "port", two).await["id"]);
+        let theirs = api.make("admin:blue", "port", json!({"network_id": scene.net})).await;
+        let theirs = text(&theirs["id"]);
+        let none = json!({"network_id": scene.net, "fixed_ips": []});
+        let none = text(&api.make("ann:red", "port", none).await["id"]);
+        let six =
+            text(&api.make("admin:ops", "network", json!({"router:external": true})).await["id"]);
+        subnet(&api, "admin:ops", &six, "fd00::/64").await;
+        let to = |port: &str| json!({"floating_network_id": scene.outside, "port_id": port});
+        let missing = "0d4fb9ea-9ee0-4d83-9c0f-fb1bb4dbe9cd";
+        for (token, body, status, kind) in [
+            ("ann:red", json!({"floating_network_id": scene.net}), 400, "BadRequest"),
+            ("ann:red", json!({"floating_network_id": missing}), 404, "NetworkNotFound"),
+            ("ann:red", json!({"floating_network_id": six}), 400, "BadRequest"),
+            ("ann:red", json!({}), 400, "HTTPBadRequest"),
+            ("ann:red", to(&lone), 404, "ExternalGatewayForFloatingIPNotFound"),
+            ("ann:red", to(&two), 400, "BadRequest"),
+            ("ann:red", to(&none), 400, "BadRequest"),
+            ("ann:red", to(missing), 404, "PortNotFound"),
+            ("admin:ops", to(&theirs), 400, "BadRequest"),
+            (
+                "ann:red",
+                json!({"floating_network_id": scene.outside, "fixed_ip_address": "10.0.0.50"}),
+                400,
+                "BadRequest",
+            ),
+            (
+                "ann:red",
+                json!({"floating_network_id": scene.outside, "floating_ip_address": "198.51.100.9"}),
+                403,
+                "PolicyNotAuthorized",
+            ),
+            (
+                "admin:red",
+                json!({"floating_network_id": scene.outside, "floating_ip_address": "192.0.2.9"}),
+                400,
+                "InvalidIpForNetwork",
+            ),
+        ] {
+            let body = Some(json!({"floatingip": body}));
+            api.refused(token, "POST /floatingips", body, status, kind).await;
+        }
+        let one = json!({"port_id": two, "fixed_ip_address": "10.0.0.51"});
+        let one = scene.floating(&api, one).await;
+        assert_eq!(one["fixed_ip_address"], "10.0.0.51");
+        let chosen = json!({"floatingip": {"floating_network_id": scene.outside,
+            "floating_ip_address": one["floating_ip_address"]}});
+        let kind = "IpAddressAlreadyAllocated";
+        api.refused("admin:red", "POST /floatingips", Some(chosen), 409, kind).await;
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn other_projects_see_and_change_neither() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let floating = text(&scene.floating(&api, json!({})).await["id"]);
+        for (path, member) in [("routers", "router"), ("floatingips", "floatingip")] {
+            let id = if member == "router" { &scene.router } else { &floating };
+            let one = format!("/{path}/{id}");
+            let list = api.ok("bob:blue", &format!("GET /{path}"), None).await;
+            assert_eq!(list[path], json!([]));
+            let change = Some(json!({member: {"description": "mine"}}));
+            for (verb, body) in [("GET", None), ("PUT", change.clone()), ("DELETE", None)] {
+                let (status, _) = api.call("bob:blue", &format!("{verb} {one}"), body).await;
+                assert_eq!(status, 404, "{verb} {one}");
+            }
+            // A reader reads.
+            let reader = ("rea:red", "reader");
+            assert_eq!(api.call_as(reader, &format!("GET {one}"), None).await.0, 200);
+            for (verb, body) in [("PUT", change), ("DELETE", None)] {
+                let (status, _) = api.call_as(reader, &format!("{verb} {one}"), body).await;
+                assert_eq!(status, 403, "{verb} {one}");
+            }
+            let tags = Some(json!({"tags": ["blue"]}));
+            let what = format!("PUT {one}/tags");
+            assert_eq!(api.ok("ann:red", &what, tags.clone()).await["tags"], json!(["blue"]));
+            assert_eq!(api.call_as(reader, &what, tags).await.0, 403);
+        }
+        for verb in ["add_router_interface", "remove_router_interface"] {
+            let what = format!("PUT /routers/{}/{verb}", scene.router);
+            let body = || Some(json!({"subnet_id": scene.subnet}));
+            assert_eq!(api.call("bob:blue", &what, body()).await.0, 404);
+            assert_eq!(api.call_as(("rea:red", "reader"), &what, body()).await.0, 403);
+        }
+    }
+}
+
+#[tokio::test]
+async fn quotas_count_routers_and_floating_addresses() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let limits = Some(json!({"quota": {"router": 1, "floatingip": 1}}));
+        api.ok("admin:ops", "PUT /quotas/red", limits).await;
+        scene.floating(&api, json!({})).await;
+        let router = Some(json!({"router": {}}));
+        api.refused("ann:red", "POST /routers", router, 409, "OverQuota").await;
+        let floating = Some(json!({"floatingip": {"floating_network_id": scene.outside}}));
+        api.refused("ann:red", "POST /floatingips", floating, 409, "OverQuota").await;
+        let details = api.ok("admin:ops", "GET /quotas/red/details", None).await["quota"].clone();
+        assert_eq!(
+            (&details["router"]["used"], &details["floatingip"]["used"]),
+            (&json!(1), &json!(1))
+        );
+    }
+}
+
+#[tokio::test]
+async fn concurrent_requests_never_give_an_address_two_floating_ones() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let one = |_: usize| {
+            let (api, body) = (
+                api.clone(),
+                json!({"floatingip": {
+                "floating_network_id": scene.outside, "port_id": scene.port}}),
+            );
+            async move { api.call("ann:red", "POST /floatingips", Some(body)).await.0 }
+        };
+        let all: Vec<_> = (0..6).map(one).map(tokio::spawn).collect();
+        let mut statuses = Vec::new();
+        for one in all {
+            statuses.push(one.await.unwrap());
+        }
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409, 409, 409, 409, 409]);
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn a_router_waits_for_a_host_and_its_ports_follow() {
+    for api in apis().await {
+        let scene = Scene::new(&api).await;
+        let router: RouterId = scene.router.parse().unwrap();
+        scene.floating(&api, json!({"port_id": scene.port})).await;
+        let facts = api.store.write(move |tx| ledger::router_facts(tx, router)).await.unwrap();
+        assert_eq!(facts.place, Place::Waiting);
+        assert_eq!(facts.physical_networks.into_iter().collect::<Vec<_>>(), ["physnet1"]);
+        let waiting = api.store.read(|tx| ledger::routers_on(tx, None)).await.unwrap();
+        assert_eq!(waiting, [router]);
+        let host = HostName::verbatim("h1");
+        let place = Place::On(host.clone());
+        let placed = move |tx: &mut kilonova_store::Tx<'_>| {
+            ledger::place_router(tx, router, &place, time::now())
+        };
+        api.store.write(placed).await.unwrap();
+        let own = host.clone();
+        let routers = api.store.read(move |tx| ledger::routers(tx, &own)).await.unwrap();
+        assert_eq!(routers.len(), 1);
+        let realized = &routers[0];
+        assert!(realized.snat && realized.interfaces.len() == 2);
+        let outside = realized.interfaces.iter().find(|one| one.external).unwrap();
+        assert_eq!(outside.addresses[0].gateway, Some("198.51.100.1".parse().unwrap()));
+        assert_eq!(realized.floating[0].fixed.to_string(), scene.fixed);
+        let query = format!("GET /ports?device_id={}", scene.router);
+        let ports = api.ok("admin:ops", &query, None).await["ports"].clone();
+        for port in ports.as_array().unwrap() {
+            assert_eq!(
+                (&port["binding:host_id"], &port["status"]),
+                (&json!("h1"), &json!("ACTIVE"))
+            );
+        }
+        let list = api.ok("ann:red", "GET /floatingips", None).await;
+        assert_eq!(list["floatingips"][0]["status"], "ACTIVE");
+        api.audit().await;
+        // A router that is administratively down is on no host.
+        let path = format!("routers/{}", scene.router);
+        put(&api, "ann:red", &path, json!({"router": {"admin_state_up": false}})).await;
+        let own = host.clone();
+        let routers = api.store.read(move |tx| ledger::routers(tx, &own)).await.unwrap();
+        assert!(routers.is_empty());
+        // The host is deleted: the router waits again.
+        let own = host.clone();
+        api.store.write(move |tx| ledger::routers_leave(tx, &own, time::now())).await.unwrap();
+        let waiting = api.store.read(|tx| ledger::routers_on(tx, None)).await.unwrap();
+        assert_eq!(waiting, [router]);
+        api.audit().await;
+    }
+}
+
+/// A subnet with both modes.
+fn six(net: &str, cidr: &str, mode: &str) -> Value {
+    json!({"network_id": net, "cidr": cidr, "ip_version": 6, "ipv6_ra_mode": mode,
+        "ipv6_address_mode": mode})
+}
+
+fn addresses(port: &Value) -> Vec<String> {
+    let all = port["fixed_ips"].as_array().unwrap();
+    all.iter().map(|fixed| text(&fixed["ip_address"])).collect()
+}
+
+#[tokio::test]
+async fn a_mac_address_determines_automatic_addresses() {
+    for api in apis().await {
+        let (net, _) = network(&api, "ann:red", json!({}), "10.0.0.0/24").await;
+        let before = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:01"});
+        let before = text(&api.make("ann:red", "port", before).await["id"]);
+        let made = api.make("ann:red", "subnet", six(&net, "fd00:1::/64", "slaac")).await;
+        let subnet = text(&made["id"]);
+        assert_eq!(
+            (&made["ipv6_ra_mode"], &made["ipv6_address_mode"]),
+            (&json!("slaac"), &json!("slaac"))
+        );
+        let shown = api.ok("ann:red", &format!("GET /ports/{before}"), None).await["port"].clone();
+        assert_eq!(addresses(&shown)[1], "fd00:1::f816:3eff:fe00:1", "{shown}");
+        // A new port has it beside its IPv4 address, whatever it asks for.
+        let two = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:02"});
+        let two = api.make("ann:red", "port", two).await;
+        assert_eq!(addresses(&two)[1..], ["fd00:1::f816:3eff:fe00:2"], "{two}");
+        let three = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:03",
+            "fixed_ips": [{"ip_address": "10.0.0.77"}]});
+        let three = api.make("ann:red", "port", three).await;
+        assert_eq!(addresses(&three), ["10.0.0.77", "fd00:1::f816:3eff:fe00:3"]);
+        let four = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:04",
+            "fixed_ips": [{"subnet_id": subnet}]});
+        let four = api.make("ann:red", "port", four).await;
+        assert_eq!(addresses(&four), ["fd00:1::f816:3eff:fe00:4"]);
+        let wrong =
+            json!({"port": {"network_id": net, "fixed_ips": [{"ip_address": "fd00:1::7"}]}});
+        let kind = "AllocationOnAutoAddressSubnet";
+        api.refused("ann:red", "POST /ports", Some(wrong), 400, kind).await;
+        let none = json!({"network_id": net, "fixed_ips": []});
+        assert_eq!(addresses(&api.make("ann:red", "port", none).await), Vec::<String>::new());
+        // Another MAC address, another address.
+        let path = format!("ports/{}", text(&three["id"]));
+        let moved = json!({"port": {"mac_address": "fa:16:3e:00:00:33"}});
+        let moved = put(&api, "admin:ops", &path, moved).await["port"].clone();
+        assert_eq!(addresses(&moved), ["10.0.0.77", "fd00:1::f816:3eff:fe00:33"]);
+        let back = json!({"port": {"fixed_ips": [{"ip_address": "10.0.0.78"}]}});
+        let back = put(&api, "ann:red", &path, back).await["port"].clone();
+        assert_eq!(addresses(&back), ["10.0.0.78", "fd00:1::f816:3eff:fe00:33"]);
+        api.audit().await;
+        // A router's interface has the gateway's address, and advertises the subnet.
+        let router = text(&api.make("ann:red", "router", json!({})).await["id"]);
+        let add = format!("routers/{router}/add_router_interface");
+        put(&api, "ann:red", &add, json!({"subnet_id": subnet})).await;
+        let delete = format!("DELETE /subnets/{subnet}");
+        api.refused("ann:red", &delete, None, 409, "SubnetInUse").await;
+        let remove = format!("routers/{router}/remove_router_interface");
+        put(&api, "ann:red", &remove, json!({"subnet_id": subnet})).await;
+        // Nobody chose the addresses, so they go with the subnet.
+        api.none("ann:red", &delete).await;
+        let shown = api.ok("ann:red", &format!("GET /{path}"), None).await["port"].clone();
+        assert_eq!(addresses(&shown), ["10.0.0.78"]);
+        api.audit().await;
+    }
+}
+
+#[tokio::test]
+async fn ipv6_modes_are_validated_together() {
+    for api in apis().await {
+        let net = text(&api.make("ann:red", "network", json!({})).await["id"]);
+        let body = |more: Value| {
+            let mut body = json!({"network_id": net, "cidr": "fd00::/64", "ip_version": 6});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Some(json!({"subnet": body}))
+        };
+        for (more, kind) in [
+            (json!({"ipv6_ra_mode": "x"}), "HTTPBadRequest"),
+            (json!({"ipv6_ra_mode": "slaac", "enable_dhcp": false}), "BadRequest"),
+            (
+                json!({"ipv6_ra_mode": "slaac", "ipv6_address_mode": "dhcpv6-stateful"}),
+                "InvalidInput",
+            ),
+            (json!({"ipv6_ra_mode": "slaac", "cidr": "fd00::/56"}), "InvalidInput"),
+            (
+                json!({"ipv6_address_mode": "slaac", "cidr": "10.0.0.0/24", "ip_version": 4}),
+                "InvalidInput",
+            ),
+        ] {
+            api.refused("ann:red", "POST /subnets", body(more), 400, kind).await;
+        }
+        let made = six(&net, "fd00::/56", "dhcpv6-stateful");
+        let made = text(&api.make("ann:red", "subnet", made).await["id"]);
+        let port = api.make("ann:red", "port", json!({"network_id": net})).await;
+        assert_eq!(addresses(&port), ["fd00::2"], "the next free address");
+        let off = Some(json!({"subnet": {"enable_dhcp": false}}));
+        api.refused("ann:red", &format!("PUT /subnets/{made}"), off, 400, "BadRequest").await;
+        api.audit().await;
+    }
+}

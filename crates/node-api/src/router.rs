@@ -1,0 +1,88 @@
+//! Routers: what their gateway host realizes.
+//!
+//! They travel beside the documents like packet filters, always complete: a router that is missing has
+//! moved to another host, or is gone.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use kilonova_ids::{NetworkId, PortId, RouterId};
+use serde::{Deserialize, Serialize};
+
+/// A router of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Router {
+    /// Its id.
+    pub id: RouterId,
+    /// Its interfaces, oldest first. At most one is external.
+    pub interfaces: Vec<RouterInterface>,
+    /// True if guests without a floating address reach the outside with the router's own address.
+    pub snat: bool,
+    /// Its floating addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub floating: Vec<FloatingAddress>,
+    /// Additional routes: destination and next hop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<(String, IpAddr)>,
+}
+
+/// An interface of a router.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouterInterface {
+    /// The port.
+    pub port: PortId,
+    /// Hardware address.
+    pub mac: String,
+    /// The network.
+    pub network: NetworkId,
+    /// The physical network.
+    pub physical_network: String,
+    /// The VLAN id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<i64>,
+    /// MTU in bytes.
+    pub mtu: i64,
+    /// True for the gateway: addresses are translated there, and the default routes lead there.
+    pub external: bool,
+    /// Its addresses.
+    pub addresses: Vec<RouterAddress>,
+}
+
+/// An address of a router.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouterAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Prefix length.
+    pub prefix: u8,
+    /// The next hop to everywhere, on the external network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// The mode that the router advertises for the subnet, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertisement: Option<SixMode>,
+    /// The name servers that it advertises.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dns: Vec<IpAddr>,
+}
+
+/// A floating address, and the fixed one behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FloatingAddress {
+    /// The address outside.
+    pub floating: Ipv4Addr,
+    /// The address of the guest.
+    pub fixed: Ipv4Addr,
+}
+
+words! {
+    /// How guests of an IPv6 subnet get their addresses (Neutron's `ipv6_ra_mode` and
+    /// `ipv6_address_mode`).
+    SixMode {
+        /// From router advertisements and their MAC address.
+        Slaac = "slaac",
+        /// From DHCPv6.
+        Stateful = "dhcpv6-stateful",
+        /// From router advertisements, and the rest from DHCPv6.
+        Stateless = "dhcpv6-stateless",
+    }
+}
