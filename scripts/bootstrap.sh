@@ -2,12 +2,12 @@
 # Installs what the project's commands need and this machine lacks.
 #
 #   scripts/bootstrap.sh build clients postgres nextest     (any of them; default: these four)
-#   scripts/bootstrap.sh compiler conformance objectstore suites haproxy deny deb lab
+#   scripts/bootstrap.sh compiler conformance objectstore browser suites haproxy deny deb lab
 #
 # Safe to repeat: it skips what is installed and then prints nothing. It never asks; it prints what it
 # installs and why. Debian packages come from apt-get (with sudo unless root), the Python clients go
 # into .venv, upstream's Placement cases into .venv-conformance, the S3 server
-# into .venv-objectstore, and cargo-nextest into cargo's bin
+# into .venv-objectstore, the driver of a browser into .venv-browser, and cargo-nextest into cargo's bin
 # folder. The lab's QEMU and kernels come from Debian's backports, which `lab` adds to apt's sources if
 # they are missing.
 set -euo pipefail
@@ -145,6 +145,15 @@ objectstore() {
         'image data is tested in an S3 server too'
 }
 
+# Chromium and its driver are Debian's, of one version; nothing else is downloaded.
+browser() {
+    local missing=()
+    has chromium || missing+=(chromium)
+    has chromedriver || missing+=(chromium-driver)
+    [ ${#missing[@]} -eq 0 ] || apt_install "consoles are looked at in a browser" "${missing[@]}"
+    python_env .venv-browser browser 'import selenium.webdriver' 'it drives the browser'
+}
+
 suites() { python_env .venv-suites suites 'import tempest, stestr, subunit' "upstream's own suites run from it"; }
 
 postgres() {
@@ -244,7 +253,7 @@ deb() {
 [ $# -gt 0 ] || set -- build clients postgres nextest
 for part in "$@"; do
     case $part in
-        compiler | build | clients | conformance | objectstore | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
-        *) die "unknown part $part; expected compiler, build, clients, conformance, objectstore, suites, postgres, haproxy, nextest, deny, deb or lab" ;;
+        compiler | build | clients | conformance | objectstore | browser | suites | postgres | haproxy | nextest | deny | deb | lab) "$part" ;;
+        *) die "unknown part $part; expected compiler, build, clients, conformance, objectstore, browser, suites, postgres, haproxy, nextest, deny, deb or lab" ;;
     esac
 done

@@ -30,7 +30,7 @@ import tempfile
 import time
 
 import no_volumes
-from stack import Serve, Wrong
+from stack import Serve, Wrong, free_port
 from warm import Warm
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -56,9 +56,13 @@ FLAVORS = {
 }
 # Those that tempest adds to them.
 SMALL = {"42": ("m1.nano", 128, 1, 1), "84": ("m1.micro", 192, 1, 1)}
-# DevStack's flat network of the outside.
+# DevStack's flat network of the outside, and its console proxy: tempest asks the root of its port.
 CONFIG = """[ml2_type_flat]
 flat_networks = public, physnet1
+[vnc]
+novncproxy_host = 127.0.0.1
+novncproxy_port = {vnc}
+novncproxy_base_url = http://127.0.0.1:{vnc}/vnc_auto.html
 """
 SUITES = [*TEMPEST, *PACKAGES]
 # Strips the folder and the tags that a runner adds to a test's name.
@@ -81,7 +85,7 @@ class Cloud:
         os.mkdir(state, 0o700)
         config = os.path.join(folder, "kilonova.conf")
         with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG)
+            file.write(CONFIG.format(vnc=free_port()))
         program, hosts = os.path.abspath(options.kilonova), os.path.join(HERE, "hosts.toml")
         self.serve = Serve(program, state, hosts, options.database, config)
         self.serve.start()

@@ -11,6 +11,8 @@
 #   accelerator every accelerator command of both client packages, all methods of openstacksdk
 #   compute     every compute command of the stock client, its requests compared with recordings (skipped
 #               without them), all methods of openstacksdk; on both databases
+#   browser     the console of a simulated guest in a headless Chromium; skipped, with the reason, where it cannot
+#               be installed
 #   image       the image commands of openstackclient and glanceclient; images and snapshots between two
 #               controllers with one object store
 #   network     the network commands of the client, and servers on networks, on both databases
@@ -249,6 +251,20 @@ compute() {
     script consoles --database "$(pg_database consoles)"
 }
 
+# The display as a user sees it.
+browser() {
+    local why
+    title "browser: the display of a simulated guest in Chromium"
+    if ! why=$(scripts/bootstrap.sh browser 2>&1); then
+        echo "skipped: Chromium or its driver cannot be installed: $(tail -n 1 <<<"$why")"
+        add 0 0 1
+        return 0
+    fi
+    [ -z "$why" ] || echo "$why"
+    program || return 0
+    script console_browser
+}
+
 network() {
     program || return 0
     beside network_clients --database "$(pg_database network_clients)"
@@ -414,14 +430,14 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute network image tls quickstart demo operators chaos anywhere controllers failover copy restore ${KILONOVA_OLD:+upgrade} cloud lab
+    set -- lint deny unit docs placement accelerator compute browser network image tls quickstart demo operators chaos anywhere controllers failover copy restore ${KILONOVA_OLD:+upgrade} cloud lab
 fi
 for step in "$@"; do
     case $step in
-        lint | deny | unit | docs | placement | accelerator | compute | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | copy | restore | cloud | lab) ;;
+        lint | deny | unit | docs | placement | accelerator | compute | browser | network | image | tls | quickstart | demo | operators | chaos | controllers | anywhere | failover | copy | restore | cloud | lab) ;;
         upgrade) [ -x "${KILONOVA_OLD:-}" ] || { echo "upgrade: KILONOVA_OLD must name a program of an earlier build" >&2; exit 2; } ;;
         *)
-            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, copy, restore, upgrade, cloud or lab" >&2
+            echo "unknown step $step; expected lint, deny, unit, docs, placement, accelerator, compute, browser, network, image, tls, quickstart, demo, operators, chaos, controllers, anywhere, failover, copy, restore, upgrade, cloud or lab" >&2
             exit 2
             ;;
     esac

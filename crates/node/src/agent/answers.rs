@@ -32,15 +32,14 @@ async fn answer_one(work: &Work, question: &Question) -> ReplyBody {
     answer.unwrap_or_else(|error| ReplyBody::Unknown { why: error.to_string() })
 }
 
-/// The last lines of a text.
+/// The last lines of a text. As in Nova, the text after the last line break is a line, also an empty one.
 fn tail(text: &str, lines: Option<u32>) -> &str {
     let Some(lines) = lines else { return text };
     let lines = usize::try_from(lines).unwrap_or(usize::MAX);
-    let body = text.strip_suffix('\n').unwrap_or(text);
     match lines.checked_sub(1) {
         None => "",
         Some(skipped) => {
-            body.rmatch_indices('\n').nth(skipped).map_or(text, |(at, _)| &text[at + 1..])
+            text.rmatch_indices('\n').nth(skipped).map_or(text, |(at, _)| &text[at + 1..])
         }
     }
 }
@@ -54,8 +53,9 @@ mod tests {
         for (lines, end) in [
             (None, "a\nb\nc\n"),
             (Some(0), ""),
-            (Some(1), "c\n"),
-            (Some(2), "b\nc\n"),
+            (Some(1), ""),
+            (Some(2), "c\n"),
+            (Some(3), "b\nc\n"),
             (Some(9), "a\nb\nc\n"),
         ] {
             assert_eq!(tail("a\nb\nc\n", lines), end, "{lines:?}");

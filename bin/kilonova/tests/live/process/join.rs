@@ -22,7 +22,7 @@ use kilonova_node_link::{
 use kilonova_pki::{Authority, HostCertificateParams, Token};
 use rustix::process::Signal;
 use rustls::{ClientConnection, StreamOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::kit::client::{connect, raw};
@@ -129,6 +129,34 @@ async fn refused(remote: &Remote, words: &str) {
     assert!(message.to_string().contains(words), "{words:?} is not in: {message}");
 }
 
+/// Opens the display of a server: its host dials the controller's own URL with its certificate, which is valid for
+/// the names of `[node] own_url` alone.
+fn watch_console(cloud: &Cloud, server: &str) {
+    let admin = cloud.admin.with("OpenStack-API-Version", "compute 2.104");
+    let body = json!({"remote_console": {"protocol": "vnc", "type": "novnc"}});
+    let made =
+        admin.post(&format!("/compute/v2.1/servers/{server}/remote-consoles"), &body).ok(200);
+    let url = made["remote_console"]["url"].as_str().expect("the URL is present").to_owned();
+    let (_, token) = url.rsplit_once("%3D").expect("the URL has a token");
+    let mut client = connect(cloud.serve.address);
+    let head = format!(
+        "GET /console/websockify?token={token} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\n\
+         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: binary\r\n\
+         Sec-WebSocket-Key: MTIzNDU2Nzg5MDEyMzQ1Ng==\r\n\r\n",
+        cloud.serve.address
+    );
+    client.write_all(head.as_bytes()).expect("the request is sent");
+    let mut seen = Vec::new();
+    let mut piece = [0; 1024];
+    while !seen.windows(12).any(|bytes| bytes == b"RFB 003.008\n") {
+        let read = client.read(&mut piece).expect("the console answers");
+        assert!(read > 0, "no display: {}", String::from_utf8_lossy(&seen));
+        seen.extend_from_slice(&piece[..read]);
+    }
+    let log = cloud.serve.log();
+    assert!(log.contains("a console begins"), "{log}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_boot_on_a_host_that_has_joined() {
     // `Environment::all` creates a runtime of its own, so it needs a thread of its own.
@@ -155,7 +183,8 @@ async fn servers_boot_on_a_host_that_has_joined() {
             assert!(begun.elapsed() < Duration::from_secs(20), "the host is not there");
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
-        cloud.server(&cloud.admin, "one", &flavor, &image);
+        let server = cloud.server(&cloud.admin, "one", &flavor, &image);
+        tokio::task::block_in_place(|| watch_console(&cloud, &server));
         drop(stop);
         running
             .await

@@ -1,5 +1,5 @@
-//! The picture on the display of a simulated guest: its server's name on a grey ground, in capitals three
-//! dots wide and five dots high.
+//! The picture on the display of a simulated guest: its server's name on a grey ground, and below it what was
+//! typed, in capitals three dots wide and five dots high.
 
 /// The width in pixels.
 pub(super) const WIDTH: u16 = 640;
@@ -54,34 +54,58 @@ const LETTERS: &[(u8, [u8; 5])] = &[
     (b':', [0b000, 0b010, 0b000, 0b010, 0b000]),
 ];
 
-/// A name, ready to draw.
+/// A name and what was typed, ready to draw.
 #[derive(Debug)]
 pub(super) struct Picture {
+    name: Line,
+    typed: Line,
+}
+
+/// A line of text.
+#[derive(Debug)]
+struct Line {
     letters: Vec<[u8; 5]>,
     dot: u16,
 }
 
 impl Picture {
-    /// The picture of a name; a character that has no letter here is a gap.
-    pub(super) fn of(name: &str) -> Self {
+    /// The picture of a name and what was typed.
+    pub(super) fn of(name: &str, typed: &str) -> Self {
+        Self { name: Line::of(name), typed: Line::of(typed) }
+    }
+
+    /// The grey of a pixel.
+    pub(super) fn grey(&self, x: u16, y: u16) -> u8 {
+        // The name has a row of dots above and one below.
+        let below = self.name.dot * 7;
+        let is_ink = match y.checked_sub(below) {
+            None => self.name.is_ink(x, y),
+            Some(y) => self.typed.is_ink(x, y),
+        };
+        if is_ink { INK } else { GROUND }
+    }
+}
+
+impl Line {
+    /// A line; a character that has no letter here is a gap.
+    fn of(text: &str) -> Self {
         let most = usize::from(WIDTH / 4);
         let letter = |c: char| {
             let byte = u8::try_from(c.to_ascii_uppercase()).unwrap_or(b' ');
             LETTERS.iter().find(|(known, _)| *known == byte).map_or([0; 5], |(_, rows)| *rows)
         };
-        let letters: Vec<_> = name.chars().take(most).map(letter).collect();
+        let letters: Vec<_> = text.chars().take(most).map(letter).collect();
         let columns = u16::try_from(letters.len() * 4).unwrap_or(WIDTH).max(1);
         Self { dot: (WIDTH / columns).clamp(1, LARGEST_DOT), letters }
     }
 
-    /// The grey of a pixel.
-    pub(super) fn grey(&self, x: u16, y: u16) -> u8 {
+    /// True if a pixel of the line belongs to a letter.
+    fn is_ink(&self, x: u16, y: u16) -> bool {
         let (column, row) = (usize::from(x / self.dot), usize::from(y / self.dot));
-        // One row of dots above the name.
+        // One row of dots above the letters.
         let rows = self.letters.get(column / 4);
         let bits = row.checked_sub(1).and_then(|row| rows?.get(row)).copied().unwrap_or_default();
-        let is_ink = column % 4 < 3 && bits >> (2 - column % 4) & 1 == 1;
-        if is_ink { INK } else { GROUND }
+        column % 4 < 3 && bits >> (2 - column % 4) & 1 == 1
     }
 }
 
@@ -91,24 +115,30 @@ mod tests {
 
     #[test]
     fn a_name_can_be_read() {
-        let picture = Picture::of("i-7");
-        let mut drawn = String::new();
-        for row in 1..6 {
-            for column in 0..11 {
-                let grey = picture.grey(column * picture.dot, row * picture.dot);
-                drawn.push(if grey == INK { '#' } else { ' ' });
+        let picture = Picture::of("i-7", "7");
+        let dot = picture.name.dot;
+        let drawn = |rows: std::ops::Range<u16>, columns: u16| {
+            let mut drawn = String::new();
+            for row in rows {
+                for column in 0..columns {
+                    let grey = picture.grey(column * dot, row * dot);
+                    drawn.push(if grey == INK { '#' } else { ' ' });
+                }
+                drawn.push('\n');
             }
-            drawn.push('\n');
-        }
+            drawn
+        };
         let expected = "###     ###\n #        #\n #  ###  # \n #       # \n###      # \n";
         let squeezed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-        assert_eq!(squeezed(&drawn), squeezed(expected));
+        assert_eq!(squeezed(&drawn(1..6, 11)), squeezed(expected));
+        let expected = "###\n  #\n #\n #\n #\n";
+        assert_eq!(squeezed(&drawn(8..13, 3)), squeezed(expected));
     }
 
     #[test]
     fn the_longest_name_fits() {
-        let picture = Picture::of(&"ü".repeat(255));
+        let picture = Picture::of(&"ü".repeat(255), "");
         assert!((0..WIDTH).all(|x| picture.grey(x, HEIGHT - 1) == GROUND));
-        assert_eq!(Picture::of("").grey(0, 0), GROUND);
+        assert_eq!(Picture::of("", "").grey(0, 0), GROUND);
     }
 }

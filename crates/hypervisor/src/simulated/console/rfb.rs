@@ -1,5 +1,5 @@
-//! A small RFB 3.8 server (RFC 6143): security type None, one picture that never changes, raw encoding.
-//! Keys, pointer and clipboard are read and ignored.
+//! A small RFB 3.8 server (RFC 6143): security type None, one picture with what the client types, raw encoding.
+//! Pointer and clipboard are read and ignored.
 
 use std::io;
 
@@ -9,6 +9,11 @@ use super::picture::{HEIGHT, Picture, WIDTH};
 
 const VERSION: &[u8; 12] = b"RFB 003.008\n";
 const SECURITY_NONE: u8 = 1;
+/// Keys without a character.
+const BACKSPACE: u32 = 0xff08;
+const RETURN: u32 = 0xff0d;
+/// The most characters of a line that are shown.
+const MAX_TYPED: usize = 20;
 /// The most bytes of a clipboard that are read.
 const MAX_CLIPBOARD: u32 = 16 * 1024 * 1024;
 
@@ -62,8 +67,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let mut stream = BufStream::new(stream);
     shake_hands(&mut stream, name).await?;
-    let picture = Picture::of(name);
+    let mut typed = String::new();
     let mut format = PixelFormat::read(OFFERED)?;
+    // The picture differs from the last one that was sent; the client waits for another one.
+    let (mut has_changed, mut is_awaited) = (false, false);
     loop {
         let kind = match stream.read_u8().await {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -84,16 +91,22 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                 let count = stream.read_u16().await?;
                 skip(&mut stream, u64::from(count) * 4).await?;
             }
-            // FramebufferUpdateRequest. Nothing changes, so an incremental one is never answered.
+            // FramebufferUpdateRequest. An incremental one is answered once the picture has changed.
             3 => {
                 let mut message = [0; 9];
                 stream.read_exact(&mut message).await?;
-                if message[0] == 0 {
-                    send(&mut stream, &picture, format).await?;
-                }
+                is_awaited = true;
+                has_changed |= message[0] == 0;
             }
             // KeyEvent.
-            4 => skip(&mut stream, 7).await?,
+            4 => {
+                let is_down = stream.read_u8().await? != 0;
+                stream.read_u16().await?;
+                let key = stream.read_u32().await?;
+                if is_down {
+                    has_changed |= press(key, &mut typed);
+                }
+            }
             // PointerEvent.
             5 => skip(&mut stream, 5).await?,
             // ClientCutText.
@@ -107,6 +120,26 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
             }
             _ => return Err(invalid("the message is unknown")),
         }
+        if has_changed && is_awaited {
+            send(&mut stream, &Picture::of(name, &typed), format).await?;
+            (has_changed, is_awaited) = (false, false);
+        }
+    }
+}
+
+/// Applies a key to what was typed; true if that changes it.
+fn press(key: u32, typed: &mut String) -> bool {
+    match (key, char::from_u32(key)) {
+        (BACKSPACE, _) => typed.pop().is_some(),
+        (RETURN, _) => !std::mem::take(typed).is_empty(),
+        (_, Some(letter)) if letter == ' ' || letter.is_ascii_graphic() => {
+            if typed.len() >= MAX_TYPED {
+                typed.remove(0);
+            }
+            typed.push(letter);
+            true
+        }
+        _ => false,
     }
 }
 
@@ -205,6 +238,16 @@ mod tests {
         client.read_exact(&mut pixels).await.expect("the pixels arrive");
         let shades: std::collections::BTreeSet<_> = pixels.chunks(2).collect();
         assert_eq!(shades.len(), 2, "ground and text");
+        // The next picture comes with the next key, and only then.
+        let before = pixels.clone();
+        for key in [u32::from('b'), BACKSPACE] {
+            client.write_all(&[3, 1, 0, 0, 0, 0, 0, 9, 0, 9]).await.expect("the request is sent");
+            let press = [&[4, 1, 0, 0][..], &key.to_be_bytes(), &[4, 0, 0, 0], &key.to_be_bytes()];
+            client.write_all(&press.concat()).await.expect("the key is sent");
+            client.read_exact(&mut head).await.expect("the update arrives");
+            client.read_exact(&mut pixels).await.expect("the pixels arrive");
+            assert_eq!(pixels == before, key == BACKSPACE, "{key:x}");
+        }
         drop(client);
         served.await.expect("the server ends").expect("it ends without an error");
     }
