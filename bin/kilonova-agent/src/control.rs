@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use kilonova_disks::{Images, Reading};
-use kilonova_ids::{HostName, ImageId};
+use kilonova_disks::{Answers, Images, Reading};
+use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{
     Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
     Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
-    Session,
+    Session, VendordataAnswer, VendordataRequest,
 };
+use serde_json::{Map, Value};
 
 /// Delay between attempts to read an image.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -53,11 +54,44 @@ impl<C: ControlPlane> Shared<C> {
             }
         }
     }
+
+    /// The answers of the operator's vendor data services. A controller that is away is waited for, because
+    /// a config drive is made once.
+    async fn answers(&self, server: ServerId) -> Result<Map<String, Value>, String> {
+        let mut tries = 0;
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            let request = VendordataRequest { server };
+            let refusal = match self.control.vendordata(&self.host, epoch, request).await {
+                Ok(VendordataAnswer::Are { answers }) => return Ok(answers),
+                Ok(VendordataAnswer::Failed) => {
+                    return Err("a service of [api] vendordata_dynamic_targets failed".to_owned());
+                }
+                Ok(VendordataAnswer::NoServer) => {
+                    return Err("the server is not on this host any more".to_owned());
+                }
+                Err(refusal) => refusal,
+            };
+            tries += 1;
+            match refusal {
+                Refusal::Fenced if epoch != self.epoch.load(Ordering::Acquire) => {}
+                Refusal::Unavailable(why) if tries < TRIES => {
+                    tracing::warn!(%server, %why, "could not get vendor data; retrying");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                refusal => return Err(refusal.to_string()),
+            }
+        }
+    }
 }
 
 impl<C: ControlPlane> Images for Shared<C> {
     fn read(&self, image: ImageId, offset: u64) -> Reading<'_> {
         Box::pin(self.chunk(image, offset))
+    }
+
+    fn vendordata(&self, server: ServerId) -> Answers<'_> {
+        Box::pin(self.answers(server))
     }
 }
 
@@ -143,5 +177,14 @@ impl<C: ControlPlane> ControlPlane for Shared<C> {
         request: PasswordRequest,
     ) -> ControlFuture<'a, PasswordAnswer> {
         self.control.guest_password(host, epoch, request)
+    }
+
+    fn vendordata<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: VendordataRequest,
+    ) -> ControlFuture<'a, VendordataAnswer> {
+        self.control.vendordata(host, epoch, request)
     }
 }

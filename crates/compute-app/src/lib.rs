@@ -18,6 +18,7 @@ pub mod extra_specs;
 pub mod flavors;
 pub mod flows;
 pub mod follow;
+pub mod image_numbers;
 pub mod images;
 pub mod keypairs;
 pub mod managed_consumers;
@@ -38,6 +39,7 @@ pub mod state;
 pub mod states;
 pub mod unsupported;
 pub mod usage;
+pub mod vendordata;
 
 pub use error::Error;
 pub use options::{Options, Orphans};

@@ -91,13 +91,19 @@ impl MetadataService {
         path: &str,
         address: Option<&str>,
     ) -> Result<Option<Answer>, Refusal> {
-        let Some(document) = self.document(server).await? else { return Ok(None) };
+        let Some(mut document) = self.document(server).await? else { return Ok(None) };
         if document.guest.project != project {
             tracing::warn!(
                 %server,
                 "a proxy asked for the metadata of this server with another project than its own"
             );
             return Ok(None);
+        }
+        if path.contains("vendor_data2") && self.compute.vendordata.is_some() {
+            match self.with_vendordata(server, document).await? {
+                Some(complete) => document = complete,
+                None => return Ok(None),
+            }
         }
         let seed = if path.contains("meta_data") { seed() } else { String::new() };
         let today = time::now().strftime("%Y-%m-%d").to_string();
@@ -160,6 +166,33 @@ impl MetadataService {
         }
     }
 
+    /// The document with the answers of the operator's services, which are asked once for each document;
+    /// `None` if there is no such server any more.
+    async fn with_vendordata(
+        &self,
+        server: ServerId,
+        document: Arc<Document>,
+    ) -> Result<Option<Arc<Document>>, Refusal> {
+        let Some(services) = &self.compute.vendordata else { return Ok(Some(document)) };
+        let known = self.cache.get(server);
+        if let Some(known) = known.as_ref().filter(|known| known.has_vendordata)
+            && self.is_fresh(known)
+        {
+            return Ok(Some(Arc::clone(&known.document)));
+        }
+        let row = self.compute.store.read(move |tx| servers::find(tx, server)).await;
+        let Some(row) = row.map_err(Error::from)? else { return Ok(None) };
+        let mut complete = Document::clone(&document);
+        complete.vendordata.dynamic = services.ask(&row).await?;
+        let complete = Arc::new(complete);
+        // Only the answers for the very document that is in memory are kept.
+        if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.document, &document)) {
+            let document = Arc::clone(&complete);
+            self.cache.put(server, Cached { document, has_vendordata: true, ..known });
+        }
+        Ok(Some(complete))
+    }
+
     /// True if nobody has changed the server since, as far as this process knows.
     fn is_fresh(&self, cached: &Cached) -> bool {
         let age = cached.read_at.elapsed();
@@ -193,7 +226,7 @@ impl MetadataService {
         let host = facts.server.host.clone();
         let generation = self.generation(host.as_ref());
         let document = Arc::new(self.make(facts)?);
-        Ok(Some(Cached { document, host, generation, read_at }))
+        Ok(Some(Cached { document, host, generation, read_at, has_vendordata: false }))
     }
 
     fn make(&self, facts: Facts) -> Result<Document, Error> {
@@ -266,7 +299,15 @@ impl Facts {
             _ => Vec::new(),
         };
         let machine = machine::of(&server.spec, &server.spec.flavor);
-        let numbers = numbers(tx, [server.spec.image, machine.kernel, machine.ramdisk])?;
+        let images = [server.spec.image, machine.kernel, machine.ramdisk];
+        let own = server.spec.image_numbers;
+        // The row of a server of an earlier version has no numbers.
+        let numbers = if own.is_empty() {
+            numbers(tx, images)?
+        } else {
+            let [image, kernel, ramdisk] = images;
+            [(image, own.machine), (kernel, own.kernel), (ramdisk, own.ramdisk)]
+        };
         Ok(Some(Self { server, interfaces, groups, numbers }))
     }
 }

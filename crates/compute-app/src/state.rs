@@ -18,9 +18,11 @@ use kilonova_wire::{Dialect, time};
 use tokio::sync::Notify;
 
 use crate::consoles::Consoles;
+use crate::image_numbers::SeenImageNumbers;
 use crate::images::ImageService;
 use crate::images::glance::CloudGlance;
 use crate::ports::{Networks, Own};
+use crate::vendordata::DynamicVendordata;
 use crate::{Error, Options, follow};
 
 /// The compute service.
@@ -48,6 +50,10 @@ pub struct Compute {
     pub network_news: Arc<Notify>,
     /// The consoles that are open or opened at this controller.
     pub consoles: Consoles,
+    /// The services of the operator that tell guests something, if there are any.
+    pub vendordata: Option<Arc<DynamicVendordata>>,
+    /// The EC2 numbers of images.
+    pub seen_image_numbers: SeenImageNumbers,
     /// Why servers have no place, where a transaction is run again to note it.
     pub reasons: Reasons,
 }
@@ -73,6 +79,8 @@ impl Compute {
             others: None,
             network_news,
             consoles,
+            vendordata: None,
+            seen_image_numbers: SeenImageNumbers::default(),
             reasons,
         };
         follow::read_hosts(&compute).await?;
@@ -83,6 +91,13 @@ impl Compute {
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = Arc::new(options);
+        self
+    }
+
+    /// With services of the operator that tell guests something.
+    #[must_use]
+    pub fn with_vendordata(mut self, vendordata: Option<Arc<DynamicVendordata>>) -> Self {
+        self.vendordata = vendordata;
         self
     }
 

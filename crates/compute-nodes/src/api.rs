@@ -12,6 +12,7 @@
 //! PUT  /v1/hosts/{host}/images/{image}?epoch=   bytes          -> 204
 //! POST /v1/hosts/{host}/replies?epoch=          [Reply]        -> 204
 //! POST /v1/hosts/{host}/guest_password?epoch=   PasswordRequest -> PasswordAnswer
+//! POST /v1/hosts/{host}/vendordata?epoch=       VendordataRequest -> VendordataAnswer
 //! POST /v1/hosts/{host}/consoles/{id}           ConsoleReply   -> 204
 //! POST /v1/hosts/{host}/consoles/{id}, Upgrade: kilonova-console -> 101, then the console's bytes
 //! ```
@@ -31,7 +32,8 @@ use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     self as node_api, Batch, Clock, ControlPlane, DiskFormat, Observation, OrderResult,
-    PasswordAnswer, PasswordRequest, Registration, Reply, Session,
+    PasswordAnswer, PasswordRequest, Registration, Reply, Session, VendordataAnswer,
+    VendordataRequest,
 };
 use kilonova_wire::query::Query;
 use kilonova_wire::refusal::Kind;
@@ -65,6 +67,7 @@ pub fn routes(link: Link) -> Router {
         .route("/v1/hosts/{host}/images/{image}", get(image).put(upload_image))
         .route("/v1/hosts/{host}/replies", post(replied))
         .route("/v1/hosts/{host}/guest_password", post(guest_password))
+        .route("/v1/hosts/{host}/vendordata", post(vendordata))
         .route("/v1/hosts/{host}/consoles/{id}", post(consoles::answered))
         .route_layer(axum::middleware::from_fn(only_itself))
         .with_state(link)
@@ -219,6 +222,17 @@ async fn guest_password(
     let epoch = number(&query, "epoch")?;
     let request: PasswordRequest = message(request).await?;
     link.guest_password(&host, epoch, request).await.map(Json).map_err(refused)
+}
+
+async fn vendordata(
+    State(link): State<Link>,
+    Path(host): Path<HostName>,
+    query: Query,
+    request: Request,
+) -> Result<Json<VendordataAnswer>, Refusal> {
+    let epoch = number(&query, "epoch")?;
+    let request: VendordataRequest = message(request).await?;
+    link.vendordata(&host, epoch, request).await.map(Json).map_err(refused)
 }
 
 /// The refusal of the trait, as HTTP answers it.

@@ -56,6 +56,11 @@ impl Cache {
         Self { config, layout, images, locks: Mutex::default() }
     }
 
+    /// The control plane.
+    pub fn source(&self) -> &dyn Images {
+        &*self.images
+    }
+
     /// Returns a base image, and downloads it if necessary. The lock that is returned with it
     /// protects the file until a record names it. An image with a virtual size above `most` is
     /// refused before it is converted.

@@ -39,7 +39,7 @@ pub use copies::Space;
 pub use error::Error;
 pub use kilonova_guest_metadata::Vendordata;
 pub use kilonova_node_api::DiskFormat as Format;
-pub use source::{Images, Reading};
+pub use source::{Answers, Images, Reading};
 pub use volumes::{RescueVolumes, Volume, Volumes};
 
 use cache::Cache;

@@ -129,7 +129,7 @@ impl Disks {
         }
         let config = folder.join(layout::CONFIG);
         if (machine.config_drive || self.config.force_config_drive) && !config.is_file() {
-            drive::make(&self.config, definition, &config).await?;
+            drive::make(&self.config, self.cache.source(), definition, &config).await?;
         }
         layout::write_record(
             folder,

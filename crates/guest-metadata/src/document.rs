@@ -91,9 +91,9 @@ impl Document {
             user_data,
             interfaces: config.interfaces.clone(),
             images: Images {
-                machine: config.boot.image.map(|image| short("ami", image)),
-                kernel: config.machine.kernel.map(|image| short("aki", image)),
-                ramdisk: config.machine.ramdisk.map(|image| short("ari", image)),
+                machine: name("ami", config.guest.images.machine, config.boot.image),
+                kernel: name("aki", config.guest.images.kernel, config.machine.kernel),
+                ramdisk: name("ari", config.guest.images.ramdisk, config.machine.ramdisk),
             },
             security_groups: Vec::new(),
             block_devices: Self::block_devices(&config.boot, &config.machine),
@@ -149,9 +149,14 @@ impl Document {
     }
 }
 
-/// The EC2 name of an image on a host, which does not know the numbers that the control plane gives.
-fn short(kind: &str, image: ImageId) -> String {
-    format!("{kind}-{}", image.to_string().chars().take(8).collect::<String>())
+/// The EC2 name of an image: with the number that the cloud has given to it, or with the beginning of its id
+/// where a document of an earlier version has no number.
+fn name(kind: &str, number: Option<i64>, image: Option<ImageId>) -> Option<String> {
+    let image = image?;
+    Some(match number {
+        Some(number) => format!("{kind}-{number:08x}"),
+        None => format!("{kind}-{}", image.to_string().chars().take(8).collect::<String>()),
+    })
 }
 
 /// The host name, with the domain appended if it has none.

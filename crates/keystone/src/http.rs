@@ -17,8 +17,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::Error;
+use crate::{Error, SessionToken};
 
+const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(20);
 /// The pause before the second attempt; upstream's clients start with half a second too.
@@ -145,7 +146,27 @@ impl Http {
             Some(cafile) => Roots::Named(cafile),
             None => Roots::System,
         };
-        Self::trusting(&roots, own, timeout, largest)
+        Self::trusting(&roots, own, CONNECT, timeout, largest)
+    }
+
+    /// A client for these URLs alone, which needs no authorities where none of them has TLS. `connect` and
+    /// `read` bound the two parts of a wait.
+    ///
+    /// # Errors
+    /// As [`Http::new`].
+    pub fn for_urls<'a>(
+        urls: impl IntoIterator<Item = &'a str>,
+        cafile: Option<&Path>,
+        (connect, read): (Duration, Duration),
+        largest: usize,
+    ) -> Result<Self, Error> {
+        let has_tls = urls.into_iter().any(|url| url.starts_with("https://"));
+        let roots = match cafile {
+            Some(cafile) if has_tls => Roots::Named(cafile),
+            None if has_tls => Roots::System,
+            _ => Roots::Nobody,
+        };
+        Self::trusting(&roots, None, connect, connect + read, largest)
     }
 
     /// A client for URLs without TLS, which needs no authorities.
@@ -153,19 +174,20 @@ impl Http {
     /// # Errors
     /// If TLS cannot be set up at all.
     pub fn plain(timeout: Duration, largest: usize) -> Result<Self, Error> {
-        Self::trusting(&Roots::Nobody, None, timeout, largest)
+        Self::trusting(&Roots::Nobody, None, CONNECT, timeout, largest)
     }
 
     fn trusting(
         roots: &Roots<'_>,
         own: Option<(&Path, &Path)>,
+        connect: Duration,
         timeout: Duration,
         largest: usize,
     ) -> Result<Self, Error> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_connect_timeout(Some(connect));
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(tls(roots, own)?)
             .https_or_http()
@@ -231,6 +253,26 @@ impl Http {
             timeout: self.timeout,
             largest: self.largest,
         })
+    }
+
+    /// Posts a JSON document with a token, if there is one, under a name for the log of the other side.
+    ///
+    /// # Errors
+    /// Those of [`Http::send`].
+    pub async fn post_json(
+        &self,
+        url: &str,
+        token: Option<&SessionToken>,
+        agent: &'static str,
+        body: &serde_json::Value,
+    ) -> Result<Answer, Error> {
+        let mut headers = vec![
+            (http::header::ACCEPT, HeaderValue::from_static("application/json")),
+            (http::header::USER_AGENT, HeaderValue::from_static(agent)),
+        ];
+        headers.extend(token.map(|token| (X_AUTH_TOKEN, token.text.clone())));
+        let body = Bytes::from(body.to_string());
+        self.send(Method::POST, url, &headers, Some(body)).await
     }
 
     /// How long the client waits for an answer.

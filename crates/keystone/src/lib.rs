@@ -22,5 +22,5 @@ mod validator;
 pub use error::Error;
 pub use http::{Answer, Http, RequestBody, Streaming};
 pub use service::{Caller, Endpoint, Retries, Service};
-pub use session::{Credentials, Ids, Login, Session, SessionToken};
+pub use session::{CredentialName, Credentials, Ids, Login, Named, Session, SessionToken};
 pub use validator::{Validator, ValidatorOptions};

@@ -66,12 +66,12 @@ pub struct Ids {
 pub enum Credentials {
     /// `password`, `v3password`.
     Password(Login, Ids),
-    /// `v3applicationcredential`: the credential names its user and its project.
+    /// `v3applicationcredential`: the credential has its user and its project.
     ApplicationCredential {
         /// Keystone's URL, with or without `/v3`.
         auth_url: String,
-        /// The credential's id.
-        id: String,
+        /// The credential.
+        credential: CredentialName,
         /// Its secret.
         secret: String,
     },
@@ -81,9 +81,61 @@ pub enum Credentials {
         auth_url: String,
         /// The token.
         token: String,
-        /// The project's id.
-        project: String,
+        /// The project.
+        project: Named,
     },
+}
+
+/// The name of an application credential.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CredentialName {
+    /// Its id.
+    Id(String),
+    /// Its name, which is unique among those of its user.
+    OfUser {
+        /// The name.
+        name: String,
+        /// The user.
+        user: Named,
+    },
+}
+
+/// A user or a project, by id or by name and domain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Named {
+    /// The id.
+    Id(String),
+    /// The name.
+    Name {
+        /// The name.
+        name: String,
+        /// The domain's id, which goes before its name.
+        domain_id: Option<String>,
+        /// The domain's name.
+        domain_name: String,
+    },
+}
+
+impl Named {
+    /// As Keystone reads it.
+    fn body(&self) -> Value {
+        match self {
+            Self::Id(id) => json!({"id": id}),
+            Self::Name { name, domain_id: Some(id), .. } => {
+                json!({"name": name, "domain": {"id": id}})
+            }
+            Self::Name { name, domain_id: None, domain_name } => {
+                json!({"name": name, "domain": {"name": domain_name}})
+            }
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Id(id) => id,
+            Self::Name { name, .. } => name,
+        }
+    }
 }
 
 impl From<Login> for Credentials {
@@ -120,7 +172,13 @@ impl Credentials {
                 format!("user {id}")
             }
             Self::Password(login, _) => format!("user {}", login.username),
-            Self::ApplicationCredential { id, .. } => format!("application credential {id}"),
+            Self::ApplicationCredential { credential: CredentialName::Id(id), .. } => {
+                format!("application credential {id}")
+            }
+            Self::ApplicationCredential {
+                credential: CredentialName::OfUser { name, user },
+                ..
+            } => format!("application credential {name} of user {}", user.as_str()),
             Self::Token { .. } => "the configured token".to_owned(),
         }
     }
@@ -128,13 +186,21 @@ impl Credentials {
     fn body(&self) -> Value {
         match self {
             Self::Password(login, ids) => password_body(login, ids),
-            Self::ApplicationCredential { id, secret, .. } => json!({"auth": {"identity": {
-                "methods": ["application_credential"],
-                "application_credential": {"id": id, "secret": secret},
-            }}}),
+            Self::ApplicationCredential { credential, secret, .. } => {
+                let credential = match credential {
+                    CredentialName::Id(id) => json!({"id": id, "secret": secret}),
+                    CredentialName::OfUser { name, user } => {
+                        json!({"name": name, "secret": secret, "user": user.body()})
+                    }
+                };
+                json!({"auth": {"identity": {
+                    "methods": ["application_credential"],
+                    "application_credential": credential,
+                }}})
+            }
             Self::Token { token, project, .. } => json!({"auth": {
                 "identity": {"methods": ["token"], "token": {"id": token}},
-                "scope": {"project": {"id": project}},
+                "scope": {"project": project.body()},
             }}),
         }
     }

@@ -8,7 +8,8 @@ use kilonova_ids::{HostName, ImageId};
 
 use crate::{
     Batch, Chunk, ConsoleAnswer, ConsoleRequest, DiskFormat, Observation, OrderResult,
-    PasswordAnswer, PasswordRequest, Registration, Reply, Session,
+    PasswordAnswer, PasswordRequest, Registration, Reply, Session, VendordataAnswer,
+    VendordataRequest,
 };
 
 /// The future that a call to the control plane returns.
@@ -111,4 +112,12 @@ pub trait ControlPlane: Send + Sync + 'static {
         epoch: i64,
         request: PasswordRequest,
     ) -> ControlFuture<'a, PasswordAnswer>;
+
+    /// Asks the services of the operator what they have for a guest.
+    fn vendordata<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: VendordataRequest,
+    ) -> ControlFuture<'a, VendordataAnswer>;
 }

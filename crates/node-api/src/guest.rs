@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use kilonova_ids::ServerId;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::is_default;
 
@@ -40,6 +41,34 @@ pub struct GuestMetadata {
     /// Name of the flavor.
     #[serde(skip_serializing_if = "is_default")]
     pub flavor: String,
+    /// The EC2 numbers of its images.
+    #[serde(skip_serializing_if = "is_default")]
+    pub images: ImageNumbers,
+    /// True if services of the operator have vendor data for the guest: the host asks the control plane.
+    #[serde(skip_serializing_if = "is_default")]
+    pub dynamic_vendordata: bool,
+}
+
+/// The numbers that the cloud has given to images for their EC2 names, such as `ami-0000002a`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ImageNumbers {
+    /// Of the image of the root disk.
+    #[serde(skip_serializing_if = "is_default")]
+    pub machine: Option<i64>,
+    /// Of the kernel.
+    #[serde(skip_serializing_if = "is_default")]
+    pub kernel: Option<i64>,
+    /// Of the initial RAM disk.
+    #[serde(skip_serializing_if = "is_default")]
+    pub ramdisk: Option<i64>,
+}
+
+impl ImageNumbers {
+    /// True if no image has a number.
+    pub fn is_empty(&self) -> bool {
+        is_default(self)
+    }
 }
 
 /// A public key.
@@ -51,6 +80,38 @@ pub struct Key {
     pub kind: String,
     /// The key.
     pub public_key: String,
+}
+
+/// A host's request for the vendor data that services of the operator have for a guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VendordataRequest {
+    /// The server, which has a document on the host.
+    pub server: ServerId,
+}
+
+/// The answer to a [`VendordataRequest`].
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "vendordata", rename_all = "snake_case")]
+pub enum VendordataAnswer {
+    /// The answers of the services, by name.
+    Are {
+        /// The answers.
+        answers: Map<String, Value>,
+    },
+    /// A service failed, and the operator decided that a guest must not go without it.
+    Failed,
+    /// The host has no such server.
+    NoServer,
+}
+
+impl std::fmt::Debug for VendordataAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Are { .. } => "VendordataAnswer::Are",
+            Self::Failed => "VendordataAnswer::Failed",
+            Self::NoServer => "VendordataAnswer::NoServer",
+        })
+    }
 }
 
 /// A guest's request for the password that it has set, or to set it.

@@ -44,7 +44,10 @@ pub use filter::{
     AllowedAddressPair, Direction, FilterGroup, FilterGroupMembers, FilterRule, Filters,
     PortFilter, Prefix, Remote,
 };
-pub use guest::{GuestMetadata, Key, PasswordAnswer, PasswordRequest};
+pub use guest::{
+    GuestMetadata, ImageNumbers, Key, PasswordAnswer, PasswordRequest, VendordataAnswer,
+    VendordataRequest,
+};
 pub use interface::{Address, Interface, MacvtapMode, Vif, link_local};
 pub use join::{Authorities, Clock, Credential, Join, Renewal, Revocations, RevokedHost};
 pub use machine::{Bus, Firmware, Machine, Medium, SecureBoot, Topology};

@@ -154,6 +154,7 @@ fn a_document_keeps_its_names() {
             "keys": [{"name": "k", "kind": "ssh", "public_key": "ssh-ed25519 A"}],
             "user_data": "eA==", "metadata": {"a": "b"}, "availability_zone": "nova",
             "launch_index": 1, "reservation": "r-1", "flavor": "m1",
+            "images": {"machine": 1, "kernel": 2, "ramdisk": 3}, "dynamic_vendordata": true,
         },
         "power": "as_is",
         "verb": [OTHER, {"snapshot": {"image": OTHER}}],

@@ -25,7 +25,7 @@ use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Authorities, Batch, Chunk, Clock, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane,
     Credential, DiskFormat, Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal,
-    Registration, Renewal, Reply, Revocations, Session,
+    Registration, Renewal, Reply, Revocations, Session, VendordataAnswer, VendordataRequest,
 };
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -330,6 +330,18 @@ impl ControlPlane for Remote {
             let path = format!("/v1/hosts/{}/guest_password?epoch={epoch}", url::segment(host));
             let sent = self.request(Method::POST, &path).timeout(GUEST);
             self.ask(with_body(sent, &request)?).await
+        })
+    }
+
+    fn vendordata<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: VendordataRequest,
+    ) -> ControlFuture<'a, VendordataAnswer> {
+        Box::pin(async move {
+            let path = format!("/v1/hosts/{}/vendordata?epoch={epoch}", url::segment(host));
+            self.ask(with_body(self.request(Method::POST, &path), &request)?).await
         })
     }
 }

@@ -3,78 +3,36 @@
 //! Users' requests carry the users' tokens. The calls that follow them need a login of Kilonova's own: that of
 //! this group, or else that of `[keystone_authtoken]`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kilonova_compute_app::images::glance::{CloudGlance, CloudGlanceOptions};
 use kilonova_glance::{Glance, GlanceOptions};
-use kilonova_keystone::{Credentials, Endpoint, Http, Retries, Service, Session, ValidatorOptions};
+use kilonova_keystone::{Endpoint, Retries, Service, ValidatorOptions};
+use kilonova_program::config::Options;
 
+use super::File;
+use super::adapter::{self, SessionSettings, list};
 use super::compute::number;
-use super::{File, login};
 use crate::failure::Failure;
 
 const GROUP: &str = "glance";
 /// The option of the group `DEFAULT`.
 const INHERITED: &str = "non_inheritable_image_properties";
-/// The default timeout of a request in seconds; upstream has none.
-const TIMEOUT: u64 = 60;
 const MOST_RETRIES: u32 = 20;
-/// The most bytes of an answer that is not an image.
-const LARGEST: usize = 16 * 1024 * 1024;
-
-/// The options that name a login.
-const LOGIN: [&str; 8] = [
-    "auth_type",
-    "auth_url",
-    "username",
-    "user_id",
-    "password",
-    "application_credential_id",
-    "application_credential_secret",
-    "token",
-];
 
 /// The known options.
-pub(super) const KNOWN: [(&str, &str); 27] = [
+pub(super) const KNOWN: &Options = adapter::endpoint_options!(
+    GROUP,
     ("DEFAULT", INHERITED),
     (GROUP, "api_servers"),
-    (GROUP, "application_credential_id"),
-    (GROUP, "application_credential_secret"),
-    (GROUP, "auth_type"),
-    (GROUP, "auth_url"),
-    (GROUP, "cafile"),
-    (GROUP, "certfile"),
-    (GROUP, "endpoint_override"),
-    (GROUP, "insecure"),
-    (GROUP, "keyfile"),
     (GROUP, "num_retries"),
-    (GROUP, "password"),
-    (GROUP, "project_domain_id"),
-    (GROUP, "project_domain_name"),
-    (GROUP, "project_id"),
-    (GROUP, "project_name"),
-    (GROUP, "region_name"),
-    (GROUP, "service_name"),
-    (GROUP, "service_type"),
-    (GROUP, "timeout"),
-    (GROUP, "token"),
-    (GROUP, "user_domain_id"),
-    (GROUP, "user_domain_name"),
-    (GROUP, "user_id"),
-    (GROUP, "username"),
-    (GROUP, "valid_interfaces"),
-];
+);
 
 /// The group, validated.
 #[derive(Debug, Clone)]
 pub struct GlanceSettings {
-    credentials: Credentials,
+    session: SessionSettings,
     endpoints: Vec<Endpoint>,
-    cafile: Option<PathBuf>,
-    certificate: Option<(PathBuf, PathBuf)>,
-    timeout: Duration,
     client: GlanceOptions,
     service: CloudGlanceOptions,
 }
@@ -96,28 +54,16 @@ pub(super) fn read(
                    or remove this group to use the image service of Kilonova";
         return Err(file.wrong(GROUP, named, why));
     };
-    if file.parse(GROUP, "insecure", "false")? == Some(true) {
-        let why = "certificates are always verified; set cafile to the authority";
-        return Err(file.wrong(GROUP, "insecure", why));
-    }
-    let certificate = match (file.path(GROUP, "certfile"), file.path(GROUP, "keyfile")) {
-        (Some(certfile), Some(keyfile)) => Some((certfile, keyfile)),
-        (Some(_), None) => return Err(file.wrong(GROUP, "certfile", "it needs keyfile too")),
-        (None, Some(_)) => return Err(file.wrong(GROUP, "keyfile", "it needs certfile too")),
-        (None, None) => None,
-    };
-    let timeout = number(file, GROUP, "timeout", 1, TIMEOUT)?.min(3600);
+    let session = adapter::session(file, GROUP, keystone)?;
     let retries = number(file, GROUP, "num_retries", 0, GlanceOptions::default().retries)?;
     let inherited = file.get("DEFAULT", INHERITED).map(|text| list(text).collect());
+    let patience = session.timeout;
     Ok(Some(GlanceSettings {
-        credentials: credentials(file, keystone)?,
+        session,
         endpoints: endpoints(file)?,
-        cafile: file.path(GROUP, "cafile").or_else(|| keystone.cafile.clone()),
-        certificate,
-        timeout: Duration::from_secs(timeout),
         client: GlanceOptions {
             retries: retries.min(MOST_RETRIES),
-            patience: Duration::from_secs(timeout),
+            patience,
             ..GlanceOptions::default()
         },
         service: CloudGlanceOptions {
@@ -128,47 +74,20 @@ pub(super) fn read(
     }))
 }
 
-fn list(text: &str) -> impl Iterator<Item = String> {
-    text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty())
-}
-
-/// The login of the group, or that of `[keystone_authtoken]`.
-fn credentials(file: &File, keystone: &ValidatorOptions) -> Result<Credentials, Failure> {
-    match LOGIN.into_iter().find(|option| file.get(GROUP, option).is_some()) {
-        Some(named) => login::read(file, GROUP, named),
-        None => Ok(keystone.credentials.clone()),
-    }
-}
-
-/// The endpoints: `api_servers`, `endpoint_override`, or that of the catalog.
+/// The endpoints: those of `api_servers`, or one of `endpoint_override` or the catalog.
 fn endpoints(file: &File) -> Result<Vec<Endpoint>, Failure> {
-    let get = |option: &str| file.get(GROUP, option);
-    let at = |option: &'static str, url: String| {
-        if url.starts_with("http://") || url.starts_with("https://") {
-            // Paths begin with the version, which an installer may have written too.
-            let url = url.trim_end_matches('/').trim_end_matches("/v2").to_owned();
-            return Ok(Endpoint { endpoint_override: Some(url), ..Endpoint::default() });
-        }
-        Err(file.wrong(GROUP, option, "a URL must begin with http:// or https://"))
+    let Some(urls) = file.get(GROUP, "api_servers") else {
+        return Ok(vec![adapter::endpoint(file, GROUP, &["image"], "/v2")?]);
     };
-    if let Some(urls) = get("api_servers") {
-        let urls: Vec<String> = list(urls).collect();
-        if urls.is_empty() {
-            return Err(file.wrong(GROUP, "api_servers", "it names no URL"));
-        }
-        return urls.into_iter().map(|url| at("api_servers", url)).collect();
+    let urls: Vec<String> = list(urls).collect();
+    if urls.is_empty() {
+        return Err(file.wrong(GROUP, "api_servers", "it names no URL"));
     }
-    if let Some(url) = get("endpoint_override") {
-        return Ok(vec![at("endpoint_override", url.to_owned())?]);
-    }
-    let interfaces = get("valid_interfaces").unwrap_or("internal, public");
-    Ok(vec![Endpoint {
-        service_types: vec![get("service_type").unwrap_or("image").to_owned()],
-        service_name: get("service_name").map(str::to_owned),
-        interfaces: list(interfaces).collect(),
-        region: get("region_name").map(str::to_owned),
-        endpoint_override: None,
-    }])
+    let at = |url: String| {
+        let url = adapter::url(file, GROUP, "api_servers", &url, "/v2")?;
+        Ok(Endpoint { endpoint_override: Some(url), ..Endpoint::default() })
+    };
+    urls.into_iter().map(at).collect()
 }
 
 impl GlanceSettings {
@@ -177,10 +96,7 @@ impl GlanceSettings {
     /// # Errors
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<CloudGlance, String> {
-        let own = self.certificate.as_ref().map(|(cert, key)| (cert.as_path(), key.as_path()));
-        let http = Http::with_certificate(self.cafile.as_deref(), own, self.timeout, LARGEST);
-        let session = Session::new(http.map_err(|e| e.to_string())?, self.credentials.clone());
-        let session = Arc::new(session);
+        let session = self.session.open()?;
         let service = |endpoint: &Endpoint| {
             Service::new(Arc::clone(&session), endpoint.clone(), Retries::default())
         };
@@ -191,6 +107,8 @@ impl GlanceSettings {
 
 #[cfg(test)]
 mod tests {
+    use kilonova_keystone::Credentials;
+
     use super::*;
     use crate::config::keystone;
 
@@ -213,7 +131,7 @@ mod tests {
         let usual = usual.expect("it is valid").expect("the group is there");
         assert_eq!(usual.endpoints[0].interfaces, ["internal", "public"]);
         assert!(
-            matches!(&usual.credentials, Credentials::Password(login, _) if login.username == "nova")
+            matches!(&usual.session.credentials, Credentials::Password(login, _) if login.username == "nova")
         );
         assert!(!format!("{usual:?}").contains("secret"));
         usual.open().expect("it opens");

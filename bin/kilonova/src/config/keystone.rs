@@ -18,22 +18,10 @@ const TIMEOUT: u64 = 10;
 const RETRIES: u32 = 3;
 const MOST_RETRIES: u32 = 20;
 
-/// The options that show that the group is meant to name a Keystone.
-const LOGIN: [&str; 9] = [
-    "auth_url",
-    "username",
-    "user_id",
-    "password",
-    "project_name",
-    "project_id",
-    "application_credential_id",
-    "application_credential_secret",
-    "token",
-];
-
 /// Reads the group; `None` if it names no Keystone.
 pub(super) fn read(file: &File) -> Result<Option<ValidatorOptions>, Failure> {
-    let Some(named) = LOGIN.iter().find(|option| file.get(GROUP, option).is_some()) else {
+    // A type alone is the default of some installers; it names no Keystone.
+    let Some(named) = login::named(file, GROUP).filter(|named| *named != "auth_type") else {
         return Ok(None);
     };
     let credentials = login::read(file, GROUP, named)?;
@@ -76,7 +64,7 @@ fn refuse(file: &File, option: &str, why: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use kilonova_keystone::Credentials;
+    use kilonova_keystone::{CredentialName, Credentials, Named};
 
     use super::*;
 
@@ -141,20 +129,58 @@ mod tests {
             "auth_type = v3applicationcredential\napplication_credential_id = c1\n\
              application_credential_secret = secret\n",
         );
-        let Ok(Credentials::ApplicationCredential { id, secret, .. }) = credential else {
+        let Ok(Credentials::ApplicationCredential { credential, secret, .. }) = credential else {
             panic!("{credential:?}")
         };
-        assert_eq!((id.as_str(), secret.as_str()), ("c1", "secret"));
+        assert_eq!((credential, secret.as_str()), (CredentialName::Id("c1".into()), "secret"));
+        let credential = login(
+            "auth_type = v3applicationcredential\napplication_credential_name = c\n\
+             username = nova\ndefault_domain_id = d1\napplication_credential_secret = secret\n",
+        );
+        let Ok(Credentials::ApplicationCredential { credential, .. }) = credential else {
+            panic!("{credential:?}")
+        };
+        let user = Named::Name {
+            name: "nova".into(),
+            domain_id: Some("d1".into()),
+            domain_name: "Default".into(),
+        };
+        assert_eq!(credential, CredentialName::OfUser { name: "c".into(), user });
         let token = login("auth_type = v3token\ntoken = t1\nproject_id = p1\n");
         let Ok(Credentials::Token { token, project, .. }) = token else { panic!("{token:?}") };
-        assert_eq!((token.as_str(), project.as_str()), ("t1", "p1"));
+        assert_eq!((token.as_str(), project), ("t1", Named::Id("p1".into())));
         for (wrong, why) in [
-            ("auth_type = v3token\ntoken = t1\n", "project_id"),
+            ("auth_type = v3token\ntoken = t1\n", "project_name"),
+            (
+                "auth_type = v3applicationcredential\napplication_credential_name = c\n\
+                 application_credential_secret = s\n",
+                "username",
+            ),
             ("auth_type = v3applicationcredential\napplication_credential_id = c1\n", "_secret"),
             ("password = secret\nproject_id = p1\n", "username"),
             ("auth_type = v3kerberos\n", "v3kerberos is not supported"),
         ] {
             let refused = login(wrong).expect_err("the login is refused");
+            assert!(refused.contains(why), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_login_may_be_in_another_group() {
+        let elsewhere = "auth_section = service_login\n[service_login]\nauth_url = http://keystone:5000\n\
+                         auth_type = password\nuser_name = nova\npassword = secret\ntenant_name = service\n";
+        let read = read_text(elsewhere).expect("it is valid").expect("it names a Keystone");
+        let Credentials::Password(login, _) = read.credentials else {
+            panic!("{:?}", read.credentials)
+        };
+        assert_eq!((login.username.as_str(), login.project_name.as_str()), ("nova", "service"));
+        for (text, why) in [
+            ("auth_section = nowhere\n", "[nowhere] of this file has no login"),
+            ("auth_section = glance\n[glance]\nauth_section = nova\n", "has no login"),
+            ("auth_section = one\n[one]\nfrob = 1\n", "frob"),
+            ("[one]\nauth_url = http://keystone:5000\n", "this group is not known"),
+        ] {
+            let refused = read_text(text).expect_err("it is refused");
             assert!(refused.contains(why), "{refused}");
         }
     }

@@ -3,13 +3,16 @@
 
 use kilonova_program::config::Options;
 
-use super::{console, database, glance, image, image_store, metadata, network, scheduler};
+use super::{
+    console, database, glance, image, image_store, metadata, network, scheduler, vendordata,
+};
 
 /// All known options.
 pub(super) const KNOWN: &[&Options] = &[
     OPTIONS,
     &database::KNOWN,
-    &glance::KNOWN,
+    glance::KNOWN,
+    vendordata::KNOWN,
     &scheduler::KNOWN,
     &metadata::KNOWN,
     kilonova_program::config::vendordata::KNOWN,
@@ -78,10 +81,14 @@ const OPTIONS: &Options = &[
     ("nova", "region_name"),
     ("nova", "valid_interfaces"),
     ("keystone_authtoken", "application_credential_id"),
+    ("keystone_authtoken", "application_credential_name"),
     ("keystone_authtoken", "application_credential_secret"),
+    ("keystone_authtoken", "auth_section"),
     ("keystone_authtoken", "auth_type"),
     ("keystone_authtoken", "auth_url"),
     ("keystone_authtoken", "cafile"),
+    ("keystone_authtoken", "default_domain_id"),
+    ("keystone_authtoken", "default_domain_name"),
     ("keystone_authtoken", "delay_auth_decision"),
     ("keystone_authtoken", "enforce_token_bind"),
     ("keystone_authtoken", "http_connect_timeout"),

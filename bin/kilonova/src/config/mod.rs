@@ -1,5 +1,6 @@
 //! The settings of the process: defaults, overridden by the file, overridden by the command line.
 
+mod adapter;
 mod carried;
 mod compute;
 mod console;
@@ -21,6 +22,7 @@ mod policy;
 mod problems;
 mod scheduler;
 mod seal;
+mod vendordata;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -45,6 +47,7 @@ pub use node::NodeListener;
 pub use policy::Policies;
 pub use problems::{holds_secrets, places, problems};
 pub use seal::SealOptions;
+pub use vendordata::VendordataSettings;
 
 /// A service that this process can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +142,8 @@ pub struct Settings {
     pub compute: kilonova_compute_app::Options,
     /// The metadata service behind Neutron's proxies, if it is on.
     pub metadata: Option<MetadataSettings>,
+    /// The services of the operator that tell guests something, if there are any.
+    pub vendordata: Option<VendordataSettings>,
     /// Listeners for consoles beside the API's port.
     pub consoles: Vec<SocketAddr>,
     /// Network options.
@@ -212,6 +217,7 @@ impl Settings {
         taken.extend(node_listener.as_ref().map(|listener| listener.listen));
         let settings = Self {
             metadata: metadata::read(&file, &taken)?,
+            vendordata: vendordata::read(&file, keystone.as_ref())?,
             state_dir: state_dir
                 .or(file.path("DEFAULT", "state_path"))
                 .unwrap_or_else(|| PathBuf::from("kilonova-state")),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{CommandLine, Settings, identity, image, node, sources};
 use super::{
     File, KNOWN, auth, compute, cors, database, devices, front, glance, keystone, network, nova,
-    policy, seal, services,
+    policy, seal, services, vendordata,
 };
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;
@@ -40,6 +40,7 @@ pub fn problems(path: &Path) -> Vec<String> {
         let glance = glance::read(&file, keystone.as_ref(), image.snapshots.total);
         has_glance = glance.as_ref().is_ok_and(Option::is_some);
         note(glance.map(drop));
+        note(vendordata::read(&file, keystone.as_ref()).map(drop));
     }
     if let (Ok(keystone), Ok(auth)) = (&keystone, &auth) {
         note(services(&file, *auth, keystone.is_some(), has_glance).map(drop));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
 use kilonova_compute_app::images::glance::CloudGlance;
+use kilonova_compute_app::vendordata::DynamicVendordata;
 use kilonova_identity::{CatalogEntry, Identity, TokenKeys};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
@@ -15,7 +16,7 @@ use kilonova_wire::Authenticator;
 use kilonova_wire::noauth::NoAuth;
 
 use super::secrets;
-use crate::config::{AuthStrategy, GlanceSettings, ServiceName, Settings};
+use crate::config::{AuthStrategy, GlanceSettings, ServiceName, Settings, VendordataSettings};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
 
@@ -87,7 +88,8 @@ pub(super) async fn open(
         let opened = opened.map_err(|e| Failure::failed("cannot load the hosts", e))?;
         let opened = opened
             .with_options(settings.compute.clone())
-            .with_policy(settings.policies.enforcer(ServiceName::Compute));
+            .with_policy(settings.policies.enforcer(ServiceName::Compute))
+            .with_vendordata(vendordata(settings)?);
         Some(match (&images, &settings.glance) {
             (_, Some(glance)) => opened.with_glance(cloud_glance(glance)?),
             (Some(images), None) => opened.with_images(images.clone()),
@@ -111,6 +113,12 @@ pub(super) async fn open(
         accelerator = accelerator.with_bitstreams(Arc::new(ImageBitstreams));
     }
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
+}
+
+/// The services of the operator that tell guests something.
+fn vendordata(settings: &Settings) -> Result<Option<Arc<DynamicVendordata>>, Failure> {
+    let opened = settings.vendordata.as_ref().map(VendordataSettings::open).transpose();
+    Ok(opened.map_err(Failure::Refused)?.map(Arc::new))
 }
 
 /// The Glance of the cloud. Does not wait for it: it may start later.

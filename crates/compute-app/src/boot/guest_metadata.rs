@@ -51,6 +51,8 @@ impl<'a> GuestSource<'a> {
             launch_index: spec.launch_index,
             reservation: spec.reservation_id.clone(),
             flavor: spec.flavor.name.clone(),
+            images: spec.image_numbers,
+            dynamic_vendordata: spec.dynamic_vendordata,
         }
     }
 }

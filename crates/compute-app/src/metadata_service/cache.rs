@@ -22,6 +22,8 @@ pub(super) struct Cached {
     pub generation: Option<i64>,
     /// When the rows were read, or a moment before.
     pub read_at: Instant,
+    /// True if the document has the answers of the operator's services.
+    pub has_vendordata: bool,
 }
 
 impl Cached {
@@ -31,7 +33,13 @@ impl Cached {
         let user_data = document.user_data.as_ref().map_or(0, |data| data.len() * 7 / 3);
         let metadata: usize =
             document.guest.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
-        DOCUMENT_BYTES + user_data + metadata
+        let vendordata = &document.vendordata.dynamic;
+        let vendordata = if vendordata.is_empty() {
+            0
+        } else {
+            serde_json::to_string(vendordata).map_or(0, |text| text.len())
+        };
+        DOCUMENT_BYTES + user_data + metadata + 4 * vendordata
     }
 }
 
@@ -118,7 +126,8 @@ mod tests {
             block_devices: BlockDevices::default(),
             vendordata: Vendordata::default(),
         };
-        Cached { document: Arc::new(document), host: None, generation: None, read_at }
+        let document = Arc::new(document);
+        Cached { document, host: None, generation: None, read_at, has_vendordata: false }
     }
 
     #[test]

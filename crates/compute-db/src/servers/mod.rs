@@ -8,8 +8,8 @@ pub mod statements;
 
 pub use hints::SchedulerHints;
 pub use model::{
-    Fault, FlavorOf, Lock, NewServer, PowerState, Server, Spec, TaskState, VmState, instance_name,
-    short,
+    Creator, Fault, FlavorOf, Lock, NewServer, PowerState, Server, Spec, TaskState, VmState,
+    instance_name, short,
 };
 pub use model::{from_text, to_text};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kilonova_ids::{HostName, ImageId, ServerId};
-use kilonova_node_api::Key;
+use kilonova_node_api::{ImageNumbers, Key};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -275,6 +275,50 @@ pub struct Spec {
     /// True if it has, or has had, ports. Ports of other servers are never looked up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub networked: bool,
+    /// The user who created it, as the token told it.
+    #[serde(default, skip_serializing_if = "Creator::is_unknown")]
+    pub creator: Creator,
+    /// The EC2 numbers of its images. Servers of earlier versions have none.
+    #[serde(default, skip_serializing_if = "ImageNumbers::is_empty")]
+    pub image_numbers: ImageNumbers,
+    /// True if services of the operator had vendor data for guests when it was created or rebuilt.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dynamic_vendordata: bool,
+}
+
+/// The user who created a server (Nova: `boot_roles`, `owner_user_name` and `owner_project_name` of its
+/// system metadata).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Creator {
+    /// The names of the user's roles then.
+    pub roles: Vec<String>,
+    /// The user's name.
+    pub user_name: String,
+    /// The project's name.
+    pub project_name: String,
+}
+
+impl Creator {
+    fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The roles as Nova passes them on.
+    pub fn boot_roles(&self) -> String {
+        self.roles.join(",")
+    }
+
+    /// The properties that a snapshot has of the user, as far as they are known.
+    pub fn snapshot_properties(&self) -> impl Iterator<Item = (&'static str, String)> {
+        [
+            ("boot_roles", self.boot_roles()),
+            ("owner_user_name", self.user_name.clone()),
+            ("owner_project_name", self.project_name.clone()),
+        ]
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+    }
 }
 
 /// The part of a [`Spec`] that tells whether to look up ports.

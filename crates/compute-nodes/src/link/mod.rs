@@ -15,6 +15,7 @@ mod register;
 mod replied;
 pub(crate) mod snapshot_data;
 mod validate;
+mod vendordata;
 
 use std::path::PathBuf;
 
@@ -24,7 +25,7 @@ use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
     Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
-    Session,
+    Session, VendordataAnswer, VendordataRequest,
 };
 
 /// The implementation for nodes in this process.
@@ -109,6 +110,15 @@ impl ControlPlane for Link {
         request: PasswordRequest,
     ) -> ControlFuture<'a, PasswordAnswer> {
         Box::pin(guest_password::guest_password(&self.0, host, epoch, request))
+    }
+
+    fn vendordata<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: VendordataRequest,
+    ) -> ControlFuture<'a, VendordataAnswer> {
+        Box::pin(vendordata::vendordata(&self.0, host, epoch, request))
     }
 }
 

@@ -25,12 +25,12 @@ const SECRET: &str = "proxies know it";
 type Headers<'a> = &'a [(&'a str, &'a str)];
 
 /// A proxy of the cloud's Neutron.
-struct Proxy(Router);
+pub struct Proxy(Router);
 
-struct Told {
-    status: u16,
-    kind: String,
-    text: String,
+pub struct Told {
+    pub status: u16,
+    pub kind: String,
+    pub text: String,
 }
 
 fn sign(server: &str) -> String {
@@ -40,11 +40,11 @@ fn sign(server: &str) -> String {
 }
 
 impl Proxy {
-    fn of(running: &RunningCloud) -> Self {
+    pub fn of(running: &RunningCloud) -> Self {
         Self::with(running, MetadataOptions::default())
     }
 
-    fn with(running: &RunningCloud, options: MetadataOptions) -> Self {
+    pub fn with(running: &RunningCloud, options: MetadataOptions) -> Self {
         let service = MetadataService::new(running.compute.clone(), options);
         Self(kilonova_compute::api::metadata_service::routes(service, SECRET))
     }
@@ -74,7 +74,7 @@ impl Proxy {
         self.send(method, path, &headers, body).await
     }
 
-    async fn get(&self, server: &str, path: &str) -> Told {
+    pub async fn get(&self, server: &str, path: &str) -> Told {
         self.ask(Method::GET, server, path, "").await
     }
 

@@ -62,4 +62,5 @@ mod snapshots;
 mod stale_reads;
 mod timeouts;
 mod unsupported;
+mod vendordata;
 mod went_back;

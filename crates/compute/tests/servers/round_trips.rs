@@ -125,6 +125,11 @@ async fn operations_wait_seldom() {
         let mut probe = Probe::new(&mut cloud);
         let running = cloud.start().await;
         running.wait_for_hosts().await;
+        // The first boot of an image at a controller also reads the image's EC2 number, or gives it one.
+        let first = running.active_server(&cloud, "first", "plain").await;
+        running.delete(&first).await;
+        running.wait_until_gone(&first).await;
+        settle(&probe.plain, &running).await;
         let private = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
         for (name, flavor, networks, boot, delete) in [
             ("no network", "plain", json!("none"), 6, 8),

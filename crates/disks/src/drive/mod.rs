@@ -12,11 +12,11 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use kilonova_guest_metadata::Document;
+use kilonova_guest_metadata::{Document, Vendordata};
 use kilonova_hypervisor::Definition;
 
 use crate::run::Run;
-use crate::{DisksConfig, Error, layout};
+use crate::{DisksConfig, Error, Images, layout};
 
 /// The volume label by which a guest finds the config drive.
 const VOLUME: &str = "config-2";
@@ -26,11 +26,18 @@ const SEED: usize = 512;
 /// Builds the config drive.
 pub(crate) async fn make(
     config: &DisksConfig,
+    source: &dyn Images,
     definition: &Definition,
     path: &Path,
 ) -> Result<(), Error> {
+    let mut vendordata = config.vendordata.clone();
+    if definition.config.guest.dynamic_vendordata {
+        let answers = source.vendordata(definition.server).await;
+        vendordata.dynamic =
+            answers.map_err(|why| Error::ConfigDrive(format!("the vendor data: {why}")))?;
+    }
     let seed: Vec<u8> = (0..SEED).map(|_| rand::random()).collect();
-    let files = files(definition, config, &BASE64_STANDARD.encode(seed))?;
+    let files = files(definition, config, vendordata, &BASE64_STANDARD.encode(seed))?;
     let folder = tempfile::tempdir_in(path.parent().unwrap_or(Path::new("/")))
         .map_err(|error| Error::file(path, error))?;
     for (name, content) in files {
@@ -55,9 +62,10 @@ pub(crate) async fn make(
 fn files(
     definition: &Definition,
     config: &DisksConfig,
+    vendordata: Vendordata,
     seed: &str,
 ) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let (domain, vendordata) = (&config.dhcp_domain, config.vendordata.clone());
+    let domain = &config.dhcp_domain;
     let made = Document::of_guest(definition.server, &definition.config, domain, vendordata);
     let document = made.map_err(|error| {
         let server = definition.server;

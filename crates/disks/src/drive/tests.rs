@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::{Boot, Domain, DomainConfig, GuestMetadata, Key, Machine, Power};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use kilonova_guest_metadata::hostname;
 
@@ -59,6 +59,7 @@ fn definition() -> Definition {
                 launch_index: 2,
                 reservation: "r-12345678".into(),
                 flavor: "m1.small".into(),
+                ..GuestMetadata::default()
             },
             devices: Vec::new(),
             interfaces: serde_json::from_value(interfaces).expect("the text is JSON"),
@@ -75,7 +76,7 @@ fn definition() -> Definition {
 }
 
 fn files_of(definition: &Definition) -> BTreeMap<String, Vec<u8>> {
-    files(definition, &DisksConfig::default(), "c2VlZA==")
+    files(definition, &DisksConfig::default(), Vendordata::default(), "c2VlZA==")
         .expect("the config drive is built")
         .into_iter()
         .collect()
@@ -136,24 +137,28 @@ fn a_plain_guest_has_little_metadata() {
     assert_eq!(network, json!({}));
     assert_eq!(hostname("db", ""), "db");
     plain.config.guest.user_data = Some("not base64!".into());
-    let file_error =
-        super::files(&plain, &DisksConfig::default(), "").expect_err("the user data is invalid");
+    let file_error = super::files(&plain, &DisksConfig::default(), Vendordata::default(), "")
+        .expect_err("the user data is invalid");
     assert!(file_error.to_string().contains("is not base64"), "{file_error}");
 }
 
 #[test]
 fn the_operators_data_is_on_the_drive() {
     let with = |fixed: Option<Value>| {
-        let vendordata = kilonova_guest_metadata::Vendordata { fixed, ..Default::default() };
-        let config = DisksConfig { vendordata, ..DisksConfig::default() };
-        let files = files(&definition(), &config, "c2VlZA==").expect("the files are made");
+        let dynamic = Map::from_iter([("ipam".to_owned(), json!({"zone": "a"}))]);
+        let (config, vendordata) = (DisksConfig::default(), Vendordata { fixed, dynamic });
+        let files = files(&definition(), &config, vendordata, "c2VlZA==");
+        let files = files.expect("the files are made");
         let json = |bytes: Vec<u8>| serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         files.into_iter().map(|(name, bytes)| (name, json(bytes))).collect::<BTreeMap<_, _>>()
     };
     let files = with(Some(json!({"rack": 7})));
     assert_eq!(files["openstack/latest/vendor_data.json"], json!({"rack": 7}));
-    assert_eq!(files["openstack/latest/vendor_data2.json"], json!({"static": {"rack": 7}}));
+    assert_eq!(
+        files["openstack/latest/vendor_data2.json"],
+        json!({"static": {"rack": 7}, "ipam": {"zone": "a"}})
+    );
     let files = with(None);
     assert!(!files.contains_key("openstack/latest/vendor_data.json"), "the provider is off");
-    assert_eq!(files["openstack/latest/vendor_data2.json"], json!({}));
+    assert_eq!(files["openstack/latest/vendor_data2.json"], json!({"ipam": {"zone": "a"}}));
 }

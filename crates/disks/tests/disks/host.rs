@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use kilonova_disks::{Disks, DisksConfig, Images, Reading};
+use kilonova_disks::{Answers, Disks, DisksConfig, Images, Reading};
 use kilonova_hypervisor::Definition;
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{Boot, Chunk, Domain, DomainConfig, GuestMetadata, Machine, Power};
@@ -42,6 +42,8 @@ pub struct Table {
     pub images: Mutex<HashMap<ImageId, Stored>>,
     /// How often a download of an image started.
     pub begun: AtomicUsize,
+    /// The answers of the vendor data services; `None` where one fails.
+    pub vendordata: Mutex<Option<serde_json::Map<String, serde_json::Value>>>,
 }
 
 impl Images for Table {
@@ -61,6 +63,11 @@ impl Images for Table {
                 bytes: rest.take(PIECE).copied().collect(),
             })
         })
+    }
+
+    fn vendordata(&self, _: ServerId) -> Answers<'_> {
+        let answers = self.vendordata.lock().expect("the lock is not poisoned").clone();
+        Box::pin(async move { answers.ok_or_else(|| "a service failed".to_owned()) })
     }
 }
 

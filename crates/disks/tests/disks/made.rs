@@ -292,6 +292,11 @@ async fn a_config_drive_is_a_readable_iso_image() {
     let host = Host::new();
     let mut want = guest(host.image(image(), "raw"));
     want.config.machine.config_drive = true;
+    want.config.guest.dynamic_vendordata = true;
+    let failed = host.disks.prepare(&want).await.expect_err("a service has no answer").to_string();
+    assert!(failed.contains("the vendor data: a service failed"), "{failed}");
+    let answers = serde_json::from_str(r#"{"ipam": {"zone": "a"}}"#).expect("the text is JSON");
+    *host.table.vendordata.lock().expect("the lock is not poisoned") = Some(answers);
     want.config.guest.user_data = Some("aGVsbG8K".into());
     host.disks.prepare(&want).await.expect("the disks are created");
     let volumes = host.disks.volumes(want.server);
@@ -307,6 +312,8 @@ async fn a_config_drive_is_a_readable_iso_image() {
     assert_eq!(notified["uuid"], want.server.to_string());
     assert_eq!(notified["hostname"], "one.novalocal");
     assert_eq!(isoinfo(&["-J", "-x", "/openstack/2018-08-27/user_data"]), "hello\n");
+    let vendordata = isoinfo(&["-R", "-x", "/openstack/latest/vendor_data2.json"]);
+    assert_eq!(vendordata, r#"{"ipam":{"zone":"a"},"static":{}}"#);
     assert_eq!(isoinfo(&["-R", "-x", "/ec2/latest/user-data"]), "hello\n");
     let before = std::fs::read(&disc.path).expect("the file is read");
     host.disks.prepare(&want).await.expect("preparing again succeeds");

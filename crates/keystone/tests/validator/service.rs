@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use kilonova_keystone::{
-    Caller, Credentials, Endpoint, Error, Http, Ids, Retries, Service, Session,
+    Caller, CredentialName, Credentials, Endpoint, Error, Http, Ids, Named, Retries, Service,
+    Session,
 };
 use serde_json::{Value, json};
 
@@ -229,13 +230,25 @@ async fn each_kind_of_login_sends_its_own_body() {
         Credentials::Password(login(url.clone(), secret), ids),
         Credentials::ApplicationCredential {
             auth_url: url.clone(),
-            id: "cid".into(),
+            credential: CredentialName::Id("cid".into()),
+            secret: secret.into(),
+        },
+        Credentials::ApplicationCredential {
+            auth_url: url.clone(),
+            credential: CredentialName::OfUser {
+                name: "key".into(),
+                user: Named::Name {
+                    name: "nova".into(),
+                    domain_id: None,
+                    domain_name: "Default".into(),
+                },
+            },
             secret: secret.into(),
         },
         Credentials::Token {
             auth_url: format!("{url}/v3/"),
             token: secret.into(),
-            project: "pid".into(),
+            project: Named::Id("pid".into()),
         },
     ];
     for one in kinds {
@@ -251,6 +264,9 @@ async fn each_kind_of_login_sends_its_own_body() {
                 "password": {"user": {"id": "uid", "password": secret}}}}}),
             json!({"auth": {"identity": {"methods": ["application_credential"],
                 "application_credential": {"id": "cid", "secret": secret}}}}),
+            json!({"auth": {"identity": {"methods": ["application_credential"],
+                "application_credential": {"name": "key", "secret": secret,
+                    "user": {"name": "nova", "domain": {"name": "Default"}}}}}}),
             json!({"auth": {"scope": project, "identity": {"methods": ["token"],
                 "token": {"id": secret}}}}),
         ]

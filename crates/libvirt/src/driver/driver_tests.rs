@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use kilonova_devices::Directory;
-use kilonova_disks::{Images, Reading};
+use kilonova_disks::{Answers, Images, Reading};
 use kilonova_hypervisor::Definition;
-use kilonova_ids::ImageId;
+use kilonova_ids::{ImageId, ServerId};
 use tempfile::TempDir;
 
 use super::*;
@@ -17,6 +17,10 @@ struct NoImages;
 impl Images for NoImages {
     fn read(&self, _: ImageId, _: u64) -> Reading<'_> {
         Box::pin(async { Err("there are no images".to_owned()) })
+    }
+
+    fn vendordata(&self, _: ServerId) -> Answers<'_> {
+        Box::pin(async { Err("there are no services".to_owned()) })
     }
 }
 

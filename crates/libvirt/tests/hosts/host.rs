@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kilonova_devices::Directory;
-use kilonova_disks::{Disks, Images, Reading};
+use kilonova_disks::{Answers, Disks, Images, Reading};
 use kilonova_hypervisor::{Definition, DomainState, Hypervisor};
 use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_libvirt::{Driver, LibvirtConfig, VirtType};
@@ -80,6 +80,10 @@ impl Images for Counting {
         let rest = bytes.get(offset as usize..).unwrap_or_default().to_vec();
         let format = Some("raw".to_owned());
         Box::pin(async move { Ok(Chunk { size: SIZE, bytes: rest, format, sha512: None }) })
+    }
+
+    fn vendordata(&self, _: ServerId) -> Answers<'_> {
+        Box::pin(async { Err("there are no services".to_owned()) })
     }
 }
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Attempt, Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlPlane, DiskFormat, Observation,
-    OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
+    OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply, VendordataAnswer,
+    VendordataRequest,
 };
 use tokio::sync::{RwLock, mpsc};
 use uuid::Uuid;
@@ -175,6 +176,15 @@ impl Link {
     ) -> Result<PasswordAnswer, Refusal> {
         let epoch = *self.epoch.read().await;
         self.control.guest_password(&self.host, epoch, request).await
+    }
+
+    /// Asks for the vendor data of a guest, once: the guest asks again.
+    pub(super) async fn vendordata(
+        &self,
+        request: VendordataRequest,
+    ) -> Result<VendordataAnswer, Refusal> {
+        let epoch = *self.epoch.read().await;
+        self.control.vendordata(&self.host, epoch, request).await
     }
 
     /// Sends a reply. Errors are only logged, as the requester times out by itself.

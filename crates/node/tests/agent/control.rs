@@ -9,7 +9,7 @@ use kilonova_ids::{HostName, ImageId, ServerId};
 use kilonova_node_api::{
     Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, Desired, DiskFormat,
     Document, Filters, Observation, Order, OrderResult, Outcome, PasswordAnswer, PasswordRequest,
-    Question, Refusal, Registration, Reply, Session,
+    Question, Refusal, Registration, Reply, Session, VendordataAnswer, VendordataRequest,
 };
 use tokio::sync::watch;
 
@@ -30,6 +30,10 @@ pub struct State {
     pub replies: Vec<Reply>,
     /// The passwords that guests have set.
     pub passwords: BTreeMap<ServerId, String>,
+    /// The answers of the operator's vendor data services; `None` where one fails.
+    pub vendordata: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Number of requests for them.
+    pub vendordata_requests: u32,
     /// The packet filters, sent with every batch.
     pub filters: Option<Filters>,
     /// The bytes of images.
@@ -315,6 +319,25 @@ impl ControlPlane for Control {
                         state.passwords.insert(request.server, text);
                         PasswordAnswer::Stored
                     }
+                })
+            })
+        })
+    }
+
+    fn vendordata<'a>(
+        &'a self,
+        _host: &'a HostName,
+        epoch: i64,
+        request: VendordataRequest,
+    ) -> ControlFuture<'a, VendordataAnswer> {
+        Box::pin(async move {
+            self.with(|state| {
+                Self::check(state, Some(epoch))?;
+                state.vendordata_requests += 1;
+                Ok(match (&state.vendordata, state.documents.contains_key(&request.server)) {
+                    (_, false) => VendordataAnswer::NoServer,
+                    (Some(answers), true) => VendordataAnswer::Are { answers: answers.clone() },
+                    (None, true) => VendordataAnswer::Failed,
                 })
             })
         })

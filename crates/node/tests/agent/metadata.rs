@@ -310,3 +310,43 @@ async fn a_burst_of_questions_is_answered_from_memory() {
     println!("{each:?} for a question");
     running.stop().await;
 }
+
+#[tokio::test]
+async fn vendor_data_of_services_come_from_the_control_plane_once() {
+    let (host, control) = (Host::new(""), Control::new());
+    let (one, plain) = (ServerId::new_v4(), ServerId::new_v4());
+    let network = NetworkId::new_v4();
+    let running = Running::on(&host, &control);
+    let mut domain = asker("one", interface(network, 2));
+    domain.config.guest.dynamic_vendordata = true;
+    control.expect(control.want(one, present(&domain)), Outcome::Running).await;
+    let other = asker("plain", interface(network, 3));
+    control.expect(control.want(plain, present(&other)), Outcome::Running).await;
+    let ask = async |from: &str, file: &str| {
+        running.asking.get(network, from, &format!("/openstack/latest/{file}")).await
+    };
+    let requests = || control.with(|state| state.vendordata_requests);
+    // A service fails, and guests must not go without it.
+    assert_eq!(ask("10.0.0.2", "vendor_data2.json").await.0, 500);
+    assert_eq!(ask("10.0.0.2", "meta_data.json").await.0, 200);
+    assert_eq!(requests(), 1);
+    let answers = serde_json::from_str(r#"{"ipam": {"zone": "a"}}"#).expect("the text is JSON");
+    control.with(|state| state.vendordata = Some(answers));
+    let complete = (200, r#"{"ipam":{"zone":"a"},"static":{}}"#.to_owned());
+    assert_eq!(ask("10.0.0.2", "vendor_data2.json").await, complete);
+    assert_eq!(ask("10.0.0.2", "vendor_data2.json").await, complete);
+    assert_eq!(ask("10.0.0.2", "vendor_data.json").await, (200, "{}".into()));
+    assert_eq!(requests(), 2, "the answers belong to the document");
+    let without = (200, r#"{"static":{}}"#.to_owned());
+    assert_eq!(ask("10.0.0.3", "vendor_data2.json").await, without);
+    assert_eq!(requests(), 2, "nobody is asked for a guest without them");
+    // A change of the guest makes a new document.
+    domain.config.display_name = "renamed".into();
+    control.expect(control.want(one, present(&domain)), Outcome::Running).await;
+    control.with(|state| state.unavailable = u32::MAX);
+    assert_eq!(ask("10.0.0.2", "vendor_data2.json").await.0, 503);
+    assert_eq!(ask("10.0.0.2", "meta_data.json").await.0, 200, "the rest needs no controller");
+    control.with(|state| state.unavailable = 0);
+    assert_eq!(ask("10.0.0.2", "vendor_data2.json").await, complete);
+    running.stop().await;
+}

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use configparser::ini::Ini;
 
 use super::notes::{Entry, Note, Outcome};
-use super::upstream::{self, SourceFile, Users, Verdict};
+use super::upstream::{self, Fate, SourceFile, Users, Verdict};
 use super::{Options, is_known, is_known_group};
 use crate::Failure;
 
@@ -33,7 +33,18 @@ struct Written<'a> {
     value: &'a str,
 }
 
+/// The group whose options a group with a login has.
+const LOGIN_GROUP: &str = "vendordata_dynamic_auth";
+
 impl Written<'_> {
+    /// True if the group is one that `auth_section` of another group names, and nobody knows otherwise.
+    fn is_login(&self) -> bool {
+        let names = |options: &HashMap<String, Option<String>>| {
+            options.get("auth_section").and_then(Option::as_deref) == Some(self.group)
+        };
+        !upstream::is_group(self.group) && self.written.values().any(names)
+    }
+
     /// The value with `$name` and `${group.name}` replaced, as oslo.config does. A `$` that is followed
     /// by no name of an option belongs to the value.
     fn expanded(&self, known: &[&Options]) -> Result<String, String> {
@@ -179,6 +190,16 @@ impl File {
             Some(one) if source.is_some() || !listed => one.judge(value),
             _ if listed => {
                 return self.insert(known, text, (group, option), Users::Controller);
+            }
+            _ if text.is_login() => {
+                return match upstream::find(None, LOGIN_GROUP, option) {
+                    Some(one) if matches!(one.fate, Fate::Used(_)) => {
+                        self.insert(known, text, (group, one.name), Users::Controller)
+                    }
+                    _ => {
+                        Outcome::Refused("this option is not known in a group with a login".into())
+                    }
+                };
             }
             _ if is_known_group(known, group) || upstream::is_group(group) => {
                 return Outcome::Refused("this option is not known".into());

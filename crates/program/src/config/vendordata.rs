@@ -11,24 +11,37 @@ const FILE: &str = "vendordata_jsonfile_path";
 /// Group and option.
 pub const KNOWN: &Options = &[("api", PROVIDERS), ("api", FILE)];
 
-/// The content of the operator's file; `None` if its provider is off.
-///
-/// # Errors
-/// An unknown provider, or a file that is not there or not JSON.
-pub fn read(file: &File) -> Result<Option<Value>, Failure> {
+/// The states of both providers: that of the file, and that of the operator's services.
+fn providers(file: &File) -> Result<(bool, bool), Failure> {
     let providers = file.get("api", PROVIDERS).unwrap_or("StaticJSON");
-    let mut on = false;
+    let (mut fixed, mut dynamic) = (false, false);
     for provider in providers.split(',').map(str::trim).filter(|name| !name.is_empty()) {
         match provider {
-            "StaticJSON" => on = true,
-            "DynamicJSON" => {}
+            "StaticJSON" => fixed = true,
+            "DynamicJSON" => dynamic = true,
             other => {
                 let why = format!("{other} is no provider; expected StaticJSON or DynamicJSON");
                 return Err(file.wrong("api", PROVIDERS, &why));
             }
         }
     }
-    if !on {
+    Ok((fixed, dynamic))
+}
+
+/// True if services of the operator are asked.
+///
+/// # Errors
+/// An unknown provider.
+pub fn has_dynamic(file: &File) -> Result<bool, Failure> {
+    Ok(providers(file)?.1)
+}
+
+/// The content of the operator's file; `None` if its provider is off.
+///
+/// # Errors
+/// An unknown provider, or a file that is not there or not JSON.
+pub fn read(file: &File) -> Result<Option<Value>, Failure> {
+    if !providers(file)?.0 {
         return Ok(None);
     }
     let Some(path) = file.path("api", FILE).filter(|path| !path.as_os_str().is_empty()) else {

@@ -10,6 +10,7 @@ use axum::body::Body;
 use axum::http::Request;
 use kilonova_compute_app::images::glance::{CloudGlance, CloudGlanceOptions};
 use kilonova_compute_app::reconcile::glance as glance_loop;
+use kilonova_compute_app::vendordata::DynamicVendordata;
 use kilonova_compute_app::{Compute, Options};
 use kilonova_glance::{Glance, GlanceOptions};
 use kilonova_ids::ImageId;
@@ -61,6 +62,8 @@ pub struct Cloud {
     pub options: Options,
     /// The Glance of the cloud, for services that start from now on; our own image service without one.
     pub glance: Option<FakeGlance>,
+    /// The services of the operator that tell guests something, for services that start from now on.
+    pub vendordata: Option<Arc<DynamicVendordata>>,
     folder: tempfile::TempDir,
     guard: Guard,
 }
@@ -85,6 +88,7 @@ impl Cloud {
                 image: ImageId::new_v4(),
                 topology: topology.clone(),
                 glance: None,
+                vendordata: None,
                 options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
                 folder: tempfile::tempdir().expect("a temporary directory is created"),
                 guard,
@@ -153,7 +157,8 @@ impl Cloud {
         let world = World::new();
         world.load(&store).await.expect("the providers are loaded");
         let compute = Compute::open(store, world).await.expect("the service opens");
-        let compute = compute.with_options(self.options.clone());
+        let compute =
+            compute.with_options(self.options.clone()).with_vendordata(self.vendordata.clone());
         match &self.glance {
             Some(fake) => compute.with_glance(cloud_glance(fake)),
             None => compute.with_images(self.images().await),

@@ -13,9 +13,11 @@ use kilonova_node::topology::Topology;
 use kilonova_node_api::{
     Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
     Observation, OrderResult, PasswordAnswer, PasswordRequest, Registration, Reply, Session,
+    VendordataAnswer, VendordataRequest,
 };
 use kilonova_placement::Providers;
 use kilonova_store::testing::CrashPlan;
+use kilonova_testkit::glance::FakeGlance;
 use tokio::task::JoinSet;
 
 use super::cloud::client;
@@ -50,7 +52,11 @@ pub struct Controllers {
 impl Controllers {
     /// Two controllers that do not follow each other yet, without hosts; `None` without PostgreSQL.
     pub async fn apart(topology: Topology) -> Option<Self> {
-        let cloud = Cloud::all(topology).await.pop()?;
+        Self::of(Cloud::all(topology).await.pop()?).await
+    }
+
+    /// Two controllers of this cloud, as [`Controllers::apart`].
+    async fn of(cloud: Cloud) -> Option<Self> {
         if cloud.name != "postgresql" {
             kilonova_testkit::skip("two controllers need PostgreSQL");
             return None;
@@ -66,7 +72,18 @@ impl Controllers {
 
     /// Two controllers that follow each other, and hosts whose requests alternate between them.
     pub async fn with_hosts(topology: Topology) -> Option<Self> {
-        let mut both = Self::apart(topology).await?;
+        Self::apart(topology).await?.start_hosts().await
+    }
+
+    /// As [`Controllers::with_hosts`], with the images in a Glance.
+    pub async fn with_glance(topology: Topology) -> Option<(Self, FakeGlance)> {
+        let mut cloud = Cloud::all(topology).await.pop()?;
+        let glance = cloud.start_glance().await;
+        Some((Self::of(cloud).await?.start_hosts().await?, glance))
+    }
+
+    async fn start_hosts(self) -> Option<Self> {
+        let mut both = self;
         both.follow().await;
         for host in &both.cloud.topology.hosts {
             both.running.nodes.start(host);
@@ -166,6 +183,15 @@ impl ControlPlane for Alternating {
         request: PasswordRequest,
     ) -> ControlFuture<'a, PasswordAnswer> {
         self.next().guest_password(host, epoch, request)
+    }
+
+    fn vendordata<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: VendordataRequest,
+    ) -> ControlFuture<'a, VendordataAnswer> {
+        self.next().vendordata(host, epoch, request)
     }
 
     fn answer_console<'a>(

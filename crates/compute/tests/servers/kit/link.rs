@@ -8,7 +8,7 @@ use kilonova_ids::{HostName, ImageId};
 use kilonova_node_api::{
     Batch, Chunk, ConsoleAnswer, ConsoleRequest, ControlFuture, ControlPlane, DiskFormat,
     Observation, OrderResult, PasswordAnswer, PasswordRequest, Refusal, Registration, Reply,
-    Session,
+    Session, VendordataAnswer, VendordataRequest,
 };
 use tokio::sync::watch;
 
@@ -121,6 +121,18 @@ impl ControlPlane for SwitchableLink {
         Box::pin(async move {
             or_disconnected(end, services.guest_password(host, epoch, request)).await
         })
+    }
+
+    fn vendordata<'a>(
+        &'a self,
+        host: &'a HostName,
+        epoch: i64,
+        request: VendordataRequest,
+    ) -> ControlFuture<'a, VendordataAnswer> {
+        let (services, end) = self.current();
+        Box::pin(
+            async move { or_disconnected(end, services.vendordata(host, epoch, request)).await },
+        )
     }
 
     fn answer_console<'a>(

@@ -22,7 +22,14 @@ pub(in crate::agent) struct Memory {
 struct State {
     /// The number of changes of guests. A document that was read before the last one is not kept.
     version: u64,
-    by_server: HashMap<ServerId, (Arc<Document>, Instant)>,
+    by_server: HashMap<ServerId, Kept>,
+}
+
+struct Kept {
+    document: Arc<Document>,
+    read_at: Instant,
+    /// True if the document has the answers of the operator's services.
+    has_vendordata: bool,
 }
 
 impl Memory {
@@ -37,8 +44,8 @@ impl Memory {
     /// The server's document and its age.
     pub(super) fn get(&self, server: ServerId) -> Option<(Arc<Document>, Duration)> {
         let state = self.lock();
-        let (document, read_at) = state.by_server.get(&server)?;
-        Some((Arc::clone(document), read_at.elapsed()))
+        let kept = state.by_server.get(&server)?;
+        Some((Arc::clone(&kept.document), kept.read_at.elapsed()))
     }
 
     /// The version before a guest is read, for [`Memory::put`].
@@ -50,8 +57,31 @@ impl Memory {
     pub(super) fn put(&self, server: ServerId, document: &Arc<Document>, version: u64) {
         let mut state = self.lock();
         if state.version == version {
-            state.by_server.retain(|_, (_, read_at)| read_at.elapsed() < KEPT);
-            state.by_server.insert(server, (Arc::clone(document), Instant::now()));
+            state.by_server.retain(|_, kept| kept.read_at.elapsed() < KEPT);
+            let (document, read_at) = (Arc::clone(document), Instant::now());
+            state.by_server.insert(server, Kept { document, read_at, has_vendordata: false });
+        }
+    }
+
+    /// True if this document is kept and has the answers of the operator's services.
+    pub(super) fn has_vendordata(&self, server: ServerId, document: &Arc<Document>) -> bool {
+        let state = self.lock();
+        let kept = state.by_server.get(&server);
+        kept.is_some_and(|kept| kept.has_vendordata && Arc::ptr_eq(&kept.document, document))
+    }
+
+    /// Replaces a document by one with the answers of the operator's services, unless it was dropped since.
+    pub(super) fn complete(
+        &self,
+        server: ServerId,
+        document: &Arc<Document>,
+        complete: &Arc<Document>,
+    ) {
+        let mut state = self.lock();
+        let kept = state.by_server.get_mut(&server);
+        if let Some(kept) = kept.filter(|kept| Arc::ptr_eq(&kept.document, document)) {
+            kept.document = Arc::clone(complete);
+            kept.has_vendordata = true;
         }
     }
 

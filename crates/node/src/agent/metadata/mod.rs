@@ -17,7 +17,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use kilonova_guest_metadata::{Answer, Document, MAX_PASSWORD, lookup_versions, texts};
 use kilonova_ids::ServerId;
-use kilonova_node_api::{Filters, Interface, PasswordAnswer, PasswordRequest, Refusal};
+use kilonova_node_api::{
+    Filters, Interface, PasswordAnswer, PasswordRequest, Refusal, VendordataAnswer,
+    VendordataRequest,
+};
 
 use super::work::Work;
 use crate::metadata::{
@@ -89,7 +92,13 @@ async fn answer(work: &Work, request: GuestRequest) -> Result<GuestAnswer, Unans
         );
         return Ok(not_found());
     };
-    let Some(document) = document(work, server).await? else { return Ok(not_found()) };
+    let Some(mut document) = document(work, server).await? else { return Ok(not_found()) };
+    if document.guest.dynamic_vendordata && request.path.contains("vendor_data2") {
+        match with_vendordata(work, server, document).await? {
+            Ok(complete) => document = complete,
+            Err(answer) => return Ok(answer),
+        }
+    }
     let seed = if request.path.contains("meta_data") { seed() } else { String::new() };
     let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     let from = request.from.to_string();
@@ -135,6 +144,34 @@ async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>
     let document = Arc::new(document);
     work.metadata.put(server, &document, version);
     Ok(Some(document))
+}
+
+/// The document with the answers of the operator's services, which the control plane asks; or the answer to a
+/// guest without them. They are asked once for each document.
+async fn with_vendordata(
+    work: &Work,
+    server: ServerId,
+    document: Arc<Document>,
+) -> Result<Result<Arc<Document>, GuestAnswer>, Unanswered> {
+    if work.metadata.has_vendordata(server, &document) {
+        return Ok(Ok(document));
+    }
+    let answers = match work.link.vendordata(VendordataRequest { server }).await {
+        Ok(VendordataAnswer::Are { answers }) => answers,
+        Ok(VendordataAnswer::Failed) => {
+            return Ok(Err(GuestAnswer::text(GuestStatus::Failed, texts::UNKNOWN)));
+        }
+        Ok(VendordataAnswer::NoServer) => return Ok(Err(not_found())),
+        Err(why) => {
+            tracing::warn!(host = %work.host(), %server, %why, "could not get the vendor data of a guest");
+            return Err(Unanswered);
+        }
+    };
+    let mut complete = Document::clone(&document);
+    complete.vendordata.dynamic = answers;
+    let complete = Arc::new(complete);
+    work.metadata.complete(server, &document, &complete);
+    Ok(Ok(complete))
 }
 
 /// The names of the security groups of these interfaces, in their order.

@@ -13,7 +13,7 @@ use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, Rebuild, ServerCommand};
 use kilonova_compute_app::images::SeenImages;
 use kilonova_compute_app::microversions::{FILES_GONE, REBUILD_KEY, STRICT_REQUESTS};
-use kilonova_compute_app::{Error, boot, ports, resolve, states, unsupported};
+use kilonova_compute_app::{Error, boot, image_numbers, ports, resolve, states, unsupported};
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_ids::{ImageId, parse_uuid_like};
@@ -170,6 +170,8 @@ fn apply(
         resolve::image(tx, &request.compute, &request.context, seen, *image, &flavor)?;
     unsupported::image(*image, &server.spec.image_properties)?;
     server.spec.image = Some(*image);
+    server.spec.image_numbers = image_numbers::of_changed(tx, &server.spec)?;
+    server.spec.dynamic_vendordata = request.compute.vendordata.is_some();
     server.spec.config_drive |= boot::machine::needs_config_drive(&server.spec.image_properties);
     if let Some(name) = name {
         server.name.clone_from(name);

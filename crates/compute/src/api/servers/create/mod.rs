@@ -34,7 +34,8 @@ pub(super) async fn create(
     let seen = compute.images.look_up(&caller, [new.image]).await?;
     let (compute_, to_resolve) = (compute.clone(), new.clone());
     let read = move |tx: &mut Tx<'_>| resolve::resolve(tx, &compute_, &caller, &seen, &to_resolve);
-    let request = compute.store.read(read).await?;
+    let mut request = compute.store.read(read).await?;
+    request.spec.image_numbers = compute.image_numbers(&request.spec).await?;
     let reservation_id = request.spec.reservation_id.clone();
     let ids = boot::boot(&compute, request).await?;
     if new.return_reservation_id {

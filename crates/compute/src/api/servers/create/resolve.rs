@@ -6,7 +6,8 @@ use kilonova_accelerator::ledger;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use kilonova_compute_app::images::SeenImages;
 use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
-use kilonova_compute_db::servers::{SchedulerHints, Spec};
+use kilonova_compute_db::servers::{Creator, SchedulerHints, Spec};
+use kilonova_node_api::ImageNumbers;
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
@@ -69,6 +70,13 @@ pub(super) fn resolve(
             access: new.access.clone(),
             disk_config: new.disk_config.clone(),
             networked: false,
+            creator: Creator {
+                roles: context.roles.clone(),
+                user_name: context.user_name.clone(),
+                project_name: context.project_name.clone(),
+            },
+            image_numbers: ImageNumbers::default(),
+            dynamic_vendordata: compute.vendordata.is_some(),
         },
         metadata: new.metadata.clone(),
         tags: new.tags.clone(),

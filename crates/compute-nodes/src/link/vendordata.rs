@@ -1,0 +1,37 @@
+//! The vendor data that services of the operator have for a guest. A host speaks only for guests of which it
+//! has a document, and never learns how the services are reached.
+
+use kilonova_compute_app::{Compute, Error, batch};
+use kilonova_compute_db::{documents, fleet, servers};
+use kilonova_ids::HostName;
+use kilonova_node_api::{Desired, Refusal, VendordataAnswer, VendordataRequest};
+use kilonova_store::Tx;
+
+use super::unavailable;
+
+pub(super) async fn vendordata(
+    compute: &Compute,
+    host: &HostName,
+    epoch: i64,
+    request: VendordataRequest,
+) -> Result<VendordataAnswer, Refusal> {
+    let (host, id) = (host.to_owned(), request.server);
+    let read = move |tx: &mut Tx<'_>| {
+        batch::check_session(&host, fleet::epoch(tx, &host)?, epoch)?;
+        let document = documents::get(tx, &host, id)?;
+        match document {
+            Some(one) if matches!(one.desired, Desired::Present(_)) => Ok(servers::find(tx, id)?),
+            _ => Ok::<_, Error>(None),
+        }
+    };
+    let Some(server) = compute.store.read(read).await.map_err(unavailable)? else {
+        return Ok(VendordataAnswer::NoServer);
+    };
+    Ok(match &compute.vendordata {
+        None => VendordataAnswer::Are { answers: Default::default() },
+        Some(services) => match services.ask(&server).await {
+            Ok(answers) => VendordataAnswer::Are { answers },
+            Err(_) => VendordataAnswer::Failed,
+        },
+    })
+}
