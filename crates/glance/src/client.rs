@@ -75,6 +75,11 @@ impl Glance {
         &self.options
     }
 
+    /// The URL of an endpoint; `None` while it is not known.
+    pub async fn location(&self) -> Option<String> {
+        self.endpoints.first()?.location().await.ok()
+    }
+
     /// An image.
     ///
     /// # Errors

@@ -39,6 +39,11 @@ const ATTRIBUTES: [&str; 27] = [
     "visibility",
 ];
 
+/// True if the key is an attribute of Glance's schema, which no property can have.
+pub fn is_attribute(key: &str) -> bool {
+    key == "virtual_size" || ATTRIBUTES.contains(&key)
+}
+
 /// An image.
 #[derive(Debug, Clone)]
 pub struct Image {
@@ -86,15 +91,15 @@ impl Image {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let time = |key: &str| value[key].as_str()?.parse().ok();
         let all = value.as_object()?;
-        let known = |key: &str| key == "virtual_size" || ATTRIBUTES.contains(&key);
-        let properties = all.iter().filter(|(key, _)| !known(key)).filter_map(|(key, value)| {
-            let value = match value {
-                Value::String(text) => text.clone(),
-                Value::Null => return None,
-                other => other.to_string(),
-            };
-            Some((key.clone(), value))
-        });
+        let properties =
+            all.iter().filter(|(key, _)| !is_attribute(key)).filter_map(|(key, value)| {
+                let value = match value {
+                    Value::String(text) => text.clone(),
+                    Value::Null => return None,
+                    other => other.to_string(),
+                };
+                Some((key.clone(), value))
+            });
         let hash = text("os_hash_algo").zip(text("os_hash_value"));
         Some(Self {
             id: value["id"].as_str()?.parse().ok()?,

@@ -21,5 +21,5 @@ pub use client::{Glance, GlanceOptions, Query};
 pub use download::Download;
 pub use error::Error;
 pub use hash::{Digest, Expected};
-pub use image::Image;
+pub use image::{Image, is_attribute};
 pub use upload::Uploaded;

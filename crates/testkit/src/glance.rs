@@ -409,6 +409,13 @@ impl By<'_> {
             .filter(|image| {
                 pairs.iter().all(|(key, value)| match key.as_str() {
                     "limit" | "marker" | "sort_key" | "sort_dir" | "sort" => true,
+                    "min_ram" | "min_disk" => {
+                        let least: Option<i64> = value.parse().ok();
+                        image.shown[key].as_i64() >= least
+                    }
+                    "updated_at" => {
+                        image.shown["updated_at"].as_str() >= value.strip_prefix("gte:")
+                    }
                     key => image.shown.get(key).and_then(Value::as_str) == Some(value),
                 })
             })

@@ -6,6 +6,7 @@
 //!   discard   an image that failed, or that nobody needs any more
 //!   read      bytes for a host
 //!   receive   bytes from a host
+//!   proxy     what users list, show and change by Nova's own paths
 //! ```
 //!
 //! Our own image service keeps its rows in the same database, so its part is done in the caller's
@@ -13,6 +14,7 @@
 //! ([`glance`]). No other module of compute may use the rows of images.
 
 pub mod glance;
+mod proxy;
 mod snapshot;
 
 use std::collections::BTreeMap;

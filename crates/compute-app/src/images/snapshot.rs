@@ -78,6 +78,9 @@ pub(crate) fn reserve(
     set("image_type", kind.to_owned());
     set("instance_uuid", server.id.to_string());
     set("user_id", context.user_id.clone());
+    for (key, value) in server.spec.creator.snapshot_properties() {
+        set(key, value);
+    }
     if let Some(base) = server.spec.image {
         set("base_image_ref", base.to_string());
     }

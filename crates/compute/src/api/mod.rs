@@ -34,6 +34,7 @@ use std::sync::Arc;
 use axum::Router;
 pub use in_project::reached_in_project;
 use kilonova_access::{Operation, Routes};
+use kilonova_compute_app::images::ImageService;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_wire::{Dialect, Microversion, Service};
 pub use versions::version_documents;
@@ -41,11 +42,16 @@ pub use versions::version_documents;
 /// All routes, relative to the mount, behind the policy.
 pub fn routes(state: Compute) -> Router {
     let policy = state.policy.clone();
-    let images = state.images.own().cloned();
+    let images = state.images.clone();
     let mut current = table().behind(&policy).with_state(state);
-    if let Some(images) = images {
-        let proxy = images::routes().behind(images.policy()).with_state(images);
-        current = current.merge(proxy);
+    let proxy = match &images {
+        ImageService::Elsewhere => None,
+        ImageService::Own(own) => Some(images::routes(true).behind(own.policy())),
+        // That Glance has a policy of its own.
+        ImageService::Glance(_) => Some(images::routes(false).behind(&policy)),
+    };
+    if let Some(proxy) = proxy {
+        current = current.merge(proxy.with_state(images));
     }
     let all = versions::legacy(current.clone()).merge(current);
     all.layer(axum::middleware::from_fn(in_project::check))
@@ -58,7 +64,7 @@ pub fn operations() -> Vec<Operation> {
 
 /// The operations of the image proxy, guarded by the image service's policy.
 pub fn image_operations() -> Vec<Operation> {
-    images::routes().operations()
+    images::routes(true).operations()
 }
 
 fn table() -> Routes<Compute> {

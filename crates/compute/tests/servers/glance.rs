@@ -6,7 +6,7 @@ use kilonova_node_api::{ControlPlane as _, Refusal};
 use kilonova_testkit::glance::{Failure, FakeGlance};
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Answer, BOB, Cloud, RunningCloud, hosts, wait_until};
+use crate::kit::{ADMIN, ANN, Answer, BOB, Cloud, Controllers, RunningCloud, hosts, wait_until};
 
 /// Running clouds with a Glance, on host `a`.
 async fn clouds() -> Vec<(Cloud, RunningCloud, FakeGlance)> {
@@ -235,6 +235,8 @@ async fn a_snapshot_is_made_as_upstream_makes_it() {
             ("base_image_ref", json!(image)),
             ("user_id", json!("ann")),
             ("owner_id", json!("red")),
+            ("boot_roles", json!("member,reader")),
+            ("owner_user_name", json!("ann")),
             ("image_location", json!("snapshot")),
             ("image_state", json!("available")),
             ("hw_disk_bus", json!("scsi")),
@@ -397,4 +399,206 @@ async fn the_oldest_backups_are_deleted() {
         );
         cloud.teardown(&running, "rotated").await;
     }
+}
+
+#[tokio::test]
+async fn novas_own_paths_show_the_images_of_glance() {
+    for (cloud, running, glance) in clouds().await {
+        let more =
+            json!({"name": "mine", "min_ram": 64, "hw_disk_bus": "scsi", "instance_uuid": "u1"});
+        let mine = add(&glance, more, b"bytes");
+        let hidden = ImageId::new_v4();
+        glance.add(&hidden.to_string(), "blue", json!({"name": "theirs"}), b"");
+        let call =
+            async |what: &str, body: Option<Value>| running.call(ANN, "2.1", what, body).await;
+        let names = async |query: &str| {
+            let listed = call(&format!("GET /images{query}"), None).await.expect(200);
+            let images = listed["images"].as_array().expect("it is a list").clone();
+            let mut names: Vec<String> = images
+                .iter()
+                .map(|image| image["name"].as_str().unwrap_or_default().to_owned())
+                .collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names("").await, ["cirros", "mine"]);
+        assert_eq!(names("?name=mine").await, ["mine"]);
+        assert_eq!(names("?status=ACTIVE&property-hw_disk_bus=scsi").await, ["mine"]);
+        assert_eq!(names("?server=http://cloud/v2.1/servers/u1").await, ["mine"]);
+        assert_eq!(names("?type=snapshot").await, [""; 0]);
+        let page = call("GET /images/detail?limit=1", None).await.expect(200);
+        let next = page["images_links"][0]["href"].as_str().expect("there are more").to_owned();
+        let (_, next) = next.split_once("/v2.1").expect("the link is one of this API");
+        let rest = call(&format!("GET {next}"), None).await.expect(200);
+        assert_ne!(page["images"][0]["id"], rest["images"][0]["id"]);
+        assert_eq!(rest["images"].as_array().map(Vec::len), Some(1));
+        let shown = call(&format!("GET /images/{mine}"), None).await.expect(200)["image"].clone();
+        assert_eq!((&shown["status"], &shown["minRam"]), (&json!("ACTIVE"), &json!(64)));
+        assert_eq!(shown["OS-EXT-IMG-SIZE:size"], 5);
+        assert_eq!(shown["metadata"]["hw_disk_bus"], "scsi");
+        let alternate = shown["links"][2]["href"].as_str().expect("the link is text");
+        assert_eq!(alternate, format!("{}/images/{mine}", glance.url()));
+        call(&format!("GET /images/{hidden}"), None).await.refused(404, "Image not found.");
+        call(&format!("GET /images/{}", ImageId::new_v4()), None).await.expect(404);
+
+        let metadata = format!("/images/{mine}/metadata");
+        let body = json!({"metadata": {"a": "1", "b:c": "2"}});
+        let changed = call(&format!("POST {metadata}"), Some(body)).await.expect(200);
+        assert_eq!(changed["metadata"]["hw_disk_bus"], "scsi");
+        let body = json!({"meta": {"a": "3"}});
+        call(&format!("PUT {metadata}/a"), Some(body)).await.expect(200);
+        assert_eq!(call(&format!("GET {metadata}/a"), None).await.expect(200)["meta"]["a"], "3");
+        call(&format!("DELETE {metadata}/a"), None).await.expect(204);
+        call(&format!("DELETE {metadata}/a"), None).await.expect(404);
+        let body = json!({"metadata": {"only": "this"}});
+        call(&format!("PUT {metadata}"), Some(body)).await.expect(200);
+        let left = call(&format!("GET {metadata}"), None).await.expect(200);
+        assert_eq!(left, json!({"metadata": {"only": "this"}}));
+        let body = json!({"metadata": {"visibility": "public"}});
+        let why = "visibility is an attribute of an image";
+        call(&format!("POST {metadata}"), Some(body)).await.refused(400, why);
+        assert_eq!(glance.images()[&mine.to_string()].shown["visibility"], "shared");
+        let arrived = glance.take_arrived();
+        assert!(
+            arrived.iter().all(|one| one.kind.starts_with("GET") || one.token == ANN),
+            "{arrived:?}"
+        );
+
+        let delete = |image: ImageId| format!("DELETE /images/{image}");
+        let words = "You are not allowed to delete the image.";
+        call(&delete(cloud.image), None).await.refused(403, words);
+        call(&delete(hidden), None).await.expect(404);
+        call(&delete(mine), None).await.expect(204);
+        call(&delete(mine), None).await.expect(404);
+        glance.fail("GET show", Failure::Status(503));
+        for _ in 0..4 {
+            glance.fail("GET images", Failure::Status(503));
+        }
+        let refused = call("GET /images", None).await;
+        assert_eq!(refused.headers["retry-after"], "1");
+        refused.expect(503);
+        glance.recover();
+        running.call(ANN, "2.36", "GET /images", None).await.expect(404);
+        cloud.teardown(&running, "the proxy").await;
+    }
+}
+
+/// The table of docs/operating.md: the images of a server in Glance after each operation.
+#[tokio::test]
+async fn each_operation_leaves_in_glance_what_the_table_says() {
+    for (cloud, running, glance) in clouds().await {
+        let mine = |id: &str| {
+            let images = glance.images();
+            let of_server = images
+                .values()
+                .filter(|image| image.shown.get("instance_uuid") == Some(&json!(id)));
+            let mut names: Vec<String> = of_server
+                .map(|image| {
+                    let text = |key: &str| image.shown.get(key).and_then(Value::as_str);
+                    let words = ["name", "image_type", "status"].map(text);
+                    words.map(Option::unwrap_or_default).join(" ")
+                })
+                .collect();
+            names.sort();
+            names
+        };
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let image = cloud.image;
+        // Operations that leave nothing, with the status that they end in.
+        for (action, status) in [
+            (json!({"os-stop": null}), "SHUTOFF"),
+            (json!({"os-start": null}), "ACTIVE"),
+            (json!({"reboot": {"type": "HARD"}}), "ACTIVE"),
+            (json!({"pause": null}), "PAUSED"),
+            (json!({"unpause": null}), "ACTIVE"),
+            (json!({"suspend": null}), "SUSPENDED"),
+            (json!({"resume": null}), "ACTIVE"),
+            (json!({"rebuild": {"imageRef": image}}), "ACTIVE"),
+            (json!({"rescue": {"rescue_image_ref": image}}), "RESCUE"),
+            (json!({"unrescue": null}), "ACTIVE"),
+        ] {
+            let answer = running.try_act(&id, action.clone()).await;
+            assert!(answer.status.is_success(), "{action}: {}", answer.body);
+            running.wait_for_status(&id, status).await;
+            running.wait_all_idle().await;
+            cloud.sweep_glance(&running).await;
+            assert_eq!(mine(&id), [""; 0], "{action}");
+        }
+        create_image(&running, &id, json!({"createImage": {"name": "picture"}})).await;
+        running.wait_all_idle().await;
+        assert_eq!(mine(&id), ["picture snapshot active"]);
+        let backup = json!({"createBackup": {"name": "b", "backup_type": "daily", "rotation": 1}});
+        for _ in 0..2 {
+            create_image(&running, &id, backup.clone()).await;
+            running.wait_all_idle().await;
+            cloud.sweep_glance(&running).await;
+            assert_eq!(mine(&id), ["b backup active", "picture snapshot active"]);
+        }
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        let shelved = ["b backup active", "one-shelved snapshot active", "picture snapshot active"];
+        assert_eq!(mine(&id), shelved);
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        running.wait_all_idle().await;
+        cloud.sweep_glance(&running).await;
+        assert_eq!(mine(&id), ["b backup active", "picture snapshot active"]);
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        assert_eq!(mine(&id), shelved);
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.sweep_glance(&running).await;
+        assert_eq!(
+            mine(&id),
+            ["b backup active", "picture snapshot active"],
+            "they are the user's"
+        );
+        cloud.teardown(&running, "the table").await;
+    }
+}
+
+/// The controller that knows the user's token may be another one than the one that gets the bytes.
+#[tokio::test]
+async fn a_snapshot_may_be_requested_and_filled_at_different_controllers() {
+    let Some((both, glance)) = Controllers::with_glance(hosts(&[("a", &[])])).await else {
+        return;
+    };
+    let clients = [&*both.running, &both.other.client];
+    let request = both.running.boot_request(&both.cloud, "one", "plain");
+    let made = clients[1].call(ANN, "2.90", "POST /servers", Some(request)).await.expect(202);
+    let id = made["server"]["id"].as_str().expect("the answer has an id").to_owned();
+    both.running.wait_for_status(&id, "ACTIVE").await;
+    let path = format!("POST /servers/{id}/action");
+    let mut made = Vec::new();
+    for number in 0..4 {
+        let client = clients[number % 2];
+        let action = json!({"createImage": {"name": format!("picture {number}")}});
+        // A controller may not have heard yet that the last operation has ended.
+        let mut answer = client.call(ANN, "2.90", &path, Some(action.clone())).await;
+        for _ in 0..100 {
+            if answer.status != 409 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+            answer = client.call(ANN, "2.90", &path, Some(action.clone())).await;
+        }
+        let answer = answer.expect(202);
+        both.running.wait_for_status(&id, "ACTIVE").await;
+        both.running.wait_all_idle().await;
+        made.push(answer["image_id"].as_str().expect("the answer has an id").to_owned());
+    }
+    let images = glance.images();
+    for image in &made {
+        assert_eq!(images[image].shown["status"], "active", "{image}");
+        assert_eq!(images[image].shown["owner"], "red");
+    }
+    for client in clients {
+        let listed = client.call(ANN, "2.1", "GET /images?type=snapshot", None).await.expect(200);
+        assert_eq!(listed["images"].as_array().map(Vec::len), Some(4));
+    }
+    clients[0].call(ANN, "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
+    both.running.wait_until_gone(&id).await;
+    both.cloud.sweep_glance(&both.running).await;
+    assert_eq!(glance.images().len(), 5, "the snapshots are the user's");
 }

@@ -132,6 +132,9 @@ impl CloudGlance {
         set("user_id", &context.user_id);
         set("image_type", kind);
         set("owner_id", &server.project_id);
+        for (key, value) in server.spec.creator.snapshot_properties() {
+            set(key, &value);
+        }
         properties.extend(request.metadata.clone());
         if let Some(backup) = &request.backup {
             properties.insert("backup_type".to_owned(), backup.backup_type.clone());

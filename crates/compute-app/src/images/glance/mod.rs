@@ -29,6 +29,7 @@ use kilonova_wire::refusal::Kind;
 use kilonova_wire::{Refusal, UserToken};
 use tokio::sync::{Notify, Semaphore};
 
+pub(super) use requests::record;
 use streams::Streams;
 use tokens::Tokens;
 
@@ -58,7 +59,7 @@ impl Default for CloudGlanceOptions {
 
 /// The Glance of the cloud.
 pub struct CloudGlance {
-    client: Glance,
+    pub(super) client: Glance,
     options: CloudGlanceOptions,
     tokens: Tokens,
     streams: Streams,
@@ -116,7 +117,7 @@ impl CloudGlance {
 }
 
 /// The answer to a user whose request failed because of Glance.
-fn refusal(error: CallError) -> Error {
+pub(super) fn refusal(error: CallError) -> Error {
     let refusal = match &error {
         CallError::NotFound(_) => Refusal::not_found(error.to_string()),
         CallError::NotAuthorized(_) | CallError::TooLarge(_) => {

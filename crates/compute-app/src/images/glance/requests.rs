@@ -51,7 +51,7 @@ impl CloudGlance {
 }
 
 /// The image in the form in which our own service has it.
-pub(super) fn record(image: Image) -> ImageRecord {
+pub(in crate::images) fn record(image: Image) -> ImageRecord {
     let now = time::now();
     let status = match image.status.as_str() {
         "active" => Status::Active,

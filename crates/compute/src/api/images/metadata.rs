@@ -5,35 +5,34 @@ use std::collections::BTreeMap;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use kilonova_compute_app::images::ImageService;
 use kilonova_compute_app::microversions;
-use kilonova_image::{Error, Images};
 use kilonova_wire::{Context, JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
-use super::{id_of, refusal};
+use super::id_of;
 use crate::api::input;
 use crate::api::servers::metadata::parse;
 
 type Metadata = BTreeMap<String, String>;
 
 async fn read(
-    images: &Images,
+    images: &ImageService,
     context: &Context,
     version: Microversion,
     id: &str,
 ) -> Result<Metadata, Refusal> {
     input::check_microversion(version, microversions::before(microversions::IMAGE_METADATA_GONE))?;
-    Ok(images.show(context, id_of(id)?).await.map_err(refusal)?.properties)
+    Ok(images.show(context, id_of(id)?).await?.properties)
 }
 
 async fn change(
-    images: &Images,
+    images: &ImageService,
     context: &Context,
     id: &str,
-    change: impl Fn(&mut Metadata) -> Result<(), Error> + Send + 'static,
+    change: impl Fn(&mut Metadata) + Send + 'static,
 ) -> Result<Metadata, Refusal> {
-    let changed = images.change_properties(context, id_of(id)?, change).await;
-    Ok(changed.map_err(refusal)?.properties)
+    Ok(images.change_properties(context, id_of(id)?, change).await?.properties)
 }
 
 /// The metadata in a body.
@@ -44,7 +43,7 @@ fn read_body(version: Microversion, body: &Value, field: &str) -> Result<Metadat
 }
 
 pub(super) async fn list(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     Path(id): Path<String>,
@@ -53,7 +52,7 @@ pub(super) async fn list(
 }
 
 pub(super) async fn update(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     Path(id): Path<String>,
@@ -62,13 +61,12 @@ pub(super) async fn update(
     let new = read_body(version, &body, "metadata")?;
     let all = change(&images, &context, &id, move |metadata| {
         metadata.extend(new.clone());
-        Ok(())
     });
     Ok(Json(json!({"metadata": all.await?})))
 }
 
 pub(super) async fn replace(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     Path(id): Path<String>,
@@ -77,13 +75,12 @@ pub(super) async fn replace(
     let new = read_body(version, &body, "metadata")?;
     let all = change(&images, &context, &id, move |metadata| {
         metadata.clone_from(&new);
-        Ok(())
     });
     Ok(Json(json!({"metadata": all.await?})))
 }
 
 pub(super) async fn show(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
@@ -95,7 +92,7 @@ pub(super) async fn show(
 }
 
 pub(super) async fn set(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
@@ -108,14 +105,13 @@ pub(super) async fn set(
     let answer = json!({"meta": new});
     change(&images, &context, &id, move |metadata| {
         metadata.extend(new.clone());
-        Ok(())
     })
     .await?;
     Ok(Json(answer))
 }
 
 pub(super) async fn remove(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     Path((id, key)): Path<(String, String)>,
@@ -127,7 +123,6 @@ pub(super) async fn remove(
     }
     change(&images, &context, &id, move |metadata| {
         metadata.remove(&key);
-        Ok(())
     })
     .await?;
     Ok(StatusCode::NO_CONTENT)

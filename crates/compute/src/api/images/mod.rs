@@ -2,7 +2,8 @@
 //! metadata.
 //!
 //! The image service applies its own policy, as Glance does when Nova passes on the user's token;
-//! Nova has no rules for these paths. This module must access images only through [`Images`].
+//! Nova has no rules for these paths. With the Glance of a cloud, that one alone decides. This module must
+//! access images only through [`ImageService`].
 
 mod metadata;
 mod view;
@@ -11,9 +12,10 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use kilonova_access::{Guard, Routes, delete, get, post, put};
+use kilonova_compute_app::images::ImageService;
 use kilonova_compute_app::microversions;
 use kilonova_ids::{ImageId, parse_uuid_like};
-use kilonova_image::{Acceptance, Error, ImageFilters, ImageRecord, Images};
+use kilonova_image::{Acceptance, ImageFilters, ImageRecord};
 use kilonova_wire::paging::Page;
 use kilonova_wire::query::Query;
 use kilonova_wire::{Context, Microversion, Refusal, time};
@@ -24,26 +26,30 @@ use crate::api::links::Base;
 
 const SHOW: Guard = Guard::Object(&["get_image"]);
 
-/// The routes of the proxy. The caller guards them with the image service's policy.
-pub(super) fn routes() -> Routes<Images> {
+/// The routes of the proxy. Where they are guarded, the caller guards them with the policy of our image
+/// service.
+pub(super) fn routes(are_guarded: bool) -> Routes<ImageService> {
+    let guard = |guard: Guard| if are_guarded { guard } else { Guard::Anyone };
+    let (see, modify) = (guard(SHOW), guard("modify_image".into()));
+    let list = guard("get_images".into());
     Routes::new()
-        .route("/v2.1/images", [get("get_images", brief)])
-        .route("/v2.1/images/detail", [get("get_images", detail)])
-        .route("/v2.1/images/{id}", [get(SHOW, show), delete("delete_image", remove)])
+        .route("/v2.1/images", [get(list, brief)])
+        .route("/v2.1/images/detail", [get(list, detail)])
+        .route("/v2.1/images/{id}", [get(see, show), delete(guard("delete_image".into()), remove)])
         .route(
             "/v2.1/images/{id}/metadata",
             [
-                get(SHOW, metadata::list),
-                post("modify_image", metadata::update),
-                put("modify_image", metadata::replace),
+                get(see, metadata::list),
+                post(modify, metadata::update),
+                put(modify, metadata::replace),
             ],
         )
         .route(
             "/v2.1/images/{id}/metadata/{key}",
             [
-                get(SHOW, metadata::show),
-                put("modify_image", metadata::set),
-                delete("modify_image", metadata::remove),
+                get(see, metadata::show),
+                put(modify, metadata::set),
+                delete(modify, metadata::remove),
             ],
         )
 }
@@ -56,17 +62,8 @@ fn id_of(id: &str) -> Result<ImageId, Refusal> {
     parse_uuid_like(id).ok_or_else(missing)
 }
 
-/// Nova's refusal for an error of the image service.
-fn refusal(error: Error) -> Refusal {
-    match error {
-        Error::NotFound(_) => missing(),
-        Error::TooLarge(why) => Refusal::forbidden(why),
-        other => other.into(),
-    }
-}
-
 async fn brief(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     base: Base,
@@ -77,7 +74,7 @@ async fn brief(
 }
 
 async fn detail(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     base: Base,
@@ -88,12 +85,12 @@ async fn detail(
 }
 
 async fn list(
-    images: Images,
+    images: ImageService,
     context: Context,
     base: Base,
     query: Query,
     path: &str,
-    view: fn(&ImageRecord, &Base) -> Value,
+    view: fn(&ImageRecord, &Base, Option<&str>) -> Value,
 ) -> Result<Json<Value>, Refusal> {
     let page = Page::read(&query)?;
     let marker = match page.marker.as_deref().filter(|marker| !marker.is_empty()) {
@@ -103,11 +100,10 @@ async fn list(
         })?),
     };
     let filters = filters(&query)?;
-    let (found, more) =
-        images.list(&context, filters, marker, page.limit).await.map_err(refusal)?;
-    let mut answer = json!({
-        "images": found.iter().map(|image| view(image, &base)).collect::<Vec<_>>(),
-    });
+    let (found, more) = images.list(&context, filters, marker, page.limit).await?;
+    let glance = images.location().await;
+    let shown = found.iter().map(|image| view(image, &base, glance.as_deref()));
+    let mut answer = json!({"images": shown.collect::<Vec<_>>()});
     if let Some(last) = found.last().filter(|_| more) {
         answer["images_links"] = links::next(&base, path, &query, &last.id.to_string());
     }
@@ -152,29 +148,25 @@ fn filters(query: &Query) -> Result<ImageFilters, Refusal> {
 }
 
 async fn show(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     base: Base,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Refusal> {
     input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
-    let image = images.show(&context, id_of(&id)?).await.map_err(refusal)?;
-    Ok(Json(json!({"image": view::detail(&image, &base)})))
+    let image = images.show(&context, id_of(&id)?).await?;
+    let glance = images.location().await;
+    Ok(Json(json!({"image": view::detail(&image, &base, glance.as_deref())})))
 }
 
 async fn remove(
-    State(images): State<Images>,
+    State(images): State<ImageService>,
     context: Context,
     version: Microversion,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Refusal> {
     input::check_microversion(version, microversions::before(microversions::NETWORK_PROXIES_GONE))?;
-    match images.delete(&context, id_of(&id)?).await {
-        Ok(()) => Ok(StatusCode::NO_CONTENT),
-        Err(Error::Forbidden(_)) => {
-            Err(Refusal::forbidden("You are not allowed to delete the image."))
-        }
-        Err(error) => Err(refusal(error)),
-    }
+    images.delete(&context, id_of(&id)?).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -6,28 +6,28 @@ use serde_json::{Value, json};
 
 use crate::api::links::{self, Base};
 
-/// The brief form.
-pub(super) fn brief(image: &ImageRecord, base: &Base) -> Value {
+/// The brief form. `glance` is the URL of the cloud's Glance, if that has the images.
+pub(super) fn brief(image: &ImageRecord, base: &Base, glance: Option<&str>) -> Value {
     let id = image.id.to_string();
     let mut all = links::of(base, "images", &id);
     if let Some(all) = all.as_array_mut() {
         all.push(json!({
             "rel": "alternate",
             "type": "application/vnd.openstack.image",
-            "href": format!("{}/images/{id}", image_service(base)),
+            "href": format!("{}/images/{id}", image_service(base, glance)),
         }));
     }
     json!({"id": id, "name": image.name, "links": all})
 }
 
-/// The URL of the image service, which has the same root as this one.
-fn image_service(base: &Base) -> String {
-    format!("{}/image", base.cloud())
+/// The URL of the image service; our own has the same root as this one.
+fn image_service(base: &Base, glance: Option<&str>) -> String {
+    glance.map_or_else(|| format!("{}/image", base.cloud()), str::to_owned)
 }
 
 /// The full form.
-pub(super) fn detail(image: &ImageRecord, base: &Base) -> Value {
-    let mut shown = brief(image, base);
+pub(super) fn detail(image: &ImageRecord, base: &Base, glance: Option<&str>) -> Value {
+    let mut shown = brief(image, base, glance);
     let (status, progress) = match image.status {
         Status::Queued => ("SAVING", 25),
         Status::Saving => ("SAVING", 50),
