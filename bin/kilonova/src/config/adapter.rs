@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use kilonova_keystone::{Credentials, Endpoint, Http, Retries, Session, ValidatorOptions};
+use kilonova_program::config::Options;
 
 use super::compute::number;
 use super::{File, login};
@@ -137,6 +138,26 @@ impl SessionSettings {
         let http = http.map_err(|error| error.to_string())?;
         Ok(Arc::new(Session::new(http, self.credentials.clone())))
     }
+}
+
+/// The group of the login whose tokens vouch for users' tokens.
+const VOUCHER: &str = "service_user";
+
+/// The known options of that group.
+pub(super) const VOUCHER_OPTIONS: &Options =
+    session_options!(VOUCHER, (VOUCHER, "send_service_user_token"));
+
+/// The login whose tokens vouch for users' tokens (`[service_user]`), where it differs from that of the
+/// service that is asked.
+pub(super) fn voucher(
+    file: &File,
+    keystone: &ValidatorOptions,
+) -> Result<Option<SessionSettings>, Failure> {
+    let is_on = file.parse(VOUCHER, "send_service_user_token", "true or false")?;
+    if is_on != Some(true) {
+        return Ok(None);
+    }
+    session(file, VOUCHER, keystone).map(Some)
 }
 
 /// Items of a list.

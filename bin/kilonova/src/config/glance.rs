@@ -32,6 +32,8 @@ pub(super) const KNOWN: &Options = adapter::endpoint_options!(
 #[derive(Debug, Clone)]
 pub struct GlanceSettings {
     session: SessionSettings,
+    /// The login of service tokens, where it is another one.
+    voucher: Option<SessionSettings>,
     endpoints: Vec<Endpoint>,
     client: GlanceOptions,
     service: CloudGlanceOptions,
@@ -60,6 +62,7 @@ pub(super) fn read(
     let patience = session.timeout;
     Ok(Some(GlanceSettings {
         session,
+        voucher: adapter::voucher(file, keystone)?,
         endpoints: endpoints(file)?,
         client: GlanceOptions {
             retries: retries.min(MOST_RETRIES),
@@ -97,8 +100,15 @@ impl GlanceSettings {
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<CloudGlance, String> {
         let session = self.session.open()?;
+        let voucher = self.voucher.as_ref().map(SessionSettings::open).transpose();
+        let voucher = voucher.map_err(|why| format!("[service_user] {why}"))?;
         let service = |endpoint: &Endpoint| {
-            Service::new(Arc::clone(&session), endpoint.clone(), Retries::default())
+            let session = Arc::clone(&session);
+            let service = Service::new(session, endpoint.clone(), Retries::default());
+            match &voucher {
+                Some(voucher) => service.vouched_by(Arc::clone(voucher)),
+                None => service,
+            }
         };
         let client = Glance::new(self.endpoints.iter().map(service).collect(), self.client.clone());
         CloudGlance::new(client, self.service.clone()).map_err(|e| e.to_string())
@@ -135,6 +145,16 @@ mod tests {
         );
         assert!(!format!("{usual:?}").contains("secret"));
         usual.open().expect("it opens");
+        assert!(usual.voucher.is_none(), "the login of [keystone_authtoken] vouches");
+        let vouched = "[glance]\nregion_name = RegionOne\n[service_user]\nsend_service_user_token = true\n\
+             auth_url = http://keystone:5000\nusername = voucher\npassword = secret\nproject_name = service\n";
+        let vouched = section(&format!("{KEYSTONE}{vouched}"));
+        let vouched = vouched.expect("it is valid").expect("the group is there");
+        let voucher = vouched.voucher.as_ref().expect("another login vouches");
+        assert!(
+            matches!(&voucher.credentials, Credentials::Password(login, _) if login.username == "voucher")
+        );
+        vouched.open().expect("it opens");
         let servers = "[glance]\napi_servers = http://one:9292, https://two/image/v2/\nnum_retries = 1\n\
              auth_type = v3applicationcredential\nauth_url = http://k:5000\napplication_credential_id = i\n\
              application_credential_secret = hidden\n";
@@ -154,6 +174,13 @@ mod tests {
         for (text, words) in [
             ("[glance]\nregion_name = RegionOne\n".to_owned(), "[keystone_authtoken]"),
             (format!("{KEYSTONE}[glance]\ninsecure = true\n"), "cafile"),
+            (
+                format!(
+                    "{KEYSTONE}[glance]\nregion_name = x\n[service_user]\n\
+                     send_service_user_token = true\npassword = x\n"
+                ),
+                "auth_url",
+            ),
             (format!("{KEYSTONE}[glance]\napi_servers = glance:9292\n"), "http://"),
             (
                 format!("{KEYSTONE}[glance]\nauth_url = http://k\nauth_type = v2password\n"),

@@ -4,7 +4,8 @@
 use kilonova_program::config::Options;
 
 use super::{
-    console, database, glance, image, image_store, metadata, network, scheduler, vendordata,
+    adapter, console, database, glance, image, image_store, metadata, network, scheduler,
+    vendordata,
 };
 
 /// All known options.
@@ -12,6 +13,7 @@ pub(super) const KNOWN: &[&Options] = &[
     OPTIONS,
     &database::KNOWN,
     glance::KNOWN,
+    adapter::VOUCHER_OPTIONS,
     vendordata::KNOWN,
     &scheduler::KNOWN,
     &metadata::KNOWN,
