@@ -257,6 +257,8 @@ impl MetadataService {
             hostname: hostname(&guest.hostname, &self.options.dhcp_domain),
             user_data,
             interfaces,
+            // The rows of a server have no volumes yet; its host knows them.
+            disks: Vec::new(),
             images: Images {
                 machine: name("ami", image),
                 kernel: name("aki", kernel),

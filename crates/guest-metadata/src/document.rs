@@ -9,7 +9,7 @@ use kilonova_node_api::{Boot, Bus, DomainConfig, GuestMetadata, Interface, Machi
 use serde_json::{Map, Value};
 
 use crate::path::{self, Answer};
-use crate::{ec2, openstack};
+use crate::{TaggedDisk, ec2, openstack};
 
 /// Everything that a guest may be told.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,8 @@ pub struct Document {
     pub user_data: Option<Vec<u8>>,
     /// Its network interfaces, in order.
     pub interfaces: Vec<Interface>,
+    /// Its volumes with tags, in order.
+    pub disks: Vec<TaggedDisk>,
     /// The EC2 names of its images.
     pub images: Images,
     /// The names of its security groups, in order.
@@ -90,6 +92,7 @@ impl Document {
             hostname: hostname(&config.guest.hostname, domain),
             user_data,
             interfaces: config.interfaces.clone(),
+            disks: config.volumes.iter().filter_map(TaggedDisk::of).collect(),
             images: Images {
                 machine: name("ami", config.guest.images.machine, config.boot.image),
                 kernel: name("aki", config.guest.images.kernel, config.machine.kernel),

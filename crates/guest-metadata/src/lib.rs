@@ -4,11 +4,13 @@
 //! does, and [`Document::drive`] lists the files of the config drive. The crate is pure: it reads no
 //! clock, no file and no database, and makes no random bytes. It must never learn who asks.
 
+mod disks;
 mod document;
 mod ec2;
 mod network;
 mod openstack;
 mod path;
 
+pub use disks::TaggedDisk;
 pub use document::{BlockDevices, Document, Images, Vendordata, hostname};
 pub use path::{Answer, ContentType, MAX_PASSWORD, lookup_versions, texts};

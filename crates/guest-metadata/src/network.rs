@@ -45,7 +45,7 @@ fn kind(interface: &Interface) -> &'static str {
 
 /// The device metadata of the interfaces with tags; newer versions of the format know the VLAN of a
 /// function and whether the host trusts it.
-pub(crate) fn tagged(interfaces: &[Interface], vlans: bool, trust: bool) -> Value {
+pub(crate) fn tagged(interfaces: &[Interface], vlans: bool, trust: bool) -> Vec<Value> {
     let tagged = interfaces.iter().filter_map(|interface| {
         let tag = interface.tag.as_ref()?;
         let mut entry = json!({

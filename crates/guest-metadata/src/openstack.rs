@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::path::{Answer, LATEST};
-use crate::{Document, network};
+use crate::{Document, TaggedDisk, network};
 
 /// The versions, oldest first.
 const VERSIONS: [&str; 10] = [
@@ -135,7 +135,9 @@ fn meta_data(document: &Document, version: Version<'_>, seed: &str) -> Value {
     }
     if version.knows(NEWTON) {
         let (vlans, trust) = (version.knows(OCATA), version.knows(ROCKY));
-        say("devices", network::tagged(&document.interfaces, vlans, trust));
+        let mut devices = network::tagged(&document.interfaces, vlans, trust);
+        devices.extend(document.disks.iter().map(TaggedDisk::entry));
+        say("devices", devices.into());
     }
     if version.knows(VICTORIA) {
         say("dedicated_cpus", json!([]));

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use kilonova_guest_metadata::{
-    Answer, ContentType, Document, Images, Vendordata, hostname, lookup_versions,
+    Answer, ContentType, Document, Images, TaggedDisk, Vendordata, hostname, lookup_versions,
 };
 use kilonova_node_api::{Boot, GuestMetadata, Key, Machine};
 use serde_json::{Value, json};
@@ -74,6 +74,7 @@ fn guest() -> Document {
         },
         user_data: Some(b"#cloud-config\n".to_vec()),
         interfaces: serde_json::from_value(interfaces).expect("the text is JSON"),
+        disks: Vec::new(),
         images: Images {
             machine: Some("ami-00000007".into()),
             kernel: Some("aki-00000008".into()),
@@ -222,6 +223,42 @@ fn the_drive_has_the_files_of_the_service_but_no_password() {
         compared += 1;
     }
     assert_eq!(compared, 11 + 11 + 9 + 8 + 6, "files of all versions");
+}
+
+#[test]
+fn volumes_with_tags_are_devices() {
+    let volume = |device: &str, bus: &str, tag: Option<&str>| {
+        let volume = json!({
+            "volume_id": "77777777-7777-4777-8777-777777777777",
+            "attachment_id": "88888888-8888-4888-8888-888888888888", "device": device, "bus": bus,
+            "tag": tag, "size_gb": 1,
+            "connection": {"protocol": "local", "device_path": "/dev/x"},
+        });
+        serde_json::from_value(volume).expect("the volume is readable")
+    };
+    let mut guest = guest();
+    let all = [
+        volume("vdb", "virtio", Some("logs")),
+        volume("sdc", "scsi", Some("data")),
+        volume("vdc", "virtio", None),
+    ];
+    guest.disks = all.iter().filter_map(TaggedDisk::of).collect();
+    let data = text(&guest, "/openstack/latest/meta_data.json").expect("the file exists");
+    let data: Value = serde_json::from_str(&data).expect("the body is JSON");
+    let disks: Vec<&Value> = data["devices"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|device| device["type"] == "disk")
+        .collect();
+    let disk = |device: &str, bus: &str, address: &str, tag: &str| {
+        json!({
+            "type": "disk", "bus": bus, "address": address, "path": device,
+            "serial": "77777777-7777-4777-8777-777777777777", "tags": [tag],
+        })
+    };
+    let logs = disk("/dev/vdb", "none", "none", "logs");
+    assert_eq!(disks, [&logs, &disk("/dev/sdc", "scsi", "0:0:0:2", "data")]);
 }
 
 #[test]

@@ -121,6 +121,7 @@ mod tests {
             guest: GuestMetadata::default(),
             user_data: Some(vec![0; user_data]),
             interfaces: Vec::new(),
+            disks: Vec::new(),
             images: Images::default(),
             security_groups: Vec::new(),
             block_devices: BlockDevices::default(),

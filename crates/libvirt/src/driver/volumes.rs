@@ -50,7 +50,7 @@ impl Driver {
                     plugged.elsewhere.push(volume.volume_id);
                 }
                 self.grow_volume(server, volume).await;
-            } else if let Err(error) = self.attach_volume(server, volume, source).await {
+            } else if let Err(error) = self.attach_volume(definition, volume, source).await {
                 plugged.refused.push((volume.volume_id, error.message));
             }
         }
@@ -59,15 +59,21 @@ impl Driver {
 
     async fn attach_volume(
         &self,
-        server: ServerId,
+        definition: &Definition,
         volume: &Volume,
         source: &VolumeSource,
     ) -> Result<(), Error> {
-        let (id, xml) = (volume.volume_id, xml::volume_xml(&self.host, volume, source));
+        let (server, id) = (definition.server, volume.volume_id);
+        let xml = xml::volume_xml(&self.host, volume, source);
+        let (definition, volume) = (definition.clone(), volume.clone());
         let attach = move |_: &Connect, domain: &Domain| {
             // An earlier call may have succeeded without an answer.
             if live(domain)?.iter().any(|disk| disk.volume == id) {
                 return Ok(());
+            }
+            let running = domain.get_xml_desc(0)?;
+            if let Some(controller) = xml::missing_controller(&definition, &volume, &running) {
+                domain.attach_device_flags(&controller, sys::VIR_DOMAIN_AFFECT_LIVE)?;
             }
             domain.attach_device_flags(&xml, sys::VIR_DOMAIN_AFFECT_LIVE).map(drop)
         };

@@ -92,6 +92,12 @@ fn display(host: &HostProfile, machine: &Machine) -> [Element; 3] {
     ]
 }
 
+/// The controller of the guest's SCSI disks.
+pub(super) fn scsi_controller(definition: &Definition) -> Element {
+    let model = definition.machine().scsi_model.as_deref().unwrap_or("virtio-scsi");
+    Element::new("controller").with("type", "scsi").with("index", 0).with("model", model)
+}
+
 fn controllers(
     host: &HostProfile,
     definition: &Definition,
@@ -108,8 +114,7 @@ fn controllers(
     let has = |bus| of_disk(bus) || of_volume(bus);
     let mut all = Vec::new();
     if has(Bus::Scsi) {
-        let model = machine.scsi_model.as_deref().unwrap_or("virtio-scsi");
-        all.push(controller("scsi").with("index", 0).with("model", model));
+        all.push(scsi_controller(definition));
     }
     if is_pcie(machine_type) && host.config.num_pcie_ports > 0 {
         all.push(controller("pci").with("model", "pcie-root"));

@@ -26,7 +26,7 @@ pub(crate) use interface::plug;
 pub(crate) use migration::migration_xml;
 pub(crate) use system::machine_type;
 pub(crate) use volumes::{
-    VolumeDisk, name_of, secret, target, volume_disks, volume_of, volume_xml,
+    VolumeDisk, missing_controller, name_of, secret, target, volume_disks, volume_of, volume_xml,
 };
 
 use crate::config::LibvirtConfig;

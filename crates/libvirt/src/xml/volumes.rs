@@ -12,6 +12,7 @@ use roxmltree::{Document, Node};
 use uuid::Uuid;
 
 use super::HostProfile;
+use super::devices::scsi_controller;
 use super::element::Element;
 
 /// The start of user aliases, which libvirt keeps.
@@ -79,6 +80,21 @@ pub(crate) fn target<'a>(disk: Node<'a, '_>) -> Option<&'a str> {
 /// The XML of one volume's disk, to attach it to a running guest.
 pub(crate) fn volume_xml(host: &HostProfile, volume: &Volume, source: &VolumeSource) -> String {
     element(host, volume, source, None).to_string()
+}
+
+/// The XML of the controller that a running guest lacks for a volume; libvirt's own choice would need a
+/// bus that not every machine has.
+pub(crate) fn missing_controller(
+    definition: &Definition,
+    volume: &Volume,
+    running: &str,
+) -> Option<String> {
+    let document = Document::parse(running).ok()?;
+    let is_scsi = |node: &Node<'_, '_>| {
+        node.has_tag_name("controller") && node.attribute("type") == Some("scsi")
+    };
+    let needs = volume.bus == Bus::Scsi && !document.descendants().any(|node| is_scsi(&node));
+    needs.then(|| scsi_controller(definition).to_string())
 }
 
 /// The disks of a definition's connected volumes, the root disk first.

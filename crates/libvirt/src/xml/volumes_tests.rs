@@ -150,6 +150,19 @@ fn a_volume_may_need_a_controller() {
 }
 
 #[test]
+fn a_running_guest_may_lack_the_controller() {
+    let guest = guest(vec![(volume('a', "sdb", "scsi", None, &Value::Null), block())]);
+    let scsi = &guest.config.volumes[0];
+    let bare = "<domain><devices><controller type='usb'/></devices></domain>";
+    let controller = missing_controller(&guest, scsi, bare).expect("it lacks one");
+    assert_eq!(controller, "<controller type='scsi' index='0' model='virtio-scsi'/>\n");
+    let full = bare.replace("usb", "scsi");
+    assert_eq!(missing_controller(&guest, scsi, &full), None);
+    let virtio = volume('b', "vdb", "virtio", None, &Value::Null);
+    assert_eq!(missing_controller(&guest, &virtio, bare), None);
+}
+
+#[test]
 fn disks_are_found_by_alias_or_serial() {
     let id = "aaaaaaaa-7777-4777-8777-777777777777";
     let xml = format!(
