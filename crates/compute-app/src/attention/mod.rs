@@ -5,6 +5,7 @@
 //!   nodes       machines that changed their name, silent hosts, guests that no row names
 //!   clocks      hosts whose clock differs from the controller's, rows from the future
 //!   operations  operations that have not advanced for long, or that cannot be read
+//!   routers     routers that wait for a gateway host
 //! ```
 //!
 //! This module must never write, except [`clocks::redate`], which an operator requests.
@@ -13,6 +14,7 @@ pub mod clocks;
 mod devices;
 mod nodes;
 mod operations;
+mod routers;
 mod unknown_guests;
 
 use jiff::SignedDuration;
@@ -48,7 +50,7 @@ impl Level {
 /// A condition that needs an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// `devices`, `nodes`, `clock` or `operations`.
+    /// `devices`, `nodes`, `clock`, `operations` or `routers`.
     pub area: &'static str,
     /// The severity.
     pub level: Level,
@@ -90,6 +92,7 @@ pub async fn collect(store: &Store, bounds: &Bounds) -> Result<Vec<Notice>, Erro
             notices.extend(unknown_guests::found(tx, &bounds, now)?);
             notices.extend(clocks::differ(tx, now)?);
             notices.extend(operations::stuck(tx, &bounds, now)?);
+            notices.extend(routers::waiting(tx)?);
             Ok(notices)
         })
         .await

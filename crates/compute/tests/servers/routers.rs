@@ -1,6 +1,7 @@
 //! Routers on gateway hosts: placed, moved when their host is lost or disabled, and realized from rows after
 //! a crash at each write. Floating addresses of servers.
 
+use kilonova_compute_app::attention::{self, Bounds};
 use kilonova_compute_app::reconcile::{networks, routers};
 use kilonova_store::testing::{CrashPlan, Death};
 use serde_json::{Value, json};
@@ -95,6 +96,13 @@ impl Scene {
     }
 }
 
+/// The routers that an operator is told about.
+async fn waiting(cloud: &Cloud) -> Vec<String> {
+    let all = attention::collect(&cloud.store, &Bounds::default()).await;
+    let all = all.expect("the notices are read").into_iter();
+    all.filter(|notice| notice.area == "routers").map(|notice| notice.what).collect()
+}
+
 async fn disable(running: &RunningCloud, host: &str, disabled: bool) {
     let body = json!({"host": host, "binary": "nova-compute"});
     let verb = if disabled { "disable" } else { "enable" };
@@ -106,8 +114,10 @@ async fn a_router_is_on_one_host_and_leaves_a_lost_or_disabled_one() {
     for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         let scene = Scene::new(&running).await;
         assert_eq!(scene.hosts(&running).await, [""]);
+        assert_eq!(waiting(&cloud).await.len(), 1, "an operator sees that it waits");
         settle(&running).await;
         assert_eq!(scene.hosts(&running).await, ["a"], "the first of equals");
+        assert_eq!(waiting(&cloud).await, Vec::<String>::new());
         scene.wait_for(&cloud, Some("a")).await;
         let told = realized(&cloud, "a");
         assert_eq!(told[0]["interfaces"].as_array().map(Vec::len), Some(2));
