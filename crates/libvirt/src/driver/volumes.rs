@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use kilonova_hypervisor::{Definition, Error, HeldVolume, PluggedVolumes, Step};
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Iscsi, Target, Volume, VolumeSource};
+use roxmltree::Document;
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 use virt::connect::Connect;
@@ -231,8 +232,8 @@ pub(super) fn keep_secrets(
         all => all?,
     };
     for secret in all {
-        match secret.get_usage_id() {
-            Ok(usage) if usage.starts_with(&prefix) && !keep.contains(&usage) => {
+        match secret.get_xml_desc(0).map(|xml| usage_of(&xml)) {
+            Ok(Some(usage)) if usage.starts_with(&prefix) && !keep.contains(&usage) => {
                 match secret.undefine() {
                     Err(error) if has_code(&error, ErrorNumber::NoSecret) => {}
                     result => result?,
@@ -243,6 +244,14 @@ pub(super) fn keep_secrets(
         }
     }
     Ok(())
+}
+
+/// The use of a secret, from its XML. (`virt`'s own call frees libvirt's memory.)
+fn usage_of(xml: &str) -> Option<String> {
+    let document = Document::parse(xml).ok()?;
+    let usage = document.descendants().find(|node| node.has_tag_name("usage"))?;
+    let name = usage.children().find(|node| node.is_element())?;
+    Some(name.text()?.to_owned())
 }
 
 /// The disks of volumes in an active domain; none if it is not active.
@@ -276,6 +285,13 @@ fn keyring_key(folder: &std::path::Path, user: &str) -> Result<Vec<u8>, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_use_of_a_secret_is_in_its_xml() {
+        let xml = xml::secret(Uuid::nil(), "iscsi", "kilonova/a/b");
+        assert_eq!(usage_of(&xml).as_deref(), Some("kilonova/a/b"));
+        assert_eq!(usage_of("<secret><uuid/></secret>"), None);
+    }
 
     #[test]
     fn the_key_of_a_ceph_user_is_read() {

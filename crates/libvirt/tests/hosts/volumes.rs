@@ -13,11 +13,12 @@ use serde_json::json;
 use crate::host::{self, Host, guest, to};
 use crate::{clear, leave};
 
-/// A volume that is a file, as on an NFS export.
+/// A volume that is a file, as on an NFS export. It is shared: libvirt would refuse to migrate a guest
+/// with a file of a local file system otherwise.
 fn volume(device: &str, bus: &str) -> Volume {
     serde_json::from_value(json!({
         "volume_id": VolumeId::new_v4(), "attachment_id": AttachmentId::new_v4(),
-        "device": device, "bus": bus, "size_gb": 1,
+        "device": device, "bus": bus, "size_gb": 1, "shareable": true,
         "connection": {
             "protocol": "nfs", "export": "192.0.2.9:/e", "name": device, "format": "raw",
             "qos": {"total_iops_sec": 500},
