@@ -17,6 +17,7 @@ mod error;
 mod migrate;
 mod options;
 mod postgres;
+mod rows;
 mod sqlite;
 mod tx;
 mod url;
@@ -35,6 +36,7 @@ pub use error::{Error, Severity};
 pub use migrate::Migration;
 pub use options::Options;
 pub use postgres::PostgresUrl;
+pub use rows::listed;
 pub use tx::{Asked, Tx};
 pub use url::DatabaseUrl;
 pub use value::{Column, Row, Value};
@@ -56,7 +58,7 @@ macro_rules! params {
 /// assert!(STATEMENTS[0].0.ends_with("::SETTING"));
 /// ```
 ///
-/// `({})` in a statement stands for a list of parameters; [`listed`] expands it.
+/// `({})` in a statement stands for a list of parameters, and `({}, {})` for rows; [`listed`] expands them.
 #[macro_export]
 macro_rules! statements {
     ($($(#[$doc:meta])* $name:ident = $sql:expr;)*) => {
@@ -65,12 +67,6 @@ macro_rules! statements {
         pub const STATEMENTS: &[(&str, &str)] =
             &[$((concat!(module_path!(), "::", stringify!($name)), $name)),*];
     };
-}
-
-/// Expands the list `({})` of a statement to this number of parameters: `(?1, ?2, ?3)`.
-pub fn listed(sql: &str, places: usize) -> String {
-    let places: Vec<String> = (1..=places).map(|place| format!("?{place}")).collect();
-    sql.replace("({})", &format!("({})", places.join(", ")))
 }
 
 /// A handle to the database; cheap to clone.

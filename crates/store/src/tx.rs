@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::postgres::{Failed, Lane, Wants};
 use crate::testing::Listed;
-use crate::{Error, Row, Value, postgres, sqlite};
+use crate::{Error, Row, Value, postgres, rows, sqlite};
 
 /// The present time, not the transaction's begin.
 const PG_CLOCK: &str =
@@ -251,6 +251,55 @@ impl<'a> Tx<'a> {
         self.note(number).map(Asked)
     }
 
+    /// Like [`Tx::defer`], for a statement with a row `({}, {}, …)` that is repeated: few statements write
+    /// all rows.
+    ///
+    /// # Errors
+    /// Like [`Tx::defer`].
+    pub fn defer_rows<const WIDTH: usize>(
+        &mut self,
+        sql: &'static str,
+        rows: &[[Value; WIDTH]],
+    ) -> Result<(), Error> {
+        let mut statements = rows::of_rows(sql, rows).into_iter();
+        statements.try_for_each(|(sql, params)| self.defer(&sql, &params))
+    }
+
+    /// Like [`Tx::ask`], for a statement with a row that is repeated; [`Tx::answers`] returns the rows.
+    ///
+    /// # Errors
+    /// Like [`Tx::ask`].
+    pub fn ask_rows<const WIDTH: usize>(
+        &mut self,
+        sql: &'static str,
+        rows: &[[Value; WIDTH]],
+    ) -> Result<Vec<Asked>, Error> {
+        let statements = rows::of_rows(sql, rows).into_iter();
+        statements.map(|(sql, params)| self.ask(&sql, &params)).collect()
+    }
+
+    /// Like [`Tx::ask`], for a statement with a list `({})` and no other parameter. The values may repeat, and
+    /// there may be many. [`Tx::answers`] returns the rows.
+    ///
+    /// # Errors
+    /// Like [`Tx::ask`].
+    pub fn ask_list(&mut self, sql: &'static str, list: &[Value]) -> Result<Vec<Asked>, Error> {
+        let statements = rows::of_list(sql, list).into_iter();
+        statements.map(|(sql, params)| self.ask(&sql, &params)).collect()
+    }
+
+    /// The rows of several statements that were asked before in this transaction.
+    ///
+    /// # Errors
+    /// Like [`Tx::answer`].
+    pub fn answers(&mut self, asked: Vec<Asked>) -> Result<Vec<Row>, Error> {
+        let mut rows = Vec::new();
+        for one in asked {
+            rows.extend(self.answer(one)?);
+        }
+        Ok(rows)
+    }
+
     /// The rows of a statement that was asked before in this transaction.
     ///
     /// # Errors
@@ -477,7 +526,9 @@ fn is_read(sql: &str) -> bool {
 
 /// True for a statement that may change the database; `SELECT … FOR UPDATE` counts too.
 fn changes(sql: &str) -> bool {
-    let is_query = is_read(sql) || begins_with(sql, "WITH");
+    if !is_read(sql) && !begins_with(sql, "WITH") {
+        return true;
+    }
     let text = sql.to_ascii_uppercase();
-    !is_query || CHANGING.iter().any(|word| text.contains(word))
+    CHANGING.iter().any(|word| text.contains(word))
 }

@@ -61,8 +61,14 @@ pub(crate) fn create(tx: &mut Tx<'_>, draft: &Draft) -> Result<AttributeRow, Err
     }
     let uuid = Uuid::new_v4();
     let Draft { deployable_id, name, value } = draft;
-    let new = NewAttribute { uuid, deployable_id: *deployable_id, name, value, reported: false };
-    attributes::insert(tx, &new, time::now())?;
+    let new = NewAttribute {
+        uuid,
+        deployable_id: *deployable_id,
+        name: name.into(),
+        value: value.into(),
+        reported: false,
+    };
+    attributes::insert(tx, &[new], time::now())?;
     attributes::by_uuid(tx, uuid)?.ok_or_else(|| Error::not_found("Attribute", "uuid", uuid))
 }
 

@@ -1,8 +1,10 @@
 //! Rows of `attributes`: the resource class and the traits of a deployable in Cyborg's form.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use kilonova_ids::HostName;
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, Value, params, statements};
 use uuid::Uuid;
 
 /// A row of `attributes`.
@@ -23,8 +25,8 @@ pub(crate) struct AttributeRow {
 pub(crate) struct NewAttribute<'a> {
     pub uuid: Uuid,
     pub deployable_id: i64,
-    pub name: &'a str,
-    pub value: &'a str,
+    pub name: Cow<'a, str>,
+    pub value: Cow<'a, str>,
     pub reported: bool,
 }
 
@@ -58,9 +60,9 @@ statements! {
     );
     /// One attribute.
     BY_UUID = concat!("SELECT ", columns!(), " FROM attributes a WHERE a.uuid = ?1");
-    /// Inserts an attribute.
+    /// Inserts attributes.
     INSERT = "INSERT INTO attributes (uuid, deployable_id, name, value, reported, created_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        VALUES ({}, {}, {}, {}, {}, {})";
     /// Updates the value.
     UPDATE = "UPDATE attributes SET value = ?2, updated_at = ?3 WHERE id = ?1";
     /// Deletes an attribute.
@@ -107,10 +109,23 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: Uuid) -> Result<Option<AttributeRow
     tx.row(BY_UUID, params![uuid.to_string()])?.as_ref().map(read).transpose()
 }
 
-pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewAttribute<'_>, now: Timestamp) -> Result<(), Error> {
-    let uuid = new.uuid.to_string();
-    tx.defer(INSERT, params![uuid, new.deployable_id, new.name, new.value, new.reported, now])?;
-    Ok(())
+pub(crate) fn insert(
+    tx: &mut Tx<'_>,
+    new: &[NewAttribute<'_>],
+    now: Timestamp,
+) -> Result<(), Error> {
+    let row = |new: &NewAttribute<'_>| -> [Value; 6] {
+        [
+            new.uuid.to_string().into(),
+            new.deployable_id.into(),
+            (&*new.name).into(),
+            (&*new.value).into(),
+            new.reported.into(),
+            now.into(),
+        ]
+    };
+    let rows: Vec<_> = new.iter().map(row).collect();
+    tx.defer_rows(INSERT, &rows)
 }
 
 /// Updates the value.

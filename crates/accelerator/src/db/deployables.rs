@@ -1,8 +1,10 @@
 //! Rows of `deployables`.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
-use kilonova_ids::{DeployableId, HostName, ProviderId, ResourceClass};
-use kilonova_store::{Asked, Error, Row, Tx, params, statements};
+use kilonova_ids::{DeployableId, HostName, ProviderId, ResourceClass, ascending};
+use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 /// A row of `deployables`.
 #[derive(Debug, Clone)]
@@ -61,9 +63,12 @@ statements! {
     /// The host of a provider's device.
     HOST_OF_PROVIDER = "SELECT d.host FROM deployables p JOIN devices d ON d.id = p.device_id
         WHERE p.provider_id = ?1";
-    /// Inserts a deployable.
+    /// The hosts of the devices of providers.
+    HOSTS_OF_PROVIDERS = "SELECT p.provider_id, d.host FROM deployables p
+        JOIN devices d ON d.id = p.device_id WHERE p.provider_id IN ({})";
+    /// Inserts deployables.
     INSERT = "INSERT INTO deployables (uuid, device_id, provider_id, name, resource_class, driver,
-        present, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, ?7) RETURNING id";
+        present, created_at) VALUES ({}, {}, {}, {}, {}, {}, {}, {}) RETURNING id, provider_id";
     /// Updates a deployable from the node's report.
     UPDATE = "UPDATE deployables SET device_id = ?2, resource_class = ?3, driver = ?4, present = 1,
         updated_at = ?5 WHERE id = ?1";
@@ -110,38 +115,56 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeployableId) -> Result<Option<Depl
 
 /// The host of a provider's device; `None` if the provider is not a device.
 pub(crate) fn host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Option<HostName>, Error> {
-    let asked = ask_host_of(tx, provider)?;
-    found_host(tx, asked)
+    tx.row(HOST_OF_PROVIDER, params![provider])?.map(|row| row.host("host")).transpose()
 }
 
-/// Asks for [`host_of`].
-pub(crate) fn ask_host_of(tx: &mut Tx<'_>, provider: ProviderId) -> Result<Asked, Error> {
-    tx.ask(HOST_OF_PROVIDER, params![provider])
+/// Asks for [`host_of`], for several providers.
+pub(crate) fn ask_hosts_of(
+    tx: &mut Tx<'_>,
+    providers: impl Iterator<Item = ProviderId>,
+) -> Result<Vec<Asked>, Error> {
+    let providers: Vec<Value> = providers.map(Value::from).collect();
+    tx.ask_list(HOSTS_OF_PROVIDERS, &providers)
 }
 
-/// The host after [`ask_host_of`].
-pub(crate) fn found_host(tx: &mut Tx<'_>, asked: Asked) -> Result<Option<HostName>, Error> {
-    tx.answer_row(asked)?.map(|row| row.host("host")).transpose()
+/// The hosts after [`ask_hosts_of`], by provider.
+pub(crate) fn found_hosts(
+    tx: &mut Tx<'_>,
+    asked: Vec<Asked>,
+) -> Result<HashMap<ProviderId, HostName>, Error> {
+    let rows = tx.answers(asked)?;
+    rows.iter().map(|row| Ok((row.id("provider_id")?, row.host("host")?))).collect()
 }
 
-/// Inserts a deployable; [`super::inserted`] returns its row id.
+/// Inserts deployables; [`inserted`] returns their row ids.
 pub(crate) fn ask_insert(
     tx: &mut Tx<'_>,
-    new: &NewDeployable<'_>,
+    new: &[NewDeployable<'_>],
     now: Timestamp,
-) -> Result<Asked, Error> {
-    tx.ask(
-        INSERT,
-        params![
-            DeployableId::new_v4(),
-            new.device_id,
-            new.provider,
-            new.name,
-            new.resource_class,
-            new.driver,
-            now
-        ],
-    )
+) -> Result<Vec<Asked>, Error> {
+    let row = |new: &NewDeployable<'_>| -> [Value; 8] {
+        [
+            ascending::<DeployableId>().into(),
+            new.device_id.into(),
+            new.provider.into(),
+            new.name.into(),
+            new.resource_class.into(),
+            new.driver.into(),
+            true.into(),
+            now.into(),
+        ]
+    };
+    let rows: Vec<_> = new.iter().map(row).collect();
+    tx.ask_rows(INSERT, &rows)
+}
+
+/// The row ids after [`ask_insert`], by provider.
+pub(crate) fn inserted(
+    tx: &mut Tx<'_>,
+    asked: Vec<Asked>,
+) -> Result<HashMap<ProviderId, i64>, Error> {
+    let rows = tx.answers(asked)?;
+    rows.iter().map(|row| Ok((row.id("provider_id")?, row.int("id")?))).collect()
 }
 
 /// Updates a deployable from the node's report.

@@ -1,9 +1,11 @@
 //! Rows of `devices`.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
-use kilonova_ids::{DeviceId, HostName};
+use kilonova_ids::{DeviceId, HostName, ascending};
 use kilonova_node_api::{Device, DeviceKind};
-use kilonova_store::{Asked, Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 use crate::states::{DeviceStatus, HealthState, device_kind};
 
@@ -103,12 +105,12 @@ statements! {
         ORDER BY id");
     /// One device.
     BY_UUID = select!("WHERE uuid = ?1");
-    /// Inserts a device.
+    /// Inserts devices.
     INSERT = "INSERT INTO devices (uuid, host, address, kind, vendor_id, product_id, model,
         numa_node, status, present, created_at, card, mixed, health, health_reason, health_since,
         health_event)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 'enabled', 1, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
-        RETURNING id";
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+        RETURNING id, address";
     /// Updates a device from the node's report.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
@@ -214,34 +216,43 @@ pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: DeviceId) -> Result<Option<DeviceRo
     tx.row(BY_UUID, params![uuid])?.as_ref().map(read).transpose()
 }
 
-/// Inserts an enabled device; [`super::inserted`] returns its row id.
+/// Inserts enabled devices; [`inserted`] returns their row ids.
 pub(crate) fn ask_insert(
     tx: &mut Tx<'_>,
     host: &HostName,
-    desired: &DesiredDevice<'_>,
+    desired: &[DesiredDevice<'_>],
     now: Timestamp,
-) -> Result<Asked, Error> {
-    let DesiredDevice { device, card, mixed, health } = desired;
-    tx.ask(
-        INSERT,
-        params![
-            DeviceId::new_v4(),
-            host,
-            &device.address,
-            device.kind.as_str(),
-            &device.vendor_id,
-            &device.product_id,
-            &device.model,
-            device.numa_node,
-            now,
-            *card,
-            *mixed,
-            health.state,
-            health.reason.as_deref(),
-            health.since,
-            health.event
-        ],
-    )
+) -> Result<Vec<Asked>, Error> {
+    let row = |desired: &DesiredDevice<'_>| -> [Value; 17] {
+        let DesiredDevice { device, card, mixed, health } = desired;
+        [
+            ascending::<DeviceId>().into(),
+            host.into(),
+            (&device.address).into(),
+            device.kind.as_str().into(),
+            (&device.vendor_id).into(),
+            (&device.product_id).into(),
+            (&device.model).into(),
+            device.numa_node.into(),
+            DeviceStatus::Enabled.into(),
+            true.into(),
+            now.into(),
+            (*card).into(),
+            (*mixed).into(),
+            health.state.into(),
+            health.reason.as_deref().into(),
+            health.since.into(),
+            health.event.into(),
+        ]
+    };
+    let rows: Vec<_> = desired.iter().map(row).collect();
+    tx.ask_rows(INSERT, &rows)
+}
+
+/// The row ids after [`ask_insert`], by address.
+pub(crate) fn inserted(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashMap<String, i64>, Error> {
+    let rows = tx.answers(asked)?;
+    rows.iter().map(|row| Ok((row.string("address")?, row.int("id")?))).collect()
 }
 
 /// Updates a device from the node's report.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{ArqId, AttachHandleId, ConsumerId, HostName, ProviderId, ascending};
-use kilonova_store::{Asked, Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 use super::withheld::is_excluded;
 use crate::states::{AttachType, HandleState};
@@ -119,16 +119,9 @@ statements! {
     HELD_BY_ARQ = "SELECT p.provider_id, d.host FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
         WHERE h.arq_id = ?1";
-    /// Inserts a free handle.
+    /// Inserts handles.
     INSERT = "INSERT INTO attach_handles (uuid, deployable_id, attach_type, address, mdev_type,
-        slot, state, present, created_at) VALUES (?6, ?1, ?2, ?3, ?4, ?7, 'free', 1, ?5)";
-    /// Inserts eight free handles. This registers a host with many vGPUs in a third of the time.
-    INSERT_EIGHT = "INSERT INTO attach_handles (uuid, deployable_id, attach_type, address,
-        mdev_type, slot, state, present, created_at) VALUES
-        (?6, ?1, ?2, ?3, ?4, ?7, 'free', 1, ?5), (?8, ?1, ?2, ?3, ?4, ?9, 'free', 1, ?5),
-        (?10, ?1, ?2, ?3, ?4, ?11, 'free', 1, ?5), (?12, ?1, ?2, ?3, ?4, ?13, 'free', 1, ?5),
-        (?14, ?1, ?2, ?3, ?4, ?15, 'free', 1, ?5), (?16, ?1, ?2, ?3, ?4, ?17, 'free', 1, ?5),
-        (?18, ?1, ?2, ?3, ?4, ?19, 'free', 1, ?5), (?20, ?1, ?2, ?3, ?4, ?21, 'free', 1, ?5)";
+        slot, state, present, created_at) VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {})";
     /// Sets whether the host has the handle.
     SET_PRESENT = "UPDATE attach_handles SET present = ?2, updated_at = ?3 WHERE id = ?1";
     /// Deletes a handle without an owner.
@@ -305,28 +298,31 @@ pub(crate) fn held_by(
     row.map(|row| Ok((row.id("provider_id")?, row.host("host")?))).transpose()
 }
 
-/// Inserts handles of one kind. Their ids ascend with time, so that among millions of handles a new
-/// one is next to the last one in the index and not on a page of its own.
-pub(crate) fn insert(
-    tx: &mut Tx<'_>,
-    deployable_id: i64,
-    key: &HandleKey,
-    slots: &[i64],
-    now: Timestamp,
-) -> Result<(), Error> {
-    let (eights, rest) = slots.as_chunks::<8>();
-    let eights = eights.iter().map(|slots| (INSERT_EIGHT, slots.as_slice()));
-    let rest = rest.iter().map(|slot| (INSERT, std::slice::from_ref(slot)));
-    for (statement, slots) in eights.chain(rest) {
-        let mut params =
-            params![deployable_id, key.attach_type, &key.address, &key.mdev_type, now].to_vec();
-        for slot in slots {
-            params.push(ascending::<AttachHandleId>().into());
-            params.push((*slot).into());
-        }
-        tx.defer(statement, &params)?;
-    }
-    Ok(())
+/// A free handle to insert.
+pub(crate) struct NewHandle<'a> {
+    pub deployable_id: i64,
+    pub key: &'a HandleKey,
+    pub slot: i64,
+}
+
+/// Inserts free handles. Their ids ascend with time, so that among millions of handles a new one is next
+/// to the last one in the index and not on a page of its own.
+pub(crate) fn insert(tx: &mut Tx<'_>, new: &[NewHandle<'_>], now: Timestamp) -> Result<(), Error> {
+    let row = |new: &NewHandle<'_>| -> [Value; 9] {
+        [
+            ascending::<AttachHandleId>().into(),
+            new.deployable_id.into(),
+            new.key.attach_type.into(),
+            (&new.key.address).into(),
+            (&new.key.mdev_type).into(),
+            new.slot.into(),
+            HandleState::Free.into(),
+            true.into(),
+            now.into(),
+        ]
+    };
+    let rows: Vec<_> = new.iter().map(row).collect();
+    tx.defer_rows(INSERT, &rows)
 }
 
 /// Sets whether the host has the handle.

@@ -21,14 +21,6 @@ pub(crate) mod withheld;
 
 pub use audit::AUDIT;
 
-use kilonova_store::{Asked, Error, Tx};
-
-/// The row id that an `INSERT` with `RETURNING id` returned.
-pub(crate) fn inserted(tx: &mut Tx<'_>, asked: Asked) -> Result<i64, Error> {
-    let row = tx.answer_row(asked)?;
-    row.ok_or_else(|| Error::Shape("INSERT returned no row".into()))?.int("id")
-}
-
 /// Every statement of this service. A test prepares each on both databases.
 pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
     vec![

@@ -21,8 +21,8 @@ use crate::Error;
 use crate::db::attributes::{self, AttributeRow, NewAttribute};
 use crate::db::deployables::{self, DeployableRow, NewDeployable};
 use crate::db::devices::{self, DesiredDevice, DeviceHealth, DeviceRow};
-use crate::db::handles::{self, HandleKey, HandleRow};
-use crate::db::{inserted, orders, withheld};
+use crate::db::handles::{self, HandleKey, HandleRow, NewHandle};
+use crate::db::{orders, withheld};
 use crate::states::{HandleState, HealthState};
 
 /// The fact with the loaded function of a deployable.
@@ -57,40 +57,32 @@ pub fn report(
     let now = time::now();
     let mut seen = Seen::default();
     let mixed = mixed_cards(&plans, &known);
-    // Each step asks for all devices before it reads an answer, so that a report takes the same number
-    // of round trips with any number of devices.
-    let new = |deployable: &&DeployablePlan<'_>| known.deployable(deployable.provider).is_none();
-    let new = || plans.iter().flat_map(|device| &device.deployables).filter(new);
-    let others: Vec<Asked> = new()
-        .map(|deployable| deployables::ask_host_of(tx, deployable.provider))
-        .collect::<Result<_, _>>()?;
-    let device_ids: Vec<RowId> = plans
-        .iter()
-        .map(|device| apply_device(tx, host, device, &mixed, &known, now))
-        .collect::<Result<_, _>>()?;
-    for (deployable, other) in new().zip(others) {
-        if let Some(other) = deployables::found_host(tx, other)? {
-            return Err(Error::Report {
-                host: host.clone(),
-                reason: format!("host {other} has a deployable of the name {}", deployable.name),
-            });
-        }
+    // Each step asks for all devices before it reads an answer, and one statement writes many rows, so that
+    // a report takes the same number of round trips with any number of devices.
+    let is_new = |deployable: &&DeployablePlan<'_>| known.deployable(deployable.provider).is_none();
+    let new = || plans.iter().flat_map(|device| &device.deployables).filter(is_new);
+    let others = deployables::ask_hosts_of(tx, new().map(|deployable| deployable.provider))?;
+    let device_ids = apply_devices(tx, host, &plans, &mixed, &known, now)?;
+    let others = deployables::found_hosts(tx, others)?;
+    if let Some((deployable, other)) =
+        new().find_map(|deployable| Some((deployable, others.get(&deployable.provider)?)))
+    {
+        return Err(Error::Report {
+            host: host.clone(),
+            reason: format!("host {other} has a deployable of the name {}", deployable.name),
+        });
     }
-    let mut deployable_ids = Vec::new();
-    for (device, id) in plans.iter().zip(device_ids) {
-        let id = id.read(tx)?;
-        seen.devices.insert(id);
-        for deployable in &device.deployables {
-            let own = apply_deployable(tx, id, deployable, &known, now)?;
-            deployable_ids.push((deployable, own));
-        }
+    let device_ids = device_ids.read(tx)?;
+    seen.devices.extend(device_ids.iter().copied());
+    let deployable_ids = apply_deployables(tx, &plans, &device_ids, &known, now)?;
+    let mut new = NewRows::default();
+    for (id, deployable) in &deployable_ids {
+        seen.deployables.insert(*id);
+        apply_attributes(tx, *id, deployable, &known, &mut new, now)?;
+        apply_handles(tx, *id, &deployable.slots, &known, &mut new, now)?;
     }
-    for (deployable, id) in deployable_ids {
-        let id = id.read(tx)?;
-        seen.deployables.insert(id);
-        apply_attributes(tx, id, deployable, &known, now)?;
-        apply_handles(tx, id, &deployable.slots, &known, now)?;
-    }
+    attributes::insert(tx, &new.attributes, now)?;
+    handles::insert(tx, &new.handles, now)?;
     let unreadable = unreadable(&plans, &known);
     seen.deployables.extend(unreadable.iter().map(|row| row.id));
     let kept = drop_deployables(tx, &seen, &known, now)?;
@@ -157,20 +149,31 @@ fn as_last_reported(row: &DeployableRow, known: &Known) -> ProviderSpec {
     }
 }
 
-/// The id of a row that exists, or that this transaction inserts.
-enum RowId {
-    Known(i64),
-    New(Asked),
+/// The ids of the devices of a report, in its order, once the new ones are inserted.
+struct DeviceIds<'a> {
+    known: Vec<(&'a str, Option<i64>)>,
+    new: Vec<Asked>,
 }
 
-impl RowId {
-    /// The id; a new row's waits for the answer.
-    fn read(self, tx: &mut Tx<'_>) -> Result<i64, Error> {
-        match self {
-            Self::Known(id) => Ok(id),
-            Self::New(asked) => Ok(inserted(tx, asked)?),
-        }
+impl DeviceIds<'_> {
+    fn read(self, tx: &mut Tx<'_>) -> Result<Vec<i64>, Error> {
+        let new = devices::inserted(tx, self.new)?;
+        let ids = self.known.into_iter().map(|(address, known)| {
+            known.or_else(|| new.get(address).copied()).ok_or_else(|| not_inserted(address))
+        });
+        ids.collect()
     }
+}
+
+fn not_inserted(what: &str) -> Error {
+    kilonova_store::Error::Shape(format!("INSERT returned no row for {what}")).into()
+}
+
+/// Rows that are inserted together.
+#[derive(Default)]
+struct NewRows<'a> {
+    attributes: Vec<NewAttribute<'a>>,
+    handles: Vec<NewHandle<'a>>,
 }
 
 /// Row ids that the report names.
@@ -224,46 +227,78 @@ fn effective_health(plan: &DevicePlan<'_>, known: &Known, now: Timestamp) -> Dev
     }
 }
 
-fn apply_device(
+fn apply_devices<'a>(
     tx: &mut Tx<'_>,
     host: &HostName,
-    plan: &DevicePlan<'_>,
+    plans: &'a [DevicePlan<'_>],
     mixed: &BTreeSet<&str>,
     known: &Known,
     now: Timestamp,
-) -> Result<RowId, Error> {
-    let device = plan.device;
-    let desired = DesiredDevice {
-        device,
-        card: plan.card(),
-        mixed: mixed.contains(plan.card()),
-        health: effective_health(plan, known, now),
-    };
-    let Some(row) = known.device_at(&device.address) else {
-        return Ok(RowId::New(devices::ask_insert(tx, host, &desired, now)?));
-    };
-    let same = row.present
-        && row.kind == device.kind
-        && row.vendor_id == device.vendor_id
-        && row.product_id == device.product_id
-        && row.model == device.model
-        && row.numa_node == device.numa_node
-        && row.card == desired.card
-        && row.mixed == desired.mixed
-        && row.health == desired.health;
-    if !same {
-        devices::update(tx, row.id, &desired, now)?;
+) -> Result<DeviceIds<'a>, Error> {
+    let (mut ids, mut new) = (Vec::with_capacity(plans.len()), Vec::new());
+    for plan in plans {
+        let device = plan.device;
+        let desired = DesiredDevice {
+            device,
+            card: plan.card(),
+            mixed: mixed.contains(plan.card()),
+            health: effective_health(plan, known, now),
+        };
+        let row = known.device_at(&device.address);
+        ids.push((device.address.as_str(), row.map(|row| row.id)));
+        let Some(row) = row else {
+            new.push(desired);
+            continue;
+        };
+        let same = row.present
+            && row.kind == device.kind
+            && row.vendor_id == device.vendor_id
+            && row.product_id == device.product_id
+            && row.model == device.model
+            && row.numa_node == device.numa_node
+            && row.card == desired.card
+            && row.mixed == desired.mixed
+            && row.health == desired.health;
+        if !same {
+            devices::update(tx, row.id, &desired, now)?;
+        }
     }
-    Ok(RowId::Known(row.id))
+    Ok(DeviceIds { known: ids, new: devices::ask_insert(tx, host, &new, now)? })
 }
 
-fn apply_deployable(
+/// Writes the deployables, and returns each with its row's id. `device_ids` are those of the plans.
+fn apply_deployables<'a>(
     tx: &mut Tx<'_>,
-    device_id: i64,
-    plan: &DeployablePlan<'_>,
+    plans: &'a [DevicePlan<'a>],
+    device_ids: &[i64],
     known: &Known,
     now: Timestamp,
-) -> Result<RowId, Error> {
+) -> Result<Vec<(i64, &'a DeployablePlan<'a>)>, Error> {
+    let (mut ids, mut inserts) = (Vec::new(), Vec::new());
+    for (device, device_id) in plans.iter().zip(device_ids) {
+        for plan in &device.deployables {
+            let row = apply_deployable(tx, *device_id, plan, known, &mut inserts, now)?;
+            ids.push((row, plan));
+        }
+    }
+    let asked = deployables::ask_insert(tx, &inserts, now)?;
+    let new = deployables::inserted(tx, asked)?;
+    let ids = ids.into_iter().map(|(row, plan)| {
+        let id = row.or_else(|| new.get(&plan.provider).copied());
+        Ok((id.ok_or_else(|| not_inserted(&plan.name))?, plan))
+    });
+    ids.collect()
+}
+
+/// Updates the row of a deployable and returns its id, or adds it to those to insert.
+fn apply_deployable<'a>(
+    tx: &mut Tx<'_>,
+    device_id: i64,
+    plan: &'a DeployablePlan<'_>,
+    known: &Known,
+    inserts: &mut Vec<NewDeployable<'a>>,
+    now: Timestamp,
+) -> Result<Option<i64>, Error> {
     let deployable = plan.deployable;
     let device = known.device(device_id);
     let maintaining = device.is_some_and(DeviceRow::is_maintaining);
@@ -275,12 +310,12 @@ fn apply_deployable(
         driver: &deployable.driver,
     };
     let Some(row) = known.deployable(plan.provider) else {
-        let id = deployables::ask_insert(tx, &new, now)?;
         if device.is_some() {
             devices::touch(tx, device_id, now)?;
             placement::mark_drained(tx, plan.provider, maintaining)?;
         }
-        return Ok(RowId::New(id));
+        inserts.push(new);
+        return Ok(None);
     };
     let same = row.present
         && row.device_id == device_id
@@ -293,14 +328,16 @@ fn apply_deployable(
     if !same {
         deployables::update(tx, row.id, &new, now)?;
     }
-    Ok(RowId::Known(row.id))
+    Ok(Some(row.id))
 }
 
+/// Writes the attributes of a deployable, but for the new ones.
 fn apply_attributes(
     tx: &mut Tx<'_>,
     deployable_id: i64,
     plan: &DeployablePlan<'_>,
     known: &Known,
+    new: &mut NewRows<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
     let wanted = plan.attributes();
@@ -314,27 +351,30 @@ fn apply_attributes(
         // The host reports other content, so the bitstream of the last order is gone.
         orders::clear_bitstream(tx, deployable_id, now)?;
     }
-    for (name, value) in &wanted {
-        match have().find(|row| row.name == *name) {
-            Some(row) if row.value == *value => {}
-            Some(row) => attributes::update(tx, row.id, value, now)?,
-            None => {
-                let uuid = uuid::Uuid::now_v7();
-                let new = NewAttribute { uuid, deployable_id, name, value, reported: true };
-                attributes::insert(tx, &new, now)?;
-            }
+    for (name, value) in wanted {
+        match have().find(|row| row.name == name) {
+            Some(row) if row.value == value => {}
+            Some(row) => attributes::update(tx, row.id, &value, now)?,
+            None => new.attributes.push(NewAttribute {
+                uuid: uuid::Uuid::now_v7(),
+                deployable_id,
+                name: name.into(),
+                value: value.into(),
+                reported: true,
+            }),
         }
     }
     Ok(())
 }
 
-/// Creates handles of each kind up to the requested number. Surplus free handles are deleted; owned
-/// or dirty ones stay and are marked absent. Returns the number of those.
-fn apply_handles(
+/// Adds handles of each kind to the new ones, up to the requested number. Surplus free handles are deleted;
+/// owned or dirty ones stay and are marked absent. Returns the number of those.
+fn apply_handles<'a>(
     tx: &mut Tx<'_>,
     deployable_id: i64,
-    wanted: &BTreeMap<HandleKey, i64>,
-    known: &Known,
+    wanted: &'a BTreeMap<HandleKey, i64>,
+    known: &'a Known,
+    new: &mut NewRows<'a>,
     now: Timestamp,
 ) -> Result<usize, Error> {
     let mut have: BTreeMap<&HandleKey, Vec<&HandleRow>> = BTreeMap::new();
@@ -364,8 +404,8 @@ fn apply_handles(
             }
         }
         let free_slots = (0..).filter(|slot| !taken.contains(slot));
-        let new: Vec<i64> = free_slots.take(count.saturating_sub(rows.len())).collect();
-        handles::insert(tx, deployable_id, key, &new, now)?;
+        let missing = free_slots.take(count.saturating_sub(rows.len()));
+        new.handles.extend(missing.map(|slot| NewHandle { deployable_id, key, slot }));
     }
     Ok(held)
 }
@@ -378,10 +418,11 @@ fn drop_deployables(
     known: &Known,
     now: Timestamp,
 ) -> Result<BTreeSet<i64>, Error> {
-    let mut kept = BTreeSet::new();
+    let (mut kept, nothing) = (BTreeSet::new(), BTreeMap::new());
     for row in known.deployables.iter().filter(|row| !seen.deployables.contains(&row.id)) {
         let disabled = known.device(row.device_id).is_some_and(DeviceRow::is_maintaining);
-        if apply_handles(tx, row.id, &BTreeMap::new(), known, now)? == 0 && !disabled {
+        let mut none = NewRows::default();
+        if apply_handles(tx, row.id, &nothing, known, &mut none, now)? == 0 && !disabled {
             attributes::delete_of(tx, row.id)?;
             deployables::delete(tx, row.id)?;
             continue;

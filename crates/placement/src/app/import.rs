@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::db::consumers::ConsumerRow;
 use crate::db::inventories::InventoryRow;
+use crate::db::providers::NewProvider;
 use crate::db::{aggregates, classes, consumers, copies, inventories, providers, traits};
 use crate::{Error, World, ledger, names};
 
@@ -104,7 +105,9 @@ pub fn import_tree(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> Res
         match &have {
             None => {
                 let (id, name) = (copy.id, &copy.name);
-                if !providers::insert(tx, id, name, copy.parent, copy.root, false, now)? {
+                let (parent, root) = (copy.parent, copy.root);
+                let new = NewProvider { id, name, parent, root, reported: false };
+                if !providers::insert(tx, new, now)? {
                     return Err(Error::Taken { id, name: name.clone() });
                 }
             }

@@ -7,7 +7,7 @@ use kilonova_store::Tx;
 use kilonova_wire::{Refusal, time};
 
 use crate::db::consumers;
-use crate::db::providers::{self, ProviderRow};
+use crate::db::providers::{self, NewProvider, ProviderRow};
 use crate::ledger::delete_provider;
 use crate::{Error, World, codes};
 
@@ -60,7 +60,8 @@ pub fn create(
                 .root
         }
     };
-    if !providers::insert(tx, id, name, parent, root, false, time::now())? {
+    let new = NewProvider { id, name, parent, root, reported: false };
+    if !providers::insert(tx, new, time::now())? {
         let taken = match providers::by_id(tx, id)? {
             Some(_) => format!("uuid: {id}"),
             None => format!("name: {name}"),

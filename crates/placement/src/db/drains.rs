@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use kilonova_ids::ProviderId;
-use kilonova_store::{Error, Tx, params, statements};
+use kilonova_store::{Error, Tx, Value, params, statements};
 
 statements! {
     /// The drained providers of a tree.
@@ -14,6 +14,8 @@ statements! {
         JOIN resource_providers p ON p.id = d.provider_id WHERE p.root_id = ?1";
     /// The drain of a provider.
     ONE = "SELECT provider_id FROM drains WHERE provider_id = ?1";
+    /// The drains of some providers.
+    SOME = "SELECT provider_id FROM drains WHERE provider_id IN ({})";
     /// Drains a provider.
     SET = "INSERT INTO drains (provider_id, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     /// Ends the draining of a provider.
@@ -40,14 +42,16 @@ pub fn expect_of_root(tx: &mut Tx<'_>, root: ProviderId) -> Result<(), Error> {
     tx.expect(OF_ROOT, params![root])
 }
 
-/// Announces [`one`].
-pub fn expect_one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
-    tx.expect(ONE, params![provider])
-}
-
 /// True if a provider, existing or not, is drained.
 pub fn one(tx: &mut Tx<'_>, provider: ProviderId) -> Result<bool, Error> {
     Ok(tx.row(ONE, params![provider])?.is_some())
+}
+
+/// Those of some providers, existing or not, that are drained.
+pub fn of(tx: &mut Tx<'_>, providers: &[ProviderId]) -> Result<HashSet<ProviderId>, Error> {
+    let providers: Vec<Value> = providers.iter().map(|id| Value::from(*id)).collect();
+    let asked = tx.ask_list(SOME, &providers)?;
+    tx.answers(asked)?.iter().map(|row| row.id("provider_id")).collect()
 }
 
 /// Drains a provider, existing or not; idempotent.

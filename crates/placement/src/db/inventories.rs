@@ -33,10 +33,10 @@ statements! {
         (SELECT id FROM resource_providers WHERE root_id = ?1) ORDER BY provider_id, class");
     /// The classes of a provider with their usage.
     USED = "SELECT class, used FROM inventories WHERE provider_id = ?1";
-    /// Inserts an inventory.
+    /// Inserts inventories without usage.
     INSERT = "INSERT INTO inventories (provider_id, class, total, reserved, min_unit, max_unit,
-        step_size, allocation_ratio, used, reported_reserved, operator_reserved, updated_at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, ?9, ?10, ?11)";
+        step_size, allocation_ratio, reported_reserved, operator_reserved, updated_at, used)
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})";
     /// Updates everything except the usage.
     UPDATE = "UPDATE inventories SET total = ?3, reserved = ?4, min_unit = ?5, max_unit = ?6,
         step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
@@ -133,6 +133,36 @@ pub fn used(tx: &mut Tx<'_>, id: ProviderId) -> Result<Vec<(ResourceClass, i64)>
         .collect()
 }
 
+/// Everything except the usage.
+fn values(provider: ProviderId, row: &InventoryRow) -> [Value; 11] {
+    let inv = &row.inventory;
+    [
+        provider.into(),
+        (&row.class).into(),
+        inv.total.into(),
+        inv.reserved.into(),
+        inv.min_unit.into(),
+        inv.max_unit.into(),
+        inv.step_size.into(),
+        inv.allocation_ratio.into(),
+        row.reported_reserved.into(),
+        row.operator_reserved.into(),
+        row.updated_at.into(),
+    ]
+}
+
+/// Inserts rows without usage.
+pub fn insert(tx: &mut Tx<'_>, rows: &[(ProviderId, InventoryRow)]) -> Result<(), Error> {
+    let row = |(provider, row): &(ProviderId, InventoryRow)| -> [Value; 12] {
+        let [provider, class, total, reserved, min, max, step, ratio, reported, operator, at] =
+            values(*provider, row);
+        let used = Value::from(0_i64);
+        [provider, class, total, reserved, min, max, step, ratio, reported, operator, at, used]
+    };
+    let rows: Vec<_> = rows.iter().map(row).collect();
+    tx.defer_rows(INSERT, &rows)
+}
+
 /// Writes everything except the usage, as a new row or over the old one.
 pub fn put(
     tx: &mut Tx<'_>,
@@ -140,24 +170,10 @@ pub fn put(
     row: &InventoryRow,
     new: bool,
 ) -> Result<(), Error> {
-    let inv = &row.inventory;
-    tx.defer(
-        if new { INSERT } else { UPDATE },
-        params![
-            provider,
-            &row.class,
-            inv.total,
-            inv.reserved,
-            inv.min_unit,
-            inv.max_unit,
-            inv.step_size,
-            inv.allocation_ratio,
-            row.reported_reserved,
-            row.operator_reserved,
-            row.updated_at,
-        ],
-    )?;
-    Ok(())
+    match new {
+        true => insert(tx, &[(provider, row.clone())]),
+        false => tx.defer(UPDATE, &values(provider, row)),
+    }
 }
 
 /// Adds amounts to the usage, whether they fit or not, and returns all inventories of the provider

@@ -1,8 +1,10 @@
 //! Rows of `resource_providers`.
 
+use std::collections::HashSet;
+
 use jiff::Timestamp;
 use kilonova_ids::ProviderId;
-use kilonova_store::{Asked, Error, Row, Tx, params, statements};
+use kilonova_store::{Asked, Error, Row, Tx, Value, params, statements};
 
 /// The columns of a [`ProviderRow`].
 macro_rules! columns {
@@ -34,15 +36,19 @@ statements! {
         WHERE root_id = ?1 ORDER BY seq");
     /// Direct children.
     CHILDREN = "SELECT id FROM resource_providers WHERE parent_id = ?1";
-    /// Inserts a provider; no row if its id or name exists. The version starts at the current time,
+    /// Inserts providers; no row for one whose id or name exists. The version starts at the current time,
     /// so that it exceeds that of a deleted provider with the same id.
     INSERT = "INSERT INTO resource_providers
         (id, name, parent_id, root_id, generation, version, reported, updated_at)
-        VALUES (?1, ?2, ?3, ?4, 0, ?6, ?5, ?6) ON CONFLICT DO NOTHING RETURNING id";
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}) ON CONFLICT DO NOTHING RETURNING id";
     /// A change that increments the generation, which clients see.
     BUMP = concat!(bump!(), " RETURNING generation, version, root_id");
     /// The same for a caller that does not need the counters.
     DEFERRED_BUMP = bump!();
+    /// The same for [`TOGETHER`] providers.
+    BUMP_SOME = "UPDATE resource_providers
+        SET generation = generation + 1, version = version + 1, updated_at = ?1
+        WHERE id IN (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
     /// A change that does not increment the generation.
     TOUCH = "UPDATE resource_providers SET version = version + 1
         WHERE id = ?1 RETURNING generation, version, root_id";
@@ -70,6 +76,9 @@ statements! {
     /// Deletes a provider.
     DELETE = "DELETE FROM resource_providers WHERE id = ?1";
 }
+
+/// The number of providers in [`BUMP_SOME`].
+const TOGETHER: usize = 8;
 
 /// Statements for PostgreSQL only.
 pub const POSTGRES_STATEMENTS: &[(&str, &str)] = &[("PG_LOCK_TREE", PG_LOCK_TREE)];
@@ -155,36 +164,52 @@ pub fn rows(rows: &[Row]) -> Result<Vec<ProviderRow>, Error> {
     rows.iter().map(read).collect()
 }
 
-/// Inserts a provider; returns false if its id or name exists.
-pub fn insert(
-    tx: &mut Tx<'_>,
-    id: ProviderId,
-    name: &str,
-    parent: Option<ProviderId>,
-    root: ProviderId,
-    reported: bool,
-    now: Timestamp,
-) -> Result<bool, Error> {
-    let asked = ask_insert(tx, id, name, parent, root, reported, now)?;
-    inserted(tx, asked)
+/// A provider to insert.
+#[derive(Debug, Clone, Copy)]
+pub struct NewProvider<'a> {
+    /// Its uuid.
+    pub id: ProviderId,
+    /// Unique name.
+    pub name: &'a str,
+    /// Parent; `None` for a root.
+    pub parent: Option<ProviderId>,
+    /// Root of its tree; itself for a root.
+    pub root: ProviderId,
+    /// True if a host reports it.
+    pub reported: bool,
 }
 
-/// Asks for [`insert`].
+/// Inserts a provider; returns false if its id or name exists.
+pub fn insert(tx: &mut Tx<'_>, new: NewProvider<'_>, now: Timestamp) -> Result<bool, Error> {
+    let asked = ask_insert(tx, &[new], now)?;
+    Ok(inserted(tx, asked)?.contains(&new.id))
+}
+
+/// Asks for [`insert`], for several providers.
 pub fn ask_insert(
     tx: &mut Tx<'_>,
-    id: ProviderId,
-    name: &str,
-    parent: Option<ProviderId>,
-    root: ProviderId,
-    reported: bool,
+    new: &[NewProvider<'_>],
     now: Timestamp,
-) -> Result<Asked, Error> {
-    tx.ask(INSERT, params![id, name, parent, root, reported, now])
+) -> Result<Vec<Asked>, Error> {
+    let row = |new: &NewProvider<'_>| -> [Value; 8] {
+        [
+            new.id.into(),
+            new.name.into(),
+            new.parent.into(),
+            new.root.into(),
+            0_i64.into(),
+            now.into(),
+            new.reported.into(),
+            now.into(),
+        ]
+    };
+    let rows: Vec<_> = new.iter().map(row).collect();
+    tx.ask_rows(INSERT, &rows)
 }
 
-/// True if [`ask_insert`] inserted the provider.
-pub fn inserted(tx: &mut Tx<'_>, asked: Asked) -> Result<bool, Error> {
-    Ok(tx.answer_row(asked)?.is_some())
+/// The providers that [`ask_insert`] inserted.
+pub fn inserted(tx: &mut Tx<'_>, asked: Vec<Asked>) -> Result<HashSet<ProviderId>, Error> {
+    tx.answers(asked)?.iter().map(|row| row.id("id")).collect()
 }
 
 /// Writes name and position in the tree.
@@ -250,6 +275,17 @@ pub fn ask_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<Asked
 /// A [`bump`] whose counters nobody needs.
 pub fn defer_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<(), Error> {
     tx.defer(DEFERRED_BUMP, params![id, now])
+}
+
+/// [`defer_bump`] for several providers.
+pub fn defer_bumps(tx: &mut Tx<'_>, ids: &[ProviderId], now: Timestamp) -> Result<(), Error> {
+    for some in ids.chunks(TOGETHER) {
+        let mut params = vec![Value::from(now)];
+        params.extend(some.iter().map(|id| Value::from(*id)));
+        params.resize(TOGETHER + 1, some.last().map(|id| Value::from(*id)).into());
+        tx.defer(BUMP_SOME, &params)?;
+    }
+    Ok(())
 }
 
 /// The counters after [`ask_bump`].

@@ -3,11 +3,11 @@
 //! provider has it. Unlike a write to the trait's row, the key lets a thousand hosts with the same
 //! trait register at once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use kilonova_ids::ProviderId;
-use kilonova_store::{Error, Tx, params, statements};
+use kilonova_store::{Error, Tx, Value, listed, params, statements};
 
 use crate::names;
 
@@ -16,8 +16,8 @@ statements! {
     CUSTOM = "SELECT name, updated_at FROM traits ORDER BY name";
     /// One custom trait.
     GET = "SELECT updated_at FROM traits WHERE name = ?1";
-    /// Creates a custom trait.
-    ENSURE = "INSERT INTO traits (name, updated_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING";
+    /// Creates custom traits.
+    ENSURE = "INSERT INTO traits (name, updated_at) VALUES ({}, {}) ON CONFLICT (name) DO NOTHING";
     /// Deletes a custom trait.
     DELETE = "DELETE FROM traits WHERE name = ?1";
     /// A provider's traits.
@@ -25,9 +25,9 @@ statements! {
     /// The traits of all providers of a tree.
     OF_ROOT = "SELECT provider_id, trait, reported FROM provider_traits WHERE provider_id IN
         (SELECT id FROM resource_providers WHERE root_id = ?1) ORDER BY provider_id, trait";
-    /// Adds a trait to a provider.
+    /// Adds traits to providers.
     ADD = "INSERT INTO provider_traits (provider_id, trait, custom, reported)
-        VALUES (?1, ?2, ?3, ?4)
+        VALUES ({}, {}, {}, {})
         ON CONFLICT (provider_id, trait) DO UPDATE SET reported = excluded.reported";
     /// Removes a trait from a provider.
     REMOVE = "DELETE FROM provider_traits WHERE provider_id = ?1 AND trait = ?2";
@@ -78,7 +78,7 @@ pub fn created_at(tx: &mut Tx<'_>, name: &str) -> Result<Option<Timestamp>, Erro
 
 /// Creates a custom trait; returns false if it exists.
 pub fn ensure(tx: &mut Tx<'_>, name: &str, now: Timestamp) -> Result<bool, Error> {
-    Ok(tx.execute(ENSURE, params![name, now])? > 0)
+    Ok(tx.execute(&listed(ENSURE, 1), params![name, now])? > 0)
 }
 
 /// Traits that some provider has.
@@ -89,17 +89,30 @@ pub fn associated(tx: &mut Tx<'_>) -> Result<Vec<String>, Error> {
 /// Adds a trait to a provider. Returns [`Error::Reference`] for a custom trait that does not exist.
 pub fn add(tx: &mut Tx<'_>, id: ProviderId, name: &str, reported: bool) -> Result<(), Error> {
     let custom = (!names::is_standard_trait(name)).then_some(name);
-    tx.execute(ADD, params![id, name, custom, reported])?;
+    tx.execute(&listed(ADD, 1), params![id, name, custom, reported])?;
     Ok(())
 }
 
-/// Adds a trait that the provider's host reports, and creates it if it is a missing custom one.
-pub fn report(tx: &mut Tx<'_>, id: ProviderId, name: &str, now: Timestamp) -> Result<(), Error> {
-    let custom = (!names::is_standard_trait(name)).then_some(name);
-    if let Some(custom) = custom {
-        tx.defer(ENSURE, params![custom, now])?;
-    }
-    tx.defer(ADD, params![id, name, custom, true])
+/// The name, if it is that of a custom trait.
+fn as_custom(name: &str) -> Option<&str> {
+    (!names::is_standard_trait(name)).then_some(name)
+}
+
+/// Adds traits that the providers' hosts report, and creates missing custom ones. Each pair may occur once.
+pub fn report(
+    tx: &mut Tx<'_>,
+    reported: &[(ProviderId, &str)],
+    now: Timestamp,
+) -> Result<(), Error> {
+    // In order, so that two hosts with the same new traits do not wait for each other.
+    let new: BTreeSet<&str> = reported.iter().filter_map(|(_, name)| as_custom(name)).collect();
+    let new: Vec<[Value; 2]> = new.into_iter().map(|name| [name.into(), now.into()]).collect();
+    tx.defer_rows(ENSURE, &new)?;
+    let row = |(id, name): &(ProviderId, &str)| -> [Value; 4] {
+        [(*id).into(), (*name).into(), as_custom(name).into(), true.into()]
+    };
+    let rows: Vec<_> = reported.iter().map(row).collect();
+    tx.defer_rows(ADD, &rows)
 }
 
 /// Removes a trait from a provider.

@@ -9,7 +9,7 @@
 //! until they are released. Inventories of the root that its children offer now move to them
 //! ([`super::move_down`]). Children that no host reported (created through the API) are left alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use kilonova_engine::Inventory;
@@ -20,7 +20,7 @@ use kilonova_wire::time;
 use super::ProviderSpec;
 use super::move_down::{is_below, move_down};
 use crate::db::inventories::InventoryRow;
-use crate::db::providers::ProviderRow;
+use crate::db::providers::{NewProvider, ProviderRow};
 use crate::db::{aggregates, classes, consumers, drains, inventories, providers, traits};
 use crate::{Error, World, names};
 
@@ -72,13 +72,15 @@ fn report(
     let own = tree.inventories.get(&id).map_or(&[][..], Vec::as_slice);
     let offered: Vec<ResourceClass> = own.iter().map(|row| row.class.clone()).collect();
     changed |= write_positions(tx, specs(), id, &tree.providers, now)?;
+    let mut new = NewRows::default();
     for (spec, parent) in specs() {
         let rule =
             ReservedRule { drained: tree.drained.contains(&spec.id), device: parent.is_some() };
         let inventories = tree.inventories.remove(&spec.id).unwrap_or_default();
         let traits = tree.traits.remove(&spec.id).unwrap_or_default();
-        changed |= write_contents(tx, spec, inventories, traits, rule, now)?;
+        changed |= write_contents(tx, spec, inventories, traits, rule, &mut new, now)?;
     }
+    new.write(tx, now)?;
     if let Some(root) = root
         && offered.iter().any(|class| is_below(root, children, class))
     {
@@ -128,14 +130,7 @@ impl StoredTree {
         };
         let new: Vec<ProviderId> =
             reported().map(|spec| spec.id).filter(|id| !tree.providers.contains_key(id)).collect();
-        for id in &new {
-            drains::expect_one(tx, *id)?;
-        }
-        for id in new {
-            if drains::one(tx, id)? {
-                tree.drained.insert(id);
-            }
-        }
+        tree.drained.extend(drains::of(tx, &new)?);
         Ok(tree)
     }
 }
@@ -173,11 +168,11 @@ fn write_positions<'a>(
     now: Timestamp,
 ) -> Result<bool, Error> {
     let mut placed = false;
-    let mut inserted = Vec::new();
+    let mut new = Vec::new();
     for (spec, parent) in specs {
         let Some(row) = known.get(&spec.id) else {
-            let asked = providers::ask_insert(tx, spec.id, &spec.name, parent, root, true, now)?;
-            inserted.push((spec, asked));
+            let (id, name) = (spec.id, spec.name.as_str());
+            new.push(NewProvider { id, name, parent, root, reported: true });
             continue;
         };
         if row.name != spec.name {
@@ -189,13 +184,12 @@ fn write_positions<'a>(
             placed = true;
         }
     }
-    for (spec, asked) in inserted {
-        if !providers::inserted(tx, asked)? {
-            return Err(Error::Taken { id: spec.id, name: spec.name.clone() });
-        }
-        placed = true;
+    let asked = providers::ask_insert(tx, &new, now)?;
+    let inserted = providers::inserted(tx, asked)?;
+    if let Some(taken) = new.iter().find(|one| !inserted.contains(&one.id)) {
+        return Err(Error::Taken { id: taken.id, name: taken.name.to_owned() });
     }
-    Ok(placed)
+    Ok(placed || !new.is_empty())
 }
 
 /// The rule that determines `reserved`.
@@ -216,19 +210,37 @@ impl ReservedRule {
     }
 }
 
-/// Writes inventories and traits, which clients see.
-fn write_contents(
+/// Rows that are written together, so that a report takes few statements.
+#[derive(Default)]
+struct NewRows<'a> {
+    inventories: Vec<(ProviderId, InventoryRow)>,
+    traits: Vec<(ProviderId, &'a str)>,
+    /// Providers with changes that clients see.
+    changed: Vec<ProviderId>,
+}
+
+impl NewRows<'_> {
+    fn write(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), Error> {
+        inventories::insert(tx, &self.inventories)?;
+        traits::report(tx, &self.traits, now)?;
+        Ok(providers::defer_bumps(tx, &self.changed, now)?)
+    }
+}
+
+/// Writes inventories and traits, which clients see, but for the new rows.
+fn write_contents<'a>(
     tx: &mut Tx<'_>,
-    spec: &ProviderSpec,
+    spec: &'a ProviderSpec,
     inventories: Vec<InventoryRow>,
     traits: HashMap<String, bool>,
     rule: ReservedRule,
+    new: &mut NewRows<'a>,
     now: Timestamp,
 ) -> Result<bool, Error> {
-    let visible =
-        write_inventories(tx, spec, inventories, rule, now)? | write_traits(tx, spec, traits, now)?;
+    let visible = write_inventories(tx, spec, inventories, rule, new, now)?
+        | write_traits(tx, spec, traits, new)?;
     if visible {
-        providers::defer_bump(tx, spec.id, now)?;
+        new.changed.push(spec.id);
     }
     Ok(visible)
 }
@@ -239,6 +251,7 @@ fn write_inventories(
     spec: &ProviderSpec,
     stored: Vec<InventoryRow>,
     rule: ReservedRule,
+    new: &mut NewRows<'_>,
     now: Timestamp,
 ) -> Result<bool, Error> {
     let reserved = |by_operator: Option<i64>, reported: &Inventory| {
@@ -259,7 +272,7 @@ fn write_inventories(
                 operator_reserved: None,
                 updated_at: now,
             };
-            inventories::put(tx, spec.id, &row, true)?;
+            new.inventories.push((spec.id, row));
             changed = true;
             continue;
         };
@@ -309,16 +322,17 @@ fn withdraw(
 }
 
 /// Writes the traits.
-fn write_traits(
+fn write_traits<'a>(
     tx: &mut Tx<'_>,
-    spec: &ProviderSpec,
+    spec: &'a ProviderSpec,
     mut old: HashMap<String, bool>,
-    now: Timestamp,
+    new: &mut NewRows<'a>,
 ) -> Result<bool, Error> {
     let mut changed = false;
-    for name in &spec.traits {
+    let reported: BTreeSet<&str> = spec.traits.iter().map(String::as_str).collect();
+    for name in reported {
         if old.remove(name).is_none() {
-            traits::report(tx, spec.id, name, now)?;
+            new.traits.push((spec.id, name));
             changed = true;
         }
     }

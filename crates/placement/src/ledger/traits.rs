@@ -36,7 +36,7 @@ pub fn set_only_trait(
         traits::remove(tx, provider, name)?;
     }
     if let Some(name) = new {
-        traits::report(tx, provider, name, now)?;
+        traits::report(tx, &[(provider, name)], now)?;
     }
     world.tree_changed(tx, counters.root)
 }

@@ -1,0 +1,123 @@
+//! Statements that take a list of values or several rows: their text for a number of them.
+//!
+//! A statement says where they are: `({})` is a list, `({}, {}, {})` is a row that may be repeated. Only a
+//! few numbers are used, because a connection prepares each text once and keeps it. This file must never
+//! run a statement.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use crate::Value;
+
+/// The numbers of rows in one statement, greatest first.
+const SIZES: [usize; 3] = [32, 8, 1];
+
+/// The number of values in one list; the last one is repeated to fill it.
+const LIST: usize = 8;
+
+/// Texts by their statement and number.
+type Texts = HashMap<(&'static str, usize), Arc<str>>;
+
+/// The texts that were made.
+static TEXTS: LazyLock<RwLock<Texts>> = LazyLock::new(RwLock::default);
+
+/// The text of a statement for a number of values or rows: `({})` becomes `(?1, ?2, ?3)`, and
+/// `({}, {})` becomes `(?1, ?2), (?3, ?4), (?5, ?6)`.
+pub fn listed(sql: &str, number: usize) -> String {
+    let Some((before, row, after)) = place(sql) else { return sql.to_owned() };
+    let width = row.matches("{}").count();
+    let group = |first: usize, count: usize| {
+        let places: Vec<String> = (first..first + count).map(|at| format!("?{at}")).collect();
+        format!("({})", places.join(", "))
+    };
+    if width == 1 {
+        let list = group(1, number);
+        return sql.replace("({})", &list);
+    }
+    let rows: Vec<String> = (0..number).map(|row| group(row * width + 1, width)).collect();
+    format!("{before}{}{after}", rows.join(", "))
+}
+
+/// The first list or row of a statement, with what is before and after it.
+fn place(sql: &str) -> Option<(&str, &str, &str)> {
+    let begin = sql.find("({}")?;
+    let (before, rest) = sql.split_at_checked(begin)?;
+    let (row, after) = rest.split_at_checked(rest.find(')')? + 1)?;
+    Some((before, row, after))
+}
+
+/// [`listed`], made once.
+fn text(sql: &'static str, number: usize) -> Arc<str> {
+    let key = (sql, number);
+    if let Some(text) = TEXTS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Arc::clone(text);
+    }
+    let text: Arc<str> = listed(sql, number).into();
+    TEXTS.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&text));
+    text
+}
+
+/// The statements for some rows, each with its parameters.
+pub(crate) fn of_rows<const WIDTH: usize>(
+    sql: &'static str,
+    rows: &[[Value; WIDTH]],
+) -> Vec<(Arc<str>, Vec<Value>)> {
+    let (mut rest, mut statements) = (rows, Vec::new());
+    for size in SIZES {
+        while let Some((some, others)) = rest.split_at_checked(size) {
+            statements.push((text(sql, size), some.as_flattened().to_vec()));
+            rest = others;
+        }
+    }
+    statements
+}
+
+/// The statements for a list of values, each with its parameters.
+pub(crate) fn of_list(sql: &'static str, values: &[Value]) -> Vec<(Arc<str>, Vec<Value>)> {
+    let fill = |some: &[Value]| {
+        let mut list = some.to_vec();
+        list.resize(LIST, some.last().cloned().unwrap_or(Value::Null));
+        (text(sql, LIST), list)
+    };
+    values.chunks(LIST).map(fill).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INSERT: &str = "INSERT INTO t (a, b) VALUES ({}, {}) ON CONFLICT (a) DO NOTHING";
+
+    #[test]
+    fn lists_and_rows_are_expanded() {
+        assert_eq!(listed("SELECT a FROM t", 3), "SELECT a FROM t");
+        assert_eq!(
+            listed("SELECT a FROM t WHERE a IN ({}) OR b IN ({})", 2),
+            "SELECT a FROM t WHERE a IN (?1, ?2) OR b IN (?1, ?2)"
+        );
+        assert_eq!(
+            listed(INSERT, 2),
+            "INSERT INTO t (a, b) VALUES (?1, ?2), (?3, ?4) ON CONFLICT (a) DO NOTHING"
+        );
+    }
+
+    #[test]
+    fn rows_take_few_statements() {
+        let rows: Vec<[Value; 2]> = (0..43).map(|n: i64| [n.into(), (2 * n).into()]).collect();
+        let statements = of_rows(INSERT, &rows);
+        let sizes: Vec<usize> = statements.iter().map(|(_, params)| params.len() / 2).collect();
+        assert_eq!(sizes, [32, 8, 1, 1, 1]);
+        let all: Vec<Value> = statements.into_iter().flat_map(|(_, params)| params).collect();
+        assert_eq!(all, rows.as_flattened());
+        assert!(of_rows(INSERT, &rows[..0]).is_empty());
+    }
+
+    #[test]
+    fn a_list_is_filled_with_its_last_value() {
+        let values: Vec<Value> = (0..10).map(|n: i64| n.into()).collect();
+        let statements = of_list("SELECT a FROM t WHERE a IN ({})", &values);
+        assert!(statements.iter().all(|(sql, _)| sql.ends_with("?7, ?8)")), "{statements:?}");
+        let last: Vec<_> = statements.iter().map(|(_, params)| params.last().cloned()).collect();
+        assert_eq!(last, [Some(Value::Int(7)), Some(Value::Int(9))]);
+    }
+}
