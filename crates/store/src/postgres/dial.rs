@@ -6,12 +6,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::net::UnixStream;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage, Socket};
 
 use super::line::Driver;
+use super::merge::{Merged, OverTls};
 use super::url::{Endpoint, Mode, PostgresUrl, Root, Tls};
 use super::{chain, password, tls};
 use crate::Options;
@@ -86,14 +88,13 @@ async fn connect(
         Host::Tcp(_) => url.tls.mode,
     };
     if mode == Mode::Disable {
-        return session(url, &config, NoTls, options).await.map_err(|e| refused(&e, &url.tls));
+        return plain(url, &config, endpoint, options).await.map_err(|e| refused(&e, &url.tls));
     }
-    let connector = tls::connector(&url.tls).map_err(never)?;
+    let connector = OverTls(tls::connector(&url.tls).map_err(never)?);
     config.ssl_mode(if mode == Mode::Prefer { SslMode::Prefer } else { SslMode::Require });
     match session(url, &config, connector, options).await {
         Err(Failed::Server(error)) if mode == Mode::Prefer && rustls_of(&error).is_some() => {
-            config.ssl_mode(SslMode::Disable);
-            session(url, &config, NoTls, options).await.map_err(|e| refused(&e, &url.tls))
+            plain(url, &config, endpoint, options).await.map_err(|e| refused(&e, &url.tls))
         }
         other => other.map_err(|e| refused(&e, &url.tls)),
     }
@@ -101,6 +102,8 @@ async fn connect(
 
 enum Failed {
     Server(tokio_postgres::Error),
+    /// The socket of the server cannot be opened.
+    Socket(std::io::Error),
     /// The server is a standby.
     Standby,
 }
@@ -111,7 +114,25 @@ impl From<tokio_postgres::Error> for Failed {
     }
 }
 
-/// Logs in, sets the limits of the session, and asks whether it can write, in one round trip.
+/// A session without TLS.
+async fn plain(
+    url: &PostgresUrl,
+    config: &Config,
+    endpoint: &Endpoint,
+    options: &Options,
+) -> Result<Dialed, Failed> {
+    let mut config = config.clone();
+    config.ssl_mode(SslMode::Disable);
+    let Host::Unix(folder) = &endpoint.host else {
+        return session(url, &config, NoTls, options).await;
+    };
+    let file = folder.join(format!(".s.PGSQL.{}", endpoint.port));
+    let socket = UnixStream::connect(file).await.map_err(Failed::Socket)?;
+    let (client, connection) = config.connect_raw(Merged::new(socket), NoTls).await?;
+    begin(url, client, Box::pin(connection), options).await
+}
+
+/// A session over TCP.
 async fn session<T>(
     url: &PostgresUrl,
     config: &Config,
@@ -123,7 +144,16 @@ where
     T::Stream: Send + 'static,
 {
     let (client, connection) = config.connect(tls).await?;
-    let mut driver: Driver = Box::pin(connection);
+    begin(url, client, Box::pin(connection), options).await
+}
+
+/// Sets the limits of the session, and asks whether it can write, in one round trip.
+async fn begin(
+    url: &PostgresUrl,
+    client: Client,
+    mut driver: Driver,
+    options: &Options,
+) -> Result<Dialed, Failed> {
     let statement = options.statement_timeout.as_millis();
     // A controller that stops in the middle of a transaction holds its locks for this long.
     let sql = format!(
@@ -160,6 +190,7 @@ fn rustls_of(error: &tokio_postgres::Error) -> Option<&rustls::Error> {
 fn refused(error: &Failed, tls: &Tls) -> Refused {
     let error = match error {
         Failed::Standby => return later("it is a standby, which accepts no writes"),
+        Failed::Socket(error) => return later(format!("error connecting to server: {error}")),
         Failed::Server(error) => error,
     };
     if let Some(answer) = error.as_db_error() {

@@ -20,6 +20,7 @@ mod fate;
 mod group;
 mod lanes;
 mod line;
+mod merge;
 mod password;
 mod pool;
 mod queue;
