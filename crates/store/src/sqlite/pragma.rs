@@ -23,8 +23,14 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
+/// The pages of the log after which a commit copies it into the database: 32 MiB. With SQLite's own 1000
+/// the registration of a cloud copies the same pages of its indexes again and again.
+const CHECKPOINT: u32 = 8192;
+
 pub(super) fn durable(connection: &Connection) -> Result<(), Error> {
-    connection.execute_batch("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")?;
+    connection.execute_batch(&format!(
+        "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint={CHECKPOINT};"
+    ))?;
     forget_statistics(connection)
 }
 

@@ -1,10 +1,12 @@
-//! The reader connections: few, opened when first needed and kept.
+//! The reader connections: few, opened when first needed, and closed when they are not needed for a while.
 //!
 //! The readers' threads are as many as the connections, so there is always one for a thread. More of
-//! them would read no faster, and each has a page cache of its own.
+//! them would read no faster, and each has a page cache, the schema and its prepared statements for itself,
+//! some megabytes together: a quiet process needs one or two.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
@@ -14,18 +16,24 @@ use crate::Error;
 /// Connections at most.
 pub(super) const MOST: usize = 8;
 
+/// A connection that was idle for as long is closed when another one becomes idle.
+const IDLE: Duration = Duration::from_secs(5);
+
 pub(super) struct Readers {
     path: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    /// The idle ones, each with the time of its last use, which ascends.
+    idle: Mutex<Vec<(Connection, Instant)>>,
+    /// [`IDLE`], but in tests.
+    limit: Duration,
 }
 
 impl Readers {
     pub(super) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()) }
+        Self { path: path.to_owned(), idle: Mutex::new(Vec::new()), limit: IDLE }
     }
 
     pub(super) fn take(&self) -> Result<Connection, Error> {
-        if let Some(connection) = self.lock().pop() {
+        if let Some((connection, _)) = self.lock().pop() {
             return Ok(connection);
         }
         // The database was opened at the start: what keeps it from being opened once more (files,
@@ -39,10 +47,36 @@ impl Readers {
     }
 
     pub(super) fn give(&self, connection: Connection) {
-        self.lock().push(connection);
+        let mut idle = self.lock();
+        let long = idle.first().is_some_and(|(_, since)| since.elapsed() >= self.limit);
+        let unneeded = long.then(|| idle.remove(0));
+        idle.push((connection, Instant::now()));
+        drop(idle);
+        // Without the lock: closing takes longer than a small read.
+        drop(unneeded);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(Connection, Instant)>> {
         self.idle.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(limit: Duration) -> usize {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let readers = Readers { limit, ..Readers::new(&folder.path().join("kilonova.db")) };
+        let taken: Vec<Connection> =
+            (0..3).map(|_| readers.take().expect("a reader opens")).collect();
+        taken.into_iter().for_each(|reader| readers.give(reader));
+        readers.lock().len()
+    }
+
+    #[test]
+    fn readers_that_are_not_needed_are_closed() {
+        assert_eq!(kept(Duration::from_secs(60)), 3);
+        assert_eq!(kept(Duration::ZERO), 1);
     }
 }
