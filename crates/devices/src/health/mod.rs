@@ -127,6 +127,11 @@ impl Watch {
         std::mem::take(&mut self.state().unreported)
     }
 
+    /// True if there is a log: without one, no event ever arrives.
+    pub fn has_log(&self) -> bool {
+        self.state().log.is_some()
+    }
+
     /// True if the log is unchanged since the last read. Only checks the file's length.
     pub fn is_quiet(&self) -> bool {
         let state = self.state();
