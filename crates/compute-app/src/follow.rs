@@ -69,8 +69,11 @@ async fn read_aggregates(compute: &Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the rows of hosts again.
-async fn refresh(compute: &Compute, hosts: BTreeSet<HostName>) -> Result<(), Error> {
+/// Reads the rows of some hosts again.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) async fn refresh(compute: &Compute, hosts: BTreeSet<HostName>) -> Result<(), Error> {
     if hosts.is_empty() {
         return Ok(());
     }

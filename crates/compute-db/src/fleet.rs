@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_ids::{HostId, HostName, ProviderId};
-use kilonova_store::{Row, Tx, Value, params};
+use kilonova_store::{Asked, Row, Tx, Value, params};
 
 use super::hosts::is_enabled;
 use crate::Error;
@@ -41,7 +41,11 @@ kilonova_store::statements! {
     /// The epoch of a host.
     EPOCH = "SELECT epoch FROM hosts WHERE host = ?1";
     /// Updates `last_seen` of some hosts, unless another controller has stored a later time.
-    SEEN = concat!("UPDATE hosts SET last_seen = ?1 WHERE last_seen < ?1 AND host IN ", hosts!());
+    SEEN = concat!(
+        "UPDATE hosts SET last_seen = ?1 WHERE last_seen < ?1 AND host IN ",
+        hosts!(),
+        " RETURNING host"
+    );
     /// Updates the clock skew.
     SKEW = "UPDATE hosts SET clock_skew = ?2 WHERE host = ?1";
 }
@@ -54,7 +58,7 @@ const PG_SEEN: &str = concat!(
     "UPDATE hosts SET last_seen = ?1 WHERE host IN (SELECT host FROM hosts
         WHERE last_seen < ?1 AND host IN ",
     hosts!(),
-    " FOR NO KEY UPDATE SKIP LOCKED)"
+    " FOR NO KEY UPDATE SKIP LOCKED) RETURNING host"
 );
 
 /// The part of a host's row that the fleet needs.
@@ -191,17 +195,29 @@ pub fn expect_epoch(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
 /// Maximum number of hosts in one statement.
 pub const TOGETHER: usize = 50;
 
-/// Updates `last_seen` of at most [`TOGETHER`] hosts.
+/// Asks to update `last_seen` of at most [`TOGETHER`] hosts; [`seen`] reads the answer.
 ///
 /// # Errors
 /// Store errors only.
-pub fn seen(tx: &mut Tx<'_>, hosts: &[HostName], at: Timestamp) -> Result<(), Error> {
-    let Some(last) = hosts.last() else { return Ok(()) };
+pub fn ask_seen(
+    tx: &mut Tx<'_>,
+    hosts: &[HostName],
+    at: Timestamp,
+) -> Result<Option<Asked>, Error> {
+    let Some(last) = hosts.last() else { return Ok(None) };
     let mut params = vec![Value::from(at)];
     params.extend(hosts.iter().map(Value::from));
     params.resize(TOGETHER + 1, Value::from(last));
-    tx.defer(if tx.is_postgres() { PG_SEEN } else { SEEN }, &params)?;
-    Ok(())
+    Ok(Some(tx.ask(if tx.is_postgres() { PG_SEEN } else { SEEN }, &params)?))
+}
+
+/// The hosts whose row has got the time: not those that a transaction is changing, and not those for
+/// which another controller has stored a later time.
+///
+/// # Errors
+/// Store errors only.
+pub fn seen(tx: &mut Tx<'_>, asked: Asked) -> Result<Vec<HostName>, Error> {
+    Ok(tx.answer(asked)?.iter().map(|row| row.host("host")).collect::<Result<_, _>>()?)
 }
 
 /// Stores the clock skew of some hosts.

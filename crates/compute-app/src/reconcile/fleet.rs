@@ -1,14 +1,20 @@
 //! Writes the hosts' heartbeats to the database, where other controllers and `compute service list`
-//! read them, and takes over what operators changed there.
+//! read them, and reads there when hosts were last seen that poll another controller.
+//!
+//! Other changes of the hosts' rows come by commit hooks and by the change log. All rows are read again now and
+//! then, in case a change came by neither.
 //!
 //! Heartbeats of the same second are written by one statement with the earliest time, and many statements
 //! by one transaction: ten thousand hosts cost some hundred statements and a dozen commits, and no host
 //! looks fresher than it is.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::fleet;
 use kilonova_ids::HostName;
 use kilonova_store::Tx;
+use kilonova_wire::time;
 
 use crate::{Compute, Error, follow};
 
@@ -18,18 +24,31 @@ const STATEMENTS: usize = 20;
 /// Heartbeats of one statement differ by less than this, and a smaller change is not written.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-pub(super) async fn run(compute: Compute) -> Result<(), Error> {
+/// All rows are read in one round of this many.
+const ALL: u64 = 6;
+/// A host that has not polled here for longer polls another controller, or none: a poll takes 20 s at most.
+const ELSEWHERE: SignedDuration = SignedDuration::from_secs(25);
+/// If more hosts poll elsewhere, all rows are read at once.
+const FEW: usize = 200;
+
+/// Runs the round with this number.
+pub(super) async fn run(compute: Compute, round: u64) -> Result<(), Error> {
     let hosts = compute.fleet.all();
+    let now = time::now();
+    let elsewhere = hosts.iter().filter(|host| now.duration_since(host.last_seen()) > ELSEWHERE);
+    let elsewhere: BTreeSet<HostName> = elsewhere.map(|host| host.name.clone()).collect();
     let fresh = hosts.iter().filter(|host| host.last_seen().duration_since(host.noted()) >= SECOND);
     let mut seen: Vec<(Timestamp, HostName)> =
         fresh.map(|host| (host.last_seen(), host.name.clone())).collect();
     seen.sort_unstable();
     for groups in together(seen).chunks(STATEMENTS) {
         let groups = groups.to_vec();
-        let write = move |tx: &mut Tx<'_>| {
-            groups.iter().try_for_each(|(at, hosts)| fleet::seen(tx, hosts, *at))
-        };
-        compute.store.write(write).await?;
+        let stored = compute.store.write(move |tx| store(tx, &groups)).await?;
+        for (at, hosts) in stored {
+            for host in hosts.iter().filter_map(|host| compute.fleet.by_name(host)) {
+                host.is_noted(at);
+            }
+        }
     }
     let skewed = hosts.iter().filter_map(|host| Some((host.name.clone(), host.new_skew()?)));
     let skewed: Vec<(HostName, SignedDuration)> = skewed.collect();
@@ -40,7 +59,24 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
             compute.fleet.by_name(host).iter().for_each(|host| host.skew_is_noted(*skew));
         }
     }
-    follow::read_hosts(&compute).await
+    if round.is_multiple_of(ALL) || elsewhere.len() > FEW {
+        follow::read_hosts(&compute).await
+    } else {
+        follow::refresh(&compute, elsewhere).await
+    }
+}
+
+/// Stores heartbeats, and returns those that are stored.
+fn store(
+    tx: &mut Tx<'_>,
+    groups: &[(Timestamp, Vec<HostName>)],
+) -> Result<Vec<(Timestamp, Vec<HostName>)>, Error> {
+    let mut asked = Vec::with_capacity(groups.len());
+    for (at, hosts) in groups {
+        asked.extend(fleet::ask_seen(tx, hosts, *at)?.map(|asked| (*at, asked)));
+    }
+    let stored = asked.into_iter().map(|(at, asked)| Ok((at, fleet::seen(tx, asked)?)));
+    stored.collect()
 }
 
 /// Groups heartbeats that are sorted by time; each group has its earliest time.

@@ -17,6 +17,7 @@ pub mod routers;
 pub mod slow;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kilonova_flow::Lease;
@@ -29,7 +30,9 @@ const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Starts the loops. They end with the runtime.
 pub fn start(compute: &Compute, lease: &Lease) {
-    every(compute, None, Duration::from_secs(10), "fleet", fleet::run);
+    let rounds = AtomicU64::new(0);
+    let run = move |compute| fleet::run(compute, rounds.fetch_add(1, Ordering::Relaxed));
+    every(compute, None, Duration::from_secs(10), "fleet", run);
     let signal = Arc::clone(&compute.network_news);
     every_or_when(compute, None, Duration::from_secs(1), signal, "networks", networks::run);
     let fence = lease.clone();

@@ -191,6 +191,11 @@ impl Host {
         self.noted.get()
     }
 
+    /// Records that the database has a sign of life.
+    pub fn is_noted(&self, seen: Timestamp) {
+        self.noted.advance(seen);
+    }
+
     /// When it last sent a registration: at its start, and whenever its hardware changed.
     pub fn reported_at(&self) -> Timestamp {
         self.reported_at.get()
