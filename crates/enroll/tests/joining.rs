@@ -636,6 +636,28 @@ async fn a_rotation_of_the_authority_waits_for_the_hosts() {
     }
 }
 
+/// The hosts are examined before the transaction, so it must notice the other one.
+#[tokio::test]
+async fn of_two_steps_at_once_one_is_refused() {
+    for cloud in clouds().await {
+        let vault = &cloud.vault;
+        for overlap in [SignedDuration::ZERO, SignedDuration::from_hours(1)] {
+            Authorities::rotate(vault).await.expect("it begins");
+            let activate = || Authorities::activate(vault, overlap, true);
+            let (one, other) = tokio::join!(activate(), activate());
+            assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+            if !overlap.is_zero() {
+                let retire = || Authorities::retire(vault, true);
+                let (one, other) = tokio::join!(retire(), retire());
+                assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+            }
+        }
+        let all = Authorities::list(vault).await.expect("they are read");
+        let signing = all.iter().filter(|one| one.state == AuthorityState::Signing);
+        assert_eq!(signing.count(), 1);
+    }
+}
+
 #[tokio::test]
 async fn the_trust_in_the_old_authority_ends_with_its_time() {
     for cloud in clouds().await {

@@ -107,6 +107,19 @@ fn locked(tx: &mut Tx<'_>) -> Result<Vec<KnownAuthority>, Error> {
     Ok(rows::all(tx)?)
 }
 
+/// Begins a transaction that changes the authorities as they were examined.
+///
+/// # Errors
+/// [`Error::Refused`] if they have changed since.
+fn expect(tx: &mut Tx<'_>, examined: &[KnownAuthority]) -> Result<(), Error> {
+    if locked(tx)? == examined {
+        return Ok(());
+    }
+    Err(refused(
+        "the authorities have just been changed by somebody else: list them, and try again",
+    ))
+}
+
 /// Replaces the outgoing authority by the one that signs: ends the trust in it, deletes its key, and
 /// records that controllers show certificates of the other.
 fn replace(
@@ -268,38 +281,34 @@ impl Authorities {
     ) -> Result<(Timestamp, Vec<HostName>), Error> {
         let now = time::now();
         let until = time::after(now, overlap);
-        vault
-            .store()
-            .write(move |tx| {
-                let all = locked(tx)?;
-                let (Some(staged), Some(signing)) = (
-                    in_state(&all, AuthorityState::Staged),
-                    in_state(&all, AuthorityState::Signing),
-                ) else {
-                    return Err(refused(
-                        "no authority is staged: begin a rotation with `kilonova ca rotate`",
-                    ));
-                };
-                let mark = mark(&all, now);
-                let late: Vec<HostName> = certified(tx, now)?
-                    .into_iter()
-                    .filter(|host| !host.trusts(&mark))
-                    .map(|host| host.host)
-                    .collect();
-                if !forced && !late.is_empty() {
-                    return Err(refused(format!(
-                        "{} host(s) do not trust the new authority yet: {}. Agents ask every five minutes; \
-                         start those that are off, and upgrade those of an earlier version. With --force \
-                         they cannot migrate guests over TLS until they have asked",
-                        late.len(),
-                        names(&late)
-                    )));
-                }
-                rows::set(tx, signing.number, AuthorityState::Outgoing, Some(until))?;
-                rows::set(tx, staged.number, AuthorityState::Signing, None)?;
-                Ok((until, late))
-            })
-            .await
+        let (all, hosts) = Self::examine(vault, now).await?;
+        let (Some(staged), Some(signing)) =
+            (in_state(&all, AuthorityState::Staged), in_state(&all, AuthorityState::Signing))
+        else {
+            return Err(refused(
+                "no authority is staged: begin a rotation with `kilonova ca rotate`",
+            ));
+        };
+        let mark = mark(&all, now);
+        let late = hosts.into_iter().filter(|host| !host.trusts(&mark));
+        let late: Vec<HostName> = late.map(|host| host.host).collect();
+        if !forced && !late.is_empty() {
+            return Err(refused(format!(
+                "{} host(s) do not trust the new authority yet: {}. Agents ask every five minutes; \
+                 start those that are off, and upgrade those of an earlier version. With --force \
+                 they cannot migrate guests over TLS until they have asked",
+                late.len(),
+                names(&late)
+            )));
+        }
+        let (staged, signing) = (staged.number, signing.number);
+        let change = move |tx: &mut Tx<'_>| {
+            expect(tx, &all)?;
+            rows::set(tx, signing, AuthorityState::Outgoing, Some(until))?;
+            Ok::<_, Error>(rows::set(tx, staged, AuthorityState::Signing, None)?)
+        };
+        vault.store().write(change).await?;
+        Ok((until, late))
     }
 
     /// Ends the trust in the outgoing authority. Returns the hosts that still need it.
@@ -308,35 +317,42 @@ impl Authorities {
     /// [`Error::Refused`] if there is none; unless `forced`, also if there are such hosts.
     pub async fn retire(vault: &Vault, forced: bool) -> Result<Vec<HostName>, Error> {
         let now = time::now();
-        vault
-            .store()
-            .write(move |tx| {
-                let all = locked(tx)?;
-                let (Some(old), Some(signing)) = (
-                    in_state(&all, AuthorityState::Outgoing),
-                    in_state(&all, AuthorityState::Signing),
-                ) else {
-                    return Err(refused("no authority is outgoing"));
-                };
-                let mark = mark(&all, now);
-                let needs = |host: &Certified| host.needs_outgoing(signing, &mark);
-                let late: Vec<HostName> =
-                    certified(tx, now)?.into_iter().filter(needs).map(|host| host.host).collect();
-                // Once its time is over, nobody accepts it.
-                let still = authorities::is_trusted(old, now);
-                if still && !forced && !late.is_empty() {
-                    let until = old.trusted_until.map(zulu).unwrap_or_default();
-                    return Err(refused(format!(
-                        "{} host(s) still use the old authority, which is trusted until {until}: {}. \
-                         Agents renew within some minutes; with --force these hosts have to join again",
-                        late.len(),
-                        names(&late)
-                    )));
-                }
-                replace(tx, old, signing)?;
-                Ok(late)
-            })
-            .await
+        let (all, hosts) = Self::examine(vault, now).await?;
+        let (Some(old), Some(signing)) =
+            (in_state(&all, AuthorityState::Outgoing), in_state(&all, AuthorityState::Signing))
+        else {
+            return Err(refused("no authority is outgoing"));
+        };
+        let mark = mark(&all, now);
+        let late = hosts.into_iter().filter(|host| host.needs_outgoing(signing, &mark));
+        let late: Vec<HostName> = late.map(|host| host.host).collect();
+        // Once its time is over, nobody accepts it.
+        let still = authorities::is_trusted(old, now);
+        if still && !forced && !late.is_empty() {
+            let until = old.trusted_until.map(zulu).unwrap_or_default();
+            return Err(refused(format!(
+                "{} host(s) still use the old authority, which is trusted until {until}: {}. \
+                 Agents renew within some minutes; with --force these hosts have to join again",
+                late.len(),
+                names(&late)
+            )));
+        }
+        let (old, signing) = (old.clone(), signing.clone());
+        let change = move |tx: &mut Tx<'_>| {
+            expect(tx, &all)?;
+            replace(tx, &old, &signing)
+        };
+        vault.store().write(change).await?;
+        Ok(late)
+    }
+
+    /// The authorities, and the hosts with a valid certificate: read before a step changes anything,
+    /// because a cloud may have many.
+    async fn examine(
+        vault: &Vault,
+        now: Timestamp,
+    ) -> Result<(Vec<KnownAuthority>, Vec<Certified>), Error> {
+        vault.store().read(move |tx| Ok((rows::all(tx)?, certified(tx, now)?))).await
     }
 
     /// Certificate and key of the authority that signs, for a copy in the operator's own safe.
