@@ -3,7 +3,8 @@
 //! A shell runs it, as it runs PostgreSQL's `ssl_passphrase_command`, with no input. Its errors go
 //! to the controller's own standard error. However the call ends, the whole process group dies, the
 //! shell is reaped and the pipe is closed: nothing that stayed in the group outlives the call, and a
-//! process that left it cannot hold up a thread.
+//! process that left it cannot hold up a thread. If this process is killed, a member of the group sees the
+//! end of a pipe, and kills the group.
 
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -19,12 +20,19 @@ use crate::source::MOST;
 /// The interval at which output and the end of the command are looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Starts the command `$1`, and beside it the member of the group that waits for the end of this process,
+/// which alone holds the other end of the standard input.
+const GUARDED: &str = "exec 3<&0 </dev/null
+(read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 &
+exec 3<&-
+exec /bin/sh -c \"$1\"";
+
 /// The output of a command. The error says what the command did, and shows no output.
 pub(crate) fn output(command: &str, limit: Duration) -> Result<Zeroizing<Vec<u8>>, String> {
     let deadline = Instant::now() + limit;
     let child = Command::new("/bin/sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
+        .args(["-c", GUARDED, "sh", command])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .process_group(0)
         .spawn()
@@ -77,7 +85,7 @@ fn read(
     }
 }
 
-/// A shell that leads a process group. Until it is reaped, no other group can get its number.
+/// A shell that leads a process group, with the pipe that its death guard reads. Until it is reaped, no other group can get its number.
 struct Group(Child);
 
 impl Group {

@@ -255,3 +255,40 @@ fn unusable_sealing_keys_are_refused_with_advice() {
     );
     assert!(!text.contains("7G2q"), "{text}");
 }
+
+/// True if the process exists and is no zombie.
+fn lives(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+}
+
+#[test]
+fn a_command_that_hangs_dies_with_a_killed_controller() {
+    let scratch = Environment::new();
+    let file = scratch.file("pids");
+    let script =
+        scratch.write("hangs", format!("sleep 600 & echo $$ $! >{}; wait", file.display()));
+    let command = format!("[seal]\nkey_command = sh {}\n", script.display());
+    let place = Environment::configured(&command);
+    let mut controller = place.command("serve");
+    controller.args(LISTEN).stderr(std::process::Stdio::null());
+    let mut controller = controller.spawn().expect("the program starts");
+    let begun = Instant::now();
+    let pids = loop {
+        let pids = std::fs::read_to_string(&file).unwrap_or_default();
+        if pids.ends_with('\n') {
+            break pids;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "the command does not run");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let pids: Vec<&str> = pids.split_whitespace().collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| lives(pid)), "{pids:?}");
+    controller.kill().expect("it is killed");
+    controller.wait().expect("it is reaped");
+    let killed = Instant::now();
+    while pids.iter().any(|pid| lives(pid)) {
+        assert!(killed.elapsed() < Duration::from_secs(10), "the command outlives the controller");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
