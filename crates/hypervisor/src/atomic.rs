@@ -3,9 +3,11 @@
 //! They survive a crash of the process. They are not synced to disk: they describe running guests
 //! and mediated devices, which do not survive a power loss either.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 /// Replaces a file atomically. Creates its directory if necessary.
 pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -23,6 +25,37 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
         // A partial file may exist, for instance on a full disk.
         drop(std::fs::remove_file(&scratch));
     })
+}
+
+/// Replaces a file atomically, like [`write_atomically`], and keeps the old one as `spare`, which the next call
+/// writes: nothing is created and deleted. A file system that was asked to create files searches past every
+/// file that was deleted within the last minute. For files that nobody reads while another is written; `spare`
+/// is in the same directory and ends in `.new`.
+pub fn write_exchanging(path: &Path, spare: &Path, content: &[u8]) -> io::Result<()> {
+    let open = || std::fs::File::options().write(true).create(true).truncate(false).open(spare);
+    let file = match open() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+            open()
+        }
+        other => other,
+    };
+    let written = file.and_then(|mut file| {
+        file.write_all(content)?;
+        file.set_len(content.len() as u64)
+    });
+    written.and_then(|()| exchange(path, spare)).inspect_err(|_| {
+        drop(std::fs::remove_file(spare));
+    })
+}
+
+fn exchange(path: &Path, spare: &Path) -> io::Result<()> {
+    let exists = std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file());
+    // Not every file system can exchange.
+    if exists && renameat_with(CWD, spare, CWD, path, RenameFlags::EXCHANGE).is_ok() {
+        return Ok(());
+    }
+    std::fs::rename(spare, path)
 }
 
 /// The complete files of a directory; removes partial files that a crash left. A missing directory
@@ -67,6 +100,31 @@ mod tests {
         write_atomically(&file, b"two").expect("the file is written");
         assert_eq!(std::fs::read(&file).expect("the file exists"), b"two");
         assert_eq!(names(&folder.path().join("deep/down")), ["state"]);
+    }
+
+    #[test]
+    fn a_file_is_exchanged_with_its_spare() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let folder = folder.path().join("deep/down");
+        let (one, other, spare) = (folder.join("one"), folder.join("other"), folder.join("s.new"));
+        let write = |path: &Path, text: &str| {
+            write_exchanging(path, &spare, text.as_bytes()).expect("the file is written");
+            assert_eq!(std::fs::read_to_string(path).expect("the file exists"), text);
+        };
+        write(&one, "a long text");
+        assert!(!spare.exists(), "there was no old file");
+        write(&one, "short");
+        assert_eq!(std::fs::read_to_string(&spare).expect("it is kept"), "a long text");
+        write(&other, "a");
+        assert!(!spare.exists(), "it is the new file");
+        write(&one, "");
+        write(&other, "b");
+        assert_eq!(names(&folder), ["one", "other"]);
+        assert!(!spare.exists(), "a start removes it");
+        std::fs::create_dir(folder.join("in the way")).expect("the directory is created");
+        let refused = write_exchanging(&folder.join("in the way"), &spare, b"a");
+        refused.expect_err("a directory has the name");
+        assert!(!spare.exists());
     }
 
     #[test]

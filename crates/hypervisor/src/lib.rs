@@ -11,7 +11,7 @@ mod error;
 pub mod simulated;
 mod xml;
 
-pub use atomic::{list_whole, write_atomically};
+pub use atomic::{list_whole, write_atomically, write_exchanging};
 pub use definition::Definition;
 pub use driver::{
     ConsoleFuture, DefinedDomain, DomainState, DriverFuture, HeldVolume, Hypervisor,

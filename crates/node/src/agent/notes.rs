@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kilonova_devices::KernelObject;
-use kilonova_hypervisor::{list_whole, write_atomically};
+use kilonova_hypervisor::{list_whole, write_exchanging};
 use kilonova_ids::ServerId;
 use kilonova_node_api::Power;
 use uuid::Uuid;
@@ -42,6 +42,9 @@ pub(super) enum End {
     Failed { step: String, message: String },
 }
 
+/// The file that the next note is written to.
+const SPARE: &str = "spare.new";
+
 pub(super) struct Notes {
     folder: PathBuf,
     all: Mutex<HashMap<ServerId, Note>>,
@@ -68,7 +71,9 @@ impl Notes {
         if all.get(&server) == Some(&note) {
             return Ok(());
         }
-        write_atomically(&self.folder.join(server.to_string()), render(&note).as_bytes())?;
+        // Written under the lock, and read at a start only.
+        let (file, spare) = (self.folder.join(server.to_string()), self.folder.join(SPARE));
+        write_exchanging(&file, &spare, render(&note).as_bytes())?;
         all.insert(server, note);
         Ok(())
     }

@@ -91,7 +91,7 @@ impl Host {
         self.folder.path().join("gpu1").join(name)
     }
 
-    /// Names of the files in a directory of the host's state.
+    /// Names of the files in a directory of the host's state, but for the spare file of the notes.
     pub fn files(&self, folder: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.folder(folder)) else {
             return Vec::new();
@@ -100,6 +100,7 @@ impl Host {
             .map(|entry| {
                 entry.expect("the directory is readable").file_name().to_string_lossy().into_owned()
             })
+            .filter(|name| name != "spare.new")
             .collect()
     }
 
