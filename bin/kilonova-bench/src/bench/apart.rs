@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kilonova_program::Failure;
 
 use super::cloud::{Cloud, Plan};
+use super::growth::since;
 use super::load::{self, Endpoint, quantile};
 use super::progress::Progress;
 use super::table::{Aim, Table};
@@ -28,9 +29,11 @@ pub async fn run(
     let mut cloud = Cloud::start(directory, "hosts-apart", &plan).await?;
     let boot_request = cloud.seed().await?;
     let empty = cloud.server.resident_mb();
+    let begun = (cloud.server.cpu_ms(), size.database_cpu_ms());
     cloud.start_hosts()?;
-    cloud.wait_for_hosts().await?;
-    cloud.wait_until_settled().await?;
+    let register = cloud.wait_for_hosts().await?.as_secs_f64();
+    let register_cpu = (cloud.wait_until_settled().await? - begun.0) / hosts as f64;
+    let register_database_cpu = since(size, begun.1, hosts);
     let idle = cloud.server.resident_mb();
     let idle_cpu = cloud.idle_cpu_ms(10).await;
     let (address, token) = (cloud.server.address.clone(), cloud.token.clone());
@@ -39,10 +42,12 @@ pub async fn run(
     let progress = Arc::new(Progress::begin(what, servers));
     let hosts_cpu = |cloud: &Cloud| cloud.apart.as_ref().map_or(0.0, |hosts| hosts.cpu_ms());
     let (cpu, cpu_of_hosts) = (cloud.server.cpu_ms(), hosts_cpu(&cloud));
+    let database = size.database_cpu_ms();
     let (boots, ids) = load::boot(endpoint, servers, &boot_request.0, &progress).await?;
     let count = boots.durations.len() as f64;
     let cpu = (cloud.server.cpu_ms() - cpu) / count;
     let cpu_of_hosts = (hosts_cpu(&cloud) - cpu_of_hosts) / count;
+    let database = since(size, database, boots.durations.len());
     let full = cloud.server.resident_mb();
     let list = quantile(&load::list(&mut cloud.admin).await?, 0.5);
     let registered = cloud.known_hosts().await?;
@@ -59,6 +64,11 @@ pub async fn run(
     );
     let mut table = Table::new(title, ["".to_owned()]);
     let mut row = |what, unit, aim, figure| table.row(what, unit, aim, [Some(figure)]);
+    row("all hosts registered, first start", "s", None, register);
+    row("CPU per host, first start, control plane", "ms", None, register_cpu);
+    if let Some(cpu) = register_database_cpu {
+        row("CPU per host, first start, PostgreSQL", "ms", None, cpu);
+    }
     row("resident, no host", "MB", None, empty);
     row("resident, all hosts registered", "MB", None, idle);
     row("resident, all servers booted", "MB", Some(Aim::Most(400.0)), full);
@@ -75,6 +85,9 @@ pub async fn run(
     row("POST to ACTIVE p99", "ms", None, quantile(&boots.durations, 0.99));
     row("CPU per boot, control plane, polls included", "ms", None, cpu);
     row("CPU per boot, hosts", "ms", None, cpu_of_hosts);
+    if let Some(cpu) = database {
+        row("CPU per boot, PostgreSQL", "ms", None, cpu);
+    }
     row("GET /servers/detail of 1000 servers p50", "ms", Some(Aim::Most(30.0)), list);
     Ok(table)
 }

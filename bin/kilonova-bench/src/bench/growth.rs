@@ -99,7 +99,7 @@ pub async fn measure(directory: &Path, size: &Size<'_>, hosts: usize) -> Result<
 }
 
 /// CPU milliseconds of PostgreSQL for each of `count` since it had used `before`.
-fn since(size: &Size<'_>, before: Option<f64>, count: usize) -> Option<f64> {
+pub(super) fn since(size: &Size<'_>, before: Option<f64>, count: usize) -> Option<f64> {
     let (before, now) = before.zip(size.database_cpu_ms())?;
     Some((now - before) / count.max(1) as f64)
 }

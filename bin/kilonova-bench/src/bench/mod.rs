@@ -48,6 +48,8 @@ pub struct Size<'a> {
     pub servers: usize,
     /// Operations of the mixed load.
     pub operations: usize,
+    /// Simulated hosts in another process.
+    pub hosts_apart: Option<usize>,
     /// Servers to boot with the hosts in another process.
     pub servers_apart: usize,
     /// Concurrent clients.
@@ -89,8 +91,7 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
         tables.push(no_room::run(directory, size, store).await?);
     }
     if size.pieces.contains(&Piece::Apart) && has_time("the control plane alone") {
-        let hosts = size.hosts.iter().copied().filter(|hosts| *hosts <= 1000).max();
-        if let Some(hosts) = hosts {
+        if let Some(hosts) = size.hosts_apart {
             tables.push(apart::run(directory, size, store, hosts, size.servers_apart).await?);
         }
     }

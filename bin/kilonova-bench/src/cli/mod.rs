@@ -123,9 +123,13 @@ fn size(options: &Arguments) -> Size<'_> {
         pieces.truncate(1);
         hosts.drain(..hosts.len() - 1);
     }
+    // The hosts that were asked for, or a thousand.
+    let hosts_apart = options.hosts.iter().copied().max();
+    let hosts_apart = hosts_apart.or_else(|| hosts.iter().copied().filter(|n| *n <= 1000).max());
     Size {
         pieces,
         hosts,
+        hosts_apart,
         servers: options.servers.unwrap_or(quick(4000, 500)).max(1),
         operations: options.operations.unwrap_or(quick(3000, 500)),
         servers_apart: options.servers_apart.unwrap_or(quick(10_000, 500)).max(1),
