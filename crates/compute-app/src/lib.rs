@@ -37,9 +37,11 @@ pub mod server_groups;
 pub mod services;
 pub mod state;
 pub mod states;
+mod tokens;
 pub mod unsupported;
 pub mod usage;
 pub mod vendordata;
+pub mod volumes;
 
 pub use error::Error;
 pub use options::{Options, Orphans};

@@ -49,6 +49,8 @@ changes! {
     CRASH_DUMP = 17;
     /// Servers have a description.
     DESCRIPTION = 19;
+    /// Volumes of shelved servers can be attached and detached.
+    SHELVED_VOLUMES = 20;
     /// Actions of deleted servers are shown.
     ACTIONS_OF_DELETED = 21;
     /// `force_complete` of a live migration.
@@ -123,6 +125,8 @@ changes! {
     ACTION_PAGES = 58;
     /// Migrations are listed in pages.
     MIGRATION_PAGES = 59;
+    /// Volumes of several servers can be attached.
+    MULTIATTACH = 60;
     /// Flavors show their extra specs.
     FLAVOR_EXTRA_SPECS = 61;
     /// Events show their host.
@@ -155,6 +159,8 @@ changes! {
     UNSHELVE_TO_ZONE = 77;
     /// Servers show their NUMA topology.
     TOPOLOGY = 78;
+    /// Volumes show whether they end with their server.
+    VOLUME_DELETION_SHOWN = 79;
     /// Migrations show their owner.
     MIGRATION_OWNERS = 80;
     /// The event `accelerator-request-bound`.
@@ -163,10 +169,14 @@ changes! {
     MORE_FILTERS = 83;
     /// Events show their details.
     EVENT_DETAILS = 84;
+    /// An attached volume can be changed.
+    CHANGE_VOLUME = 85;
     /// Extra specs are checked.
     EXTRA_SPECS_CHECKED = 86;
     /// A hypervisor shows its uptime; search and `uptime` are gone.
     HYPERVISOR_UPTIME = 88;
+    /// Volumes of servers show the id of their attachment instead of their own.
+    ATTACHMENT_IDS = 89;
     /// Anybody sees and sets the host name.
     HOSTNAME = 90;
     /// `unshelve` takes a host, and unpins the zone.
@@ -187,6 +197,8 @@ changes! {
     SPICE_DIRECT = 99;
     /// Servers show their scheduler hints.
     SCHEDULER_HINTS = 100;
+    /// The answer to an attached volume has no body.
+    ATTACH_WITHOUT_BODY = 101;
     /// Unknown keys of queries are refused everywhere; flavors lose `rxtx_factor`.
     STRICT_QUERIES = 102;
     /// The zone that a server is pinned to can be changed.

@@ -37,10 +37,13 @@ pub fn expect(
     tx: &mut Tx<'_>,
     compute: &Compute,
     flavor: &str,
-    image: ImageId,
+    image: Option<ImageId>,
 ) -> Result<(), Error> {
     kilonova_compute_db::flavors::expect(tx, flavor)?;
-    compute.images.expect(tx, image)
+    match image {
+        Some(image) => compute.images.expect(tx, image),
+        None => Ok(()),
+    }
 }
 
 /// Finds the flavor by its id.

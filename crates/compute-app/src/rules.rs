@@ -290,11 +290,9 @@ const OTHERS: &[Rule] = &[
     changed("os_compute_api:os-volumes:snapshots:show", READER, "rule:admin_or_owner", PROJECT),
     changed("os_compute_api:os-volumes:snapshots:delete", MEMBER, "rule:admin_or_owner", PROJECT),
     rule("os_compute_api:os-volumes-attachments:index", READER, PROJECT),
-    rule("os_compute_api:os-volumes-attachments:create", MEMBER, PROJECT),
     rule("os_compute_api:os-volumes-attachments:show", READER, PROJECT),
     rule("os_compute_api:os-volumes-attachments:update", MEMBER, PROJECT),
     rule("os_compute_api:os-volumes-attachments:swap", SERVICE, PROJECT),
-    rule("os_compute_api:os-volumes-attachments:delete", MEMBER, PROJECT),
     // Not upstream's.
     rule("kilonova:servers:show", READER, PROJECT),
     rule("kilonova:hosts:show", ADMIN, PROJECT),

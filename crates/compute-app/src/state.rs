@@ -10,8 +10,9 @@ use kilonova_compute_db::documents::{self, Wake};
 use kilonova_compute_db::silence;
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
 use kilonova_compute_scheduler::{Reasons, Scope};
-use kilonova_ids::HostName;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_image::Images;
+use kilonova_node_api::Desired;
 use kilonova_placement::World;
 use kilonova_store::{Store, Tx};
 use kilonova_wire::{Dialect, time};
@@ -23,7 +24,8 @@ use crate::images::ImageService;
 use crate::images::glance::CloudGlance;
 use crate::ports::{Networks, Own};
 use crate::vendordata::DynamicVendordata;
-use crate::{Error, Options, follow};
+use crate::volumes::Volumes;
+use crate::{Error, Options, follow, volumes};
 
 /// The compute service.
 #[derive(Clone)]
@@ -40,6 +42,8 @@ pub struct Compute {
     pub images: ImageService,
     /// The networks that servers are connected to.
     pub networks: Arc<dyn Networks>,
+    /// The Cinder of the cloud; servers have no volumes without one.
+    pub volumes: Option<Arc<Volumes>>,
     /// The policy.
     pub policy: Enforcer,
     /// The image service's policy, for boots: a server starts from images that its caller may read.
@@ -74,6 +78,7 @@ impl Compute {
             options,
             images: ImageService::Elsewhere,
             networks: Arc::new(Own),
+            volumes: None,
             policy,
             image_policy,
             others: None,
@@ -127,6 +132,13 @@ impl Compute {
     #[must_use]
     pub fn with_glance(mut self, glance: CloudGlance) -> Self {
         self.images = ImageService::Glance(Arc::new(glance));
+        self
+    }
+
+    /// With the Cinder of the cloud.
+    #[must_use]
+    pub fn with_cinder(mut self, volumes: Volumes) -> Self {
+        self.volumes = Some(Arc::new(volumes));
         self
     }
 
@@ -266,6 +278,20 @@ impl Wake for Compute {
     fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &HostName, generation: i64) {
         if let Some(host) = self.fleet.by_name(host) {
             tx.on_commit(move || host.publish(generation));
+        }
+    }
+
+    fn with_volumes(
+        &self,
+        tx: &mut Tx<'_>,
+        host: &HostName,
+        server: ServerId,
+        desired: &Desired,
+    ) -> Result<Option<(Desired, bool)>, kilonova_compute_db::Error> {
+        match volumes::complete(tx, self, host, server, desired) {
+            Ok(composed) => Ok(composed),
+            Err(Error::Store(error)) => Err(error.into()),
+            Err(other) => Err(kilonova_compute_db::servers::shape(other.to_string())),
         }
     }
 }

@@ -63,6 +63,17 @@ pub fn allow_as(
     Ok(())
 }
 
+/// Refuses an action on a server whose root disk is a volume.
+///
+/// # Errors
+/// 400 with these words.
+pub fn refuse_volume_root(server: &Server, words: &str) -> Result<(), Error> {
+    match server.spec.image {
+        Some(_) => Ok(()),
+        None => Err(Refusal::bad_request(words).into()),
+    }
+}
+
 /// 409 for a server without a host, or whose host has no document of it.
 pub fn not_ready(server: &Server) -> Error {
     Refusal::conflict(format!("Instance {} is not ready", server.id)).into()

@@ -74,6 +74,13 @@ pub const ACROSS: &[(&str, &str)] = &[
          WHERE s.host IS NOT NULL AND d.server_id IS NULL",
     ),
     (
+        "a server with volumes has a row that says whether something is left to do",
+        "SELECT d.id AS broken FROM block_devices d LEFT JOIN volume_servers v
+         ON v.server_id = d.server_id WHERE v.server_id IS NULL
+         UNION ALL SELECT a.id AS broken FROM volume_attachments a LEFT JOIN block_devices d
+         ON d.id = a.device_id WHERE d.id IS NULL",
+    ),
+    (
         "a document that requests a guest belongs to an existing server",
         "SELECT d.server_id AS broken FROM documents d LEFT JOIN servers s ON s.id = d.server_id
          WHERE s.id IS NULL AND d.body <> '{\"state\":\"absent\"}'",

@@ -62,8 +62,12 @@ kilonova_store::statements! {
     FILTER = concat!("UPDATE hosts SET filtered = ", later!(), ", ", next!(), "
         WHERE host = ?1 RETURNING generation");
     /// Writes the document of a server on a host.
-    PUT = "INSERT INTO documents (host, server_id, generation, body) VALUES (?1, ?2, ?3, ?4)
-        ON CONFLICT (host, server_id) DO UPDATE SET generation = excluded.generation, body = excluded.body";
+    PUT = "INSERT INTO documents (host, server_id, generation, body, lacks_volumes)
+        VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (host, server_id) DO UPDATE SET
+        generation = excluded.generation, body = excluded.body,
+        lacks_volumes = excluded.lacks_volumes";
+    /// The hosts whose document of a server waits for volumes.
+    LACKING = "SELECT host FROM documents WHERE server_id = ?1 AND lacks_volumes = 1";
     /// One document.
     GET = concat!(select!(), " WHERE host = ?1 AND server_id = ?2");
     /// All documents of a server.
@@ -71,7 +75,8 @@ kilonova_store::statements! {
     /// The servers with a document on a host.
     SERVERS_ON = "SELECT server_id FROM documents WHERE host = ?1 ORDER BY server_id";
     /// The documents newer than a generation.
-    SINCE = concat!(select!(), " WHERE host = ?1 AND generation > ?2 ORDER BY generation");
+    SINCE = concat!(select!(), " WHERE host = ?1 AND generation > ?2 AND lacks_volumes = 0
+        ORDER BY generation");
     /// The epoch of a host, with its documents whose text contains a pattern.
     CONTAINING = "SELECT h.epoch, d.server_id, d.generation, d.body FROM hosts h
         LEFT JOIN documents d ON d.host = h.host AND d.body LIKE ?2 WHERE h.host = ?1";
@@ -83,6 +88,21 @@ kilonova_store::statements! {
 pub trait Wake {
     /// Wakes the host's long poll once the generation is durable.
     fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &HostName, generation: i64);
+
+    /// The document with the volumes that the guest has on the host, and whether it lacks some, so that the
+    /// host must not get it yet. `None` for a document that is complete.
+    ///
+    /// # Errors
+    /// Store errors only.
+    fn with_volumes(
+        &self,
+        _tx: &mut Tx<'_>,
+        _host: &HostName,
+        _server: ServerId,
+        _desired: &Desired,
+    ) -> Result<Option<(Desired, bool)>, Error> {
+        Ok(None)
+    }
 }
 
 /// Writes the desired state of a server on a host, and wakes the host on commit.
@@ -122,8 +142,13 @@ pub fn put_next(
 ) -> Result<(), Error> {
     let generation =
         generation(tx, host, asked)?.ok_or_else(|| shape(format!("no host {host}")))?;
+    let composed = wake.with_volumes(tx, host, server, desired)?;
+    let (desired, lacks) = match &composed {
+        Some((desired, lacks)) => (desired, *lacks),
+        None => (desired, false),
+    };
     let body = serde_json::to_string(desired).map_err(|e| shape(e.to_string()))?;
-    tx.defer(PUT, params![host, server, generation, body])?;
+    tx.defer(PUT, params![host, server, generation, body, lacks])?;
     wake.wake_on_commit(tx, host, generation);
     Ok(())
 }
@@ -210,6 +235,15 @@ pub fn expect_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> 
 pub fn on(tx: &mut Tx<'_>, host: &HostName, server: ServerId) -> Result<Option<Document>, Error> {
     let all = of_server(tx, server)?;
     Ok(all.into_iter().find_map(|(on, document)| (on == *host).then_some(document)))
+}
+
+/// The hosts whose document of a server waits for volumes.
+///
+/// # Errors
+/// Store errors only.
+pub fn lacking(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<HostName>, Error> {
+    let rows = tx.rows(LACKING, params![server])?;
+    Ok(rows.iter().map(|row| row.host("host")).collect::<Result<_, kilonova_store::Error>>()?)
 }
 
 /// The documents of a server, by host.

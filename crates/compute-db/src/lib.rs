@@ -41,6 +41,7 @@ pub mod stuck;
 pub mod tenant_usage;
 pub mod unknown_guests;
 pub mod usage;
+pub mod volumes;
 
 pub use error::Error;
 
@@ -87,5 +88,6 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         tenant_usage::STATEMENTS,
         unknown_guests::STATEMENTS,
         usage::STATEMENTS,
+        volumes::STATEMENTS,
     ]
 }

@@ -17,6 +17,7 @@ pub const SERVERS: &[Migration] = &[
     super::glance_images::GLANCE_IMAGES,
     super::consoles::CONSOLES,
     super::hosts::GATEWAYS,
+    super::volumes::VOLUMES,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -4,7 +4,7 @@
 use kilonova_program::config::Options;
 
 use super::{
-    adapter, console, database, glance, image, image_store, metadata, network, scheduler,
+    adapter, cinder, console, database, glance, image, image_store, metadata, network, scheduler,
     vendordata,
 };
 
@@ -14,6 +14,7 @@ pub(super) const KNOWN: &[&Options] = &[
     &database::KNOWN,
     glance::KNOWN,
     adapter::VOUCHER_OPTIONS,
+    cinder::KNOWN,
     vendordata::KNOWN,
     &scheduler::KNOWN,
     &metadata::KNOWN,

@@ -2,6 +2,7 @@
 
 mod adapter;
 mod carried;
+mod cinder;
 mod compute;
 mod console;
 mod cors;
@@ -35,6 +36,7 @@ use kilonova_store::DatabaseUrl;
 
 use crate::failure::Failure;
 pub use carried::{Carried, Decision, Fate, carried};
+pub use cinder::CinderSettings;
 pub use cors::Cors;
 pub use front::{Front, Proxies, TlsFiles};
 pub use glance::GlanceSettings;
@@ -152,6 +154,8 @@ pub struct Settings {
     pub image: kilonova_image::ImageOptions,
     /// The Glance of the cloud, if it is the image service.
     pub glance: Option<GlanceSettings>,
+    /// The Cinder of the cloud, if servers have volumes.
+    pub cinder: Option<CinderSettings>,
     /// Where the sealing keys come from, and how many token keys there are.
     pub seal: SealOptions,
     /// Create what a first server needs at the start.
@@ -212,6 +216,7 @@ impl Settings {
         };
         let image = image::read(&file)?;
         let glance = glance::read(&file, keystone.as_ref(), image.snapshots.total)?;
+        let cinder = cinder::read(&file, keystone.as_ref())?;
         let node_listener = node::read(&file, node_listen, node_names)?;
         let mut taken = vec![listen];
         taken.extend(node_listener.as_ref().map(|listener| listener.listen));
@@ -243,6 +248,7 @@ impl Settings {
             network: network::read(&file)?,
             image,
             glance,
+            cinder,
             seal: seal::read(&file)?,
             dev,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::{CommandLine, Settings, identity, image, node, sources};
 use super::{
-    File, KNOWN, auth, compute, cors, database, devices, front, glance, keystone, network, nova,
-    policy, seal, services, vendordata,
+    File, KNOWN, auth, cinder, compute, cors, database, devices, front, glance, keystone, network,
+    nova, policy, seal, services, vendordata,
 };
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;
@@ -41,6 +41,7 @@ pub fn problems(path: &Path) -> Vec<String> {
         has_glance = glance.as_ref().is_ok_and(Option::is_some);
         note(glance.map(drop));
         note(vendordata::read(&file, keystone.as_ref()).map(drop));
+        note(cinder::read(&file, keystone.as_ref()).map(drop));
     }
     if let (Ok(keystone), Ok(auth)) = (&keystone, &auth) {
         note(services(&file, *auth, keystone.is_some(), has_glance).map(drop));

@@ -20,6 +20,7 @@ mod images;
 mod report;
 mod secrets;
 mod store;
+mod volumes;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -97,6 +98,7 @@ async fn examine_database(
     }
     secrets::examine(&store, place, report).await;
     images::examine(&store, place, report).await;
+    volumes::examine(place, report).await;
     // With PostgreSQL, the controller may run on another machine.
     let listening = match url {
         DatabaseUrl::Sqlite(_) => StateDir::check_free(&place.state_dir).is_err(),

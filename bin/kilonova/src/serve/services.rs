@@ -6,6 +6,7 @@ use kilonova_compute_app::Compute;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
 use kilonova_compute_app::images::glance::CloudGlance;
 use kilonova_compute_app::vendordata::DynamicVendordata;
+use kilonova_compute_app::volumes::Volumes;
 use kilonova_identity::{CatalogEntry, Identity, TokenKeys};
 use kilonova_image::Images;
 use kilonova_keystone::Validator;
@@ -16,7 +17,9 @@ use kilonova_wire::Authenticator;
 use kilonova_wire::noauth::NoAuth;
 
 use super::secrets;
-use crate::config::{AuthStrategy, GlanceSettings, ServiceName, Settings, VendordataSettings};
+use crate::config::{
+    AuthStrategy, CinderSettings, GlanceSettings, ServiceName, Settings, VendordataSettings,
+};
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
 
@@ -90,6 +93,10 @@ pub(super) async fn open(
             .with_options(settings.compute.clone())
             .with_policy(settings.policies.enforcer(ServiceName::Compute))
             .with_vendordata(vendordata(settings)?);
+        let opened = match &settings.cinder {
+            Some(cinder) => opened.with_cinder(cloud_cinder(cinder)?),
+            None => opened,
+        };
         Some(match (&images, &settings.glance) {
             (_, Some(glance)) => opened.with_glance(cloud_glance(glance)?),
             (Some(images), None) => opened.with_images(images.clone()),
@@ -119,6 +126,21 @@ pub(super) async fn open(
 fn vendordata(settings: &Settings) -> Result<Option<Arc<DynamicVendordata>>, Failure> {
     let opened = settings.vendordata.as_ref().map(VendordataSettings::open).transpose();
     Ok(opened.map_err(Failure::Refused)?.map(Arc::new))
+}
+
+/// The Cinder of the cloud. Does not wait for it: it may start later.
+fn cloud_cinder(settings: &CinderSettings) -> Result<Volumes, Failure> {
+    let refused = |why: String| Failure::Refused(format!("[cinder] {why}"));
+    let checked = settings.open().map_err(refused)?;
+    tokio::spawn(async move {
+        match checked.check().await {
+            Ok(()) => tracing::info!("servers have volumes of the cloud's Cinder, which answers"),
+            Err(error) => {
+                tracing::warn!(%error, "the cloud's Cinder does not answer Kilonova's own login; volumes need it")
+            }
+        }
+    });
+    settings.open().map_err(refused)
 }
 
 /// The Glance of the cloud. Does not wait for it: it may start later.

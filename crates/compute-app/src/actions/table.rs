@@ -63,6 +63,9 @@ const REBOOTED_OVER: &[TaskState] = &[
     TaskState::Suspending,
 ];
 
+/// States in which a server's volumes may change.
+const WITH_VOLUMES: &[VmState] =
+    &[Active, Paused, Stopped, Resized, SoftDeleted, Shelved, ShelvedOffloaded];
 const SETTLED: &[VmState] = &[Active, Stopped, Paused, Suspended];
 const ANY_TASK: Requires = Requires { tasks: Tasks::Any, ..REQUIRES };
 
@@ -649,6 +652,26 @@ table! {
         recorded_as: Some(Action::DetachInterface),
         command: Some("openstack server remove port"),
         about: "Disconnects the server from a port.",
+        ..ROW
+    };
+    AttachVolume = Row {
+        request: Request::Route("POST /servers/{id}/os-volume_attachments"),
+        rules: &[rule("os_compute_api:os-volumes-attachments:create", MEMBER, PROJECT)],
+        requires: states(WITH_VOLUMES),
+        refused_as: "attach_volume",
+        recorded_as: Some(Action::AttachVolume),
+        command: Some("openstack server add volume"),
+        about: "Gives the server a volume of the cloud's Cinder.",
+        ..ROW
+    };
+    DetachVolume = Row {
+        request: Request::Route("DELETE /servers/{id}/os-volume_attachments/{volume}"),
+        rules: &[rule("os_compute_api:os-volumes-attachments:delete", MEMBER, PROJECT)],
+        requires: states(WITH_VOLUMES),
+        refused_as: "detach_volume",
+        recorded_as: Some(Action::DetachVolume),
+        command: Some("openstack server remove volume"),
+        about: "Takes a volume from the server.",
         ..ROW
     };
     ChangeMetadata = Row {

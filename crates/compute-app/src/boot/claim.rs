@@ -6,7 +6,9 @@ use kilonova_compute_db::servers::instance_name;
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
 use kilonova_ids::{ConsumerId, HostName, PortId, ServerId};
-use kilonova_node_api::{Attachment, Boot, Desired, Domain, DomainConfig, Interface, Power};
+use kilonova_node_api::{
+    Attachment, Boot, Desired, Domain, DomainConfig, Interface, Power, Volume,
+};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use newtype_uuid::GenericUuid;
@@ -339,7 +341,9 @@ pub fn desired(
     source: &GuestSource<'_>,
     devices: Vec<Attachment>,
     interfaces: Vec<Interface>,
+    volumes: Vec<Volume>,
 ) -> Desired {
+    let has_volume_root = volumes.iter().any(Volume::is_root);
     let GuestSource { seq, name, spec, .. } = *source;
     Desired::Present(Box::new(Domain {
         config: DomainConfig {
@@ -348,8 +352,8 @@ pub fn desired(
             vcpus: spec.flavor.vcpus,
             memory_mb: spec.flavor.ram,
             boot: Boot {
-                image: spec.image,
-                root_gb: spec.flavor.disk,
+                image: spec.image.filter(|_| !has_volume_root),
+                root_gb: if has_volume_root { 0 } else { spec.flavor.disk },
                 ephemeral_gb: spec.flavor.ephemeral,
                 swap_mb: spec.flavor.swap,
                 rebuilt: None,
@@ -359,7 +363,7 @@ pub fn desired(
             devices,
             interfaces,
             rescue: None,
-            volumes: Vec::new(),
+            volumes,
         },
         power: Power::On,
         verb: None,

@@ -22,6 +22,6 @@ pub(crate) use claim::{
     reclaim, release_held,
 };
 pub use guest_metadata::{GuestSource, guest_metadata};
-pub use query::{ProfileGroups, Profiles, query_of};
+pub use query::{ProfileGroups, Profiles, on_host, query_of};
 pub use request::BootRequest;
 pub use run::boot;

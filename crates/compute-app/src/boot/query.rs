@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use kilonova_compute_db::servers::FlavorOf;
+use kilonova_compute_db::servers::{FlavorOf, Spec};
 use kilonova_compute_scheduler::owners;
 use kilonova_engine::{Group, Query};
 use kilonova_ids::{DeviceProfileId, PortId, ResourceClass};
@@ -84,6 +84,13 @@ fn empty(suffix: &str) -> Group {
         forbidden_aggregates: Vec::new(),
         in_tree: None,
     }
+}
+
+/// The flavor as a host provides it: the root disk of a server without an image is a volume, which takes
+/// nothing of the host's disk.
+pub fn on_host(spec: &Spec, flavor: &FlavorOf) -> FlavorOf {
+    let disk = if spec.image.is_none() { 0 } else { flavor.disk };
+    FlavorOf { disk, ..flavor.clone() }
 }
 
 /// Builds the query for one server, from its flavor and the properties of its image.

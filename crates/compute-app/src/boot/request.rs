@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use kilonova_compute_db::servers::Spec;
+use kilonova_ids::ServerId;
 
 use super::query::Profiles;
 use crate::ports::ServerPorts;
+use crate::volumes::resolve::BootVolumes;
 
 /// A resolved `POST /servers`.
 #[derive(Debug, Clone)]
@@ -30,6 +32,10 @@ pub struct BootRequest {
     pub profiles: Profiles,
     /// The ports.
     pub ports: ServerPorts,
+    /// The volumes.
+    pub volumes: BootVolumes,
+    /// The ids of the servers, where something outside the database knows them already.
+    pub ids: Vec<ServerId>,
     /// True if the host was named in the legacy form `zone:host`, which skips filters.
     pub forced: bool,
     /// Minimum number of servers.

@@ -15,6 +15,7 @@ use kilonova_wire::time;
 use super::{BootRequest, GuestSource, Initiator, claim_along, desired, query_of};
 use crate::flows::journal::{self, OpenOperation, Requester};
 use crate::flows::operation::{Create, Operation};
+use crate::volumes::resolve;
 use crate::{Compute, Error, ports, server_groups, usage};
 
 /// Number of plans tried before the request fails with "no valid host".
@@ -37,8 +38,9 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         }
     }
     let aliases = &compute.options.pci_aliases;
+    let flavor = super::on_host(spec, &spec.flavor);
     let query =
-        query_of(&spec.flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
+        query_of(&flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
     // A commit may have made room just now that memory does not show yet, so nothing is refused before
     // catching up.
     let mut has_caught_up = false;
@@ -135,7 +137,7 @@ fn commit(
     let mut counted = Some(ask_quota(tx, request, plan.len())?);
     let mut ids = Vec::with_capacity(plan.len());
     for (index, choice) in plan.iter().enumerate() {
-        let id = ascending::<ServerId>();
+        let id = id_of(request, index);
         let placed = claim_along(
             tx,
             compute,
@@ -169,7 +171,10 @@ fn commit(
         let name = &server.name;
         let (zone, metadata) = (&*compute.zone_of(Some(host)), &server.metadata);
         let source = GuestSource { seq, name, project, spec, metadata, zone };
-        let document = desired(&source, place.devices, ports);
+        let (properties, flavor) = (&server.spec.image_properties, &server.spec.flavor);
+        let volumes = &request.volumes;
+        let volumes = resolve::begin(tx, compute, id, project, volumes, properties, flavor)?;
+        let document = desired(&source, place.devices, ports, volumes);
         documents::put_next(tx, compute, &place.host, generation, id, &document)?;
         begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);
@@ -203,7 +208,7 @@ async fn refuse(
             tracing::info!(request = %request.request_id, "{message}");
             let mut ids = Vec::with_capacity(request.min_count);
             for index in 0..request.min_count {
-                let id = ascending::<ServerId>();
+                let id = id_of(&request, index);
                 let fault = Fault::new(&reason.message(), &*message, now);
                 let server = NewServer {
                     vm_state: VmState::Error,
@@ -211,6 +216,9 @@ async fn refuse(
                     ..new_server(&request, id, index, request.min_count)
                 };
                 servers::insert(tx, &server, now)?;
+                if !request.volumes.devices.is_empty() {
+                    resolve::keep_reserved(tx, id)?;
+                }
                 let open = begin(tx, &request, id, None, now)?;
                 flow::event(tx, open.row.id, &failed_to_schedule(&message, now))?;
                 journal::finish(tx, &open, Outcome::Failed, Some(&message), now)?;
@@ -271,6 +279,11 @@ fn begin(
     };
     let spawn = Create::Spawn { chosen, tried: Vec::new(), reason: None };
     journal::begin_first(tx, server, &by, Operation::Create(spawn), now)
+}
+
+/// The id of one server of the request.
+fn id_of(request: &BootRequest, index: usize) -> ServerId {
+    request.ids.get(index).copied().unwrap_or_else(ascending)
 }
 
 /// The row of one server of the request. The names of several servers get `-1`, `-2`, … appended.

@@ -50,7 +50,13 @@ pub(super) fn room(
         Err(why) => return Ok(Room::refused(why)),
     };
     let (properties, aliases) = (&server.spec.image_properties, &compute.options.pci_aliases);
-    let query = match boot::query_of(flavor, properties, &profiles, aliases, 0) {
+    let query = match boot::query_of(
+        &boot::on_host(&server.spec, flavor),
+        properties,
+        &profiles,
+        aliases,
+        0,
+    ) {
         Ok(query) => query,
         Err(Error::Refused(fault)) => return Ok(Room::refused(fault.message)),
         Err(error) => return Err(error),

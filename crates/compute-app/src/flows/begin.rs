@@ -100,6 +100,39 @@ pub fn record_failure(
     Ok(flow::event(tx, id, &failed)?)
 }
 
+/// Records the failure of an action after its request was answered.
+///
+/// # Errors
+/// The database's.
+pub fn record_late_failure(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    action: Action,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (by, state) = (Requester::service(server), Operation::Recorded(action));
+    let id = journal::record(tx, server.id, &by, &state, Outcome::Failed, now)?;
+    let host = server.host.clone().unwrap_or_else(nowhere);
+    let failed = event(&format!("compute_{action}"), &host, Some(why), now, now);
+    Ok(flow::event(tx, id, &failed)?)
+}
+
+/// Records an action that the service did by itself.
+///
+/// # Errors
+/// The database's.
+pub fn record_own_action(
+    tx: &mut Tx<'_>,
+    server: &Server,
+    action: Action,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (by, state) = (Requester::service(server), Operation::Recorded(action));
+    journal::record(tx, server.id, &by, &state, Outcome::Done, now)?;
+    Ok(())
+}
+
 /// The host of an event that happened on none, as the rows of events have it.
 pub(super) fn nowhere() -> HostName {
     HostName::verbatim("")

@@ -17,7 +17,7 @@ use kilonova_store::Tx;
 use super::begin::{event, nowhere};
 use super::journal::{self, OpenOperation};
 use super::operation::{Create, Operation};
-use crate::{Compute, Error, boot, ports};
+use crate::{Compute, Error, boot, ports, volumes};
 
 const EVENT: &str = "compute__do_build_and_run_instance";
 
@@ -144,9 +144,28 @@ pub fn fail_slow_build(
         "The build took longer than {} s (instance_build_timeout).",
         compute.options.instance_build_timeout.as_secs()
     );
+    fail_build(tx, compute, server, &message, now)
+}
+
+/// Fails a build for a reason that no other host would mend: the server is in `ERROR` and holds nothing. Its
+/// devices stay dirty until their host has dropped the guest.
+///
+/// # Errors
+/// The database's.
+pub fn fail_build(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    message: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
+    if !matches!(open.state, Operation::Create(_)) {
+        return Ok(());
+    }
     tracing::warn!(%server, "{message} The server is in ERROR; delete it and create it again");
     let host = servers::host_of(tx, server)?.unwrap_or_else(nowhere);
-    let fault = Fault::new(&message, format!("{host}: {message}"), now);
+    let fault = Fault::new(message, format!("{host}: {message}"), now);
     servers::set_error(tx, server, &fault, now)?;
     ports::set_host(tx, &*compute.networks, server, None, now)?;
     compute.note_build(tx, &host, false)?;
@@ -154,9 +173,9 @@ pub fn fail_slow_build(
     for (host, _) in documents::of_server(tx, server)? {
         documents::put(tx, compute, &host, server, &Desired::Absent)?;
     }
-    let failed = event(EVENT, &host, Some(&message), open.row.updated_at, now);
+    let failed = event(EVENT, &host, Some(message), open.row.updated_at, now);
     flow::event(tx, open.row.id, &failed)?;
-    journal::finish(tx, &open, End::Failed, Some(&message), now)
+    journal::finish(tx, &open, End::Failed, Some(message), now)
 }
 
 /// Claims a place on a host that was not tried yet. Returns whether there was one.
@@ -175,8 +194,8 @@ fn next_host(
     };
     let aliases = &compute.options.pci_aliases;
     let spec = &server.spec;
-    let query =
-        boot::query_of(&spec.flavor, &spec.image_properties, &profiles, aliases, rand::random());
+    let flavor = boot::on_host(spec, &spec.flavor);
+    let query = boot::query_of(&flavor, &spec.image_properties, &profiles, aliases, rand::random());
     let Ok(query) = query else { return Ok(false) };
     let excluded: HashSet<HostName> = tried.iter().cloned().collect();
     let requirements =
@@ -201,7 +220,9 @@ fn next_host(
     servers::set_task(tx, server.id, Some(TaskState::Spawning), now)?;
     let zone = compute.zone_of(Some(&place.host));
     let ports = ports::of_guest(tx, &*compute.networks, server, &place.host)?;
-    let document = boot::desired(&boot::GuestSource::of(server, &zone), place.devices, ports);
+    let volumes = volumes::placeholders(tx, compute, server.id)?;
+    let source = boot::GuestSource::of(server, &zone);
+    let document = boot::desired(&source, place.devices, ports, volumes);
     documents::put(tx, compute, &place.host, server.id, &document)?;
     let spawn = Create::Spawn {
         chosen: Some(place.how),

@@ -20,7 +20,7 @@ use kilonova_wire::Context;
 use super::journal::{self, OpenOperation};
 use super::operation::{Delete, Operation};
 use super::{begin, in_place, migration};
-use crate::{Compute, Error, boot, moves as claims, ports};
+use crate::{Compute, Error, boot, moves as claims, ports, volumes};
 
 /// Begins the deletion and cancels every other operation. A server on no host, or only on hosts that
 /// are down, is deleted at once. Idempotent.
@@ -228,6 +228,7 @@ fn remove(
     now: Timestamp,
 ) -> Result<(), Error> {
     ports::delete(tx, &*compute.networks, open.row.subject, now)?;
+    volumes::end(tx, compute, open.row.subject, now)?;
     let done = begin::event("compute_terminate_instance", host, None, open.row.created_at, now);
     flow::event(tx, open.row.id, &flow::Event { details: remark.map(str::to_owned), ..done })?;
     journal::finish(tx, open, End::Done, None, now)

@@ -35,10 +35,10 @@ use kilonova_node_api::{Desired, Observation, Outcome};
 use kilonova_store::Tx;
 use operation::Operation;
 
-use crate::{Compute, Error};
+use crate::{Compute, Error, volumes};
 
-pub use begin::{record_action, record_failure};
-pub use create::fail_slow_build;
+pub use begin::{record_action, record_failure, record_late_failure, record_own_action};
+pub use create::{fail_build, fail_slow_build};
 pub use delete::{delete, delete_without_hosts};
 pub use in_place::{
     Rebuild, RescueImage, ServerCommand, UnshelveTarget, command, offload, offload_expired,
@@ -110,6 +110,7 @@ pub fn observe(
         return Ok(());
     }
     let open = journal::open_of(tx, observation.server)?;
+    volumes::observed(tx, compute, host, &document.desired, observation, now)?;
     if let (Desired::Present(_), Some(open)) = (&document.desired, &open) {
         expect_advance(tx, open)?;
     }

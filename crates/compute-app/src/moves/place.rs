@@ -50,12 +50,17 @@ pub fn place(
     };
     let aliases = &compute.options.pci_aliases;
     let properties = &server.spec.image_properties;
-    let mut query =
-        match boot::query_of(search.flavor, properties, &profiles, aliases, rand::random()) {
-            Ok(query) => query,
-            Err(Error::Refused(fault)) => return Ok(Err(NoHost::new(fault.message))),
-            Err(error) => return Err(error),
-        };
+    let mut query = match boot::query_of(
+        &boot::on_host(&server.spec, search.flavor),
+        properties,
+        &profiles,
+        aliases,
+        rand::random(),
+    ) {
+        Ok(query) => query,
+        Err(Error::Refused(fault)) => return Ok(Err(NoHost::new(fault.message))),
+        Err(error) => return Err(error),
+    };
     query.root_required.extend(search.root_required.iter().map(|name| (*name).to_owned()));
     query.root_required.sort_unstable();
     let zone = server.spec.availability_zone.clone().filter(|_| !search.force);

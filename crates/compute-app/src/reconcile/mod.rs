@@ -42,6 +42,11 @@ pub fn start(compute: &Compute, lease: &Lease) {
         let signal = Arc::clone(&cloud.work);
         every_or_when(compute, lease, Duration::from_secs(2), signal, "glance", glance::run);
     }
+    if let Some(volumes) = &compute.volumes {
+        let signal = Arc::clone(&volumes.news);
+        let period = Duration::from_secs(2);
+        every_or_when(compute, lease, period, signal, "volumes", crate::volumes::run);
+    }
     every(compute, lease, Duration::from_secs(5), "nudge", nudge::run);
     every(compute, lease, Duration::from_secs(1), "routers", routers::run);
     every(compute, lease, Duration::from_secs(10), "confirm", confirm::run);

@@ -6,7 +6,7 @@
 
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::{Compute, Error};
-use kilonova_compute_db::{hosts, machines};
+use kilonova_compute_db::{hosts, machines, volumes};
 use kilonova_engine::Inventory;
 use kilonova_ids::{HostId, ProviderId, ResourceClass};
 use kilonova_node_api::{Refusal, Registration, Session};
@@ -99,6 +99,11 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     };
     let row = hosts::register(tx, &new, now)?;
     hosts::set_routed(tx, &registration.host, registration.routes.as_deref())?;
+    if compute.volumes.is_some() {
+        let connector = registration.connector.as_ref();
+        let connector = connector.and_then(|connector| serde_json::to_string(connector).ok());
+        volumes::set_connector(tx, &registration.host, connector.as_deref())?;
+    }
     let (fleet, epoch) = (compute.fleet.clone(), row.version.epoch);
     tx.on_commit(move || fleet.refresh(&row));
     Ok(epoch)

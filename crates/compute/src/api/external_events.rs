@@ -1,7 +1,7 @@
 //! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
 //!
-//! Nothing here waits for events: devices and ports are bound in the transaction of the boot, and
-//! there are no volumes. An event is validated, answered as upstream answers it, and logged.
+//! Nothing here waits for events: devices and ports are bound in the transaction of the boot. An event is
+//! validated, answered as upstream answers it, and logged; `volume-extended` also lets a guest's disk grow.
 
 use std::sync::LazyLock;
 
@@ -11,9 +11,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Routes, post};
 use kilonova_compute_app::schemas::Schemas;
-use kilonova_compute_app::{Compute, Error, microversions};
+use kilonova_compute_app::{Compute, Error, microversions, volumes};
 use kilonova_compute_db::servers;
-use kilonova_ids::ServerId;
+use kilonova_ids::{ServerId, VolumeId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
@@ -71,14 +71,31 @@ async fn create(
 ) -> Result<Response, Refusal> {
     SCHEMAS.check(version, &body)?;
     let events = body["events"].as_array().cloned().unwrap_or_default();
+    let service = compute.clone();
     let answers = compute
         .store
         .read(move |tx| events.iter().map(|event| answer(tx, event)).collect::<Result<_, Error>>())
         .await?;
     let answers: Vec<Value> = answers;
+    for event in answers.iter().filter(|event| event["code"] == 200) {
+        extend(&service, event);
+    }
     let all_accepted = answers.iter().all(|answer| answer["code"] == 200);
     let status = if all_accepted { StatusCode::OK } else { StatusCode::MULTI_STATUS };
     Ok((status, Json(json!({"events": answers}))).into_response())
+}
+
+/// Grows the disk of a guest if Cinder says so.
+fn extend(compute: &Compute, event: &Value) {
+    let id = |key: &str| event[key].as_str().map(str::to_owned);
+    if event["name"] != "volume-extended" {
+        return;
+    }
+    let server = id("server_uuid").as_deref().and_then(parse_uuid_like::<ServerId>);
+    let volume = id("tag").as_deref().and_then(parse_uuid_like::<VolumeId>);
+    if let (Some(server), Some(volume)) = (server, volume) {
+        volumes::extend_soon(compute, server, volume);
+    }
 }
 
 fn answer(tx: &mut Tx<'_>, event: &Value) -> Result<Value, Error> {

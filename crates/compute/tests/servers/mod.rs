@@ -63,4 +63,5 @@ mod stale_reads;
 mod timeouts;
 mod unsupported;
 mod vendordata;
+mod volumes;
 mod went_back;

@@ -140,6 +140,11 @@ impl State {
         &self.volumes
     }
 
+    /// The volumes by id, for changes behind everybody's back.
+    pub fn volumes_mut(&mut self) -> &mut BTreeMap<String, FakeVolume> {
+        &mut self.volumes
+    }
+
     /// Changes a volume behind everybody's back.
     ///
     /// # Panics

@@ -35,9 +35,29 @@ pub fn shelve(
     now: Timestamp,
 ) -> Result<(), Error> {
     states::allow(context, server, ServerAction::Shelve)?;
+    if server.spec.image.is_none() {
+        return shelve_volume_backed(tx, compute, context, server, now);
+    }
     let request = shelved_image(server);
     let image = images::reserve(tx, compute, context, server, &request, prepared, now)?;
     super::begin(tx, compute, context, server, &ServerCommand::Shelve(image), now)
+}
+
+/// A server whose root disk is a volume needs no image: its host removes the guest at once.
+fn shelve_volume_backed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (host, _) = super::guest_of(tx, server)?;
+    let (vm_state, power_state) = (server.vm_state, server.power_state);
+    let cause = OffloadCause::ShelveOffload { vm_state, power_state };
+    let state = Operation::Offload(Offload { cause, reason: None });
+    begin::begin(tx, context, server, Some(TaskState::ShelvingOffloading), state, now)?;
+    resting::put(tx, server.id, Why::Shelved, None, now)?;
+    Ok(documents::put(tx, compute, &host, server.id, &Desired::Absent)?)
 }
 
 /// The image is uploaded and the guest is shut off.

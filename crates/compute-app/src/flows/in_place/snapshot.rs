@@ -31,6 +31,13 @@ pub fn snapshot(
         None => ServerAction::CreateImage,
     };
     states::allow(context, server, action)?;
+    let words = match request.backup {
+        Some(_) => "Backup is not supported for volume-backed instances.",
+        None => {
+            "Images of volume-backed instances are not supported: make snapshots of their volumes."
+        }
+    };
+    states::refuse_volume_root(server, words)?;
     let image = images::reserve(tx, compute, context, server, request, prepared, now)?;
     let command = match &request.backup {
         Some(backup) => ServerCommand::CreateBackup(image, backup.clone()),

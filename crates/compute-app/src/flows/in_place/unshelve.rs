@@ -17,7 +17,7 @@ use crate::actions::ServerAction;
 use crate::flows::journal::OpenOperation;
 use crate::flows::operation::{Operation, Unshelve, UnshelveState};
 use crate::moves::{self, Search};
-use crate::{Compute, Error, aliases, boot, ports, states};
+use crate::{Compute, Error, aliases, boot, ports, states, volumes};
 
 /// The requested place of an unshelved server.
 #[derive(Debug, Clone, Default)]
@@ -128,7 +128,8 @@ fn place(
     let ports = ports::of_guest(tx, &*compute.networks, server, &place.host)?;
     let zone = compute.zone_of(Some(&place.host));
     let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };
-    let document = boot::desired(&source, place.devices, ports);
+    let volumes = volumes::placeholders(tx, compute, server.id)?;
+    let document = boot::desired(&source, place.devices, ports, volumes);
     ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;
     documents::put(tx, compute, &place.host, server.id, &document)?;
     Ok(Ok(()))

@@ -20,7 +20,7 @@ use super::super::operation::{Attempts, Operation};
 use super::{FlowContext, device_pairing};
 use crate::boot::Placement;
 use crate::moves::{self as claims, Search};
-use crate::{Compute, Error, states};
+use crate::{Compute, Error, states, volumes};
 
 /// The first rows of a move.
 pub(super) struct NewMigration<'a> {
@@ -70,6 +70,8 @@ pub(super) fn begin(
         // `os-resetState` made the move possible; a cold move cannot keep what is in memory.
         domain.power = Power::On;
     }
+    // Only documents say how a host reaches volumes.
+    volumes::forget_connections(&mut domain.config.volumes);
     let (open, begun) = begin::ask_begin(tx, context, server, Some(new.task), new.state, now)?;
     let row = NewMove {
         id: ConsumerId::new_v4(),

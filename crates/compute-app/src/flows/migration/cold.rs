@@ -231,7 +231,7 @@ pub(super) fn guest_at_dest(
     domain.config.display_name.clone_from(&ctx.server.name);
     domain.config.vcpus = flavor.vcpus;
     domain.config.memory_mb = flavor.ram;
-    domain.config.boot.root_gb = flavor.disk;
+    domain.config.boot.root_gb = if domain.config.is_volume_backed() { 0 } else { flavor.disk };
     domain.config.boot.ephemeral_gb = flavor.ephemeral;
     domain.config.boot.swap_mb = flavor.swap;
     domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);

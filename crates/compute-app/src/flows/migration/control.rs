@@ -135,7 +135,7 @@ pub fn force_complete(
     };
     record_action(tx, context, server, Action::LiveMigrationForceComplete, now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
-    live::send(tx, &ctx, &transit.attempts.devices, true)?;
+    live::send(tx, &ctx, &transit.attempts.devices, true, None)?;
     // The new version of the row makes a concurrent abort or force-complete fail.
     ctx.advance(tx, &open.state)
 }

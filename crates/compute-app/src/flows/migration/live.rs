@@ -17,7 +17,9 @@ use kilonova_compute_db::{documents, hosts, queue};
 use kilonova_compute_scheduler::NoHost;
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
-use kilonova_node_api::{Attachment, Desired, Outcome, OutgoingMigration, Peer, Power};
+use kilonova_node_api::{
+    Attachment, Desired, Observation, Outcome, OutgoingMigration, Peer, Power, VolumeState,
+};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
@@ -233,10 +235,14 @@ pub(super) fn observed(
     ctx: FlowContext<'_>,
     live: &LiveMigration,
     by: Reporter,
-    outcome: &Outcome,
+    observation: &Observation,
 ) -> Result<(), Error> {
+    let outcome = &observation.outcome;
     match live {
-        LiveMigration::Receive(attempts) if by.is_dest => received(tx, &ctx, attempts, outcome),
+        LiveMigration::Receive(attempts) if by.is_dest => {
+            let volumes = observation.volumes.clone().unwrap_or_default();
+            received(tx, &ctx, attempts, outcome, volumes)
+        }
         LiveMigration::Transfer(transit) if by.is_source => {
             locate_guest::source_reported(tx, &ctx, Asked::Send, transit, outcome)
         }
@@ -274,6 +280,7 @@ fn received(
     ctx: &FlowContext<'_>,
     attempts: &Attempts,
     outcome: &Outcome,
+    volumes: Vec<VolumeState>,
 ) -> Result<(), Error> {
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
     let (row, now) = (&ctx.open.row, ctx.now);
@@ -282,7 +289,7 @@ fn received(
         Outcome::Ready => {
             flow::event(tx, row.id, &events::event(name, &dest, None, row.updated_at, now))?;
             moves::set_status(tx, ctx.migration.id, Status::Running, now)?;
-            send(tx, ctx, &attempts.devices, false)?;
+            send(tx, ctx, &attempts.devices, false, Some(volumes))?;
             let transfer = LiveMigration::Transfer(attempts.clone().into());
             ctx.advance(tx, &Operation::LiveMigration(transfer))
         }
@@ -304,25 +311,38 @@ fn received(
     }
 }
 
-/// Asks the source to send the guest.
+/// Asks the source to send the guest. `volumes` is what the destination has reported of them; none if the
+/// source knows it already.
 pub(super) fn send(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     to_devices: &[Attachment],
     force: bool,
+    volumes: Option<Vec<VolumeState>>,
 ) -> Result<(), Error> {
     let Some(host) = ctx.migration.dest.clone() else { return Ok(()) };
     let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
     let mut domain = ctx.migration.old_domain.clone();
     let devices = pair_devices(&domain.config.devices, to_devices)
         .ok_or_else(|| shape("devices of a move do not match"))?;
-    domain.outgoing_migration = Some(Box::new(OutgoingMigration {
-        to: Peer { host, address },
-        devices,
-        force,
-        volumes: Vec::new(),
-    }));
+    let volumes = match volumes {
+        Some(volumes) => volumes,
+        None => sent_volumes(tx, ctx)?,
+    };
+    let to = Peer { host, address };
+    domain.outgoing_migration = Some(Box::new(OutgoingMigration { to, devices, force, volumes }));
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
+}
+
+/// The volumes of the migration that the source carries out.
+fn sent_volumes(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<Vec<VolumeState>, Error> {
+    let document = documents::get(tx, &ctx.migration.source, ctx.server.id)?;
+    Ok(match document.map(|document| document.desired) {
+        Some(Desired::Present(domain)) => {
+            domain.outgoing_migration.map(|outgoing| outgoing.volumes).unwrap_or_default()
+        }
+        Some(Desired::Absent) | None => Vec::new(),
+    })
 }
 
 /// The guest has left the source: everything switches to the destination at once.

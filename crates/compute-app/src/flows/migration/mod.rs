@@ -137,7 +137,7 @@ pub(super) fn observed(
             Revert::Begin | Revert::DropDest(_) | Revert::Restore(_) => Ok(()),
         },
         Operation::Evacuate(evacuation) => evacuate::observed(tx, ctx, evacuation, by, outcome),
-        Operation::LiveMigration(live) => live::observed(tx, ctx, live, by, outcome),
+        Operation::LiveMigration(live) => live::observed(tx, ctx, live, by, observation),
         Operation::Create(_)
         | Operation::Delete(_)
         | Operation::Power(_)

@@ -138,6 +138,9 @@ impl Operation {
             | Action::ResetState
             | Action::AttachInterface
             | Action::DetachInterface
+            | Action::AttachVolume
+            | Action::DetachVolume
+            | Action::ExtendVolume
             | Action::ChangePassword => Err(row.not_a_step()),
         }
     }

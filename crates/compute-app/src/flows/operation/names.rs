@@ -114,6 +114,12 @@ words! {
         AttachInterface = "attach_interface",
         /// `DELETE …/os-interface/{port}`.
         DetachInterface = "detach_interface",
+        /// `POST …/os-volume_attachments`.
+        AttachVolume = "attach_volume",
+        /// `DELETE …/os-volume_attachments/{volume}`.
+        DetachVolume = "detach_volume",
+        /// Cinder has extended a volume.
+        ExtendVolume = "extend_volume",
         /// `changePassword`.
         ChangePassword = "changePassword",
         ;

@@ -5,7 +5,6 @@
 //!   making     a snapshot's image: journaled, created, adopted by the operation, filled by the host
 //!   streams    the bytes of an image on their way to a host
 //!   sweep      deletes what nobody wants and rotates backups, also after a crash
-//!   tokens     the users' tokens for calls that follow their requests, in memory only
 //! ```
 //!
 //! No call is part of a transaction. Each one that changes something is named by a row before it is sent
@@ -16,7 +15,6 @@ mod making;
 mod requests;
 mod streams;
 mod sweep;
-mod tokens;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -31,9 +29,9 @@ use tokio::sync::{Notify, Semaphore};
 
 pub(super) use requests::record;
 use streams::Streams;
-use tokens::Tokens;
 
 use crate::Error;
+use crate::tokens::Tokens;
 
 /// Threads for files of this machine that are sent to Glance: the disks of simulated hosts.
 const THREADS: usize = 4;
@@ -61,7 +59,7 @@ impl Default for CloudGlanceOptions {
 pub struct CloudGlance {
     pub(super) client: Glance,
     options: CloudGlanceOptions,
-    tokens: Tokens,
+    tokens: Tokens<ImageId>,
     streams: Streams,
     snapshots: Semaphore,
     /// Failed uploads of each image since the last success.

@@ -8,6 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::{self, Connections, Networks};
+use kilonova_compute_app::volumes::{self, ServerVolumes};
 use kilonova_compute_app::{Compute, Error};
 use kilonova_compute_db::servers::Server;
 use kilonova_compute_db::servers::listing::{self, Condition, Listing};
@@ -73,11 +74,12 @@ pub(super) async fn detail(
     version: Microversion,
     query: Query,
 ) -> Result<Response, Refusal> {
-    let (servers, next, ports) = page(&compute, &context, version, &query, true).await?;
+    let (servers, next, related) = page(&compute, &context, version, &query, true).await?;
     let servers_links = links(&base, "servers/detail", next);
     let (visibility, group) = (Visibility::of(&context), None);
-    let view_context =
-        ViewContext { base: &base, version, visibility, compute: &compute, group, ports: &ports };
+    let (ports, volumes) = (&related.0, &related.1);
+    let (base, compute) = (&base, &compute);
+    let view_context = ViewContext { base, version, visibility, compute, group, ports, volumes };
     let (all, view) = (&servers[..], |server| Detail::of(server, &view_context));
     answer(&Answer { servers: ServerViews { all, view }, servers_links }, all.len() * 2000)
 }
@@ -95,6 +97,9 @@ fn links(base: &Base, path: &str, next: Option<String>) -> Vec<Next> {
         .collect()
 }
 
+/// The network connections and the volumes of servers.
+type Related = (Connections, ServerVolumes);
+
 /// The page and the query of the next one.
 async fn page(
     compute: &Compute,
@@ -102,7 +107,7 @@ async fn page(
     version: Microversion,
     query: &Query,
     detailed: bool,
-) -> Result<(Vec<Server>, Option<String>, Connections), Refusal> {
+) -> Result<(Vec<Server>, Option<String>, Related), Refusal> {
     let page = Page::read(query)?;
     let request = ServerQuery {
         filter: ServerFilter::read(query, context, version, &compute.fleet, detailed)?,
@@ -112,23 +117,26 @@ async fn page(
     };
     let limit = request.limit;
     let (caller, networks) = (context.clone(), Arc::clone(&compute.networks));
-    let (mut servers, ports) = compute
+    let service = compute.clone();
+    let (mut servers, related) = compute
         .store
         .read(move |tx| {
             let servers = request.collect(tx, &*networks, &caller)?;
-            let ports = if detailed {
-                ports::connections(tx, &*networks, &servers)?
+            let related = if detailed {
+                let ids: Vec<ServerId> = servers.iter().map(|server| server.id).collect();
+                let ports = ports::connections(tx, &*networks, &servers)?;
+                (ports, volumes::of_servers(tx, &service, &ids)?)
             } else {
-                Connections::default()
+                Related::default()
             };
-            Ok::<_, Error>((servers, ports))
+            Ok::<_, Error>((servers, related))
         })
         .await?;
     let more = servers.len() > limit;
     servers.truncate(limit);
     let last = servers.last().filter(|_| more && limit > 0);
     let next = last.map(|last| query.with(&[("marker", &last.id.to_string())]));
-    Ok((servers, next, ports))
+    Ok((servers, next, related))
 }
 
 /// The filters, the order and the page of a request.

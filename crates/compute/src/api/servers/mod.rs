@@ -23,6 +23,7 @@ mod stubs;
 mod tags;
 mod update;
 pub(super) mod view;
+mod volumes;
 
 use kilonova_access::{Routes, delete, get, post, put};
 use kilonova_compute_app::Compute;
@@ -142,16 +143,16 @@ fn sub_resources() -> Routes<Compute> {
         .route(
             "/v2.1/servers/{id}/os-volume_attachments",
             [
-                get("os_compute_api:os-volumes-attachments:index", stubs::volumes),
-                post("os_compute_api:os-volumes-attachments:create", stubs::add_volume),
+                get("os_compute_api:os-volumes-attachments:index", volumes::list),
+                post("os_compute_api:os-volumes-attachments:create", volumes::attach),
             ],
         )
         .route(
             "/v2.1/servers/{id}/os-volume_attachments/{volume}",
             [
-                get("os_compute_api:os-volumes-attachments:show", stubs::volume),
-                put("os_compute_api:os-volumes-attachments:update", stubs::volume),
-                delete("os_compute_api:os-volumes-attachments:delete", stubs::volume),
+                get("os_compute_api:os-volumes-attachments:show", volumes::show),
+                put("os_compute_api:os-volumes-attachments:update", volumes::update),
+                delete("os_compute_api:os-volumes-attachments:delete", volumes::detach),
             ],
         )
         .route(

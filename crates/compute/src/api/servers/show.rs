@@ -4,6 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::{self, Connections};
+use kilonova_compute_app::volumes::{self, ServerVolumes};
 use kilonova_compute_app::{Compute, Error, microversions};
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::Server;
@@ -27,6 +28,7 @@ struct Answer<'a> {
 pub(super) struct RelatedData {
     group: Option<ServerGroupId>,
     ports: Connections,
+    volumes: ServerVolumes,
 }
 
 impl RelatedData {
@@ -37,7 +39,8 @@ impl RelatedData {
 
     pub fn of(tx: &mut Tx<'_>, compute: &Compute, server: &Server) -> Result<Self, Error> {
         let group = server_groups::of_server(tx, server.id)?;
-        Ok(Self { group, ports: ports::connections(tx, &*compute.networks, [server])? })
+        let volumes = volumes::of_servers(tx, compute, &[server.id])?;
+        Ok(Self { group, ports: ports::connections(tx, &*compute.networks, [server])?, volumes })
     }
 }
 
@@ -51,7 +54,8 @@ pub(super) fn answer(
     related: RelatedData,
 ) -> Response {
     let (visibility, group, ports) = (Visibility::of(context), Some(related.group), &related.ports);
-    let view_context = ViewContext { base, version, visibility, compute, group, ports };
+    let volumes = &related.volumes;
+    let view_context = ViewContext { base, version, visibility, compute, group, ports, volumes };
     axum::Json(Answer { server: Detail::of(server, &view_context) }).into_response()
 }
 
@@ -68,7 +72,8 @@ pub(super) fn answer_to_change(
         return Ok(answer(compute, context, base, version, server, related));
     }
     let (visibility, group, ports) = (Visibility::of(context), Some(related.group), &related.ports);
-    let view_context = ViewContext { base, version, visibility, compute, group, ports };
+    let volumes = &related.volumes;
+    let view_context = ViewContext { base, version, visibility, compute, group, ports, volumes };
     let mut shown =
         serde_json::to_value(Detail::of(server, &view_context)).map_err(Refusal::internal)?;
     if let Some(fields) = shown.as_object_mut() {

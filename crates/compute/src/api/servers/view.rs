@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::Connections;
+use kilonova_compute_app::volumes::ServerVolumes;
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_db::servers::{Server, TaskState, VmState};
-use kilonova_ids::{HostName, ImageId, ServerGroupId};
+use kilonova_compute_db::volumes::BlockDevice;
+use kilonova_ids::{HostName, ImageId, ServerGroupId, VolumeId};
 use kilonova_wire::{Microversion, time};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -87,6 +89,28 @@ pub(super) struct ViewContext<'a> {
     pub group: Option<Option<ServerGroupId>>,
     /// The network connections of the servers.
     pub ports: &'a Connections,
+    /// The volumes of the servers.
+    pub volumes: &'a ServerVolumes,
+}
+
+/// A volume as its server shows it.
+#[derive(Serialize)]
+struct AttachedVolume {
+    id: VolumeId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delete_on_termination: Option<bool>,
+}
+
+impl AttachedVolume {
+    fn of(server: &Server, view_context: &ViewContext<'_>) -> Vec<Self> {
+        let shown = view_context.version >= microversions::EXTENDED_ATTRIBUTES;
+        let volumes = view_context.volumes.get(&server.id).into_iter().flatten();
+        let volume = |device: &BlockDevice| {
+            let delete_on_termination = shown.then_some(device.delete_on_termination);
+            Some(Self { id: device.volume?, delete_on_termination })
+        };
+        volumes.filter_map(volume).collect()
+    }
 }
 
 /// Nova's `status` (`api/openstack/common.py`).
@@ -241,7 +265,7 @@ pub(super) struct Detail<'a> {
     #[serde(rename = "OS-EXT-STS:power_state")]
     power_state: i64,
     #[serde(rename = "os-extended-volumes:volumes_attached")]
-    volumes: [String; 0],
+    volumes: Vec<AttachedVolume>,
     #[serde(flatten)]
     extra: Extra<'a>,
 }
@@ -289,7 +313,7 @@ impl<'a> Detail<'a> {
             task_state: server.task_state.map(TaskState::as_str),
             vm_state: server.vm_state.as_str(),
             power_state: server.power_state.number(),
-            volumes: [],
+            volumes: AttachedVolume::of(server, view_context),
             extra: Extra::of(server, view_context),
         }
     }

@@ -8,9 +8,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
+use kilonova_cinder::Cinder;
 use kilonova_compute_app::images::glance::{CloudGlance, CloudGlanceOptions};
 use kilonova_compute_app::reconcile::glance as glance_loop;
 use kilonova_compute_app::vendordata::DynamicVendordata;
+use kilonova_compute_app::volumes::{self, VolumeOptions, Volumes};
 use kilonova_compute_app::{Compute, Options};
 use kilonova_glance::{Glance, GlanceOptions};
 use kilonova_ids::ImageId;
@@ -21,6 +23,7 @@ use kilonova_placement::World;
 use kilonova_store::testing::CrashPlan;
 use kilonova_store::{DatabaseUrl, Store};
 use kilonova_testkit::Guard;
+use kilonova_testkit::cinder::FakeCinder;
 use kilonova_testkit::glance::FakeGlance;
 use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time;
@@ -64,6 +67,8 @@ pub struct Cloud {
     pub glance: Option<FakeGlance>,
     /// The services of the operator that tell guests something, for services that start from now on.
     pub vendordata: Option<Arc<DynamicVendordata>>,
+    /// The Cinder of the cloud, for services that start from now on; there are no volumes without one.
+    pub cinder: Option<FakeCinder>,
     folder: tempfile::TempDir,
     guard: Guard,
 }
@@ -89,6 +94,7 @@ impl Cloud {
                 topology: topology.clone(),
                 glance: None,
                 vendordata: None,
+                cinder: None,
                 options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
                 folder: tempfile::tempdir().expect("a temporary directory is created"),
                 guard,
@@ -133,6 +139,37 @@ impl Cloud {
         fake
     }
 
+    /// Starts a Cinder. Services that start from now on use it.
+    pub async fn start_cinder(&mut self) -> FakeCinder {
+        let fake = FakeCinder::start().await;
+        self.cinder = Some(fake.clone());
+        fake
+    }
+
+    /// Works for all servers with volumes until nothing is due, however late it is due, and whoever died
+    /// while working for them.
+    pub async fn settle_volumes(&self, running: &RunningCloud) {
+        for _ in 0..200 {
+            if self
+                .column("SELECT server_id FROM volume_servers WHERE due_at IS NOT NULL")
+                .await
+                .is_empty()
+            {
+                return;
+            }
+            // Each change keeps a time of its own, by which a worker knows that it has seen it.
+            self.execute(
+                "UPDATE volume_servers SET due_at = due_at - 3600000000 WHERE due_at IS NOT NULL",
+            )
+            .await;
+            self.execute("UPDATE volume_servers SET taken_until = 0").await;
+            volumes::run(running.compute.clone()).await.expect("the loop runs");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let left = self.column("SELECT state FROM volume_attachments").await;
+        panic!("attachments do not settle: {left:?}");
+    }
+
     /// Does all that is due in Glance, however late it is due.
     pub async fn sweep_glance(&self, running: &RunningCloud) {
         for _ in 0..20 {
@@ -159,6 +196,10 @@ impl Cloud {
         let compute = Compute::open(store, world).await.expect("the service opens");
         let compute =
             compute.with_options(self.options.clone()).with_vendordata(self.vendordata.clone());
+        let compute = match &self.cinder {
+            Some(fake) => compute.with_cinder(cloud_cinder(fake)),
+            None => compute,
+        };
         match &self.glance {
             Some(fake) => compute.with_glance(cloud_glance(fake)),
             None => compute.with_images(self.images().await),
@@ -289,6 +330,37 @@ impl Cloud {
             .expect("the request is valid");
         (Client { router }).send(request).await.expect(201);
     }
+}
+
+/// The client of a fake Cinder, with pauses that a test can wait for.
+fn cloud_cinder(fake: &FakeCinder) -> Volumes {
+    let session = || {
+        let http = Http::plain(Duration::from_secs(20), 1 << 20).expect("the client is created");
+        let login = Login {
+            auth_url: fake.url(),
+            username: "kilonova".into(),
+            password: "secret".into(),
+            user_domain_name: "Default".into(),
+            project_name: "service".into(),
+            project_domain_name: "Default".into(),
+        };
+        Arc::new(Session::new(http, login))
+    };
+    let endpoint = Endpoint {
+        service_types: vec!["block-storage".into()],
+        interfaces: vec!["public".into()],
+        ..Endpoint::default()
+    };
+    let service = Service::new(session(), endpoint, Retries::default()).vouched_by(session());
+    let client = Cinder::new(service, None).pausing(Duration::from_millis(1));
+    let options = VolumeOptions {
+        allocate_interval: Duration::from_millis(5),
+        allocate_retries: 3,
+        pause: Duration::from_millis(5),
+        attempts: 3,
+        ..VolumeOptions::default()
+    };
+    Volumes::new(client, options)
 }
 
 /// The client of a fake Glance, with pauses that a test can wait for.

@@ -34,6 +34,7 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> 
     request
         .write(move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rescue)?;
+            states::refuse_volume_root(server, "Cannot rescue a volume-backed instance")?;
             let image = match &named {
                 Some(named) => Some(rescue_image(tx, request, &seen, named)?),
                 None => None,

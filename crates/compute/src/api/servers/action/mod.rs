@@ -130,6 +130,10 @@ impl ActionRequest {
             Ok(server.clone())
         };
         let server = self.clone().read(check).await?;
+        if server.spec.image.is_none() {
+            // The root disk is a volume: no image is made of it.
+            return Ok(PreparedImage::InTransaction);
+        }
         let (images, store) = (&self.compute.images, &self.compute.store);
         Ok(images.prepare(store, &self.context, &server, &describe(&server)).await?)
     }
@@ -237,6 +241,8 @@ pub(super) async fn action(
         | ServerAction::ForceComplete
         | ServerAction::AttachInterface
         | ServerAction::DetachInterface
+        | ServerAction::AttachVolume
+        | ServerAction::DetachVolume
         | ServerAction::ChangeMetadata
         | ServerAction::ChangeTags => Err(unknown(name)),
     }

@@ -13,7 +13,9 @@ use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, Rebuild, ServerCommand};
 use kilonova_compute_app::images::SeenImages;
 use kilonova_compute_app::microversions::{FILES_GONE, REBUILD_KEY, STRICT_REQUESTS};
-use kilonova_compute_app::{Error, boot, image_numbers, ports, resolve, states, unsupported};
+use kilonova_compute_app::{
+    Error, boot, image_numbers, ports, resolve, states, unsupported, volumes,
+};
 use kilonova_compute_db::server_groups;
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_ids::{ImageId, parse_uuid_like};
@@ -54,9 +56,11 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let view_data =
         (request.compute.clone(), request.caller.clone(), request.base.clone(), request.version);
     let seen = request.compute.images.look_up(&request.context, [rebuild.image]).await?;
-    let (server, group, ports) = request
+    let (server, group, ports, volumes) = request
         .write_with(flows::expect_change, move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rebuild)?;
+            let why = "Unable to rebuild with a different image for a volume-backed server.";
+            states::refuse_volume_root(server, why)?;
             let server = apply(tx, request, server, &seen, &rebuild, now)?;
             let command = ServerCommand::Rebuild(Box::new(Rebuild {
                 name: server.name.clone(),
@@ -68,7 +72,8 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
             let group = server_groups::of_server(tx, server.id)?;
             let current = servers::find(tx, server.id)?.unwrap_or(server);
             let ports = ports::connections(tx, &*request.compute.networks, [&current])?;
-            Ok((current, group, ports))
+            let volumes = volumes::of_servers(tx, &request.compute, &[current.id])?;
+            Ok((current, group, ports, volumes))
         })
         .await?;
     let (compute, caller, base, version) = view_data;
@@ -79,6 +84,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
         compute: &compute,
         group: Some(group),
         ports: &ports,
+        volumes: &volumes,
     };
     let mut shown = shown(&server, &view_context)?;
     shown["adminPass"] = password.into();

@@ -8,7 +8,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use kilonova_access::Caller;
-use kilonova_compute_app::{Compute, boot};
+use kilonova_compute_app::boot::BootRequest;
+use kilonova_compute_app::{Compute, boot, microversions, volumes};
+use kilonova_ids::{ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::{JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
@@ -29,15 +31,28 @@ pub(super) async fn create(
         return Err(Refusal::forbidden("A server needs a project: use a project-scoped token."));
     }
     check_permissions(&body["server"], &caller)?;
-    let new = CreateServer::read(&body, &caller, version)?;
+    let mut new = CreateServer::read(&body, &caller, version)?;
     new.destination.check(&compute)?;
-    let seen = compute.images.look_up(&caller, [new.image]).await?;
-    let (compute_, to_resolve) = (compute.clone(), new.clone());
-    let read = move |tx: &mut Tx<'_>| resolve::resolve(tx, &compute_, &caller, &seen, &to_resolve);
+    let asked = volumes::resolve::Asked {
+        context: &caller,
+        max_count: new.max_count,
+        zone: new.destination.zone.as_deref(),
+        knows_multiattach: version >= microversions::MULTIATTACH,
+    };
+    let disks = volumes::resolve::look_up(&compute, asked, &new.disks).await?;
+    if new.destination.zone.is_none() {
+        new.destination.zone.clone_from(&disks.zone);
+    }
+    let root = disks.root.as_ref().and_then(|root| root.image);
+    let seen = compute.images.look_up(&caller, new.disks.image.into_iter().chain(root)).await?;
+    let (compute_, to_resolve, context) = (compute.clone(), new.clone(), caller.clone());
+    let read = move |tx: &mut Tx<'_>| {
+        resolve::resolve(tx, &compute_, &context, &seen, &to_resolve, &disks)
+    };
     let mut request = compute.store.read(read).await?;
     request.spec.image_numbers = compute.image_numbers(&request.spec).await?;
     let reservation_id = request.spec.reservation_id.clone();
-    let ids = boot::boot(&compute, request).await?;
+    let ids = boot_with_volumes(&compute, &caller, request).await?;
     if new.return_reservation_id {
         return Ok(answer(json!({"reservation_id": reservation_id}), None));
     }
@@ -53,6 +68,29 @@ pub(super) async fn create(
         "adminPass": new.admin_password,
     }});
     Ok(answer(body, Some(&location)))
+}
+
+/// Boots, with the volumes that exist reserved before and the user's token known to the worker.
+async fn boot_with_volumes(
+    compute: &Compute,
+    caller: &Caller,
+    mut request: BootRequest,
+) -> Result<Vec<ServerId>, Refusal> {
+    if request.volumes.devices.is_empty() {
+        return Ok(boot::boot(compute, request).await?);
+    }
+    request.ids = (0..request.max_count).map(|_| ascending()).collect();
+    let Some(first) = request.ids.first().copied() else { return Ok(Vec::new()) };
+    let (found, spec) = (&request.volumes, &request.spec);
+    let properties = &spec.image_properties;
+    volumes::resolve::keep_token(compute, caller, &request.ids);
+    let taken =
+        volumes::resolve::reserve(compute, caller, first, found, properties, &spec.flavor).await?;
+    let booted = boot::boot(compute, request).await;
+    if let Some(taken) = taken {
+        volumes::resolve::release(compute, taken).await?;
+    }
+    Ok(booted?)
 }
 
 /// Checks the rules for optional fields of the body.

@@ -9,9 +9,10 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use kilonova_access::Caller;
 use kilonova_compute_app::ports::NetworkRequest;
+use kilonova_compute_app::volumes::{self, request::WantedDisks};
 use kilonova_compute_app::{Compute, microversions};
 use kilonova_compute_db::servers::SchedulerHints;
-use kilonova_ids::{HostName, ImageId, parse_uuid_like};
+use kilonova_ids::HostName;
 use kilonova_wire::{Microversion, Refusal, text};
 use serde_json::Value;
 
@@ -30,7 +31,8 @@ pub(super) struct CreateServer {
     pub description: Option<String>,
     /// The id of the flavor.
     pub flavor: String,
-    pub image: ImageId,
+    /// The image of a local root disk, and the volumes.
+    pub disks: WantedDisks,
     pub key_name: Option<String>,
     pub networks: NetworkRequest,
     /// The names of security groups, without duplicates.
@@ -84,7 +86,7 @@ impl CreateServer {
         let string = |key: &str| server[key].as_str().map(str::to_owned);
         let name = server["name"].as_str().unwrap_or_default().trim().to_owned();
         text::check_name("name", &name, 255)?;
-        let image = image(server)?;
+        let disks = volumes::request::read(server)?;
         let (min_count, max_count) = counts(server)?;
         let user_data = string("user_data");
         if user_data.as_ref().is_some_and(|data| BASE64_STANDARD.decode(data).is_err()) {
@@ -105,7 +107,7 @@ impl CreateServer {
                 Value::String(id) => id.clone(),
                 other => other.to_string(),
             },
-            image,
+            disks,
             key_name: string("key_name"),
             networks: networks::read(server.get("networks"))?,
             security_groups: security_groups(server),
@@ -186,46 +188,6 @@ fn security_groups(server: &Value) -> Vec<String> {
     names
 }
 
-/// The image, named by `imageRef`, by one boot entry of `block_device_mapping_v2`, or by both.
-fn image(server: &Value) -> Result<ImageId, Refusal> {
-    let parse = |text: &str| {
-        parse_uuid_like(text).ok_or_else(|| {
-            Refusal::bad_request(format!(
-                "Invalid imageRef provided: {} is not a uuid.",
-                text.escape_debug()
-            ))
-        })
-    };
-    let mut image = match server["imageRef"].as_str() {
-        None | Some("") => None,
-        Some(text) => Some(parse(text)?),
-    };
-    if server.get("block_device_mapping").and_then(Value::as_array).is_some_and(|m| !m.is_empty()) {
-        return Err(Refusal::bad_request(
-            "block_device_mapping is not supported: there are no volumes here. Boot from an image.",
-        ));
-    }
-    for entry in server["block_device_mapping_v2"].as_array().into_iter().flatten() {
-        if entry["source_type"] != "image" || entry["destination_type"] != "local" {
-            return Err(Refusal::bad_request(format!(
-                "Block Device Mapping is Invalid: source {} to destination {} is not supported, there \
-                 are no volumes here. Boot from an image to a local disk.",
-                entry["source_type"], entry["destination_type"]
-            )));
-        }
-        let booted = parse(entry["uuid"].as_str().unwrap_or_default())?;
-        if image.is_some_and(|image| image != booted) {
-            return Err(Refusal::bad_request(
-                "Block Device Mapping is Invalid: The image of the boot device is not imageRef.",
-            ));
-        }
-        image = Some(booted);
-    }
-    image.ok_or_else(|| {
-        Refusal::bad_request("Invalid imageRef provided: a server boots from an image.")
-    })
-}
-
 /// The minimum and the maximum number of servers.
 fn counts(server: &Value) -> Result<(usize, usize), Refusal> {
     let read = |key: &str| -> Result<Option<usize>, Refusal> {
@@ -281,32 +243,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    const A: &str = "11111111-1111-4111-8111-111111111111";
-    const B: &str = "22222222-2222-4222-8222-222222222222";
-
-    fn boot_entry(image: &str) -> Value {
-        json!({"source_type": "image", "destination_type": "local", "uuid": image})
-    }
-
-    #[test]
-    fn the_image_comes_from_either_field_and_both_must_agree() {
-        let by_reference = json!({"imageRef": A});
-        let by_device = json!({"imageRef": "", "block_device_mapping_v2": [boot_entry(A)]});
-        let by_both = json!({"imageRef": A, "block_device_mapping_v2": [boot_entry(A)]});
-        for server in [by_reference, by_device, by_both] {
-            assert_eq!(image(&server).ok().map(|id| id.to_string()).as_deref(), Some(A));
-        }
-        for (server, part) in [
-            (json!({}), "a server boots from an image"),
-            (json!({"imageRef": "x"}), "is not a uuid"),
-            (json!({"imageRef": B, "block_device_mapping_v2": [boot_entry(A)]}), "is not imageRef"),
-            (json!({"imageRef": A, "block_device_mapping": [{}]}), "is not supported"),
-        ] {
-            let refusal = image(&server).expect_err(part);
-            assert!(refusal.message.contains(part), "{}", refusal.message);
-        }
-    }
 
     #[test]
     fn the_maximum_count_defaults_to_the_minimum() {

@@ -5,6 +5,7 @@
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use kilonova_compute_app::images::SeenImages;
+use kilonova_compute_app::volumes::resolve::{self, BootVolumes};
 use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
 use kilonova_compute_db::servers::{Creator, SchedulerHints, Spec};
 use kilonova_node_api::ImageNumbers;
@@ -24,13 +25,31 @@ pub(super) fn resolve(
     context: &Context,
     seen: &SeenImages,
     new: &CreateServer,
+    disks: &BootVolumes,
 ) -> Result<BootRequest, Error> {
-    names::expect(tx, compute, &new.flavor, new.image)?;
+    let image = new.disks.image;
+    names::expect(tx, compute, &new.flavor, image)?;
     compute.networks.expect_resolve(tx, &context.project_id, &new.networks)?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
-    let image_properties = names::image(tx, compute, context, seen, new.image, &flavor)?;
+    let image_properties = match (image, &disks.root) {
+        (Some(image), _) => names::image(tx, compute, context, seen, image, &flavor)?,
+        (None, Some(root)) => resolve::root_properties(tx, compute, context, seen, root, &flavor)?,
+        (None, None) => {
+            let why = "Invalid imageRef provided: a server boots from an image or a volume.";
+            return Err(Refusal::bad_request(why).into());
+        }
+    };
     unsupported::flavor(&flavor, &image_properties)?;
-    unsupported::image(new.image, &image_properties)?;
+    let made_of = image.or_else(|| disks.root.as_ref().and_then(|root| root.image));
+    if let Some(made_of) = made_of {
+        unsupported::image(made_of, &image_properties)?;
+    }
+    if let Some(swap) = new.disks.swap_gb
+        && swap.saturating_mul(1024) > flavor.swap
+    {
+        let why = "Swap drive requested is larger than instance type allows.";
+        return Err(Refusal::bad_request(why).into());
+    }
     let key = match &new.key_name {
         Some(name) => Some(names::key_pair(tx, &context.user_id, name)?),
         None => None,
@@ -55,7 +74,7 @@ pub(super) fn resolve(
         description: new.description.clone(),
         spec: Spec {
             flavor,
-            image: Some(new.image),
+            image,
             config_drive: new.config_drive || boot::machine::needs_config_drive(&image_properties),
             image_properties,
             key_name: new.key_name.clone(),
@@ -82,6 +101,8 @@ pub(super) fn resolve(
         tags: new.tags.clone(),
         profiles,
         ports,
+        volumes: disks.clone(),
+        ids: Vec::new(),
         forced: new.destination.forced,
         min_count: new.min_count,
         max_count: new.max_count,

@@ -1,11 +1,12 @@
-//! Users' tokens by image, for the calls that follow a user's request: a host's download, a snapshot's
-//! upload. They are only in memory; after a restart the service login takes their place.
+//! Users' tokens by the object of their requests, for the calls to other services that follow: a host's
+//! download of an image, the ports of a server. They are only in memory; after a restart the service login
+//! takes their place.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kilonova_ids::ImageId;
 use kilonova_wire::UserToken;
 
 /// The most tokens.
@@ -13,13 +14,18 @@ const MOST: usize = 10_000;
 /// A service token makes Keystone accept a token for two days after its end; no operation takes longer.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// The tokens.
-#[derive(Default)]
-pub(super) struct Tokens(Mutex<HashMap<ImageId, (UserToken, Instant)>>);
+/// The tokens by the id of an object.
+pub(crate) struct Tokens<I>(Mutex<HashMap<I, (UserToken, Instant)>>);
 
-impl Tokens {
-    /// Keeps the token of the last user who named an image.
-    pub fn keep(&self, image: ImageId, token: Option<&UserToken>) {
+impl<I> Default for Tokens<I> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<I: Copy + Eq + Hash + Ord> Tokens<I> {
+    /// Keeps the token of the last user who named an object.
+    pub(crate) fn keep(&self, id: I, token: Option<&UserToken>) {
         let Some(token) = token else { return };
         let mut token = token.clone();
         token.set_sensitive(true);
@@ -28,26 +34,28 @@ impl Tokens {
             tokens.retain(|_, (_, since)| since.elapsed() < KEPT_FOR);
         }
         if tokens.len() >= MOST {
-            let mut oldest: Vec<(Instant, ImageId)> =
-                tokens.iter().map(|(image, (_, since))| (*since, *image)).collect();
+            let mut oldest: Vec<(Instant, I)> =
+                tokens.iter().map(|(id, (_, since))| (*since, *id)).collect();
             oldest.sort_unstable();
-            for (_, image) in oldest.into_iter().take(MOST / 8) {
-                tokens.remove(&image);
+            for (_, id) in oldest.into_iter().take(MOST / 8) {
+                tokens.remove(&id);
             }
         }
-        tokens.insert(image, (token, Instant::now()));
+        tokens.insert(id, (token, Instant::now()));
     }
 
-    /// The token for an image.
-    pub fn of(&self, image: ImageId) -> Option<UserToken> {
+    /// The token for an object.
+    pub(crate) fn of(&self, id: I) -> Option<UserToken> {
         let tokens = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (token, since) = tokens.get(&image)?;
+        let (token, since) = tokens.get(&id)?;
         (since.elapsed() < KEPT_FOR).then(|| token.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kilonova_ids::ImageId;
+
     use super::*;
 
     #[test]

@@ -1,0 +1,221 @@
+//! `[cinder]`: the Cinder of the cloud, with Nova's and keystoneauth's options, and `[service_user]`, whose
+//! tokens vouch for every call to it.
+//!
+//! Users' requests carry the users' tokens. The calls that follow them may need a login of Kilonova's own: that of
+//! `[cinder]`, or else that of `[service_user]`.
+
+use std::time::Duration;
+
+use kilonova_cinder::Cinder;
+use kilonova_compute_app::volumes::{VolumeOptions, Volumes};
+use kilonova_keystone::{Endpoint, Retries, Service, ValidatorOptions};
+use kilonova_program::config::Options;
+
+use super::adapter::{self, SessionSettings};
+use super::compute::number;
+use super::{File, login};
+use crate::failure::Failure;
+
+const GROUP: &str = "cinder";
+const SERVICE_USER: &str = "service_user";
+/// Upstream's default of `catalog_info`.
+const CATALOG_INFO: &str = "volumev3::publicURL";
+/// The types under which catalogs have Cinder.
+const TYPES: [&str; 2] = ["volumev3", "block-storage"];
+const MOST_RETRIES: u64 = 20;
+
+/// The known options.
+pub(super) const KNOWN: &Options = adapter::session_options!(
+    GROUP,
+    (GROUP, "catalog_info"),
+    (GROUP, "cross_az_attach"),
+    (GROUP, "endpoint_template"),
+    (GROUP, "http_retries"),
+    (GROUP, "os_region_name"),
+    ("DEFAULT", "block_device_allocate_retries"),
+    ("DEFAULT", "block_device_allocate_retries_interval"),
+    ("DEFAULT", "max_local_block_devices"),
+    ("compute", "max_disk_devices_to_attach"),
+);
+
+/// The groups, validated.
+#[derive(Debug, Clone)]
+pub struct CinderSettings {
+    own: SessionSettings,
+    voucher: SessionSettings,
+    endpoint: Endpoint,
+    template: Option<String>,
+    retries: Retries,
+    options: VolumeOptions,
+}
+
+/// Reads the groups; `None` if `[cinder]` is absent. `keystone` is the Keystone of the tokens.
+pub(super) fn read(
+    file: &File,
+    keystone: Option<&ValidatorOptions>,
+) -> Result<Option<CinderSettings>, Failure> {
+    let get = |option: &str| file.get(GROUP, option);
+    let named = KNOWN.iter().find(|(group, option)| *group == GROUP && get(option).is_some());
+    let Some((_, named)) = named else { return Ok(None) };
+    let Some(keystone) = keystone else {
+        let why = "a Cinder accepts only tokens of its own Keystone: name that one in [keystone_authtoken], \
+                   or remove this group to have no volumes";
+        return Err(file.wrong(GROUP, named, why));
+    };
+    let sends = file.parse(SERVICE_USER, "send_service_user_token", "true or false")?;
+    let has_login = login::named(file, SERVICE_USER).is_some();
+    if sends != Some(true) || !has_login {
+        let why = "volumes need service tokens, without which Cinder refuses to detach them (its bug \
+                   2004555): set send_service_user_token = true and a login with the role service in \
+                   [service_user], or remove this group to have no volumes";
+        return Err(file.wrong(GROUP, named, why));
+    }
+    let voucher = adapter::session(file, SERVICE_USER, keystone)?;
+    let mut own = adapter::session(file, GROUP, keystone)?;
+    if login::named(file, GROUP).is_none() {
+        own.credentials = voucher.credentials.clone();
+    }
+    let template = get("endpoint_template").map(str::to_owned);
+    if template.as_ref().is_some_and(|url| !url.starts_with("http")) {
+        let why = "a URL must begin with http:// or https://";
+        return Err(file.wrong(GROUP, "endpoint_template", why));
+    }
+    let connect = number(file, GROUP, "http_retries", 0, 3)?.min(MOST_RETRIES);
+    let usual = VolumeOptions::default();
+    let limit = |group: &str, option: &str, usual: i64| -> Result<i64, Failure> {
+        let found = file.parse::<i64>(group, option, "a number, or -1 for no limit")?;
+        match found {
+            Some(most) if most < -1 => Err(file.wrong(group, option, "expected -1 or more")),
+            found => Ok(found.unwrap_or(usual)),
+        }
+    };
+    let interval = number(file, "DEFAULT", "block_device_allocate_retries_interval", 0, 3)?;
+    let allocate = number(file, "DEFAULT", "block_device_allocate_retries", 0, 60)?;
+    Ok(Some(CinderSettings {
+        endpoint: endpoint(file)?,
+        template,
+        retries: Retries {
+            connect: u32::try_from(connect).unwrap_or_default(),
+            ..Retries::default()
+        },
+        options: VolumeOptions {
+            cross_az_attach: file
+                .parse(GROUP, "cross_az_attach", "true or false")?
+                .unwrap_or(usual.cross_az_attach),
+            allocate_retries: u32::try_from(allocate).unwrap_or(u32::MAX),
+            allocate_interval: Duration::from_secs(interval),
+            max_disk_devices: limit(
+                "compute",
+                "max_disk_devices_to_attach",
+                usual.max_disk_devices,
+            )?,
+            max_local_devices: limit(
+                "DEFAULT",
+                "max_local_block_devices",
+                usual.max_local_devices,
+            )?,
+            patience: own.timeout.saturating_mul(2),
+            ..usual
+        },
+        own,
+        voucher,
+    }))
+}
+
+/// The endpoint of the catalog: `catalog_info` is `type:name:interface`, and the name may be empty.
+fn endpoint(file: &File) -> Result<Endpoint, Failure> {
+    let text = file.get(GROUP, "catalog_info").unwrap_or(CATALOG_INFO);
+    let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+    let [kind, name, interface] = parts.as_slice() else {
+        let why = "expected TYPE:NAME:INTERFACE, such as volumev3::publicURL";
+        return Err(file.wrong(GROUP, "catalog_info", why));
+    };
+    let mut service_types = vec![(*kind).to_owned()];
+    if TYPES.contains(kind) {
+        service_types.extend(TYPES.iter().filter(|one| *one != kind).map(|one| (*one).to_owned()));
+    }
+    Ok(Endpoint {
+        service_types,
+        service_name: Some((*name).to_owned()).filter(|name| !name.is_empty()),
+        interfaces: vec![(*interface).to_owned()],
+        region: file.get(GROUP, "os_region_name").map(str::to_owned),
+        endpoint_override: None,
+    })
+}
+
+impl CinderSettings {
+    /// The service; nothing is sent. Call it within the runtime of the process.
+    ///
+    /// # Errors
+    /// A text for the operator: a certificate cannot be used.
+    pub fn open(&self) -> Result<Volumes, String> {
+        let service = Service::new(self.own.open()?, self.endpoint.clone(), self.retries.clone());
+        let service = service.vouched_by(self.voucher.open()?);
+        Ok(Volumes::new(Cinder::new(service, self.template.clone()), self.options.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keystone;
+
+    const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
+         password = secret\nproject_name = service\n";
+    const SERVICE: &str = "[service_user]\nsend_service_user_token = true\nauth_url = http://keystone:5000\n\
+         auth_type = password\nusername = nova\npassword = hidden\nproject_name = service\n";
+
+    fn section(text: &str) -> Result<Option<CinderSettings>, String> {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let path = folder.path().join("kilonova.conf");
+        std::fs::write(&path, text).expect("the file is written");
+        let file = File::read(&path, crate::config::KNOWN).map_err(|e| e.to_string())?;
+        let keystone = keystone::read(&file).map_err(|e| e.to_string())?;
+        read(&file, keystone.as_ref()).map_err(|e| e.to_string())
+    }
+
+    #[tokio::test]
+    async fn usual_groups_are_accepted() {
+        assert!(section(&format!("{KEYSTONE}{SERVICE}")).expect("it is valid").is_none());
+        let usual = section(&format!("{KEYSTONE}{SERVICE}[cinder]\nos_region_name = RegionOne\n"));
+        let usual = usual.expect("it is valid").expect("the group is there");
+        assert_eq!(usual.endpoint.service_types, ["volumev3", "block-storage"]);
+        assert_eq!(
+            (usual.endpoint.interfaces[0].as_str(), usual.retries.connect),
+            ("publicURL", 3)
+        );
+        assert!(usual.options.cross_az_attach && !format!("{usual:?}").contains("hidden"));
+        usual.open().expect("it opens");
+        let more = "[cinder]\ncatalog_info = block-storage:cinder:internalURL\ncross_az_attach = false\n\
+             endpoint_template = http://cinder/v3/%(project_id)s\nhttp_retries = 1\n\
+             [compute]\nmax_disk_devices_to_attach = 26\n";
+        let more = section(&format!("{KEYSTONE}{SERVICE}{more}"));
+        let more = more.expect("it is valid").expect("the group is there");
+        assert_eq!(more.endpoint.service_name.as_deref(), Some("cinder"));
+        assert_eq!(more.endpoint.service_types, ["block-storage", "volumev3"]);
+        assert_eq!((more.options.cross_az_attach, more.options.max_disk_devices), (false, 26));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        let region = "[cinder]\nos_region_name = RegionOne\n";
+        let silent = SERVICE.replace("true", "false");
+        for (text, words) in [
+            (format!("{SERVICE}{region}"), "[keystone_authtoken]"),
+            (format!("{KEYSTONE}{region}"), "2004555"),
+            (format!("{KEYSTONE}{silent}{region}"), "2004555"),
+            (
+                format!("{KEYSTONE}{SERVICE}[cinder]\ncatalog_info = volumev3\n"),
+                "TYPE:NAME:INTERFACE",
+            ),
+            (format!("{KEYSTONE}{SERVICE}[cinder]\nendpoint_template = cinder\n"), "http://"),
+            (
+                format!("{KEYSTONE}{SERVICE}{region}[compute]\nmax_disk_devices_to_attach = -2\n"),
+                "-1",
+            ),
+        ] {
+            let why = section(&text).expect_err("it is refused");
+            assert!(why.contains(words), "{text}: {why}");
+        }
+    }
+}

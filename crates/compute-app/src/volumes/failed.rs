@@ -1,0 +1,91 @@
+//! A server that does not get a volume, or keeps one that it was to lose.
+
+use jiff::Timestamp;
+use kilonova_compute_db::volumes::{self as rows, BlockDevice, Phase};
+use kilonova_compute_db::{documents, servers};
+use kilonova_ids::{HostName, ServerId};
+use kilonova_node_api::{Observation, Outcome, VOLUME_STEP};
+use kilonova_store::Tx;
+
+use crate::flows::operation::Action;
+use crate::flows::{self, journal};
+use crate::{Compute, Error};
+
+/// The attachment of a volume to an existing server failed: what there is of it ends.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub(super) fn fail_attach(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    device: &BlockDevice,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if !rows::set_phase(tx, device.id, Phase::Attaching, Phase::Failed, Some(why))? {
+        return Ok(());
+    }
+    record(tx, compute, device, Action::AttachVolume, why, now)
+}
+
+/// A guest does not give a volume up.
+pub(super) fn record_detach(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    device: &BlockDevice,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    record(tx, compute, device, Action::DetachVolume, why, now)
+}
+
+fn record(
+    tx: &mut Tx<'_>,
+    _compute: &Compute,
+    device: &BlockDevice,
+    action: Action,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let volume = device.volume.map_or_else(String::new, |volume| volume.to_string());
+    tracing::warn!(server = %device.server, %volume, "{action} failed: {why}");
+    match servers::find(tx, device.server)? {
+        Some(server) => flows::record_late_failure(tx, &server, action, why, now),
+        None => Ok(()),
+    }
+}
+
+/// Nothing more can be tried for a device: the operation that waits for it fails. False if none does, so
+/// that the worker has to try again later.
+pub(super) fn give_up(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    device: Option<&BlockDevice>,
+    host: Option<&HostName>,
+    why: &str,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let open = journal::open_of(tx, server)?;
+    if open.as_ref().is_some_and(|open| open.state.action() == Action::Create) {
+        for device in rows::of_server(tx, server)? {
+            rows::set_phase(tx, device.id, Phase::Attaching, Phase::Failed, Some(why))?;
+        }
+        flows::fail_build(tx, compute, server, why, now)?;
+        return Ok(true);
+    }
+    if let Some(device) = device.filter(|device| device.phase == Phase::Attaching) {
+        fail_attach(tx, compute, device, why, now)?;
+        return Ok(true);
+    }
+    let lacking = documents::lacking(tx, server)?;
+    let Some(host) = host.filter(|host| lacking.contains(host)) else { return Ok(false) };
+    let Some(document) = documents::get(tx, host, server)? else { return Ok(false) };
+    if open.is_none() {
+        return Ok(false);
+    }
+    let outcome = Outcome::Failed { step: VOLUME_STEP.to_owned(), message: why.to_owned() };
+    let observation = Observation::new(server, document.generation, outcome);
+    flows::observe(tx, compute, host, &observation, now)?;
+    Ok(documents::lacking(tx, server)? != lacking)
+}

@@ -1,0 +1,271 @@
+//! The next call for a server's volumes, from what its rows and the documents of its hosts say. Pure: it
+//! is asked again after each call, so a crash between two calls loses nothing.
+//!
+//! ```text
+//!   make ─► reserve ─► connect ─► deliver ─(host reports)─► complete
+//!                         └─ given up: reserve another, then end ─► connect elsewhere
+//!   detached, failed or gone: deliver without it ─(host reports)─► end ─► drop the volume ─► forget
+//! ```
+//!
+//! An attachment that the server still needs ends only after the volume has another one: so it is never
+//! free. A volume is connected to a second host only for a live migration; any other move waits until
+//! the first host has let it go.
+
+use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
+use kilonova_ids::{AttachmentId, BlockDeviceId, HostName};
+
+/// A host with a document of the server.
+#[derive(Debug, Clone)]
+pub(super) struct Guest {
+    pub host: HostName,
+    /// True if the document describes a guest.
+    pub is_present: bool,
+    /// True if the guest has the server's volumes: it is the server's, or that of a live migration.
+    pub wants: bool,
+    /// True if the host is not waited for.
+    pub is_lost: bool,
+    /// The volumes of the document: attachments with the sizes of their volumes.
+    pub has: Vec<(AttachmentId, i64)>,
+    /// True if the document is held back until it has all of them.
+    pub lacks: bool,
+}
+
+/// The rows and the documents of a server.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Scene {
+    /// True if the server is deleted, or never existed.
+    pub is_gone: bool,
+    /// True if it is shelved without a host.
+    pub is_offloaded: bool,
+    /// Its host.
+    pub host: Option<HostName>,
+    pub guests: Vec<Guest>,
+    pub devices: Vec<BlockDevice>,
+    pub attachments: Vec<AttachmentRow>,
+}
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Make the volume of a device.
+    Make(BlockDeviceId),
+    /// Reserve the volume of a device; look up a reservation whose answer was lost first.
+    Reserve(BlockDeviceId, Option<RowId>),
+    /// Find out what became of a reservation that nobody needs any more.
+    Find(RowId),
+    /// Connect a host.
+    Connect(RowId, HostName),
+    /// Write the document of a host again.
+    Deliver(HostName),
+    /// Tell Cinder that the server uses the volume.
+    Complete(RowId),
+    /// End an attachment.
+    End(RowId),
+    /// Take a detachment back.
+    Roll(BlockDeviceId),
+    /// Delete the volume of a device.
+    Drop(BlockDeviceId),
+    /// Forget a device.
+    Forget(BlockDeviceId),
+}
+
+impl Scene {
+    fn guest(&self, host: &HostName) -> Option<&Guest> {
+        self.guests.iter().find(|guest| guest.host == *host)
+    }
+
+    /// True if documents are to have the device.
+    pub(super) fn is_wanted(&self, device: &BlockDevice) -> bool {
+        !self.is_gone
+            && match device.phase {
+                Phase::Attaching
+                | Phase::Attached
+                | Phase::BeginDetaching
+                | Phase::RollDetaching => true,
+                Phase::Requested | Phase::Detaching | Phase::Failed => false,
+            }
+    }
+
+    /// The volumes that the document of a host can have now, in order.
+    pub(super) fn deliverable(&self, host: &HostName) -> Vec<(&BlockDevice, &AttachmentRow)> {
+        let wants = self.guest(host).is_some_and(|guest| guest.is_present && guest.wants);
+        let wanted = self.devices.iter().filter(|device| wants && self.is_wanted(device));
+        let connected = wanted.filter_map(|device| {
+            let row = self.attachments.iter().find(|row| {
+                row.device == device.id
+                    && row.host.as_ref() == Some(host)
+                    && matches!(row.state, State::Connected | State::Complete)
+            });
+            row.map(|row| (device, row))
+        });
+        connected.collect()
+    }
+
+    /// True if every volume that the server has can be in the document of a host.
+    pub(super) fn is_complete(&self, host: &HostName) -> bool {
+        let wanted = self.devices.iter().filter(|device| self.is_wanted(device)).count();
+        self.deliverable(host).len() == wanted
+    }
+
+    fn delivery(&self) -> Option<Next> {
+        for guest in self.guests.iter().filter(|guest| guest.is_present) {
+            let list: Vec<(AttachmentId, i64)> = self
+                .deliverable(&guest.host)
+                .into_iter()
+                .filter_map(|(device, row)| Some((row.attachment?, device.size_gb)))
+                .collect();
+            let differs = list != guest.has;
+            if guest.lacks {
+                if !guest.wants || self.is_complete(&guest.host) {
+                    return Some(Next::Deliver(guest.host.clone()));
+                }
+            } else if differs {
+                return Some(Next::Deliver(guest.host.clone()));
+            }
+        }
+        None
+    }
+
+    /// The next thing to do; nothing if all is done, or a host has to report first.
+    pub(super) fn next(&self) -> Option<Next> {
+        if let Some(delivery) = self.delivery() {
+            return Some(delivery);
+        }
+        self.devices.iter().find_map(|device| self.next_of(device))
+    }
+
+    fn next_of(&self, device: &BlockDevice) -> Option<Next> {
+        let rows: Vec<&AttachmentRow> =
+            self.attachments.iter().filter(|row| row.device == device.id).collect();
+        if let Some(row) = rows.iter().find(|row| row.state == State::Ending) {
+            return Some(Next::End(row.id));
+        }
+        if self.is_gone {
+            return Some(self.ending(device, &rows));
+        }
+        match device.phase {
+            Phase::Requested => Some(self.ending(device, &rows)),
+            Phase::BeginDetaching | Phase::RollDetaching => Some(Next::Roll(device.id)),
+            Phase::Detaching | Phase::Failed => {
+                let is_released = rows.iter().all(|row| self.is_released(row, false));
+                is_released.then(|| self.ending(device, &rows))
+            }
+            Phase::Attaching | Phase::Attached => self.kept(device, &rows),
+        }
+    }
+
+    /// The next step of a device that ends.
+    fn ending(&self, device: &BlockDevice, rows: &[&AttachmentRow]) -> Next {
+        if let Some(row) = rows.first() {
+            return match row.state {
+                State::Reserving => Next::Find(row.id),
+                State::Reserved
+                | State::Connecting
+                | State::Connected
+                | State::Complete
+                | State::Ending => Next::End(row.id),
+            };
+        }
+        let is_made = device.source != Source::Volume;
+        // A volume that a user detaches stays.
+        let is_detached = device.phase == Phase::Detaching && !self.is_gone;
+        if device.delete_on_termination && !is_detached && (is_made || device.volume.is_some()) {
+            let is_existing_of_failed = !is_made && !self.is_gone;
+            if !is_existing_of_failed {
+                return Next::Drop(device.id);
+            }
+        }
+        Next::Forget(device.id)
+    }
+
+    /// True if the host of an attachment has no disk of it any more. `wants` says whether the document of
+    /// the host is to have it.
+    fn is_released(&self, row: &AttachmentRow, wants: bool) -> bool {
+        let Some(host) = &row.host else { return true };
+        match self.guest(host) {
+            None => true,
+            Some(guest) if guest.is_lost => true,
+            Some(_) if wants => false,
+            Some(_) => matches!(row.plug, Plug::None | Plug::Unplugged),
+        }
+    }
+
+    fn kept(&self, device: &BlockDevice, rows: &[&AttachmentRow]) -> Option<Next> {
+        if device.volume.is_none() {
+            return Some(Next::Make(device.id));
+        }
+        for row in rows {
+            if row.state == State::Reserving {
+                return Some(Next::Reserve(device.id, Some(row.id)));
+            }
+        }
+        let wanting: Vec<&Guest> =
+            self.guests.iter().filter(|guest| guest.is_present && guest.wants).collect();
+        let is_wanted_on =
+            |host: &HostName| wanting.iter().any(|guest| guest.host == *host && !guest.is_lost);
+        let mut is_blocked = false;
+        for row in rows {
+            let Some(host) = &row.host else { continue };
+            if is_wanted_on(host) || self.is_only_place(host, &wanting) {
+                continue;
+            }
+            if !self.is_released(row, false) {
+                is_blocked = true;
+                continue;
+            }
+            return Some(if rows.len() > 1 {
+                Next::End(row.id)
+            } else {
+                Next::Reserve(device.id, None)
+            });
+        }
+        if let Some(row) = rows.iter().find(|row| row.state == State::Connecting)
+            && let Some(host) = &row.host
+        {
+            return Some(Next::Connect(row.id, host.clone()));
+        }
+        let idle = rows.iter().find(|row| row.host.is_none());
+        for guest in &wanting {
+            if rows.iter().any(|row| row.host.as_ref() == Some(&guest.host)) {
+                continue;
+            }
+            if is_blocked {
+                return None;
+            }
+            return Some(match idle {
+                Some(row) => Next::Connect(row.id, guest.host.clone()),
+                None => Next::Reserve(device.id, None),
+            });
+        }
+        if rows.is_empty() {
+            return Some(Next::Reserve(device.id, None));
+        }
+        if let Some(row) = idle
+            && rows.len() > 1
+        {
+            return Some(Next::End(row.id));
+        }
+        self.completion(device, rows)
+    }
+
+    /// True if a host that is lost is the only one that is to have the guest: its attachment stays.
+    fn is_only_place(&self, host: &HostName, wanting: &[&Guest]) -> bool {
+        wanting.len() == 1 && wanting[0].host == *host
+    }
+
+    fn completion(&self, device: &BlockDevice, rows: &[&AttachmentRow]) -> Option<Next> {
+        for row in rows {
+            let is_used = match (&row.host, row.state) {
+                (Some(host), State::Connected) => {
+                    row.plug == Plug::Plugged && self.host.as_ref() == Some(host)
+                }
+                (None, State::Reserved) => self.is_offloaded && device.phase == Phase::Attaching,
+                _ => false,
+            };
+            if is_used {
+                return Some(Next::Complete(row.id));
+            }
+        }
+        None
+    }
+}

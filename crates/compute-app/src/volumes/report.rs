@@ -1,0 +1,80 @@
+//! The reports of hosts on volumes of guests.
+
+use jiff::Timestamp;
+use kilonova_compute_db::volumes::{self as rows, Phase, Plug};
+use kilonova_ids::HostName;
+use kilonova_node_api::{Desired, Observation, Outcome, VolumeStatus};
+use kilonova_store::Tx;
+
+use crate::{Compute, Error};
+
+/// Applies a report on the newest document of a server: which disks its guest has. Then the worker looks at
+/// the server.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn observed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    desired: &Desired,
+    observation: &Observation,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if compute.volumes.is_none() {
+        return Ok(());
+    }
+    match observation.outcome {
+        Outcome::Working { .. } | Outcome::MigratingOut(_) => return Ok(()),
+        Outcome::Running
+        | Outcome::Paused
+        | Outcome::Suspended
+        | Outcome::Stopped
+        | Outcome::Ready
+        | Outcome::MigratedOut
+        | Outcome::Absent
+        | Outcome::Failed { .. } => {}
+    }
+    let server = observation.server;
+    if let (Desired::Present(domain), Some(reported)) = (desired, &observation.volumes) {
+        let attachments = rows::attachments(tx, server)?;
+        let devices =
+            if attachments.is_empty() { Vec::new() } else { rows::of_server(tx, server)? };
+        for row in attachments.iter().filter(|row| row.host.as_ref() == Some(host)) {
+            let Some(device) = devices.iter().find(|device| device.id == row.device) else {
+                continue;
+            };
+            let is_in_document =
+                domain.config.volumes.iter().any(|one| Some(one.attachment_id) == row.attachment);
+            let found = reported.iter().find(|one| {
+                one.volume_id == row.volume
+                    && one.attachment_id.is_none_or(|id| Some(id) == row.attachment)
+            });
+            let plug = match found.map(|one| &one.status) {
+                Some(VolumeStatus::Attached { .. }) => Plug::Plugged,
+                Some(VolumeStatus::Failed { reason }) => {
+                    if device.phase == Phase::Attaching {
+                        let why = format!("{host}: {reason}");
+                        super::failed::fail_attach(tx, compute, device, &why, now)?;
+                    }
+                    Plug::Unplugged
+                }
+                Some(VolumeStatus::Held { reason, .. }) => {
+                    let why = Some(reason.as_str());
+                    let to = Phase::RollDetaching;
+                    if rows::set_phase(tx, device.id, Phase::Detaching, to, why)? {
+                        super::failed::record_detach(tx, compute, device, reason, now)?;
+                    }
+                    Plug::Plugged
+                }
+                None if is_in_document => continue,
+                None => Plug::Unplugged,
+            };
+            // A document that is held back was never reported on.
+            if plug != row.plug && row.plug != Plug::None {
+                rows::set_plug(tx, row.id, plug)?;
+            }
+        }
+    }
+    super::nudge(tx, compute, server, now)
+}

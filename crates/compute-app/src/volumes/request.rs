@@ -1,0 +1,388 @@
+//! The volumes that a new server asks for: `block_device_mapping_v2`, or its older form, checked as far as no
+//! other service is needed. Pure.
+
+use kilonova_ids::{ImageId, SnapshotId, VolumeId, parse_uuid_like};
+use kilonova_node_api::{Bus, Medium};
+use kilonova_wire::Refusal;
+use serde_json::Value;
+
+/// Where a device's content comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// A volume that exists.
+    Volume(VolumeId),
+    /// A new volume, made of an image.
+    Image(ImageId),
+    /// A new volume, made of a snapshot.
+    Snapshot(SnapshotId),
+    /// A new, empty volume.
+    Blank,
+}
+
+/// A volume that a new server asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedVolume {
+    /// Its source.
+    pub source: Wanted,
+    /// Its size in GiB, if the request names one.
+    pub size_gb: Option<i64>,
+    /// Its place in the boot order; negative for none.
+    pub boot_index: i64,
+    /// The type of a new volume, by id or name.
+    pub volume_type: Option<String>,
+    /// The wish for the disk's name, without a directory.
+    pub device: Option<String>,
+    /// The bus.
+    pub bus: Option<Bus>,
+    /// The type of the disk.
+    pub medium: Option<Medium>,
+    /// The tag shown to the guest.
+    pub tag: Option<String>,
+    /// True if the volume ends with the server.
+    pub delete_on_termination: bool,
+}
+
+/// The disks of a new server.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WantedDisks {
+    /// The image of a local root disk.
+    pub image: Option<ImageId>,
+    /// The volumes, in the order of the request.
+    pub volumes: Vec<WantedVolume>,
+    /// The number of local disks beside the root disk.
+    pub locals: usize,
+    /// Mebibytes of swap that the request names.
+    pub swap_gb: Option<i64>,
+}
+
+impl WantedDisks {
+    /// True if the root disk is a volume.
+    pub fn is_volume_backed(&self) -> bool {
+        self.volumes.iter().any(|volume| volume.boot_index == 0)
+    }
+
+    /// The existing volumes.
+    pub fn existing(&self) -> impl Iterator<Item = VolumeId> {
+        self.volumes.iter().filter_map(|volume| match volume.source {
+            Wanted::Volume(id) => Some(id),
+            Wanted::Image(_) | Wanted::Snapshot(_) | Wanted::Blank => None,
+        })
+    }
+}
+
+fn invalid(words: &str) -> Refusal {
+    Refusal::bad_request(format!("Block Device Mapping is Invalid: {words}"))
+}
+
+/// Reads the disks of `server`, a body that its schema has accepted.
+///
+/// # Errors
+/// 400 with Nova's messages.
+pub fn read(server: &Value) -> Result<WantedDisks, Refusal> {
+    let list = |key: &str| server[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (old, new) = (list("block_device_mapping"), list("block_device_mapping_v2"));
+    if !old.is_empty() && !new.is_empty() {
+        return Err(Refusal::bad_request(
+            "Using different block_device_mapping syntaxes is not allowed in the same request.",
+        ));
+    }
+    let named = match server["imageRef"].as_str() {
+        None | Some("") => None,
+        Some(text) => Some(parse_uuid_like::<ImageId>(text).ok_or_else(|| {
+            Refusal::bad_request(format!(
+                "Invalid imageRef provided: {} is not a uuid.",
+                text.escape_debug()
+            ))
+        })?),
+    };
+    let mut disks = WantedDisks { image: named, ..WantedDisks::default() };
+    let mut has_local_root = false;
+    for entry in new.iter().filter(|entry| !truth(&entry["no_device"])) {
+        read_entry(&mut disks, &mut has_local_root, entry)?;
+    }
+    for (position, entry) in old.iter().filter(|entry| !truth(&entry["no_device"])).enumerate() {
+        let is_first = position == 0 && named.is_none();
+        disks.volumes.push(read_legacy(entry, is_first)?);
+    }
+    check_order(&disks, has_local_root)?;
+    if disks.is_volume_backed() {
+        disks.image = None;
+    }
+    Ok(disks)
+}
+
+fn truth(value: &Value) -> bool {
+    match value {
+        Value::Bool(value) => *value,
+        Value::String(text) => ["true", "1", "yes", "on"].contains(&&*text.to_ascii_lowercase()),
+        Value::Number(number) => number.as_i64() != Some(0),
+        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+fn number(value: &Value) -> Option<i64> {
+    value.as_i64().or_else(|| value.as_str()?.trim().parse().ok())
+}
+
+fn read_entry(
+    disks: &mut WantedDisks,
+    has_local_root: &mut bool,
+    entry: &Value,
+) -> Result<(), Refusal> {
+    let text = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
+    let source = text("source_type").unwrap_or("volume");
+    let by_default = if source == "volume" || source == "snapshot" { "volume" } else { "local" };
+    let destination = text("destination_type").unwrap_or(by_default);
+    let boot_index = match &entry["boot_index"] {
+        Value::Null => -1,
+        value => number(value).ok_or_else(|| invalid("Boot index is invalid."))?,
+    };
+    let id = |own: &str| text("uuid").or_else(|| text(own));
+    let size_gb = number(&entry["volume_size"]);
+    if destination == "local" {
+        if text("volume_type").is_some() {
+            return Err(invalid(
+                "Specifying a volume_type with destination_type=local is not supported.",
+            ));
+        }
+        return read_local(disks, has_local_root, entry, source, boot_index, size_gb);
+    }
+    let missing = || invalid("Missing device UUID.");
+    let source = match source {
+        "volume" => {
+            if text("volume_type").is_some() {
+                return Err(invalid("Specifying volume type to existing volume is not supported."));
+            }
+            let id = id("volume_id").ok_or_else(missing)?;
+            let unknown = || invalid(&format!("failed to get volume {}.", id.escape_debug()));
+            Wanted::Volume(parse_uuid_like(id).ok_or_else(unknown)?)
+        }
+        "snapshot" => {
+            let id = id("snapshot_id").ok_or_else(missing)?;
+            let unknown = || invalid(&format!("failed to get snapshot {}.", id.escape_debug()));
+            Wanted::Snapshot(parse_uuid_like(id).ok_or_else(unknown)?)
+        }
+        "image" => {
+            let id = id("image_id").ok_or_else(missing)?;
+            let unknown = || invalid(&format!("failed to get image {}.", id.escape_debug()));
+            let image = parse_uuid_like(id).ok_or_else(unknown)?;
+            if size_gb.is_none() {
+                return Err(invalid(
+                    "Images with destination_type 'volume' need to have a non-zero size specified",
+                ));
+            }
+            Wanted::Image(image)
+        }
+        "blank" => {
+            if text("uuid").is_some() {
+                return Err(invalid("Invalid device UUID."));
+            }
+            if size_gb.is_none() {
+                return Err(invalid(
+                    "Blank volumes (source: 'blank', dest: 'volume') need to have non-zero size",
+                ));
+            }
+            Wanted::Blank
+        }
+        other => return Err(invalid(&format!("Invalid source_type field: {other}"))),
+    };
+    disks.volumes.push(WantedVolume {
+        source,
+        size_gb,
+        boot_index,
+        volume_type: text("volume_type").map(str::to_owned),
+        device: text("device_name").map(|name| name.trim_start_matches("/dev/").to_owned()),
+        bus: text("disk_bus").and_then(|word| Bus::parse(&word.to_ascii_lowercase())),
+        medium: text("device_type").and_then(|word| Medium::parse(&word.to_ascii_lowercase())),
+        tag: text("tag").map(str::to_owned),
+        delete_on_termination: truth(&entry["delete_on_termination"]),
+    });
+    Ok(())
+}
+
+fn read_local(
+    disks: &mut WantedDisks,
+    has_local_root: &mut bool,
+    entry: &Value,
+    source: &str,
+    boot_index: i64,
+    size_gb: Option<i64>,
+) -> Result<(), Refusal> {
+    match source {
+        "image" => {
+            let id = entry["uuid"].as_str().or_else(|| entry["image_id"].as_str());
+            let id = id.ok_or_else(|| invalid("Missing device UUID."))?;
+            let unknown = || invalid(&format!("failed to get image {}.", id.escape_debug()));
+            let image = parse_uuid_like(id).ok_or_else(unknown)?;
+            if boot_index != 0 || disks.image.is_some_and(|named| named != image) {
+                return Err(invalid("Mapping image to local is not supported."));
+            }
+            disks.image = Some(image);
+            *has_local_root = true;
+            Ok(())
+        }
+        "blank" if entry["guest_format"] == "swap" => {
+            disks.locals += 1;
+            disks.swap_gb = size_gb;
+            Ok(())
+        }
+        "blank" => {
+            disks.locals += 1;
+            Ok(())
+        }
+        other => Err(invalid(&format!("Mapping {other} to local is not supported."))),
+    }
+}
+
+/// An entry of the older form, whose `device_name` says which disk it is.
+fn read_legacy(entry: &Value, is_first: bool) -> Result<WantedVolume, Refusal> {
+    let text = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
+    let device = text("device_name").map(|name| name.trim_start_matches("/dev/").to_owned());
+    let source = if let Some(id) = text("snapshot_id") {
+        let unknown = || invalid(&format!("failed to get snapshot {}.", id.escape_debug()));
+        Wanted::Snapshot(parse_uuid_like(id).ok_or_else(unknown)?)
+    } else if let Some(id) = text("volume_id") {
+        let unknown = || invalid(&format!("failed to get volume {}.", id.escape_debug()));
+        Wanted::Volume(parse_uuid_like(id).ok_or_else(unknown)?)
+    } else {
+        return Err(invalid("Missing device UUID."));
+    };
+    let is_root =
+        is_first || device.as_deref().is_some_and(|name| name.ends_with('a') && name.len() == 3);
+    Ok(WantedVolume {
+        source,
+        size_gb: number(&entry["volume_size"]),
+        boot_index: if is_root { 0 } else { -1 },
+        volume_type: None,
+        device,
+        bus: None,
+        medium: None,
+        tag: None,
+        delete_on_termination: truth(&entry["delete_on_termination"]),
+    })
+}
+
+/// The boot indexes are 0, 1, 2, …; one of the disks is the root disk.
+fn check_order(disks: &WantedDisks, has_local_root: bool) -> Result<(), Refusal> {
+    let mut indexes: Vec<i64> =
+        disks.volumes.iter().map(|volume| volume.boot_index).filter(|index| *index >= 0).collect();
+    let named = disks.image.is_some();
+    // An image that is named but is not among the entries is the root disk.
+    if has_local_root || (named && !indexes.contains(&0)) {
+        indexes.push(0);
+    }
+    indexes.sort_unstable();
+    let in_order = indexes.iter().enumerate().all(|(at, index)| at as i64 == *index);
+    if !in_order || (indexes.is_empty() && !disks.volumes.is_empty()) {
+        return Err(invalid(
+            "Boot sequence for the instance and image/block device mapping combination is not valid.",
+        ));
+    }
+    if indexes.is_empty() {
+        return Err(Refusal::bad_request(
+            "Invalid imageRef provided: a server boots from an image or a volume.",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const A: &str = "11111111-1111-4111-8111-111111111111";
+    const B: &str = "22222222-2222-4222-8222-222222222222";
+
+    fn v2(entries: Value) -> Result<WantedDisks, Refusal> {
+        read(&json!({"block_device_mapping_v2": entries}))
+    }
+
+    #[test]
+    fn the_root_disk_is_an_image_or_a_volume() {
+        let plain = read(&json!({"imageRef": A})).expect("it is valid");
+        assert_eq!(
+            (plain.image.map(|id| id.to_string()).as_deref(), plain.volumes.len()),
+            (Some(A), 0)
+        );
+        let local = json!({"source_type": "image", "destination_type": "local", "uuid": A, "boot_index": 0});
+        let both = read(&json!({"imageRef": A, "block_device_mapping_v2": [local]}));
+        assert_eq!(both.expect("it is valid"), plain);
+        let root = json!({
+            "source_type": "volume", "destination_type": "volume", "uuid": B, "boot_index": "0",
+            "delete_on_termination": true, "tag": "root", "disk_bus": "scsi",
+        });
+        let more =
+            json!({"source_type": "blank", "destination_type": "volume", "volume_size": "3"});
+        let disks = v2(json!([root, more])).expect("it is valid");
+        assert!(disks.is_volume_backed() && disks.image.is_none());
+        let root = &disks.volumes[0];
+        assert_eq!((root.bus, root.tag.as_deref()), (Some(Bus::Scsi), Some("root")));
+        assert!(root.delete_on_termination);
+        assert_eq!((disks.volumes[1].size_gb, disks.volumes[1].boot_index), (Some(3), -1));
+        assert_eq!(disks.existing().map(|id| id.to_string()).collect::<Vec<_>>(), [B]);
+        let old = read(&json!({"imageRef": "", "block_device_mapping": [
+            {"device_name": "vda", "volume_id": A, "delete_on_termination": "1"},
+            {"device_name": "vdb", "volume_id": B},
+        ]}));
+        let old = old.expect("it is valid");
+        let order: Vec<i64> = old.volumes.iter().map(|volume| volume.boot_index).collect();
+        assert_eq!(order, [0, -1]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_novas_words() {
+        let entry = |source: &str, destination: &str, more: Value| {
+            let mut entry =
+                json!({"source_type": source, "destination_type": destination, "boot_index": 0});
+            for (key, value) in more.as_object().into_iter().flatten() {
+                entry[key] = value.clone();
+            }
+            entry
+        };
+        for (entries, words) in [
+            (json!([entry("volume", "volume", json!({}))]), "Missing device UUID."),
+            (json!([entry("volume", "volume", json!({"uuid": "x"}))]), "failed to get volume x."),
+            (
+                json!([entry("snapshot", "volume", json!({"uuid": "x"}))]),
+                "failed to get snapshot x.",
+            ),
+            (json!([entry("image", "volume", json!({"uuid": A}))]), "non-zero size specified"),
+            (json!([entry("blank", "volume", json!({}))]), "need to have non-zero size"),
+            (
+                json!([entry("blank", "volume", json!({"uuid": A, "volume_size": 1}))]),
+                "Invalid device UUID.",
+            ),
+            (json!([entry("volume", "local", json!({"uuid": A}))]), "to local is not supported"),
+            (
+                json!([entry("image", "local", json!({"uuid": A, "boot_index": 1}))]),
+                "Mapping image to local",
+            ),
+            (
+                json!([entry("volume", "volume", json!({"uuid": A, "boot_index": 1}))]),
+                "Boot sequence",
+            ),
+            (
+                json!([entry("volume", "volume", json!({"uuid": A, "boot_index": null}))]),
+                "Boot sequence",
+            ),
+            (
+                json!([entry("volume", "volume", json!({"uuid": A, "volume_type": "x"}))]),
+                "existing volume",
+            ),
+            (
+                json!([entry("image", "local", json!({"uuid": A, "volume_type": "x"}))]),
+                "destination_type=local",
+            ),
+        ] {
+            let refusal = v2(entries.clone()).expect_err(words);
+            assert!(refusal.message.contains(words), "{entries}: {}", refusal.message);
+        }
+        let both = json!({"block_device_mapping": [{}], "block_device_mapping_v2": [{}]});
+        assert!(
+            read(&both).expect_err("two forms").message.contains("different block_device_mapping")
+        );
+        assert!(read(&json!({})).expect_err("nothing").message.contains("a server boots from"));
+    }
+}
