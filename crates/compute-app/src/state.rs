@@ -22,6 +22,7 @@ use crate::consoles::Consoles;
 use crate::image_numbers::SeenImageNumbers;
 use crate::images::ImageService;
 use crate::images::glance::CloudGlance;
+use crate::ports::external::CloudNeutron;
 use crate::ports::{Networks, Own};
 use crate::vendordata::DynamicVendordata;
 use crate::volumes::Volumes;
@@ -44,6 +45,8 @@ pub struct Compute {
     pub networks: Arc<dyn Networks>,
     /// The Cinder of the cloud; servers have no volumes without one.
     pub volumes: Option<Arc<Volumes>>,
+    /// The Neutron of the cloud, if it is the network service; `networks` is the same then.
+    pub neutron: Option<Arc<CloudNeutron>>,
     /// The policy.
     pub policy: Enforcer,
     /// The image service's policy, for boots: a server starts from images that its caller may read.
@@ -79,6 +82,7 @@ impl Compute {
             images: ImageService::Elsewhere,
             networks: Arc::new(Own),
             volumes: None,
+            neutron: None,
             policy,
             image_policy,
             others: None,
@@ -146,6 +150,15 @@ impl Compute {
     /// with the reasons for those that found none.
     pub fn explaining(&self) -> Self {
         Self { reasons: Reasons::asked_for(), ..self.clone() }
+    }
+
+    /// With the Neutron of the cloud as the network service.
+    #[must_use]
+    pub fn with_neutron(mut self, neutron: CloudNeutron) -> Self {
+        let neutron = Arc::new(neutron);
+        self.networks = Arc::clone(&neutron) as _;
+        self.neutron = Some(neutron);
+        self
     }
 
     /// With the progress of the process's follower of other controllers.

@@ -121,6 +121,18 @@ pub const ACROSS: &[(&str, &str)] = &[
          WHERE a.port_id IS NOT NULL AND (p.id IS NULL OR p.server_id <> a.server_id)",
     ),
     (
+        "a server whose ports Neutron has exists, or its ports are being released",
+        "SELECT e.server_id AS broken FROM external_servers e LEFT JOIN servers s ON s.id = e.server_id
+         WHERE e.is_gone = 0 AND s.id IS NULL
+         UNION ALL SELECT e.server_id FROM external_servers e WHERE e.is_gone = 1 AND e.due_at IS NULL",
+    ),
+    (
+        "a document that is held back waits for ports that are being bound",
+        "SELECT d.server_id AS broken FROM documents d
+         LEFT JOIN external_servers e ON e.server_id = d.server_id
+         WHERE d.held = 1 AND e.due_at IS NULL",
+    ),
+    (
         "an open operation belongs to an existing server",
         "SELECT o.id AS broken FROM operations o LEFT JOIN servers s ON s.id = o.open_subject
          WHERE o.open_subject IS NOT NULL AND s.id IS NULL",

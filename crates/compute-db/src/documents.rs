@@ -47,6 +47,12 @@ pub const HISTORY: Migration = Migration {
     sql: "ALTER TABLE hosts ADD COLUMN history TEXT NOT NULL DEFAULT '';",
 };
 
+/// Documents that hosts do not get yet.
+pub const HELD: Migration = Migration {
+    name: "compute-0730-held",
+    sql: "ALTER TABLE documents ADD COLUMN held BIGINT NOT NULL DEFAULT 0;",
+};
+
 kilonova_store::statements! {
     /// The hosts that have documents of these servers.
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
@@ -62,12 +68,19 @@ kilonova_store::statements! {
     FILTER = concat!("UPDATE hosts SET filtered = ", later!(), ", ", next!(), "
         WHERE host = ?1 RETURNING generation");
     /// Writes the document of a server on a host.
-    PUT = "INSERT INTO documents (host, server_id, generation, body, lacks_volumes)
+    PUT = "INSERT INTO documents (host, server_id, generation, body, lacks_volumes, held)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (host, server_id) DO UPDATE SET
+        generation = excluded.generation, body = excluded.body,
+        lacks_volumes = excluded.lacks_volumes, held = excluded.held";
+    /// Writes it again; one that is held back stays so.
+    PUT_AGAIN = "INSERT INTO documents (host, server_id, generation, body, lacks_volumes)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (host, server_id) DO UPDATE SET
         generation = excluded.generation, body = excluded.body,
         lacks_volumes = excluded.lacks_volumes";
     /// The hosts whose document of a server waits for volumes.
     LACKING = "SELECT host FROM documents WHERE server_id = ?1 AND lacks_volumes = 1";
+    /// The documents of a server that are held back.
+    OF_SERVER_HELD = concat!(select!(), " WHERE server_id = ?1 AND held = 1 ORDER BY host");
     /// One document.
     GET = concat!(select!(), " WHERE host = ?1 AND server_id = ?2");
     /// All documents of a server.
@@ -76,6 +89,7 @@ kilonova_store::statements! {
     SERVERS_ON = "SELECT server_id FROM documents WHERE host = ?1 ORDER BY server_id";
     /// The documents newer than a generation.
     SINCE = concat!(select!(), " WHERE host = ?1 AND generation > ?2 AND lacks_volumes = 0
+        AND held = 0
         ORDER BY generation");
     /// The epoch of a host, with its documents whose text contains a pattern.
     CONTAINING = "SELECT h.epoch, d.server_id, d.generation, d.body FROM hosts h
@@ -116,8 +130,35 @@ pub fn put(
     server: ServerId,
     desired: &Desired,
 ) -> Result<(), Error> {
+    put_as(tx, wake, host, server, desired, Delivery::Now)
+}
+
+/// When a host gets a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    /// At once.
+    Now,
+    /// Not before something outside the database is ready. The document is written again then, or is
+    /// replaced by the next step if that fails. Until then the host keeps what it has.
+    Held,
+    /// When it would have got the document that this one replaces.
+    AsBefore,
+}
+
+/// Like [`put`], with the time of the delivery.
+///
+/// # Errors
+/// Like [`put`].
+pub fn put_as(
+    tx: &mut Tx<'_>,
+    wake: &impl Wake,
+    host: &HostName,
+    server: ServerId,
+    desired: &Desired,
+    delivery: Delivery,
+) -> Result<(), Error> {
     let asked = ask_next(tx, host)?;
-    put_next(tx, wake, host, asked, server, desired)
+    put_next_as(tx, wake, host, asked, server, desired, delivery)
 }
 
 /// Asks for the next generation of a host, for [`put_next`].
@@ -140,6 +181,22 @@ pub fn put_next(
     server: ServerId,
     desired: &Desired,
 ) -> Result<(), Error> {
+    put_next_as(tx, wake, host, asked, server, desired, Delivery::Now)
+}
+
+/// Like [`put_as`], with the generation of [`ask_next`].
+///
+/// # Errors
+/// Like [`put`].
+pub fn put_next_as(
+    tx: &mut Tx<'_>,
+    wake: &impl Wake,
+    host: &HostName,
+    asked: Asked,
+    server: ServerId,
+    desired: &Desired,
+    delivery: Delivery,
+) -> Result<(), Error> {
     let generation =
         generation(tx, host, asked)?.ok_or_else(|| shape(format!("no host {host}")))?;
     let composed = wake.with_volumes(tx, host, server, desired)?;
@@ -148,7 +205,11 @@ pub fn put_next(
         None => (desired, false),
     };
     let body = serde_json::to_string(desired).map_err(|e| shape(e.to_string()))?;
-    tx.defer(PUT, params![host, server, generation, body, lacks])?;
+    match delivery {
+        Delivery::Now => tx.defer(PUT, params![host, server, generation, body, lacks, false])?,
+        Delivery::Held => tx.defer(PUT, params![host, server, generation, body, lacks, true])?,
+        Delivery::AsBefore => tx.defer(PUT_AGAIN, params![host, server, generation, body, lacks])?,
+    }
     wake.wake_on_commit(tx, host, generation);
     Ok(())
 }
@@ -253,6 +314,14 @@ pub fn lacking(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<HostName>, Error
 pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document)>, Error> {
     let rows = tx.rows(OF_SERVER, params![server])?;
     rows.iter().map(of_row).collect()
+}
+
+/// The documents of a server that are held back, by host.
+///
+/// # Errors
+/// Store errors only.
+pub fn held(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document)>, Error> {
+    tx.rows(OF_SERVER_HELD, params![server])?.iter().map(of_row).collect()
 }
 
 /// Asks for [`of_server`].

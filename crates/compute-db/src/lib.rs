@@ -12,6 +12,7 @@ pub mod consoles;
 pub mod counted;
 pub mod documents;
 pub mod error;
+pub mod external_ports;
 pub mod flavors;
 pub mod fleet;
 pub mod glance_images;
@@ -65,6 +66,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         consoles::STATEMENTS,
         counted::STATEMENTS,
         documents::STATEMENTS,
+        external_ports::STATEMENTS,
         fleet::STATEMENTS,
         flavors::STATEMENTS,
         glance_images::STATEMENTS,

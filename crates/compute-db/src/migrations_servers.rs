@@ -18,6 +18,8 @@ pub const SERVERS: &[Migration] = &[
     super::consoles::CONSOLES,
     super::hosts::GATEWAYS,
     super::volumes::VOLUMES,
+    super::external_ports::EXTERNAL_PORTS,
+    super::documents::HELD,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

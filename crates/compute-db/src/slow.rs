@@ -11,6 +11,9 @@ kilonova_store::statements! {
     BUILDS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
         WHERE o.outcome = 'open' AND o.kind = 'create' AND s.created_at < ?1
         ORDER BY s.created_at LIMIT 200";
+    /// Servers whose guest runs, and whose ports were not plugged before a time.
+    PLUGS = "SELECT o.subject FROM operations o WHERE o.outcome = 'open' AND o.kind = 'create'
+        AND o.step = 'plug' AND o.updated_at < ?1 ORDER BY o.updated_at LIMIT 200";
     /// Servers whose soft reboot began before a time.
     REBOOTS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
         WHERE o.outcome = 'open' AND o.kind = 'reboot' AND s.task_state = 'rebooting'
@@ -23,6 +26,11 @@ kilonova_store::statements! {
 /// Store errors only; also for all functions below.
 pub fn builds(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     tx.rows(BUILDS, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
+}
+
+/// Servers that wait since before `before` for their ports to be plugged.
+pub fn plugs(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
+    tx.rows(PLUGS, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
 }
 
 /// Servers whose soft reboot began before `before`.

@@ -40,13 +40,18 @@ impl VnicType {
         }
     }
 
+    /// The kind with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
     /// The kind in a port's body; a body without one has the default.
     pub(crate) fn of(body: &Body) -> Result<Self, Error> {
         let name = match body.get("binding:vnic_type") {
             None | Some(Value::Null) => return Ok(Self::default()),
             Some(name) => name.as_str(),
         };
-        let found = Self::ALL.into_iter().find(|kind| Some(kind.as_str()) == name);
+        let found = name.and_then(Self::parse);
         found.ok_or_else(|| Error::Shape(format!("binding:vnic_type {name:?}")))
     }
 }

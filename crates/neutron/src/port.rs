@@ -165,6 +165,8 @@ pub struct PortChange {
 /// The ports to list.
 #[derive(Debug, Clone, Copy)]
 pub enum PortFilter<'a> {
+    /// All that the caller sees.
+    All,
     /// Those of a server.
     Device(&'a str),
     /// Those of these servers.
@@ -187,6 +189,7 @@ impl PortFilter<'_> {
     fn queries(self) -> Vec<Query> {
         let query = Query::default();
         vec![match self {
+            Self::All => query,
             Self::Device(device) => query.with("device_id", device),
             Self::Devices(devices) => {
                 let some = |some: &[String]| {

@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "image",
             "keystone",
             "network",
+            "neutron",
             "node",
             "node-api",
             "node-link",

@@ -39,7 +39,7 @@ fn a_controllers_nova_conf_is_refused_with_the_exact_list() {
     assert!(!format!("{all:?}").contains("sesame"), "no value is shown");
     assert_eq!(*fate(&all, "DEFAULT", "my_ip"), Fate::Used(Users::Agent));
     assert_eq!(*fate(&all, "keystone_authtoken", "auth_url"), Fate::Used(Users::Controller));
-    assert!(matches!(fate(&all, "neutron", "auth_url"), Fate::NoEffect { later: true, .. }));
+    assert_eq!(*fate(&all, "neutron", "auth_url"), Fate::Used(Users::Controller));
     assert!(matches!(fate(&all, "DEFAULT", "transport_url"), Fate::NoEffect { later: false, .. }));
 }
 
@@ -64,7 +64,8 @@ fn without_the_refused_lines_it_is_a_configuration_of_kilonova() {
     let noted = |group: &str, option: &str| {
         settings.notes.iter().any(|note| note.group == group && note.option == option)
     };
-    assert!(noted("neutron", "auth_url") && noted("DEFAULT", "transport_url"));
+    assert!(!noted("neutron", "auth_url") && noted("DEFAULT", "transport_url"));
+    assert!(settings.neutron.is_some(), "its Neutron is used");
     assert!(noted("DEFAULT", "my_ip"), "the agent uses it, this program does not");
 }
 

@@ -4,7 +4,8 @@
 use kilonova_program::config::Options;
 
 use super::{
-    adapter, cinder, console, database, glance, image, image_store, metadata, network, scheduler,
+    adapter, cinder, console, database, glance, image, image_store, metadata, network, neutron,
+    scheduler,
     vendordata,
 };
 
@@ -21,6 +22,7 @@ pub(super) const KNOWN: &[&Options] = &[
     kilonova_program::config::vendordata::KNOWN,
     &console::KNOWN,
     &network::KNOWN,
+    neutron::KNOWN,
     &image::KNOWN,
     &image_store::KNOWN,
 ];

@@ -17,6 +17,7 @@ mod known;
 mod login;
 mod metadata;
 mod network;
+mod neutron;
 mod node;
 mod nova;
 mod policy;
@@ -45,6 +46,7 @@ use kilonova_program::config::{devices, sources};
 use kilonova_program::logs::LogFormat;
 use known::KNOWN;
 pub use metadata::MetadataSettings;
+pub use neutron::NeutronSettings;
 pub use node::NodeListener;
 pub use policy::Policies;
 pub use problems::{holds_secrets, places, problems};
@@ -156,6 +158,8 @@ pub struct Settings {
     pub glance: Option<GlanceSettings>,
     /// The Cinder of the cloud, if servers have volumes.
     pub cinder: Option<CinderSettings>,
+    /// The Neutron of the cloud, if it is the network service.
+    pub neutron: Option<NeutronSettings>,
     /// Where the sealing keys come from, and how many token keys there are.
     pub seal: SealOptions,
     /// Create what a first server needs at the start.
@@ -217,6 +221,12 @@ impl Settings {
         let image = image::read(&file)?;
         let glance = glance::read(&file, keystone.as_ref(), image.snapshots.total)?;
         let cinder = cinder::read(&file, keystone.as_ref())?;
+        let neutron = neutron::read(&file, keystone.as_ref())?;
+        let elsewhere = Elsewhere {
+            identity: keystone.is_some(),
+            image: glance.is_some(),
+            network: neutron.is_some(),
+        };
         let node_listener = node::read(&file, node_listen, node_names)?;
         let mut taken = vec![listen];
         taken.extend(node_listener.as_ref().map(|listener| listener.listen));
@@ -232,7 +242,7 @@ impl Settings {
             nodes: nodes.or(file.path("simulated", "nodes")),
             node_token: node::token(&file, listen, node_listener.as_ref())?,
             node_listener,
-            services: services(&file, auth, keystone.is_some(), glance.is_some())?,
+            services: services(&file, auth, elsewhere)?,
             auth,
             identity: identity::read(&file)?,
             keystone,
@@ -249,6 +259,7 @@ impl Settings {
             image,
             glance,
             cinder,
+            neutron,
             seal: seal::read(&file)?,
             dev,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
@@ -307,18 +318,26 @@ impl Settings {
     }
 }
 
+/// The services of the cloud that run elsewhere.
+#[derive(Debug, Clone, Copy)]
+struct Elsewhere {
+    identity: bool,
+    image: bool,
+    network: bool,
+}
+
 fn services(
     file: &File,
     auth: AuthStrategy,
-    keystone_elsewhere: bool,
-    glance_elsewhere: bool,
+    elsewhere: Elsewhere,
 ) -> Result<Vec<ServiceName>, Failure> {
     let no_tokens = auth == AuthStrategy::NoAuth2;
     let Some(text) = file.get("api", "services") else {
         let mut all = ServiceName::ALL.to_vec();
-        let absent = no_tokens || keystone_elsewhere;
+        let absent = no_tokens || elsewhere.identity;
         all.retain(|service| !(absent && *service == ServiceName::Identity));
-        all.retain(|service| !(glance_elsewhere && *service == ServiceName::Image));
+        all.retain(|service| !(elsewhere.image && *service == ServiceName::Image));
+        all.retain(|service| !(elsewhere.network && *service == ServiceName::Network));
         return Ok(all);
     };
     let mut services = Vec::new();
@@ -340,16 +359,20 @@ fn services(
         let why = "noauth2 has no tokens, so identity cannot run; remove it, or use keystone";
         return Err(file.wrong("api", "services", why));
     }
-    if glance_elsewhere && services.contains(&ServiceName::Image) {
+    if elsewhere.network && services.contains(&ServiceName::Network) {
+        let why = "[neutron] names the Neutron of the cloud, so network cannot run; remove one";
+        return Err(file.wrong("api", "services", why));
+    }
+    if elsewhere.image && services.contains(&ServiceName::Image) {
         let why = "[glance] names the Glance of the cloud, so image cannot run; remove one";
         return Err(file.wrong("api", "services", why));
     }
-    if !no_tokens && !identity && !keystone_elsewhere {
+    if !no_tokens && !identity && !elsewhere.identity {
         let why = "auth_strategy = keystone needs identity among the services, or another Keystone \
                    in [keystone_authtoken]";
         return Err(file.wrong("api", "services", why));
     }
-    if keystone_elsewhere && identity {
+    if elsewhere.identity && identity {
         let why =
             "[keystone_authtoken] names an external Keystone, so identity cannot run; remove one";
         return Err(file.wrong("api", "services", why));

@@ -4,9 +4,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{CommandLine, Settings, identity, image, node, sources};
+use super::{CommandLine, Elsewhere, Settings, identity, image, node, sources};
 use super::{
     File, KNOWN, auth, cinder, compute, cors, database, devices, front, glance, keystone, network,
+    neutron,
     nova, policy, seal, services, vendordata,
 };
 use crate::failure::Failure;
@@ -44,7 +45,14 @@ pub fn problems(path: &Path) -> Vec<String> {
         note(cinder::read(&file, keystone.as_ref()).map(drop));
     }
     if let (Ok(keystone), Ok(auth)) = (&keystone, &auth) {
-        note(services(&file, *auth, keystone.is_some(), has_glance).map(drop));
+        let neutron = neutron::read(&file, keystone.as_ref());
+        let elsewhere = Elsewhere {
+            identity: keystone.is_some(),
+            image: has_glance,
+            network: neutron.as_ref().is_ok_and(Option::is_some),
+        };
+        note(neutron.map(drop));
+        note(services(&file, *auth, elsewhere).map(drop));
     }
     note(keystone.map(drop));
     note(identity::read(&file).map(drop));

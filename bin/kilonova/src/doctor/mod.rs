@@ -6,6 +6,7 @@
 //!   store           free space, schema, integrity, the write-ahead log
 //!   secrets         the sealing key, token keys, authorities, certificates of hosts
 //!   images          the object store of image data
+//!   networks        the Neutron of the cloud
 //!   nodes, devices, clock, operations    `kilonova_compute_app::attention`
 //!   ledger          the audit
 //! ```
@@ -17,6 +18,7 @@ mod configuration;
 mod disk;
 mod files;
 mod images;
+mod networks;
 mod report;
 mod secrets;
 mod store;
@@ -99,6 +101,7 @@ async fn examine_database(
     secrets::examine(&store, place, report).await;
     images::examine(&store, place, report).await;
     volumes::examine(place, report).await;
+    networks::examine(place, report).await;
     // With PostgreSQL, the controller may run on another machine.
     let listening = match url {
         DatabaseUrl::Sqlite(_) => StateDir::check_free(&place.state_dir).is_err(),

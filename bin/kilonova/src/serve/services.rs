@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::bitstreams::ImageBitstreams;
 use kilonova_compute_app::images::glance::CloudGlance;
+use kilonova_compute_app::ports::external::CloudNeutron;
 use kilonova_compute_app::vendordata::DynamicVendordata;
 use kilonova_compute_app::volumes::Volumes;
 use kilonova_identity::{CatalogEntry, Identity, TokenKeys};
@@ -18,7 +19,8 @@ use kilonova_wire::noauth::NoAuth;
 
 use super::secrets;
 use crate::config::{
-    AuthStrategy, CinderSettings, GlanceSettings, ServiceName, Settings, VendordataSettings,
+    AuthStrategy, CinderSettings, GlanceSettings, NeutronSettings, ServiceName, Settings,
+    VendordataSettings,
 };
 use crate::failure::Failure;
 use crate::state::{Credentials, StateDir};
@@ -93,6 +95,10 @@ pub(super) async fn open(
             .with_options(settings.compute.clone())
             .with_policy(settings.policies.enforcer(ServiceName::Compute))
             .with_vendordata(vendordata(settings)?);
+        let opened = match &settings.neutron {
+            Some(neutron) => opened.with_neutron(cloud_neutron(neutron)?),
+            None => opened,
+        };
         let opened = match &settings.cinder {
             Some(cinder) => opened.with_cinder(cloud_cinder(cinder)?),
             None => opened,
@@ -152,6 +158,21 @@ fn cloud_glance(settings: &GlanceSettings) -> Result<CloudGlance, Failure> {
             Ok(()) => tracing::info!("images are those of the cloud's Glance, which answers"),
             Err(error) => {
                 tracing::warn!(%error, "the cloud's Glance does not answer Kilonova's own login; boots need it")
+            }
+        }
+    });
+    settings.open().map_err(refused)
+}
+
+/// The Neutron of the cloud. Does not wait for it: it may start later.
+fn cloud_neutron(settings: &NeutronSettings) -> Result<CloudNeutron, Failure> {
+    let refused = |why: String| Failure::Refused(format!("[neutron] {why}"));
+    let checked = settings.open().map_err(refused)?;
+    tokio::spawn(async move {
+        match checked.check().await {
+            Ok(()) => tracing::info!("ports are those of the cloud's Neutron, which answers"),
+            Err(error) => {
+                tracing::warn!(%error, "the cloud's Neutron does not answer Kilonova's own login; boots need it")
             }
         }
     });

@@ -153,7 +153,7 @@ fn commit(
                     task_state: Some(TaskState::Spawning),
                     ..new_server(request, id, index, plan.len())
                 };
-                server.spec.networked = !request.ports.list.is_empty();
+                server.spec.networked = !request.ports.is_empty();
                 let inserted = servers::ask_insert(tx, &server, now)?;
                 Ok((server, inserted, documents::ask_next(tx, host)?))
             },
@@ -174,8 +174,9 @@ fn commit(
         let (properties, flavor) = (&server.spec.image_properties, &server.spec.flavor);
         let volumes = &request.volumes;
         let volumes = resolve::begin(tx, compute, id, project, volumes, properties, flavor)?;
-        let document = desired(&source, place.devices, ports, volumes);
-        documents::put_next(tx, compute, &place.host, generation, id, &document)?;
+        let document = desired(&source, place.devices, ports.interfaces, volumes);
+        let (host, delivery) = (&place.host, ports.delivery);
+        documents::put_next_as(tx, compute, host, generation, id, &document, delivery)?;
         begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);
     }

@@ -42,6 +42,9 @@ pub fn awaited(
     let (host, what) = match state {
         Operation::Create(create) => match create {
             Create::Spawn { .. } => (own, "start the guest with all its devices".to_owned()),
+            Create::Plug { .. } => {
+                (own, "have its ports plugged, as Neutron's events say".to_owned())
+            }
             Create::Clear { .. } => (removing, CLEAR.to_owned()),
         },
         Operation::Delete(_) => {

@@ -17,7 +17,8 @@ use kilonova_store::Tx;
 use super::begin::{event, nowhere};
 use super::journal::{self, OpenOperation};
 use super::operation::{Create, Operation};
-use crate::{Compute, Error, boot, ports, volumes};
+use crate::ports::{self, external};
+use crate::{Compute, Error, boot, volumes};
 
 const EVENT: &str = "compute__do_build_and_run_instance";
 
@@ -34,8 +35,23 @@ pub(super) fn observed(
         Create::Spawn { tried, .. } => {
             spawned(tx, compute, host, open, tried, &observation.outcome, now)
         }
-        Create::Clear { tried, reason } => match &observation.outcome {
-            Outcome::Absent => cleared(tx, compute, host, open, tried, reason, now),
+        Create::Plug { tried } => match &observation.outcome {
+            Outcome::Failed { step, message } => {
+                let reason = format!("{host}: {step}: {message}");
+                failed(tx, compute, host, open, tried, reason, false, now)
+            }
+            Outcome::Running
+            | Outcome::Paused
+            | Outcome::Suspended
+            | Outcome::Stopped
+            | Outcome::Ready
+            | Outcome::Working { .. }
+            | Outcome::MigratingOut(_)
+            | Outcome::MigratedOut
+            | Outcome::Absent => Ok(()),
+        },
+        Create::Clear { tried, reason, aborted } => match &observation.outcome {
+            Outcome::Absent => cleared(tx, compute, host, open, tried, reason, *aborted, now),
             Outcome::Running
             | Outcome::Paused
             | Outcome::Suspended
@@ -58,24 +74,22 @@ fn spawned(
     outcome: &Outcome,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let (id, row) = (open.row.subject, &open.row);
+    let id = open.row.subject;
     match outcome {
         Outcome::Running => {
-            servers::set_built(tx, id, PowerState::Running, now)?;
-            compute.note_build(tx, host, true)?;
-            flow::event(tx, row.id, &event(EVENT, host, None, row.updated_at, now))?;
-            journal::finish(tx, open, End::Done, None, now)
+            let waits = compute
+                .neutron
+                .as_ref()
+                .is_some_and(|cloud| cloud.options.vif_plugging_timeout.is_positive());
+            if waits && !external::is_plugged(tx, id)? {
+                let plug = Operation::Create(Create::Plug { tried: tried.to_vec() });
+                return journal::advance(tx, open, &plug, now);
+            }
+            built(tx, compute, host, open, now)
         }
         Outcome::Failed { step, message } => {
             let reason = format!("{host}: {step}: {message}");
-            flow::event(tx, row.id, &event(EVENT, host, Some(&reason), row.updated_at, now))?;
-            compute.note_build(tx, host, false)?;
-            let mut tried = tried.to_vec();
-            tried.push(host.clone());
-            let clear = Operation::Create(Create::Clear { tried, reason });
-            journal::advance(tx, open, &clear, now)?;
-            servers::set_task(tx, id, Some(TaskState::Scheduling), now)?;
-            Ok(documents::put(tx, compute, host, id, &Desired::Absent)?)
+            failed(tx, compute, host, open, tried, reason, false, now)
         }
         Outcome::Paused
         | Outcome::Suspended
@@ -88,6 +102,140 @@ fn spawned(
     }
 }
 
+/// The guest runs, and its ports are plugged.
+fn built(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    open: &OpenOperation,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let row = &open.row;
+    servers::set_built(tx, row.subject, PowerState::Running, now)?;
+    compute.note_build(tx, host, true)?;
+    flow::event(tx, row.id, &event(EVENT, host, None, row.updated_at, now))?;
+    journal::finish(tx, open, End::Done, None, now)
+}
+
+/// The host must remove what it has of the guest. Then the next one is tried, unless the build is aborted.
+#[allow(clippy::too_many_arguments)]
+fn failed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    host: &HostName,
+    open: &OpenOperation,
+    tried: &[HostName],
+    reason: String,
+    aborted: bool,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let (id, row) = (open.row.subject, &open.row);
+    flow::event(tx, row.id, &event(EVENT, host, Some(&reason), row.updated_at, now))?;
+    if !aborted {
+        compute.note_build(tx, host, false)?;
+    }
+    let mut tried = tried.to_vec();
+    tried.push(host.clone());
+    let clear = Operation::Create(Create::Clear { tried, reason, aborted });
+    journal::advance(tx, open, &clear, now)?;
+    servers::set_task(tx, id, Some(TaskState::Scheduling), now)?;
+    Ok(documents::put(tx, compute, host, id, &Desired::Absent)?)
+}
+
+/// An open build whose host has, or gets, the guest.
+struct OpenBuild {
+    open: OpenOperation,
+    host: HostName,
+    tried: Vec<HostName>,
+    /// True if only its ports are missing.
+    plugs: bool,
+}
+
+fn open_build(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<OpenBuild>, Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(None) };
+    let Operation::Create(create) = &open.state else { return Ok(None) };
+    let (tried, plugs) = match create {
+        Create::Spawn { tried, .. } => (tried.clone(), false),
+        Create::Plug { tried } => (tried.clone(), true),
+        Create::Clear { .. } => return Ok(None),
+    };
+    let Some(host) = servers::host_of(tx, server)? else { return Ok(None) };
+    Ok(Some(OpenBuild { open, host, tried, plugs }))
+}
+
+/// Ends a build that no host could complete. Returns whether there was one.
+///
+/// # Errors
+/// The database's.
+pub fn abort_build(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    why: &str,
+    now: Timestamp,
+) -> Result<bool, Error> {
+    let Some(build) = open_build(tx, server)? else { return Ok(false) };
+    failed(tx, compute, &build.host, &build.open, &build.tried, why.to_owned(), true, now)?;
+    Ok(true)
+}
+
+/// Ends a build that waits for its ports alone, once all of them are plugged.
+///
+/// # Errors
+/// The database's.
+pub fn ports_plugged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    match open_build(tx, server)? {
+        Some(build) if build.plugs && external::is_plugged(tx, server)? => {
+            built(tx, compute, &build.host, &build.open, now)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Ends a build that waits for its ports, whether they are plugged or not.
+///
+/// # Errors
+/// The database's.
+pub fn ports_late(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(build) = open_build(tx, server)?.filter(|build| build.plugs) else { return Ok(()) };
+    tracing::warn!(
+        %server, host = %build.host,
+        "the ports of a server are not plugged in time; the guest runs without them: see the logs of \
+         Neutron and of its agent on the host"
+    );
+    built(tx, compute, &build.host, &build.open, now)
+}
+
+/// Aborts a build that waits for its ports.
+///
+/// # Errors
+/// The database's.
+pub fn ports_not_plugged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(build) = open_build(tx, server)?.filter(|build| build.plugs) else { return Ok(()) };
+    let why = "Failed to allocate the network(s), not rescheduling.".to_owned();
+    tracing::warn!(
+        %server, host = %build.host,
+        "the ports of a server are not plugged in time: see the logs of Neutron and of its agent on the host"
+    );
+    failed(tx, compute, &build.host, &build.open, &build.tried, why, true, now)
+}
+
+#[allow(clippy::too_many_arguments)]
 fn cleared(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -95,6 +243,7 @@ fn cleared(
     open: &OpenOperation,
     tried: &[HostName],
     reason: &str,
+    aborted: bool,
     now: Timestamp,
 ) -> Result<(), Error> {
     let id = open.row.subject;
@@ -103,11 +252,13 @@ fn cleared(
     let Some(server) = servers::find(tx, id)? else {
         return journal::finish(tx, open, End::Cancelled, None, now);
     };
-    let may_retry = tried.len() < compute.options.max_attempts;
+    let may_retry = !aborted && tried.len() < compute.options.max_attempts;
     if may_retry && next_host(tx, compute, open, &server, tried, reason, now)? {
         return Ok(());
     }
-    let summary = if may_retry {
+    let summary = if aborted {
+        format!("Build of instance {} aborted: {reason}", server.id)
+    } else if may_retry {
         let why = "The host could not start the guest, and no other host has room.";
         NoHost::new(why).message()
     } else {
@@ -117,7 +268,10 @@ fn cleared(
             server.id
         )
     };
-    let message = format!("{summary} Last failure: {reason}");
+    let message = match aborted {
+        true => summary.clone(),
+        false => format!("{summary} Last failure: {reason}"),
+    };
     ports::set_host(tx, &*compute.networks, server.id, None, now)?;
     ports::detach_all(tx, &*compute.networks, &server, now)?;
     let fault = Fault::new(&summary, &*message, now);
@@ -222,8 +376,8 @@ fn next_host(
     let ports = ports::of_guest(tx, &*compute.networks, server, &place.host)?;
     let volumes = volumes::placeholders(tx, compute, server.id)?;
     let source = boot::GuestSource::of(server, &zone);
-    let document = boot::desired(&source, place.devices, ports, volumes);
-    documents::put(tx, compute, &place.host, server.id, &document)?;
+    let document = boot::desired(&source, place.devices, ports.interfaces, volumes);
+    documents::put_as(tx, compute, &place.host, server.id, &document, ports.delivery)?;
     let spawn = Create::Spawn {
         chosen: Some(place.how),
         tried: tried.to_vec(),

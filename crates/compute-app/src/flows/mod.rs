@@ -1,7 +1,7 @@
 //! The flows: each advances the durable operations of one kind.
 //!
 //! ```text
-//!   create:     spawn ──Running──► done
+//!   create:     spawn ──Running──► done │ plug ──ports plugged──► done
 //!                 └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, everything released
 //!   delete:     destroy ──Absent──► row and claims removed
 //!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
@@ -38,7 +38,9 @@ use operation::Operation;
 use crate::{Compute, Error, volumes};
 
 pub use begin::{record_action, record_failure, record_late_failure, record_own_action};
-pub use create::{fail_build, fail_slow_build};
+pub use create::{
+    abort_build, fail_build, fail_slow_build, ports_late, ports_not_plugged, ports_plugged,
+};
 pub use delete::{delete, delete_without_hosts};
 pub use in_place::{
     Rebuild, RescueImage, ServerCommand, UnshelveTarget, command, offload, offload_expired,

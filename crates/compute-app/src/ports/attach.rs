@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Server, Spec};
 use kilonova_ids::{HostName, PortId, ServerId};
-use kilonova_network::ledger::NetworkChange;
 use kilonova_node_api::{Desired, Power};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
+use super::PortRequest;
+use super::external::SeenNetworks;
 use super::networks::{PortOwner, Requested};
-use super::{PortRequest, interfaces};
 use crate::{Compute, Error, boot};
 
 /// Attaches a port to an existing server and updates its guest.
@@ -23,22 +23,40 @@ pub fn add(
     context: &Context,
     server: &Server,
     line: &PortRequest,
+    seen: &SeenNetworks,
     now: Timestamp,
-) -> Result<PortId, Error> {
+) -> Result<Added, Error> {
     let host = server.host.clone().ok_or_else(|| crate::states::not_ready(server))?;
     let owner = Context { project_id: server.project_id.clone(), ..context.clone() };
     let networks = &*compute.networks;
     let by = Requested { policy: &compute.policy, context: &owner };
+    let spec = Spec { networked: true, ..server.spec.clone() };
+    let place = PortOwner { id: server.id, project: &server.project_id, spec: &spec, host: &host };
+    if networks.is_external() {
+        if seen.has_accelerator() {
+            return Err(with_accelerator());
+        }
+        servers::set_spec(tx, server.id, &spec, now)?;
+        let ordinal = networks.attach_later(tx, place, seen, now)?;
+        return Ok(Added::Later(ordinal.unwrap_or_default()));
+    }
     let resolved = networks.resolve_one(tx, by, line)?;
     if resolved.profile.is_some() {
         return Err(with_accelerator());
     }
-    let spec = Spec { networked: true, ..server.spec.clone() };
     servers::set_spec(tx, server.id, &spec, now)?;
-    let place = PortOwner { id: server.id, project: &server.project_id, spec: &spec, host: &host };
     let id = networks.attach_one(tx, place, &resolved, now)?;
     update_interfaces(tx, compute, server.id, &host)?;
-    Ok(id)
+    Ok(Added::Now(id))
+}
+
+/// A port that a server gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added {
+    /// The server has it.
+    Now(PortId),
+    /// The connection in this place gets its port next ([`Compute::finish_attach`]).
+    Later(i64),
 }
 
 /// Upstream's message. A device cannot be attached to or detached from an existing guest.
@@ -83,7 +101,7 @@ fn update_interfaces(
     let Some(Desired::Present(mut domain)) = document.map(|document| document.desired) else {
         return Ok(());
     };
-    domain.config.interfaces = interfaces(tx, &*compute.networks, server, host)?;
+    domain.config.interfaces = compute.networks.interfaces(tx, server, host)?;
     Ok(documents::put(tx, compute, host, server, &Desired::Present(domain))?)
 }
 
@@ -100,11 +118,7 @@ pub fn record_guest_change(
     if server.host.is_none() || !server.spec.networked {
         return Ok(());
     }
-    let networks = &*compute.networks;
-    match networks.ports(tx, &[server.id])?.first() {
-        Some(port) => networks.put_back(tx, NetworkChange::Port(port.id)),
-        None => Ok(()),
-    }
+    compute.networks.record_guest_change(tx, server.id, kilonova_wire::time::now())
 }
 
 /// Applies a change of a port, a network or the server's own data to the server's documents, if they
@@ -117,7 +131,15 @@ pub fn record_guest_change(
 /// Store errors only.
 pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<bool, Error> {
     let mut present = Vec::new();
+    let held = match compute.networks.is_external() {
+        true => documents::held(tx, server)?,
+        false => Vec::new(),
+    };
     for (host, document) in documents::of_server(tx, server)? {
+        // It gets everything when it is delivered.
+        if held.iter().any(|(on, _)| *on == host) {
+            return Ok(false);
+        }
         let Desired::Present(domain) = document.desired else { continue };
         let on_its_way = matches!(domain.power, Power::Incoming | Power::AsIs);
         if domain.outgoing_migration.is_some() || on_its_way {
@@ -131,7 +153,7 @@ pub fn refresh(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<b
     let Some(row) = servers::find(tx, server)? else { return Ok(true) };
     let mut complete = true;
     for (host, mut domain) in present {
-        let now = interfaces(tx, &*compute.networks, server, &host)?;
+        let now = compute.networks.interfaces(tx, server, &host)?;
         let guest = boot::guest_metadata(compute, &row, Some(&host));
         let is_told = domain.config.guest == guest && domain.config.display_name == row.name;
         if domain.config.interfaces == now {
@@ -165,13 +187,32 @@ pub fn set_group(
 ) -> Result<(), Error> {
     let networks = &*compute.networks;
     let changed = networks.set_group(tx, &server.project_id, server.id, name, add, now)?;
+    if changed == 0 && !add { Err(not_associated(server, name)) } else { Ok(()) }
+}
+
+/// Records that a group was added to ports, or removed from them, where ports are elsewhere.
+///
+/// # Errors
+/// 404 if the group to remove was not on the server.
+pub fn group_changed(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    name: &str,
+    add: bool,
+    changed: usize,
+) -> Result<(), Error> {
     if changed == 0 && !add {
-        return Err(Refusal::not_found(format!(
-            "Security group {} not associated with the instance {}",
-            name.escape_debug(),
-            server.id
-        ))
-        .into());
+        return Err(not_associated(server, name));
     }
-    Ok(())
+    compute.networks.record_guest_change(tx, server.id, kilonova_wire::time::now())
+}
+
+fn not_associated(server: &Server, name: &str) -> Error {
+    Refusal::not_found(format!(
+        "Security group {} not associated with the instance {}",
+        name.escape_debug(),
+        server.id
+    ))
+    .into()
 }

@@ -1,11 +1,12 @@
 //! Ports of servers: the request, its resolution, and binding them to the server's host.
 //!
-//! Ports belong to a network service, which this crate knows as [`Networks`] alone. It is called within
-//! the transaction that claims, moves or deletes. A server without ports costs no statement: its row says
+//! Ports belong to a network service, which the flows know as [`Networks`] alone. It is called within the
+//! transaction that claims, moves or deletes. A server without ports costs no statement: its row says
 //! so (`Spec::networked`).
 
 mod attach;
 mod connections;
+pub mod external;
 mod networks;
 pub mod neutron;
 mod own;
@@ -18,10 +19,10 @@ use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Address, Attachment, Interface};
 use kilonova_store::Tx;
 
-pub use attach::{add, record_guest_change, refresh, remove, set_group};
+pub use attach::{Added, add, group_changed, record_guest_change, refresh, remove, set_group};
 pub use connections::{Connections, connections};
 pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
-pub use networks::{Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
+pub use networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
 pub use own::Own;
 pub use profile::profiles_of;
 pub use request::{NetworkRequest, PortRequest, no_port};
@@ -39,21 +40,10 @@ fn name_of(device: &Attachment) -> String {
     }
 }
 
-/// The interfaces of a server's guest on a host where the server already holds its devices.
+/// The interfaces of ports of a server's guest, on a host where the server already holds its devices.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
-pub fn interfaces(
-    tx: &mut Tx<'_>,
-    networks: &dyn Networks,
-    server: ServerId,
-    host: &HostName,
-) -> Result<Vec<Interface>, Error> {
-    let ports = networks.ports(tx, &[server])?;
-    interfaces_of(tx, ports, server, host)
-}
-
-/// [`interfaces`] for the server's ports.
 pub fn interfaces_of(
     tx: &mut Tx<'_>,
     ports: Vec<ServerPort>,
@@ -85,14 +75,57 @@ pub fn interfaces_of(
     Ok(ports.into_iter().map(interface).collect())
 }
 
-/// [`interfaces`] for a server that may have no ports.
+/// The ports of a guest that is made on a host.
 pub fn of_guest(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,
     server: &servers::Server,
     host: &HostName,
-) -> Result<Vec<Interface>, Error> {
-    if server.spec.networked { interfaces(tx, networks, server.id, host) } else { Ok(Vec::new()) }
+) -> Result<GuestPorts, Error> {
+    if server.spec.networked {
+        networks.move_to(tx, server.id, host)
+    } else {
+        Ok(GuestPorts::default())
+    }
+}
+
+/// The ports of a guest that a host receives while it runs elsewhere.
+pub fn of_incoming_guest(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: &servers::Server,
+    host: &HostName,
+) -> Result<GuestPorts, Error> {
+    if server.spec.networked {
+        networks.prepare(tx, server.id, host)
+    } else {
+        Ok(GuestPorts::default())
+    }
+}
+
+/// When a host may get a guest again as it was there before a move. Its interfaces there are those of before.
+pub fn of_returning_guest(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: &servers::Server,
+    host: &HostName,
+) -> Result<Option<GuestPorts>, Error> {
+    if server.spec.networked && networks.is_external() {
+        networks.move_to(tx, server.id, host).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+/// The destination of a live migration does not get the guest.
+pub fn leave(
+    tx: &mut Tx<'_>,
+    networks: &dyn Networks,
+    server: &servers::Server,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if server.spec.networked { networks.leave(tx, server.id, host, now) } else { Ok(()) }
 }
 
 fn address(fixed: Fixed) -> Address {

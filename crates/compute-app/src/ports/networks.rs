@@ -1,13 +1,15 @@
 //! The networks that servers are connected to: the one interface to them that compute has.
 //!
 //! Its implementations differ in where ports are kept. Our own network service keeps them in the same
-//! database, so they change in the transaction that changes the server ([`Own`](super::Own)). The rest
-//! of the crate must never know which implementation there is.
+//! database, so they change in the transaction that changes the server ([`Own`](super::Own)). A cloud's
+//! Neutron has them elsewhere, so the transaction writes only what it wants ([`super::external`]). The flows
+//! must never know which implementation there is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use kilonova_access::Enforcer;
+use kilonova_compute_db::documents::Delivery;
 use kilonova_compute_db::servers::Spec;
 use kilonova_ids::{ArqId, HostName, PortId, RouterId, ServerId};
 use kilonova_network::ledger::{
@@ -17,17 +19,55 @@ use kilonova_node_api::{Filters, Interface, Router};
 use kilonova_store::Tx;
 use kilonova_wire::Context;
 
+use super::external::{External, SeenNetworks};
 use super::request::{NetworkRequest, PortRequest};
 use crate::Error;
 use crate::boot::ProfileGroups;
 
 /// The ports that servers of a request get.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct ServerPorts {
-    /// The connections in order.
+    /// The connections in order, where our own service has the ports.
     pub list: Vec<ResolvedPort>,
     /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
+    /// The most servers for which there is room.
+    pub most: usize,
+    /// The connections where a cloud's Neutron has the ports.
+    pub external: Option<External>,
+}
+
+impl Default for ServerPorts {
+    fn default() -> Self {
+        Self { list: Vec::new(), groups: Vec::new(), most: usize::MAX, external: None }
+    }
+}
+
+/// The interfaces of a guest on a host, and when the host may get them.
+#[derive(Debug, Clone)]
+pub struct GuestPorts {
+    /// The interfaces; none while the document is held back.
+    pub interfaces: Vec<Interface>,
+    /// When the host may get the guest's document.
+    pub delivery: Delivery,
+}
+
+impl Default for GuestPorts {
+    fn default() -> Self {
+        Self::now(Vec::new())
+    }
+}
+
+impl GuestPorts {
+    /// The ports are ready.
+    pub fn now(interfaces: Vec<Interface>) -> Self {
+        Self { interfaces, delivery: Delivery::Now }
+    }
+
+    /// The ports are not ready. The worker that makes them so delivers the document.
+    pub fn later() -> Self {
+        Self { interfaces: Vec::new(), delivery: Delivery::Held }
+    }
 }
 
 /// One requested connection, resolved.
@@ -51,7 +91,15 @@ impl ResolvedPort {
 impl ServerPorts {
     /// The device profiles of the ports.
     pub fn profiles(&self) -> Vec<ProfileGroups> {
-        self.list.iter().filter_map(|resolved| resolved.profile.clone()).collect()
+        let own = self.list.iter().filter_map(|resolved| resolved.profile.clone());
+        let external = self.external.iter().flat_map(|external| &external.connections);
+        own.chain(external.filter_map(|(_, profile)| profile.clone())).collect()
+    }
+
+    /// True if the servers get no ports.
+    pub fn is_empty(&self) -> bool {
+        let external = self.external.as_ref();
+        self.list.is_empty() && external.is_none_or(|external| external.connections.is_empty())
     }
 
     /// The rows on which two concurrent boots conflict.
@@ -60,7 +108,10 @@ impl ServerPorts {
             PortSource::New { network, .. } => network.to_string(),
             PortSource::Existing(port) => port.to_string(),
         };
-        self.list.iter().map(row).collect()
+        let own = self.list.iter().map(row);
+        let external = self.external.iter().flat_map(|external| &external.connections);
+        let supplied = external.filter_map(|(connection, _)| connection.supplied());
+        own.chain(supplied.map(|port| port.to_string())).collect()
     }
 }
 
@@ -89,6 +140,9 @@ pub struct Requested<'a> {
 /// The networks of the cloud. Each function runs within the caller's transaction and waits for nothing
 /// but the database. All of them may fail with errors of the database; others are named.
 pub trait Networks: Send + Sync {
+    /// True if ports are elsewhere, so that documents may be held back.
+    fn is_external(&self) -> bool;
+
     /// Announces what [`Networks::resolve`] reads.
     fn expect_resolve(
         &self,
@@ -106,6 +160,7 @@ pub trait Networks: Send + Sync {
         request: &NetworkRequest,
         groups: &[String],
         count: usize,
+        seen: &SeenNetworks,
     ) -> Result<ServerPorts, Error>;
 
     /// Resolves one connection of an existing server: 400, 403 and 409 with Nova's messages.
@@ -125,7 +180,7 @@ pub trait Networks: Send + Sync {
         ports: &ServerPorts,
     ) -> Result<NewPorts, Error>;
 
-    /// Gives a new server its ports and returns the interfaces of its guest: Nova's messages.
+    /// Gives a new server its ports: Nova's messages.
     fn attach(
         &self,
         tx: &mut Tx<'_>,
@@ -133,7 +188,7 @@ pub trait Networks: Send + Sync {
         ports: &ServerPorts,
         new: &mut NewPorts,
         now: Timestamp,
-    ) -> Result<Vec<Interface>, Error>;
+    ) -> Result<GuestPorts, Error>;
 
     /// Gives an existing server one more port: Nova's messages.
     fn attach_one(
@@ -143,6 +198,16 @@ pub trait Networks: Send + Sync {
         port: &ResolvedPort,
         now: Timestamp,
     ) -> Result<PortId, Error>;
+
+    /// Records that an existing server gets one more port where ports are elsewhere, and returns the place
+    /// of the connection; `None` where [`Networks::attach_one`] does all.
+    fn attach_later(
+        &self,
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        seen: &SeenNetworks,
+        now: Timestamp,
+    ) -> Result<Option<i64>, Error>;
 
     /// Takes one port from a server: deleted if it was made for the server, else detached.
     fn detach(
@@ -155,6 +220,41 @@ pub trait Networks: Send + Sync {
 
     /// [`Networks::detach`] for all ports of a server.
     fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error>;
+
+    /// The interfaces of a server's guest on a host where the server holds its devices.
+    fn interfaces(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<Vec<Interface>, Error>;
+
+    /// [`Networks::interfaces`] of a guest that is made on the host. Ports that are elsewhere are bound to
+    /// that host from now on.
+    fn move_to(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<GuestPorts, Error>;
+
+    /// [`Networks::interfaces`] of a guest that the host receives while it runs on another one. Ports that
+    /// are elsewhere are prepared there besides.
+    fn prepare(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<GuestPorts, Error>;
+
+    /// Undoes [`Networks::prepare`].
+    fn leave(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+        now: Timestamp,
+    ) -> Result<(), Error>;
 
     /// Binds the ports of a server to a host, or to none. They have no devices before
     /// [`Networks::set_device`].
@@ -194,6 +294,13 @@ pub trait Networks: Send + Sync {
     /// The ports of servers, grouped by server and in order.
     fn ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPort>, Error>;
 
+    /// The ports of a server that are accelerators, with their device profiles.
+    fn device_profiles(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+    ) -> Result<Vec<(PortId, Option<String>)>, Error>;
+
     /// The names of the security groups of servers' ports, by id.
     fn group_names(
         &self,
@@ -201,8 +308,13 @@ pub trait Networks: Send + Sync {
         servers: &[ServerId],
     ) -> Result<HashMap<String, String>, Error>;
 
-    /// Security groups by id.
-    fn groups(&self, tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, Error>;
+    /// Security groups of a server's ports by id.
+    fn groups(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        ids: &[String],
+    ) -> Result<Vec<GroupFacts>, Error>;
 
     /// The servers with an address that contains this text.
     fn servers_at(&self, tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error>;
@@ -216,8 +328,16 @@ pub trait Networks: Send + Sync {
     /// Removes and returns the changes that await delivery; the caller must deliver them.
     fn take_changes(&self, tx: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error>;
 
-    /// Records a change for later delivery: one that was taken, or one of what guests are told.
+    /// Records a change for later delivery that was taken.
     fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error>;
+
+    /// Records that the guest of a server is told something else, for later delivery.
+    fn record_guest_change(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        now: Timestamp,
+    ) -> Result<(), Error>;
 
     /// The servers whose interfaces a change may affect.
     fn servers_to_reconnect(

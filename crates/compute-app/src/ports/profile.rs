@@ -54,12 +54,10 @@ pub fn profiles_of(
         }
     }
     if server.spec.networked {
-        for port in networks.ports(tx, &[server.id])? {
-            if port.is_accelerator() {
-                match of_port(tx, port.id, port.device_profile.as_deref())? {
-                    Ok(found) => profiles.ports.push(found),
-                    Err(why) => return Ok(Err(why)),
-                }
+        for (port, profile) in networks.device_profiles(tx, server.id)? {
+            match of_port(tx, port, profile.as_deref())? {
+                Ok(found) => profiles.ports.push(found),
+                Err(why) => return Ok(Err(why)),
             }
         }
     }

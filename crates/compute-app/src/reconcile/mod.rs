@@ -10,6 +10,7 @@ pub mod consoles;
 mod fleet;
 pub mod glance;
 pub mod networks;
+pub mod neutron;
 pub mod nudge;
 mod purge;
 pub mod rest;
@@ -35,6 +36,9 @@ pub fn start(compute: &Compute, lease: &Lease) {
     every(compute, None, Duration::from_secs(10), "fleet", run);
     let signal = Arc::clone(&compute.network_news);
     every_or_when(compute, None, Duration::from_secs(1), signal, "networks", networks::run);
+    if compute.neutron.is_some() {
+        tokio::spawn(crate::ports::external::run(compute.clone()));
+    }
     let fence = lease.clone();
     let store = compute.store.guarded(move |tx| fence.fence(tx));
     let (compute, lease) = (&Compute { store, ..compute.clone() }, Some(lease));
@@ -46,6 +50,10 @@ pub fn start(compute: &Compute, lease: &Lease) {
         let signal = Arc::clone(&volumes.news);
         let period = Duration::from_secs(2);
         every_or_when(compute, lease, period, signal, "volumes", crate::volumes::run);
+    }
+    if compute.neutron.is_some() {
+        every(compute, lease, Duration::from_secs(2), "neutron", neutron::run);
+        every(compute, lease, Duration::from_secs(3600), "ports", neutron::sweep);
     }
     every(compute, lease, Duration::from_secs(5), "nudge", nudge::run);
     every(compute, lease, Duration::from_secs(1), "routers", routers::run);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kilonova_cinder::{Call, Error as CallError, NewVolume, VolumeSource};
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::volumes::{
     self as rows, Answered, AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State, Taken,
 };
@@ -545,7 +545,9 @@ impl Worker<'_> {
             let document = documents::get(tx, &host, server)?.map(|document| document.desired);
             let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
             domain.config.volumes = list.iter().map(|(.., volume)| volume.clone()).collect();
-            documents::put(tx, compute, &host, server, &Desired::Present(domain))?;
+            // The ports of the guest may hold the document back too.
+            let (document, delivery) = (Desired::Present(domain), Delivery::AsBefore);
+            documents::put_as(tx, compute, &host, server, &document, delivery)?;
             for (row, plug, _) in &list {
                 if matches!(plug, Plug::None | Plug::Unplugged) {
                     rows::set_plug(tx, *row, Plug::Given)?;

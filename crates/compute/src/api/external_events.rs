@@ -1,7 +1,7 @@
 //! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
 //!
-//! Nothing here waits for events: devices and ports are bound in the transaction of the boot. An event is
-//! validated, answered as upstream answers it, and logged; `volume-extended` also lets a guest's disk grow.
+//! An event is validated and answered as upstream answers it. Those about ports are applied where ports are
+//! the cloud's Neutron's, and `volume-extended` lets a guest's disk grow; nothing here waits for the others.
 
 use std::sync::LazyLock;
 
@@ -10,12 +10,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use kilonova_access::{Routes, post};
+use kilonova_compute_app::ports::external::{self, NetworkEvent};
 use kilonova_compute_app::schemas::Schemas;
 use kilonova_compute_app::{Compute, Error, microversions, volumes};
 use kilonova_compute_db::servers;
 use kilonova_ids::{ServerId, VolumeId, parse_uuid_like};
 use kilonova_store::Tx;
-use kilonova_wire::{JsonBody, Microversion, Refusal};
+use kilonova_wire::{JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 /// The events, each with its first microversion.
@@ -77,6 +78,7 @@ async fn create(
         .read(move |tx| events.iter().map(|event| answer(tx, event)).collect::<Result<_, Error>>())
         .await?;
     let answers: Vec<Value> = answers;
+    apply(&compute, &answers).await?;
     for event in answers.iter().filter(|event| event["code"] == 200) {
         extend(&service, event);
     }
@@ -98,9 +100,34 @@ fn extend(compute: &Compute, event: &Value) {
     }
 }
 
+/// Applies the accepted events about ports.
+async fn apply(compute: &Compute, answers: &[Value]) -> Result<(), Refusal> {
+    if compute.neutron.is_none() {
+        return Ok(());
+    }
+    let accepted = answers.iter().filter(|answer| answer["code"] == 200);
+    let events: Vec<NetworkEvent> = accepted
+        .filter_map(|event| {
+            let text = |key: &str| event[key].as_str();
+            let server = parse_uuid_like::<ServerId>(text("server_uuid")?)?;
+            let status = text("status").unwrap_or_default();
+            NetworkEvent::read(server, text("name")?, status, text("tag"))
+        })
+        .collect();
+    if events.is_empty() {
+        return Ok(());
+    }
+    let own = compute.clone();
+    let apply = move |tx: &mut Tx<'_>| {
+        let now = time::now();
+        events.iter().try_for_each(|event| external::observe(tx, &own, event, now))
+    };
+    Ok(compute.store.write(apply).await?)
+}
+
 fn answer(tx: &mut Tx<'_>, event: &Value) -> Result<Value, Error> {
     let name = event["name"].as_str().unwrap_or_default();
-    let id = event["server_uuid"].as_str().and_then(kilonova_ids::parse_uuid_like::<ServerId>);
+    let id = event["server_uuid"].as_str().and_then(parse_uuid_like::<ServerId>);
     let server = id.map(|id| servers::find(tx, id)).transpose()?.flatten();
     let code = match server {
         None => 404,

@@ -1,9 +1,9 @@
 //! The ports of a server after its commit: created, bound, and released, with a failure at each request.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kilonova_compute_app::ports::neutron::{
-    Attached, Attachment, Connection, Failure, attach, release, resolve,
+    Attached, Attachment, Failure, Wanted, Wish, attach, release, resolve,
 };
 use kilonova_compute_app::ports::{NetworkRequest, PortRequest};
 use kilonova_ids::{PortId, ServerId};
@@ -15,7 +15,7 @@ use super::{Cloud, PROJECT};
 /// A server with a new port and a supplied one.
 struct Guest {
     server: ServerId,
-    connections: Vec<Connection>,
+    wanted: Vec<Wanted>,
     supplied: BTreeSet<PortId>,
 }
 
@@ -35,20 +35,45 @@ impl Guest {
         let found = resolve(cloud.user(), cloud.by(), &request, &[], (1, 1)).await;
         let supplied = [port.parse().expect("an id")].into();
         let connections = found.expect("the request is resolved").connections;
-        Self { server: ServerId::new_v4(), connections, supplied }
+        let wanted = connections.iter().map(|one| Wanted { wish: Wish::from(one), known: None });
+        Self { server: ServerId::new_v4(), wanted: wanted.collect(), supplied }
     }
 
     async fn attach(&self, cloud: &Cloud, host: &str) -> Result<Vec<Attached>, Failure> {
+        let all = self.make(cloud, Some(host), None, &self.wanted).await?;
+        Ok(all.into_iter().map(|one| one.expect("the port exists")).collect())
+    }
+
+    async fn make(
+        &self,
+        cloud: &Cloud,
+        host: Option<&str>,
+        next_host: Option<&str>,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Option<Attached>>, Failure> {
         let attachment = Attachment {
             server: self.server,
             project: PROJECT,
             host,
+            next_host,
+            may_have_more: true,
             zone: "nova",
             hostname: "vm-1",
-            connections: &self.connections,
+            wanted,
             groups: &[],
+            devices: &HashMap::new(),
         };
-        attach(&cloud.neutron, cloud.call(), cloud.own(), &attachment).await
+        let made = &mut BTreeMap::new();
+        attach(&cloud.neutron, cloud.call(), cloud.own(), &attachment, made).await
+    }
+
+    /// The connections once the ports are known.
+    fn known(&self, attached: &[Attached]) -> Vec<Wanted> {
+        let known = |(wanted, one): (&Wanted, &Attached)| Wanted {
+            known: Some(one.port.id),
+            ..wanted.clone()
+        };
+        self.wanted.iter().zip(attached).map(known).collect()
     }
 
     async fn release(&self, cloud: &Cloud) -> Result<(), kilonova_neutron::Error> {
@@ -89,8 +114,8 @@ async fn ports_are_created_by_the_user_and_bound_by_the_service() {
     assert_eq!(calls.iter().filter(|call| call.contains("PUT /ports/")).count(), 2);
     assert!(calls.iter().all(|call| !call.starts_with("PUT") || call.ends_with("(admin)")));
     let [supplied, new] = attached.as_slice() else { panic!("there are two") };
-    assert_eq!((supplied.made, new.made), (false, true));
-    assert_eq!((supplied.tag.as_deref(), &new.tag), (Some("t"), &None));
+    assert_eq!(supplied.port.id.to_string(), guest.supplied());
+    assert_ne!(new.port.id.to_string(), guest.supplied());
     for one in &attached {
         let port = cloud.fake.state().port(&one.port.id.to_string());
         for (key, value) in [
@@ -161,6 +186,49 @@ async fn another_host_is_tried_after_a_failed_binding() {
     let attached = guest.attach(&cloud, "host2").await.expect("the ports are bound");
     assert!(attached.iter().all(|one| one.port.host == "host2"), "{attached:?}");
     assert_eq!(cloud.fake.state().ports().len(), 2);
+}
+
+/// A live migration prepares the ports on the destination, and a later goal activates or deletes that.
+#[tokio::test]
+async fn ports_are_prepared_on_a_second_host() {
+    let cloud = Cloud::new().await;
+    let guest = Guest::new(&cloud).await;
+    let attached = guest.attach(&cloud, "host1").await.expect("the ports are bound");
+    let known = guest.known(&attached);
+    let hosts = || {
+        let state = cloud.fake.state();
+        attached
+            .iter()
+            .map(|one| state.hosts_of(&one.port.id.to_string()).join(" "))
+            .collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let both = guest.make(&cloud, Some("host1"), Some("host2"), &known).await;
+        let both = both.expect("they are prepared");
+        for one in both {
+            let next = one.expect("it exists").next.expect("it is prepared");
+            assert_eq!((next.host.as_str(), next.vif_type.as_str()), ("host2", "ovs"));
+        }
+        assert_eq!(hosts(), ["host1 host2", "host1 host2"]);
+    }
+    let failed = guest.make(&cloud, Some("host1"), Some("host9"), &known).await;
+    assert!(matches!(failed, Err(Failure::Host(_))), "no agent is there: {failed:?}");
+    guest.make(&cloud, Some("host1"), None, &known).await.expect("the binding is deleted");
+    assert_eq!(hosts(), ["host1", "host1"]);
+    for host in ["host2", "host2"] {
+        guest.make(&cloud, Some("host1"), Some("host2"), &known).await.ok();
+        let moved = guest.make(&cloud, Some(host), None, &known).await.expect("it is activated");
+        let moved: Vec<_> = moved.into_iter().flatten().collect();
+        assert!(moved.iter().all(|one| one.port.host == host && one.port.vif_type == "ovs"));
+        assert_eq!(hosts(), ["host2", "host2"]);
+    }
+    cloud.fake.take_calls();
+    guest.make(&cloud, None, None, &known).await.expect("the ports are read");
+    let calls = cloud.fake.take_calls();
+    assert!(calls.iter().all(|call| call.starts_with("GET")), "{calls:?}");
+    cloud.fake.state().remove_port(&guest.supplied());
+    let left = guest.make(&cloud, Some("host2"), None, &known).await.expect("one is left");
+    assert_eq!(left.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);
 }
 
 async fn refused(cloud: &Cloud, guest: &Guest, words: &str) {

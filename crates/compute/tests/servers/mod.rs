@@ -41,6 +41,7 @@ mod mixed_cards;
 mod move_retries;
 mod multi_create;
 mod networks;
+mod neutron;
 mod next_microversion;
 mod no_room;
 mod owner_traits;

@@ -147,7 +147,10 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
     ),
     (
         "addresses are compared by a part of them, which no index finds; in a read",
-        &[("network::db::ports::SERVERS_AT", "port_addresses")],
+        &[
+            ("compute_db::external_ports::SERVERS_AT", "external_ports"),
+            ("network::db::ports::SERVERS_AT", "port_addresses"),
+        ],
     ),
     ("the greatest key, at the end of the table", &[("changes::db::LAST", "change_log")]),
     (

@@ -18,6 +18,7 @@ fn a_clean_ledger_is_reported_in_both_forms_while_the_server_runs() {
             "store",
             "secrets",
             "images",
+            "networks",
             "nodes",
             "clock",
             "operations",

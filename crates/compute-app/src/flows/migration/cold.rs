@@ -2,6 +2,7 @@
 //! with its disk, or in place on one host.
 
 use jiff::Timestamp;
+use kilonova_compute_db::documents::Delivery;
 use kilonova_compute_db::hosts;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, FlavorOf, PowerState, Server, TaskState, VmState};
@@ -214,18 +215,18 @@ pub(super) fn make_dest(
         if ctx.migration.same_host() { TaskState::ResizeFinish } else { TaskState::ResizeMigrated };
     servers::set_task(tx, ctx.server.id, Some(task), ctx.now)?;
     let document = guest_at_dest(tx, ctx, state.attempts.devices.clone(), state.power)?;
-    ctx.put(tx, dest, &document)?;
+    ctx.put_as(tx, dest, document)?;
     ctx.advance(tx, &kind(ColdMigration::MakeDest(state)))
 }
 
 /// The guest at the destination: as it was, with its new flavor and devices, and with the disk that
-/// the source has. An evacuated guest has lost that disk.
+/// the source has. An evacuated guest has lost that disk. Also when the destination may get it.
 pub(super) fn guest_at_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     devices: Vec<Attachment>,
     power: Power,
-) -> Result<Desired, Error> {
+) -> Result<(Desired, Delivery), Error> {
     let (migration, flavor) = (&ctx.migration, &ctx.migration.new_flavor);
     let mut domain = migration.old_domain.clone();
     domain.config.display_name.clone_from(&ctx.server.name);
@@ -237,8 +238,10 @@ pub(super) fn guest_at_dest(
     domain.config.machine = boot::machine::of(&ctx.server.spec, flavor);
     domain.power = power;
     domain.config.devices = devices;
+    let mut delivery = Delivery::Now;
     if let Some(dest) = &migration.dest {
-        domain.config.interfaces = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
+        let ports = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
+        (domain.config.interfaces, delivery) = (ports.interfaces, ports.delivery);
         if migration.kind == Kind::Evacuation {
             domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
         }
@@ -251,7 +254,7 @@ pub(super) fn guest_at_dest(
         let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
         domain.from = Some(Peer { host, address });
     }
-    Ok(Desired::Present(Box::new(domain)))
+    Ok((Desired::Present(Box::new(domain)), delivery))
 }
 
 /// The destination's report on the guest.

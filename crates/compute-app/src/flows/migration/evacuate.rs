@@ -215,7 +215,7 @@ pub(super) fn make_dest(
 ) -> Result<(), Error> {
     servers::set_task(tx, ctx.server.id, Some(TaskState::RebuildSpawning), ctx.now)?;
     let document = guest_at_dest(tx, ctx, state.attempts.devices.clone(), state.power)?;
-    ctx.put(tx, dest, &document)?;
+    ctx.put_as(tx, dest, document)?;
     ctx.advance(tx, &Operation::Evacuate(Evacuation::MakeDest(state)))
 }
 

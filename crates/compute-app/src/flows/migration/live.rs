@@ -11,6 +11,7 @@
 //! be live-migrated (a whole PCI function, an FPGA) are refused before anything is claimed.
 
 use jiff::Timestamp;
+use kilonova_compute_db::documents::Delivery;
 use kilonova_compute_db::moves::{self, Kind, Status};
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState, shape};
 use kilonova_compute_db::{documents, hosts, queue};
@@ -202,22 +203,23 @@ fn receive(
     }
     moves::set_status(tx, ctx.migration.id, Status::Preparing, now)?;
     let incoming = guest_at_dest(tx, ctx, &attempts.devices, dest, Power::Incoming)?;
-    ctx.put(tx, dest, &incoming)?;
+    ctx.put_as(tx, dest, incoming)?;
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Receive(attempts)))
 }
 
-/// The guest at the destination.
+/// The guest at the destination, and when the destination may get it.
 pub(super) fn guest_at_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     devices: &[Attachment],
     dest: &HostName,
     power: Power,
-) -> Result<Desired, Error> {
+) -> Result<(Desired, Delivery), Error> {
     let mut domain = ctx.migration.old_domain.clone();
     domain.config.display_name.clone_from(&ctx.server.name);
     domain.config.devices = devices.to_vec();
-    domain.config.interfaces = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
+    let ports = ports::of_incoming_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
+    domain.config.interfaces = ports.interfaces;
     domain.power = power;
     domain.verb = None;
     domain.from = None;
@@ -226,7 +228,7 @@ pub(super) fn guest_at_dest(
         let address = hosts::by_name(tx, &host)?.map(|host| host.host_ip).unwrap_or_default();
         domain.from = Some(Peer { host, address });
     }
-    Ok(Desired::Present(Box::new(domain)))
+    Ok((Desired::Present(Box::new(domain)), ports.delivery))
 }
 
 /// A host reports on a live migration.
@@ -360,7 +362,7 @@ pub(super) fn departed(
     moves::set_status(tx, ctx.migration.id, Status::PostMigrating, now)?;
     let power = ctx.migration.old_domain.power;
     let guest = guest_at_dest(tx, ctx, &transit.attempts.devices, &dest, power)?;
-    ctx.put(tx, &dest, &guest)?;
+    ctx.put_as(tx, &dest, guest)?;
     ctx.put(tx, source, &Desired::Absent)?;
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Arrive(transit.clone())))?;
     start_queued(tx, ctx.compute, source, now)

@@ -178,7 +178,7 @@ fn ask_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, transit: Transit) -> Result<
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
     let transit = Transit { asked: Some(transit.asked.unwrap_or(ctx.now)), ..transit };
     let guest = live::guest_at_dest(tx, ctx, &transit.attempts.devices, &dest, Power::AsIs)?;
-    ctx.put(tx, &dest, &guest)?;
+    ctx.put_as(tx, &dest, guest)?;
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Locate(transit)))
 }
 

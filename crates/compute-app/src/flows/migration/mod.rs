@@ -25,7 +25,7 @@ mod locate_guest;
 mod roll_back;
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_flow::Outcome as End;
@@ -61,6 +61,15 @@ struct FlowContext<'a> {
 impl FlowContext<'_> {
     fn put(&self, tx: &mut Tx<'_>, host: &HostName, desired: &Desired) -> Result<(), Error> {
         Ok(documents::put(tx, self.compute, host, self.server.id, desired)?)
+    }
+
+    fn put_as(
+        &self,
+        tx: &mut Tx<'_>,
+        host: &HostName,
+        (desired, delivery): (Desired, Delivery),
+    ) -> Result<(), Error> {
+        Ok(documents::put_as(tx, self.compute, host, self.server.id, &desired, delivery)?)
     }
 
     fn advance(&self, tx: &mut Tx<'_>, state: &Operation) -> Result<(), Error> {

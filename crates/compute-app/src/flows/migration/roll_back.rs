@@ -5,7 +5,7 @@
 //! the destination until that host reports that nothing is left there.
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::moves::{self, Kind, Move, NewMove, Status};
 use kilonova_compute_db::servers::{self, PowerState, Server, VmState};
 use kilonova_compute_scheduler::NoHost;
@@ -175,6 +175,9 @@ pub(super) fn drop_dest(
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
     claims::swap(tx, ctx.server.id, ctx.migration.id, &dest)?;
     failed.tried().push(dest.clone());
+    if ctx.migration.kind == Kind::Live {
+        ports::leave(tx, &*ctx.compute.networks, &ctx.server, &dest, ctx.now)?;
+    }
     if ctx.migration.same_host() {
         return restore(tx, ctx, failed);
     }
@@ -330,7 +333,12 @@ fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result
 fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let mut domain = ctx.migration.old_domain.clone();
     domain.config.display_name.clone_from(&ctx.server.name);
-    ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(domain)))
+    let (networks, source) = (&*ctx.compute.networks, &ctx.migration.source);
+    let mut delivery = Delivery::Now;
+    if let Some(ports) = ports::of_returning_guest(tx, networks, &ctx.server, source)? {
+        (domain.config.interfaces, delivery) = (ports.interfaces, ports.delivery);
+    }
+    ctx.put_as(tx, source, (Desired::Present(Box::new(domain)), delivery))
 }
 
 /// The source reports on the guest that it makes as it was.

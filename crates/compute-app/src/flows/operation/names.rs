@@ -135,6 +135,8 @@ words! {
     Step {
         /// The host starts the guest of a new server.
         Spawn = "spawn",
+        /// The guest runs, and its ports are not plugged yet.
+        Plug = "plug",
         /// The host removes a guest: one that it failed to start, or one that is offloaded.
         Clear = "clear",
         /// The hosts remove the guest of a deleted server.

@@ -18,12 +18,19 @@ pub enum Create {
         /// The last failure.
         reason: Option<String>,
     },
+    /// The host has started the guest, and Neutron has not connected all of its ports yet.
+    Plug {
+        /// Hosts that failed before.
+        tried: Vec<HostName>,
+    },
     /// The host failed and removes what it has of the guest.
     Clear {
         /// Hosts that failed.
         tried: Vec<HostName>,
         /// The last failure.
         reason: String,
+        /// True if no other host would do.
+        aborted: bool,
     },
 }
 
@@ -36,19 +43,29 @@ struct CreateData {
     tried: Vec<HostName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    aborted: bool,
 }
 
 impl Create {
     pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
         match row.step {
             Step::Spawn => {
-                let CreateData { chosen, tried, reason } = row.parse()?;
+                let CreateData { chosen, tried, reason, aborted } = row.parse()?;
+                row.never("aborted", aborted)?;
                 Ok(Self::Spawn { chosen, tried, reason })
             }
-            Step::Clear => {
-                let CreateData { chosen, tried, reason } = row.parse()?;
+            Step::Plug => {
+                let CreateData { chosen, tried, reason, aborted } = row.parse()?;
                 row.never("chosen", chosen.is_some())?;
-                Ok(Self::Clear { tried, reason: row.required("reason", reason)? })
+                row.never("reason", reason.is_some())?;
+                row.never("aborted", aborted)?;
+                Ok(Self::Plug { tried })
+            }
+            Step::Clear => {
+                let CreateData { chosen, tried, reason, aborted } = row.parse()?;
+                row.never("chosen", chosen.is_some())?;
+                Ok(Self::Clear { tried, reason: row.required("reason", reason)?, aborted })
             }
             _ => Err(row.not_a_step()),
         }
@@ -57,15 +74,19 @@ impl Create {
     pub(super) fn step(&self) -> Step {
         match self {
             Self::Spawn { .. } => Step::Spawn,
+            Self::Plug { .. } => Step::Plug,
             Self::Clear { .. } => Step::Clear,
         }
     }
 
     pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
         serde_json::to_value(match self.clone() {
-            Self::Spawn { chosen, tried, reason } => CreateData { chosen, tried, reason },
-            Self::Clear { tried, reason } => {
-                CreateData { chosen: None, tried, reason: Some(reason) }
+            Self::Spawn { chosen, tried, reason } => {
+                CreateData { chosen, tried, reason, aborted: false }
+            }
+            Self::Plug { tried } => CreateData { tried, ..CreateData::default() },
+            Self::Clear { tried, reason, aborted } => {
+                CreateData { chosen: None, tried, reason: Some(reason), aborted }
             }
         })
     }

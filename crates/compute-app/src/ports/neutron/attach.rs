@@ -1,18 +1,22 @@
-//! The ports of a server after its commit: created with the user's token, bound with the service's.
+//! The ports of a server as its goal says: created with the user's token, bound with the service's.
 //!
-//! Each request may be repeated. A port that was created for the server has its id as device, so that a
-//! port whose creation was not confirmed is found and not created again. [`release`] undoes all of it.
+//! [`attach`] compares Neutron with the goal and changes only what differs, so that it may be repeated after
+//! any crash, and reads the ports of a server for which nothing is left to do. A port that was created for
+//! the server has its id as device, so that a port whose creation was not confirmed is found and not created
+//! again. [`release`] undoes all of it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use kilonova_ids::{NetworkId, PortId, SecurityGroupId, ServerId};
 use kilonova_neutron::{
-    Call, Error, Extension, Network, NetworkFilter, Neutron, NewPort, Port, PortChange, PortFilter,
-    RequestedIp, Type, released,
+    BindingStatus, Call, Error, Extension, Network, NetworkFilter, Neutron, NewBinding, NewPort,
+    Port, PortChange, PortFilter, Profile, RequestedIp, Type, released,
 };
 use kilonova_wire::{IntoRefusal, Refusal};
+use serde_json::Value;
 
-use super::resolve::{Connection, Source};
+use super::connection::{Wanted, Wish};
 
 /// The server that gets ports, and its place.
 #[derive(Debug, Clone, Copy)]
@@ -21,16 +25,22 @@ pub struct Attachment<'a> {
     pub server: ServerId,
     /// Its project.
     pub project: &'a str,
-    /// Its host, as Neutron knows it.
-    pub host: &'a str,
+    /// The host that its ports are bound to, as Neutron knows it; without one they stay as they are.
+    pub host: Option<&'a str>,
+    /// The host on which they are prepared besides.
+    pub next_host: Option<&'a str>,
+    /// True if there may be bindings to further hosts, which are deleted.
+    pub may_have_more: bool,
     /// Its availability zone.
     pub zone: &'a str,
     /// The host name of its guest.
     pub hostname: &'a str,
     /// Its connections in order.
-    pub connections: &'a [Connection],
+    pub wanted: &'a [Wanted],
     /// Security groups of new ports.
     pub groups: &'a [SecurityGroupId],
+    /// The keys that the devices of ports add to `binding:profile`.
+    pub devices: &'a HashMap<PortId, Profile>,
 }
 
 /// A port of the server, bound to its host.
@@ -38,12 +48,10 @@ pub struct Attachment<'a> {
 pub struct Attached {
     /// The port.
     pub port: Port,
+    /// The port as it is on the host that is prepared.
+    pub next: Option<Port>,
     /// Its network.
     pub network: Network,
-    /// True if it was created for the server, and goes with it.
-    pub made: bool,
-    /// The tag shown to the guest.
-    pub tag: Option<String>,
 }
 
 /// Why a server does not get its ports.
@@ -77,83 +85,129 @@ struct Logins<'a> {
     own: Call<'a>,
 }
 
-/// Creates and binds the ports of a server, in the order of its connections. `user` has the user's
-/// token; after a restart there is none, and the service's login stands in for it.
+/// Makes the ports of a server as wanted, in the order of its connections; `None` stands for a port that the
+/// server had and that does not exist any more, or is another's. `user` has the user's token; after a
+/// restart there is none, and the service's login stands in for it.
 ///
 /// # Errors
-/// [`Failure`]. Ports may be left: [`release`] them.
+/// [`Failure`]. Ports may be left: [`release`] them. `made` gets those that are known to be made, by the
+/// places of their connections.
 pub async fn attach(
     neutron: &Neutron,
     user: Call<'_>,
     own: Call<'_>,
     attachment: &Attachment<'_>,
-) -> Result<Vec<Attached>, Failure> {
+    made: &mut BTreeMap<usize, PortId>,
+) -> Result<Vec<Option<Attached>>, Failure> {
     let logins = Logins { neutron, user, own };
     let device = attachment.server.to_string();
-    let supplied = supplied(attachment.connections);
     let mut begun = neutron.ports(own, PortFilter::Device(&device), &[]).await?;
-    begun.retain(|port| !supplied.contains(&port.id));
-    let mut networks = known_networks(logins, attachment).await?;
-    let mut attached = Vec::with_capacity(attachment.connections.len());
-    for connection in attachment.connections {
-        let (port, network, made) = match &connection.source {
-            Source::New { network, fixed_ip } => {
-                let port = created(logins, attachment, network, *fixed_ip, &mut begun).await?;
-                (port, Network::clone(network), true)
+    let known: BTreeSet<PortId> = attachment.wanted.iter().filter_map(Wanted::port).collect();
+    let mut had: HashMap<PortId, Port> = HashMap::new();
+    begun.retain(|port| {
+        let is_known = known.contains(&port.id);
+        if is_known {
+            had.insert(port.id, port.clone());
+        }
+        !is_known
+    });
+    let mut networks = Networks { logins, known: HashMap::new() };
+    networks.read(attachment.wanted.iter().filter_map(Wanted::network)).await?;
+    networks.read(had.values().filter_map(|port| port.network_id)).await?;
+    let mut attached = Vec::with_capacity(attachment.wanted.len());
+    for (place, wanted) in attachment.wanted.iter().enumerate() {
+        let port = match (wanted.known, &wanted.wish) {
+            (Some(id), _) => match had.remove(&id) {
+                Some(port) => port,
+                None => {
+                    attached.push(None);
+                    continue;
+                }
+            },
+            (None, Wish::Existing(id)) => match had.remove(id) {
+                Some(port) => port,
+                None => checked(logins, attachment, *id).await?,
+            },
+            (None, Wish::New { network, fixed_ip }) => {
+                let network = networks.one(*network).await?;
+                created(logins, attachment, &network, *fixed_ip, &mut begun).await?
             }
-            Source::Allocated => {
+            (None, Wish::Allocated) => {
                 let network = allocated(logins, attachment.project).await?;
-                let port = created(logins, attachment, &network, None, &mut begun).await?;
-                (port, network, true)
-            }
-            Source::Existing(port) => {
-                let port = checked(logins, attachment, port.id).await?;
-                let network = port.network_id.and_then(|id| networks.remove(&id));
-                let network = network.ok_or_else(|| lost_network(&port))?;
-                networks.insert(network.id, network.clone());
-                (port, network, false)
+                created(logins, attachment, &network, None, &mut begun).await?
             }
         };
-        check_groups(attachment, &network)?;
-        let port = bound(logins, attachment, &port, &network).await?;
-        // Only administrators see the request. The claim did not count it, as the port did not exist.
-        if made && port.requests_resources() {
-            return Err(Failure::Request(Refusal::bad_request(format!(
-                "Using networks with QoS policy is not supported for instance {}. (Network ID is {})",
-                attachment.server, network.id
-            ))));
+        if wanted.is_made() {
+            made.insert(place, port.id);
         }
-        attached.push(Attached { port, network, made, tag: connection.tag.clone() });
+        let network = networks.of(&port).await?;
+        if wanted.known.is_none() {
+            check_groups(attachment, &network)?;
+        }
+        let had_name = port.dns_name.clone();
+        let port = bound(logins, attachment, port, &network).await?;
+        if wanted.known.is_none() && had_name != attachment.hostname {
+            named(logins, attachment, &port, &network).await?;
+        }
+        if wanted.known.is_none() && port.requests_resources() {
+            return Err(uncounted(attachment.server, wanted, &port, &network));
+        }
+        let next = settle_bindings(logins, attachment, &port).await?;
+        attached.push(Some(Attached { port, next, network }));
     }
     Ok(attached)
 }
 
-/// The ports that the user supplied.
-fn supplied(connections: &[Connection]) -> BTreeSet<PortId> {
-    let of = |connection: &Connection| match &connection.source {
-        Source::Existing(port) => Some(port.id),
-        Source::New { .. } | Source::Allocated => None,
+/// The refusal of a port whose request for resources the claim did not count. Only administrators see that
+/// request, so nothing refused it before.
+fn uncounted(server: ServerId, wanted: &Wanted, port: &Port, network: &Network) -> Failure {
+    let words = if wanted.is_made() {
+        format!(
+            "Using networks with QoS policy is not supported for instance {server}. (Network ID is {})",
+            network.id
+        )
+    } else {
+        format!(
+            "Port {} has a QoS policy that guarantees resources, which servers here cannot claim: remove the \
+             minimum bandwidth or packet rate from the policy.",
+            port.id
+        )
     };
-    connections.iter().filter_map(of).collect()
+    Failure::Request(Refusal::bad_request(words))
 }
 
-/// The networks of the supplied ports.
-async fn known_networks(
-    logins: Logins<'_>,
-    attachment: &Attachment<'_>,
-) -> Result<HashMap<NetworkId, Network>, Failure> {
-    let of = |connection: &Connection| match &connection.source {
-        Source::Existing(port) => port.network_id,
-        Source::New { .. } | Source::Allocated => None,
-    };
-    let ids: BTreeSet<NetworkId> = attachment.connections.iter().filter_map(of).collect();
-    let ids: Vec<NetworkId> = ids.into_iter().collect();
-    let found = logins.neutron.networks(logins.own, NetworkFilter::Ids(&ids)).await?;
-    Ok(found.into_iter().map(|network| (network.id, network)).collect())
+/// The networks of one attachment.
+struct Networks<'a> {
+    logins: Logins<'a>,
+    known: HashMap<NetworkId, Network>,
 }
 
-fn lost_network(port: &Port) -> Failure {
-    let id = port.network_id.map_or_else(String::new, |id| id.to_string());
+impl Networks<'_> {
+    async fn read(&mut self, ids: impl Iterator<Item = NetworkId>) -> Result<(), Failure> {
+        let ids: BTreeSet<NetworkId> = ids.filter(|id| !self.known.contains_key(id)).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<NetworkId> = ids.into_iter().collect();
+        let found = self.logins.neutron.networks(self.logins.own, NetworkFilter::Ids(&ids)).await?;
+        self.known.extend(found.into_iter().map(|network| (network.id, network)));
+        Ok(())
+    }
+
+    async fn one(&mut self, id: NetworkId) -> Result<Network, Failure> {
+        self.read([id].into_iter()).await?;
+        self.known.get(&id).cloned().ok_or_else(|| lost_network(&id.to_string()))
+    }
+
+    async fn of(&mut self, port: &Port) -> Result<Network, Failure> {
+        match port.network_id {
+            Some(id) => self.one(id).await,
+            None => Err(lost_network("")),
+        }
+    }
+}
+
+fn lost_network(id: &str) -> Failure {
     Failure::Request(Refusal::bad_request(format!("Network {id} could not be found.")))
 }
 
@@ -191,7 +245,7 @@ async fn created(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
     network: &Network,
-    fixed_ip: Option<std::net::IpAddr>,
+    fixed_ip: Option<IpAddr>,
     begun: &mut Vec<Port>,
 ) -> Result<Port, Failure> {
     check_groups(attachment, network)?;
@@ -265,23 +319,38 @@ async fn checked(
     Ok(port)
 }
 
-/// Binds a port to the server's host.
+/// Binds a port to the server's host, unless it is bound there.
 async fn bound(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
-    port: &Port,
+    port: Port,
     network: &Network,
 ) -> Result<Port, Failure> {
+    let Some(host) = attachment.host else { return Ok(port) };
     let id = port.id;
+    let mut profile = port.profile.clone();
+    if let Some(device) = attachment.devices.get(&id) {
+        profile.extend(device.clone());
+    }
+    let device = attachment.server.to_string();
+    let owner = format!("compute:{}", attachment.zone);
+    let is_there =
+        port.host == host && !matches!(port.vif_type.as_str(), "" | "unbound" | "binding_failed");
+    let is_ours = port.device_id == device && port.device_owner == owner;
+    if is_there && is_ours && profile == port.profile {
+        return Ok(port);
+    }
+    if is_ours && !is_there && attachment.may_have_more && activated(logins, &port, host).await? {
+        return Ok(logins.neutron.port(logins.own, id).await?);
+    }
     let has_dns = logins.neutron.has(logins.own, Extension::DnsIntegration).await?;
-    let has_external_dns = has_dns && !network.dns_domain.is_empty();
-    let hostname = || Some(attachment.hostname.to_owned());
+    let hostname = Some(attachment.hostname.to_owned());
     let change = PortChange {
-        device_id: Some(attachment.server.to_string()),
-        device_owner: Some(format!("compute:{}", attachment.zone)),
-        host: Some(Some(attachment.host.to_owned())),
-        profile: (!port.profile.is_empty()).then(|| port.profile.clone()),
-        dns_name: if has_dns && !has_external_dns { hostname() } else { None },
+        device_id: Some(device),
+        device_owner: Some(owner),
+        host: Some(Some(host.to_owned())),
+        profile: (!profile.is_empty()).then_some(profile),
+        dns_name: hostname.filter(|_| has_dns && network.dns_domain.is_empty()),
         ..PortChange::default()
     };
     let updated = logins.neutron.update_port(logins.own, id, &change).await;
@@ -297,25 +366,121 @@ async fn bound(
         Failure::Request(Refusal::bad_request(words))
     })?;
     if updated.has_failed_binding() {
-        return Err(Failure::Host(format!(
-            "Binding failed for port {id}, please check neutron logs for more information."
-        )));
-    }
-    if has_external_dns {
-        // The record belongs to the user's zone, so the user's token names it.
-        let name = PortChange { dns_name: hostname(), ..PortChange::default() };
-        let named = logins.neutron.update_port(logins.user, id, &name).await;
-        named.map_err(|error| match error.refused() {
-            Some(refused) if refused.status.as_u16() == 400 => {
-                Failure::Request(Refusal::bad_request(format!(
-                    "Invalid input received: Instance hostname {} is not a valid DNS name",
-                    attachment.hostname
-                )))
-            }
-            _ => Failure::from(error),
-        })?;
+        return Err(failed_binding(id));
     }
     Ok(updated)
+}
+
+/// Names a port in an external DNS. The record belongs to the user's zone, so the user's token names it.
+async fn named(
+    logins: Logins<'_>,
+    attachment: &Attachment<'_>,
+    port: &Port,
+    network: &Network,
+) -> Result<(), Failure> {
+    let is_external = !network.dns_domain.is_empty()
+        && attachment.host.is_some()
+        && logins.neutron.has(logins.own, Extension::DnsIntegration).await?;
+    if !is_external {
+        return Ok(());
+    }
+    let hostname = Some(attachment.hostname.to_owned());
+    let name = PortChange { dns_name: hostname, ..PortChange::default() };
+    let named = logins.neutron.update_port(logins.user, port.id, &name).await;
+    named.map(drop).map_err(|error| match error.refused() {
+        Some(refused) if refused.status.as_u16() == 400 => {
+            Failure::Request(Refusal::bad_request(format!(
+                "Invalid input received: Instance hostname {} is not a valid DNS name",
+                attachment.hostname
+            )))
+        }
+        _ => Failure::from(error),
+    })
+}
+
+fn failed_binding(port: PortId) -> Failure {
+    Failure::Host(format!(
+        "Binding failed for port {port}, please check neutron logs for more information."
+    ))
+}
+
+/// Activates the binding that was prepared on the host. False if there is none.
+async fn activated(logins: Logins<'_>, port: &Port, host: &str) -> Result<bool, Failure> {
+    if !logins.neutron.has(logins.own, Extension::BindingExtended).await? {
+        return Ok(false);
+    }
+    match logins.neutron.activate_binding(logins.own, port.id, host).await {
+        Ok(_) => Ok(true),
+        Err(error) => match error.kind() {
+            Some(Type::PortBindingAlreadyActive) => Ok(true),
+            Some(Type::PortBindingNotFound) => Ok(false),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// Prepares the port on the next host, and deletes its bindings to hosts that are neither. Returns the port
+/// as it is on the next host.
+async fn settle_bindings(
+    logins: Logins<'_>,
+    attachment: &Attachment<'_>,
+    port: &Port,
+) -> Result<Option<Port>, Failure> {
+    let next = attachment.next_host;
+    if next.is_none() && !attachment.may_have_more {
+        return Ok(None);
+    }
+    let Logins { neutron, own, .. } = logins;
+    if !neutron.has(own, Extension::BindingExtended).await? {
+        // The binding follows the guest when it has arrived.
+        return Ok(next.map(|_| port.clone()));
+    }
+    let mut prepared = None;
+    for binding in neutron.bindings(own, port.id).await? {
+        if next == Some(binding.host.as_str()) {
+            prepared = Some(binding);
+        } else if binding.status == BindingStatus::Inactive {
+            match neutron.delete_binding(own, port.id, &binding.host).await {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+    let Some(next) = next else { return Ok(None) };
+    let binding = match prepared {
+        Some(binding) => binding,
+        None => {
+            let new = NewBinding {
+                host: next.to_owned(),
+                vnic_type: port.vnic_type.clone(),
+                profile: port.profile.clone(),
+            };
+            neutron.create_binding(own, port.id, &new).await.map_err(|error| {
+                match error.kind() {
+                    Some(Type::PortBindingError) => failed_binding(port.id),
+                    _ => error.into(),
+                }
+            })?
+        }
+    };
+    if matches!(binding.vif_type.as_str(), "" | "unbound" | "binding_failed") {
+        return Err(failed_binding(port.id));
+    }
+    Ok(Some(Port {
+        host: binding.host,
+        vif_type: binding.vif_type,
+        vif_details: binding.vif_details,
+        profile: binding.profile,
+        ..port.clone()
+    }))
+}
+
+/// The keys that the device of a port adds to its profile.
+pub fn device_profile(arq: &str, slot: &str) -> Profile {
+    [("arq_uuid", arq), ("pci_slot", slot)]
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), Value::from(value)))
+        .collect()
 }
 
 /// Releases the ports of a server: supplied ones are unbound, with the keys of their owner left in the
@@ -349,6 +514,34 @@ pub async fn release(
         }
     }
     failed.map_or(Ok(()), Err)
+}
+
+/// [`release`] for one port, if it is still the server's.
+///
+/// # Errors
+/// Neutron's.
+pub async fn unbind(
+    neutron: &Neutron,
+    user: Option<Call<'_>>,
+    own: Call<'_>,
+    server: ServerId,
+    (port, is_supplied): (PortId, bool),
+) -> Result<(), Error> {
+    let found = match neutron.port(own, port).await {
+        Err(error) if error.is_not_found() => return Ok(()),
+        found => found?,
+    };
+    if found.device_id != server.to_string() {
+        return Ok(());
+    }
+    let ended = match is_supplied {
+        true => unbound(neutron, user, own, &found).await,
+        false => neutron.delete_port(own, port).await,
+    };
+    match ended {
+        Err(error) if !error.is_not_found() => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 async fn unbound(

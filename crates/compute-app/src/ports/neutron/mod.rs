@@ -1,17 +1,18 @@
 //! The cloud's Neutron: requests that must be sent outside a transaction.
 //!
 //! ```text
-//!   resolve   before a boot: the networks, ports and groups that a request names
-//!   groups    security groups by name or id
-//!   attach    after the commit of a boot: ports are created and bound; on failure they are released
-//!   vif       a bound port as the interface of a guest
+//!   resolve     before a boot: the networks, ports and groups that a request names
+//!   groups      security groups by name or id
+//!   connection  a requested connection in the form that rows keep
+//!   attach      after the commit: ports are created, bound and prepared, or released
+//!   vif         a bound port as the interface of a guest
 //! ```
 //!
-//! Nothing here reads or writes the database. The caller keeps a journal of what it began: each change
-//! is idempotent, and a port is found by its server whatever became of the answer.
-//! No flow uses this module yet: the login in `[neutron]` is accepted without effect, with a warning.
+//! Nothing here reads or writes the database. The caller ([`super::external`]) keeps a journal of what it
+//! began: each change is idempotent, and a port is found by its server whatever became of the answer.
 
 mod attach;
+mod connection;
 mod groups;
 mod resolve;
 mod vif;
@@ -19,8 +20,9 @@ mod vif;
 use kilonova_neutron::{Call, Error, Neutron};
 use kilonova_wire::{IntoRefusal, Refusal};
 
-pub use attach::{Attached, Attachment, Failure, attach, release};
-pub use resolve::{Connection, Resolved, Source, resolve};
+pub use attach::{Attached, Attachment, Failure, attach, device_profile, release, unbind};
+pub use connection::{Wanted, Wish};
+pub use resolve::{Connection, Resolved, Source, resolve, resolve_one};
 pub use vif::{BoundPort, interface};
 
 /// Neutron on behalf of a user.

@@ -36,6 +36,16 @@ pub struct Connection {
     pub tag: Option<String>,
 }
 
+impl Connection {
+    /// The port that the user supplied.
+    pub fn supplied(&self) -> Option<PortId> {
+        match &self.source {
+            Source::Existing(port) => Some(port.id),
+            Source::New { .. } | Source::Allocated => None,
+        }
+    }
+}
+
 /// The port of a connection.
 #[derive(Debug, Clone)]
 pub enum Source {
@@ -85,6 +95,30 @@ pub async fn resolve(
         return Err(Refusal::forbidden("Maximum number of ports exceeded"));
     }
     Ok(Resolved { connections, groups, servers })
+}
+
+/// Checks a request for one more connection of a server.
+///
+/// # Errors
+/// Those of [`resolve`].
+pub async fn resolve_one(
+    user: ForUser<'_>,
+    by: Requested<'_>,
+    line: &PortRequest,
+) -> Result<Resolved, Refusal> {
+    let request = match (line.network, line.port) {
+        (None, None) => NetworkRequest::Unspecified,
+        (Some(_), _) | (None, Some(_)) => NetworkRequest::Ports(vec![line.clone()]),
+    };
+    let mut found = resolve(user, by, &request, &[], (1, 1)).await?;
+    let Some(only) = found.connections.first_mut() else {
+        return Err(Refusal::bad_request(format!(
+            "No specific network was requested and none are available for project '{}'.",
+            by.context.project_id
+        )));
+    };
+    only.tag.clone_from(&line.tag);
+    Ok(found)
 }
 
 /// Refuses settings that only one server can have.

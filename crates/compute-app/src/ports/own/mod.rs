@@ -18,9 +18,10 @@ use kilonova_store::Tx;
 use kilonova_wire::Refusal;
 use kilonova_wire::refusal::Kind;
 
-use super::networks::{Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
+use super::external::SeenNetworks;
+use super::networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
 use super::request::{NetworkRequest, PortRequest};
-use super::{bind, interfaces};
+use super::{bind, interfaces_of};
 use crate::Error;
 
 /// The network service of this process and this database.
@@ -28,6 +29,10 @@ use crate::Error;
 pub struct Own;
 
 impl Networks for Own {
+    fn is_external(&self) -> bool {
+        false
+    }
+
     fn expect_resolve(
         &self,
         tx: &mut Tx<'_>,
@@ -44,6 +49,7 @@ impl Networks for Own {
         request: &NetworkRequest,
         groups: &[String],
         count: usize,
+        _: &SeenNetworks,
     ) -> Result<ServerPorts, Error> {
         resolve::resolve(tx, by, request, groups, count)
     }
@@ -89,9 +95,9 @@ impl Networks for Own {
         ports: &ServerPorts,
         new: &mut NewPorts,
         now: Timestamp,
-    ) -> Result<Vec<Interface>, Error> {
+    ) -> Result<GuestPorts, Error> {
         if ports.list.is_empty() {
-            return Ok(Vec::new());
+            return Ok(GuestPorts::default());
         }
         let groups = if !ports.list.iter().any(ResolvedPort::is_secure) {
             Vec::new()
@@ -110,11 +116,53 @@ impl Networks for Own {
         if ports.list.iter().any(|resolved| resolved.profile.is_some()) {
             bind(tx, self, server.id, Some(server.host), now)?;
         }
-        let interfaces = interfaces(tx, self, server.id, server.host)?;
+        let interfaces = self.interfaces(tx, server.id, server.host)?;
         for (source, addresses) in pending {
             addresses.check(tx).map_err(|error| upstream_error(error, source))?;
         }
-        Ok(interfaces)
+        Ok(GuestPorts::now(interfaces))
+    }
+
+    fn attach_later(
+        &self,
+        _: &mut Tx<'_>,
+        _: PortOwner<'_>,
+        _: &SeenNetworks,
+        _: Timestamp,
+    ) -> Result<Option<i64>, Error> {
+        Ok(None)
+    }
+
+    fn interfaces(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<Vec<Interface>, Error> {
+        let ports = self.ports(tx, &[server])?;
+        interfaces_of(tx, ports, server, host)
+    }
+
+    fn move_to(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<GuestPorts, Error> {
+        Ok(GuestPorts::now(self.interfaces(tx, server, host)?))
+    }
+
+    fn prepare(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<GuestPorts, Error> {
+        self.move_to(tx, server, host)
+    }
+
+    fn leave(&self, _: &mut Tx<'_>, _: ServerId, _: &HostName, _: Timestamp) -> Result<(), Error> {
+        Ok(())
     }
 
     fn attach_one(
@@ -202,6 +250,16 @@ impl Networks for Own {
         Ok(ledger::of_servers(tx, servers)?)
     }
 
+    fn device_profiles(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+    ) -> Result<Vec<(PortId, Option<String>)>, Error> {
+        let ports = self.ports(tx, &[server])?;
+        let accelerators = ports.into_iter().filter(ServerPort::is_accelerator);
+        Ok(accelerators.map(|port| (port.id, port.device_profile)).collect())
+    }
+
     fn group_names(
         &self,
         tx: &mut Tx<'_>,
@@ -210,7 +268,12 @@ impl Networks for Own {
         Ok(ledger::group_names(tx, servers)?)
     }
 
-    fn groups(&self, tx: &mut Tx<'_>, ids: &[String]) -> Result<Vec<GroupFacts>, Error> {
+    fn groups(
+        &self,
+        tx: &mut Tx<'_>,
+        _: ServerId,
+        ids: &[String],
+    ) -> Result<Vec<GroupFacts>, Error> {
         Ok(ledger::group_views(tx, ids)?)
     }
 
@@ -232,6 +295,18 @@ impl Networks for Own {
 
     fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error> {
         Ok(ledger::record_change(tx, change)?)
+    }
+
+    fn record_guest_change(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        _: Timestamp,
+    ) -> Result<(), Error> {
+        match self.ports(tx, &[server])?.first() {
+            Some(port) => self.put_back(tx, NetworkChange::Port(port.id)),
+            None => Ok(()),
+        }
     }
 
     fn servers_to_reconnect(

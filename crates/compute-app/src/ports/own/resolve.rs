@@ -92,7 +92,7 @@ pub(super) fn resolve(
         networks::groups_by_name(tx, &by.context.project_id, &others, Timestamp::UNIX_EPOCH)
             .map_err(no_group)?;
     }
-    Ok(ServerPorts { list, groups: groups.to_vec() })
+    Ok(ServerPorts { list, groups: groups.to_vec(), ..ServerPorts::default() })
 }
 
 /// Nova's error for an unknown group.

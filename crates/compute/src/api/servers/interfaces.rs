@@ -8,7 +8,8 @@ use axum::http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::operation::Action;
-use kilonova_compute_app::ports::{self, Connections, PortRequest, ServerPort};
+use kilonova_compute_app::ports::external::SeenNetworks;
+use kilonova_compute_app::ports::{self, Added, Connections, PortRequest, ServerPort};
 use kilonova_compute_app::{Compute, Error, flows, microversions, states};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::{PortId, parse_uuid_like};
@@ -88,7 +89,7 @@ pub(super) async fn security_groups(
     let found = compute.store.read(move |tx| {
         let server = find(tx, &caller, &id)?;
         let ids = ports::connections(tx, &*networks, [&server])?.group_ids(server.id);
-        networks.groups(tx, &ids)
+        networks.groups(tx, server.id, &ids)
     });
     let groups: Vec<Value> = found
         .await?
@@ -200,6 +201,26 @@ fn read_interface(body: &Value, version: Microversion) -> Result<PortRequest, Re
     Ok(line)
 }
 
+/// Asks for the requested network or port where the network service is elsewhere. The answer to a caller who
+/// may not change the server is not the network service's.
+async fn look_up(
+    compute: &Compute,
+    caller: &Caller,
+    id: &str,
+    line: &PortRequest,
+) -> Result<SeenNetworks, Refusal> {
+    if !compute.networks.is_external() {
+        return Ok(SeenNetworks::InRows);
+    }
+    let (context, id) = (caller.clone(), id.to_owned());
+    let check = compute.store.read(move |tx| {
+        let server = find(tx, &context, &id)?;
+        states::allow(&context, &server, ServerAction::AttachInterface)
+    });
+    check.await?;
+    compute.look_up_network(caller, line).await
+}
+
 pub(super) async fn attach(
     State(compute): State<Compute>,
     caller: Caller,
@@ -208,19 +229,24 @@ pub(super) async fn attach(
     JsonBody(body): JsonBody,
 ) -> JsonAnswer {
     let line = read_interface(&body, version)?;
+    let seen = look_up(&compute, &caller, &id, &line).await?;
     let (service, context) = (compute.clone(), caller.clone());
     let server_id = id.clone();
-    let port = compute
+    let (server, added) = compute
         .store
         .write(move |tx| {
             let server = find(tx, &context, &server_id)?;
             let now = time::now();
             states::allow(&context, &server, ServerAction::AttachInterface)?;
-            let port = ports::add(tx, &service, &context, &server, &line, now)?;
+            let added = ports::add(tx, &service, &context, &server, &line, &seen, now)?;
             flows::record_action(tx, &context, &server, Action::AttachInterface, now)?;
-            Ok::<_, Error>(port)
+            Ok::<_, Error>((server.id, added))
         })
         .await?;
+    let port = match added {
+        Added::Now(port) => port,
+        Added::Later(place) => compute.finish_attach(server, place).await?,
+    };
     let (server, ports) = connections(&compute, caller, id).await?;
     view_of_port(&ports, &server, &port.to_string(), version)
 }

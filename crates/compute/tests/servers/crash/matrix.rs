@@ -20,20 +20,34 @@ pub async fn run(flow: Flow) {
 
 /// [`run`] with options.
 pub async fn run_with(flow: Flow, options: Options) {
-    run_in(flow, options, false).await;
+    run_in(flow, options, None).await;
 }
 
 /// [`run`] with the Glance of a cloud. Its calls are between writes, so a crash after one write and before
 /// the next is one before or after a call.
 pub async fn run_on_glance(flow: Flow) {
-    run_in(flow, Options::default(), true).await;
+    run_in(flow, Options::default(), Some(Elsewhere::Glance)).await;
 }
 
-async fn run_in(flow: Flow, options: Options, has_glance: bool) {
+/// [`run`] with the Neutron of a cloud. Each of its calls is between two writes too.
+pub async fn run_on_neutron(flow: Flow) {
+    run_in(flow, Options::default(), Some(Elsewhere::Neutron)).await;
+}
+
+/// The service of the cloud that runs elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Elsewhere {
+    Glance,
+    Neutron,
+}
+
+async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
     for mut cloud in Cloud::all((flow.topology)()).await {
         cloud.options = options.clone();
-        if has_glance {
-            cloud.start_glance().await;
+        match elsewhere {
+            Some(Elsewhere::Glance) => drop(cloud.start_glance().await),
+            Some(Elsewhere::Neutron) => drop(cloud.start_neutron().await),
+            None => {}
         }
         let mut running = cloud.start().await;
         running.wait_for_hosts().await;
@@ -131,7 +145,16 @@ async fn finish(flow: &Flow, cloud: &Cloud, running: &RunningCloud, answered: bo
     flow.undo_side_effects(cloud, running, &servers).await;
     flow.assert_statuses(&servers, answered, when);
     cloud.assert_consistent(running, when).await;
+    if let Some(neutron) = &cloud.neutron {
+        cloud.wait_for_neutron().await;
+        neutron.assert_as_servers_say(&servers, when);
+    }
     cloud.teardown(running, when).await;
+    if let Some(neutron) = &cloud.neutron {
+        cloud.wait_for_neutron().await;
+        let left = neutron.fake.state().ports();
+        assert!(left.is_empty(), "{when}: ports are left: {left:?}");
+    }
     if let Some(glance) = &cloud.glance {
         cloud.sweep_glance(running).await;
         for (id, image) in glance.images() {

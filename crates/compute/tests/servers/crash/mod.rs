@@ -11,6 +11,7 @@ mod deletes;
 mod device_orders;
 mod in_place;
 mod moves;
+mod neutron;
 mod power;
 
 use flow::{Act, Before, Flow, flow};

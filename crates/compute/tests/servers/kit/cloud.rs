@@ -29,6 +29,7 @@ use kilonova_wire::noauth::NoAuth;
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
+use super::external::CloudNetwork;
 use super::running::RunningCloud;
 use super::topology::aliases;
 use crate::common::Client;
@@ -69,6 +70,8 @@ pub struct Cloud {
     pub vendordata: Option<Arc<DynamicVendordata>>,
     /// The Cinder of the cloud, for services that start from now on; there are no volumes without one.
     pub cinder: Option<FakeCinder>,
+    /// The Neutron of the cloud with its options, for services that start from now on.
+    pub neutron: Option<CloudNetwork>,
     folder: tempfile::TempDir,
     guard: Guard,
 }
@@ -95,6 +98,7 @@ impl Cloud {
                 glance: None,
                 vendordata: None,
                 cinder: None,
+                neutron: None,
                 options: Options { pci_aliases: aliases(&[X710_ALIAS]), ..Options::default() },
                 folder: tempfile::tempdir().expect("a temporary directory is created"),
                 guard,
@@ -196,6 +200,10 @@ impl Cloud {
         let compute = Compute::open(store, world).await.expect("the service opens");
         let compute =
             compute.with_options(self.options.clone()).with_vendordata(self.vendordata.clone());
+        let compute = match &self.neutron {
+            Some(cloud) => compute.with_neutron(cloud.service()),
+            None => compute,
+        };
         let compute = match &self.cinder {
             Some(fake) => compute.with_cinder(cloud_cinder(fake)),
             None => compute,

@@ -2,6 +2,7 @@
 
 mod cloud;
 mod controllers;
+mod external;
 mod ledger;
 mod link;
 mod networks;

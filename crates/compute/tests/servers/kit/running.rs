@@ -13,9 +13,11 @@ use kilonova_store::params;
 use kilonova_store::testing::CrashPlan;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 
 use super::Cloud;
 use super::cloud::client;
+use super::external::start_workers;
 use super::link::SwitchableLink;
 use super::nodes::Nodes;
 use crate::common::{ANN, Answer, Client};
@@ -26,6 +28,8 @@ pub struct RunningCloud {
     pub nodes: Nodes,
     client: Client,
     link: Arc<SwitchableLink>,
+    /// They end with the services.
+    workers: JoinSet<()>,
     /// Epochs of the hosts when these services or their agents started.
     before: HashMap<HostName, i64>,
 }
@@ -42,10 +46,13 @@ impl RunningCloud {
     /// Services without hosts.
     pub async fn new(cloud: &Cloud, plan: CrashPlan) -> Self {
         let compute = cloud.services(plan.clone()).await;
+        cloud.forget_workers().await;
+        let workers = start_workers(&compute);
         let link = Arc::new(SwitchableLink::new(Arc::new(Link(compute.clone()))));
         let nodes = Nodes::new(link.clone(), cloud.nodes());
         let client = client(compute.clone());
-        let mut running = Self { compute, plan, nodes, client, link, before: HashMap::new() };
+        let before = HashMap::new();
+        let mut running = Self { compute, plan, nodes, client, link, workers, before };
         running.record_epochs(None);
         running
     }
@@ -53,6 +60,7 @@ impl RunningCloud {
     /// Stops everything as if the process were killed. The kernel completes the calls that it has
     /// received.
     pub async fn kill(mut self) {
+        self.workers.shutdown().await;
         self.nodes.kill_all().await;
     }
 
@@ -68,7 +76,10 @@ impl RunningCloud {
 
     /// Replaces the services while the agents continue.
     pub async fn replace_services(&mut self, cloud: &Cloud, plan: CrashPlan) {
+        self.workers.shutdown().await;
         self.compute = cloud.services(plan.clone()).await;
+        cloud.forget_workers().await;
+        self.workers = start_workers(&self.compute);
         self.plan = plan;
         self.client = client(self.compute.clone());
         self.link.switch(Arc::new(Link(self.compute.clone())));
@@ -128,7 +139,8 @@ impl RunningCloud {
 
     pub fn boot_request(&self, cloud: &Cloud, name: &str, flavor: &str) -> Value {
         json!({"server": {
-            "name": name, "flavorRef": flavor, "imageRef": cloud.image, "networks": "none",
+            "name": name, "flavorRef": flavor, "imageRef": cloud.image,
+            "networks": cloud.networks(),
         }})
     }
 

@@ -20,6 +20,22 @@ pub(super) async fn addresses(request: ActionRequest) -> Result<Response, Refusa
 /// Adds a security group to all ports of the server, or removes it from all.
 pub(super) async fn groups(request: ActionRequest) -> Result<Response, Refusal> {
     let name = request.argument["name"].as_str().unwrap_or_default().to_owned();
+    if let Some(cloud) = request.compute.neutron.clone() {
+        let add = request.action == ServerAction::AddSecurityGroup;
+        let server = request
+            .clone()
+            .read(|request, server| {
+                states::allow(&request.context, server, request.action)?;
+                Ok(server.id)
+            })
+            .await?;
+        let changed = cloud.set_group(&request.context, server, &name, add).await?;
+        return request
+            .accept(move |tx, request, server, _| {
+                ports::group_changed(tx, &request.compute, server, &name, add, changed)
+            })
+            .await;
+    }
     request
         .accept(move |tx, request, server, now| {
             ports::set_group(

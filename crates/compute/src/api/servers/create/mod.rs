@@ -45,9 +45,11 @@ pub(super) async fn create(
     }
     let root = disks.root.as_ref().and_then(|root| root.image);
     let seen = compute.images.look_up(&caller, new.disks.image.into_iter().chain(root)).await?;
+    let (count, groups) = ((new.min_count, new.max_count), &new.security_groups);
+    let networks = compute.look_up_networks(&caller, &new.networks, groups, count).await?;
     let (compute_, to_resolve, context) = (compute.clone(), new.clone(), caller.clone());
     let read = move |tx: &mut Tx<'_>| {
-        resolve::resolve(tx, &compute_, &context, &seen, &to_resolve, &disks)
+        resolve::resolve(tx, &compute_, &context, (&seen, &networks), &to_resolve, &disks)
     };
     let mut request = compute.store.read(read).await?;
     request.spec.image_numbers = compute.image_numbers(&request.spec).await?;

@@ -5,6 +5,7 @@
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use kilonova_compute_app::images::SeenImages;
+use kilonova_compute_app::ports::external::SeenNetworks;
 use kilonova_compute_app::volumes::resolve::{self, BootVolumes};
 use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
 use kilonova_compute_db::servers::{Creator, SchedulerHints, Spec};
@@ -23,7 +24,7 @@ pub(super) fn resolve(
     tx: &mut Tx<'_>,
     compute: &Compute,
     context: &Context,
-    seen: &SeenImages,
+    (seen, seen_networks): (&SeenImages, &SeenNetworks),
     new: &CreateServer,
     disks: &BootVolumes,
 ) -> Result<BootRequest, Error> {
@@ -61,7 +62,8 @@ pub(super) fn resolve(
     };
     let (networks, groups) = (&new.networks, &new.security_groups);
     let by = ports::Requested { policy: &compute.policy, context };
-    let ports = compute.networks.resolve(tx, by, networks, groups, new.max_count)?;
+    let ports = compute.networks.resolve(tx, by, networks, groups, new.max_count, seen_networks)?;
+    let most = ports.most;
     let profiles = Profiles { flavor: flavor_profile, ports: ports.profiles() };
     for profile in &profiles.ports {
         check_bitstreams(tx, compute, profile)?;
@@ -105,7 +107,7 @@ pub(super) fn resolve(
         ids: Vec::new(),
         forced: new.destination.forced,
         min_count: new.min_count,
-        max_count: new.max_count,
+        max_count: new.max_count.min(most),
     })
 }
 

@@ -1,0 +1,174 @@
+//! `[neutron]`: the Neutron of the cloud as the network service, with Nova's and keystoneauth's options.
+//!
+//! Users' requests carry the users' tokens. Bindings, and the calls that follow a request, need a login of
+//! Kilonova's own: that of this group, or else that of `[keystone_authtoken]`. The group's options of the
+//! metadata service are in `metadata`, and do not select a network service.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kilonova_compute_app::ports::external::{CloudNeutron, CloudNeutronOptions};
+use kilonova_keystone::{Endpoint, Retries, Service, ValidatorOptions};
+use kilonova_neutron::Neutron;
+use kilonova_program::config::Options;
+
+use super::File;
+use super::adapter::{self, SessionSettings};
+use super::compute::number;
+use crate::failure::Failure;
+
+const GROUP: &str = "neutron";
+const PLUGGING_TIMEOUT: &str = "vif_plugging_timeout";
+const PLUGGING_IS_FATAL: &str = "vif_plugging_is_fatal";
+const MOST_RETRIES: u32 = 20;
+
+/// The known options.
+pub(super) const KNOWN: &Options = adapter::endpoint_options!(
+    GROUP,
+    ("DEFAULT", PLUGGING_IS_FATAL),
+    ("DEFAULT", PLUGGING_TIMEOUT),
+    (GROUP, "extension_sync_interval"),
+    (GROUP, "http_retries"),
+    (GROUP, "ovs_bridge"),
+);
+
+/// The group, validated.
+#[derive(Debug, Clone)]
+pub struct NeutronSettings {
+    session: SessionSettings,
+    /// The login of service tokens, where it is another one.
+    voucher: Option<SessionSettings>,
+    endpoint: Endpoint,
+    retries: u32,
+    extension_sync_interval: Duration,
+    service: CloudNeutronOptions,
+}
+
+/// Reads the group; `None` if it is absent. `keystone` is the Keystone of the tokens.
+pub(super) fn read(
+    file: &File,
+    keystone: Option<&ValidatorOptions>,
+) -> Result<Option<NeutronSettings>, Failure> {
+    let get = |option: &str| file.get(GROUP, option).map(str::to_owned);
+    let own = KNOWN.iter().filter(|(group, _)| *group == GROUP);
+    let plugging = plugging(file)?;
+    let Some((_, named)) = own.clone().find(|(_, option)| get(option).is_some()) else {
+        return Ok(None);
+    };
+    let Some(keystone) = keystone else {
+        let why = "a Neutron accepts only tokens of its own Keystone: name that one in [keystone_authtoken], \
+                   or remove this group to use the network service of Kilonova";
+        return Err(file.wrong(GROUP, named, why));
+    };
+    let interval = number(file, GROUP, "extension_sync_interval", 0, 600)?;
+    Ok(Some(NeutronSettings {
+        session: adapter::session(file, GROUP, keystone)?,
+        voucher: adapter::voucher(file, keystone)?,
+        endpoint: adapter::endpoint(file, GROUP, &["network"], "/v2.0")?,
+        retries: number(file, GROUP, "http_retries", 0, 3)?.min(MOST_RETRIES),
+        extension_sync_interval: Duration::from_secs(interval),
+        service: CloudNeutronOptions {
+            ovs_bridge: get("ovs_bridge").unwrap_or_else(|| "br-int".to_owned()),
+            patience: patience(file)?,
+            ..plugging
+        },
+    }))
+}
+
+/// Nova's options of `[DEFAULT]` that say how builds wait for their ports.
+fn plugging(file: &File) -> Result<CloudNeutronOptions, Failure> {
+    let timeout = number(file, "DEFAULT", PLUGGING_TIMEOUT, 0, 300)?;
+    let is_fatal = file.parse("DEFAULT", PLUGGING_IS_FATAL, "true or false")?.unwrap_or(true);
+    Ok(CloudNeutronOptions {
+        vif_plugging_timeout: SignedDuration::from_secs(timeout),
+        vif_plugging_is_fatal: is_fatal,
+        ..CloudNeutronOptions::default()
+    })
+}
+
+/// How long an operation waits for a Neutron that does not answer: as long as a build may take.
+fn patience(file: &File) -> Result<SignedDuration, Failure> {
+    let limit = number(file, "DEFAULT", "instance_build_timeout", 0, 0)?;
+    Ok(match limit {
+        0 => CloudNeutronOptions::default().patience,
+        limit => SignedDuration::from_secs(limit),
+    })
+}
+
+impl NeutronSettings {
+    /// The service; nothing is sent.
+    ///
+    /// # Errors
+    /// A text for the operator: a certificate cannot be used.
+    pub fn open(&self) -> Result<CloudNeutron, String> {
+        let retries = Retries { connect: self.retries, ..Retries::default() };
+        let service = Service::new(self.session.open()?, self.endpoint.clone(), retries);
+        let voucher = self.voucher.as_ref().map(SessionSettings::open).transpose();
+        let service = match voucher.map_err(|why| format!("[service_user] {why}"))? {
+            Some(voucher) => service.vouched_by(voucher),
+            None => service,
+        };
+        let client = Neutron::new(service, self.extension_sync_interval);
+        Ok(CloudNeutron::new(client, self.service.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::keystone;
+
+    const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
+         password = secret\nproject_name = service\n";
+
+    fn section(text: &str) -> Result<Option<NeutronSettings>, String> {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let path = folder.path().join("kilonova.conf");
+        std::fs::write(&path, text).expect("the file is written");
+        let file = File::read(&path, crate::config::KNOWN).map_err(|e| e.to_string())?;
+        let keystone = keystone::read(&file).map_err(|e| e.to_string())?;
+        read(&file, keystone.as_ref()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn usual_groups_are_accepted() {
+        assert!(section(KEYSTONE).expect("it is valid").is_none(), "our own service");
+        let proxy = "[neutron]\nservice_metadata_proxy = true\nmetadata_proxy_shared_secret = s\n";
+        let own = section(&format!("{KEYSTONE}{proxy}")).expect("it is valid");
+        assert!(own.is_none(), "the metadata service alone selects nothing");
+        let usual = section(&format!("{KEYSTONE}[neutron]\nregion_name = RegionOne\n"));
+        let usual = usual.expect("it is valid").expect("the group is there");
+        assert_eq!(usual.endpoint.interfaces, ["internal", "public"]);
+        assert_eq!(usual.service.vif_plugging_timeout, SignedDuration::from_secs(300));
+        assert!(usual.service.vif_plugging_is_fatal);
+        assert!(!format!("{usual:?}").contains("secret"));
+        usual.open().expect("it opens");
+        let more = "[neutron]\nauth_type = password\nauth_url = http://k:5000\nusername = neutron\n\
+             password = hidden\nproject_name = service\nendpoint_override = http://n:9696/v2.0/\n\
+             ovs_bridge = br-other\n[DEFAULT]\nvif_plugging_timeout = 0\nvif_plugging_is_fatal = false\n\
+             instance_build_timeout = 60\n";
+        let more =
+            section(&format!("{KEYSTONE}{more}")).expect("it is valid").expect("it is there");
+        assert_eq!(more.endpoint.endpoint_override.as_deref(), Some("http://n:9696"));
+        assert_eq!(more.service.ovs_bridge, "br-other");
+        assert_eq!(more.service.vif_plugging_timeout, SignedDuration::ZERO);
+        assert_eq!(more.service.patience, SignedDuration::from_secs(60));
+        assert!(!more.service.vif_plugging_is_fatal);
+        assert!(!format!("{more:?}").contains("hidden"));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        for (text, words) in [
+            ("[neutron]\nregion_name = RegionOne\n".to_owned(), "[keystone_authtoken]"),
+            (format!("{KEYSTONE}[neutron]\ninsecure = true\n"), "cafile"),
+            (format!("{KEYSTONE}[neutron]\nendpoint_override = neutron:9696\n"), "http://"),
+            (format!("{KEYSTONE}[neutron]\nauth_type = password\nusername = x\n"), "auth_url"),
+            (format!("{KEYSTONE}[neutron]\ncertfile = /x\n"), "keyfile"),
+            (format!("{KEYSTONE}[DEFAULT]\nvif_plugging_timeout = -1\n"), "vif_plugging_timeout"),
+        ] {
+            let why = section(&text).expect_err("it is refused");
+            assert!(why.contains(words), "{text}: {why}");
+        }
+    }
+}

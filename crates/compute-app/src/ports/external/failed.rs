@@ -1,0 +1,193 @@
+//! An attempt that did not make Neutron as the goal says: the document that waits for it has failed, or the
+//! attempt is repeated later.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kilonova_compute_db::documents;
+use kilonova_compute_db::external_ports;
+use kilonova_ids::{PortId, ServerId};
+use kilonova_node_api::{Observation, Outcome};
+use kilonova_store::Tx;
+use kilonova_wire::refusal::Kind as RefusalKind;
+use kilonova_wire::{IntoRefusal, Refusal, time};
+
+use super::CloudNeutron;
+use super::journal;
+use super::settle::{Attempt, Taken, settle};
+use crate::ports::neutron::Failure;
+use crate::{Compute, Error, flows};
+
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
+/// The time that another process leaves to this one, which knows the user's token.
+const OWN_TIME: SignedDuration = SignedDuration::from_secs(5);
+/// How often a request looks for the port that another worker makes.
+const ATTEMPTS: usize = 300;
+/// The pause between two of these looks.
+const SHORT: Duration = Duration::from_millis(100);
+/// The step of which the flows hear.
+const STEP: &str = "ports";
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub struct Failed {
+    why: String,
+    kind: Kind,
+    refusal: Option<Refusal>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Another host may do.
+    Host,
+    /// No host would do.
+    Request,
+    /// The same attempt may succeed later.
+    Neutron,
+}
+
+impl Failed {
+    pub(super) fn of(failure: Failure) -> Self {
+        match failure {
+            Failure::Host(why) => Self { why, kind: Kind::Host, refusal: None },
+            Failure::Request(refusal) => {
+                Self { why: refusal.message.clone(), kind: Kind::Request, refusal: Some(refusal) }
+            }
+            Failure::Neutron(error) => Self {
+                why: error.to_string(),
+                kind: Kind::Neutron,
+                refusal: Some(error.into_refusal()),
+            },
+        }
+    }
+
+    pub(super) fn slow() -> Self {
+        Self { why: "Neutron is too slow".to_owned(), kind: Kind::Neutron, refusal: None }
+    }
+
+    /// The answer to a request that waits for the attempt.
+    fn refusal(&self) -> Refusal {
+        match (&self.refusal, self.kind) {
+            (Some(refusal), _) => refusal.clone(),
+            (None, Kind::Host | Kind::Request) => Refusal::bad_request(self.why.clone()),
+            (None, Kind::Neutron) => Refusal::new(
+                RefusalKind::Unavailable,
+                "The network service is temporarily unavailable. Try again.",
+            )
+            .with_retry_after(1),
+        }
+    }
+
+    /// Stores the failure. Returns the pause before the next attempt, if this process makes it.
+    pub(super) fn store(
+        &self,
+        tx: &mut Tx<'_>,
+        compute: &Compute,
+        cloud: &CloudNeutron,
+        taken: &Taken,
+        now: Timestamp,
+    ) -> Result<Option<SignedDuration>, Error> {
+        let id = taken.row.id;
+        let mut waiting = documents::held(tx, id)?;
+        waiting.retain(|(host, _)| {
+            [&taken.row.host, &taken.row.next_host]
+                .into_iter()
+                .any(|one| one.as_ref() == Some(host))
+        });
+        let is_over = match self.kind {
+            Kind::Host | Kind::Request => true,
+            Kind::Neutron => now.duration_since(taken.row.since) >= cloud.options.patience,
+        };
+        if is_over && let Some((host, document)) = waiting.pop() {
+            tracing::warn!(server = %id, %host, why = self.why, "the ports of a server cannot be bound");
+            // The flow that hears of it sets the next goal.
+            external_ports::give_back(tx, id, None)?;
+            let shown = match self.kind {
+                Kind::Host | Kind::Request => self.why.clone(),
+                // The cause is for the log.
+                Kind::Neutron => "The network service did not answer in time.".to_owned(),
+            };
+            if self.kind != Kind::Host && flows::abort_build(tx, compute, id, &shown, now)? {
+                return Ok(None);
+            }
+            let outcome = Outcome::Failed { step: STEP.to_owned(), message: shown };
+            let observation = Observation::new(id, document.generation, outcome);
+            flows::observe(tx, compute, &host, &observation, now)?;
+            return Ok(None);
+        }
+        if self.kind != Kind::Neutron {
+            self.give_up_new_ports(tx, taken)?;
+        }
+        let pause = pause(taken.row.attempts);
+        tracing::warn!(
+            server = %id, why = self.why,
+            "the ports of a server are not as they should be in Neutron; it is tried again"
+        );
+        external_ports::give_back(tx, id, Some(time::after(time::after(now, pause), OWN_TIME)))?;
+        Ok(Some(pause))
+    }
+
+    /// A port that an existing server was to get is not attached.
+    fn give_up_new_ports(&self, tx: &mut Tx<'_>, taken: &Taken) -> Result<(), Error> {
+        let new = taken.ports.iter().filter(|port| port.view.is_none() && !port.is_leaving);
+        for port in new {
+            external_ports::drop_place(tx, taken.row.id, port.ordinal)?;
+        }
+        Ok(())
+    }
+}
+
+impl Compute {
+    /// Makes the port that an existing server gets in a place of its connections, and waits for it. If that
+    /// fails, the server does not get it.
+    ///
+    /// # Errors
+    /// Nova's messages; 503 if Neutron does not answer.
+    pub async fn finish_attach(&self, server: ServerId, ordinal: i64) -> Result<PortId, Error> {
+        for _ in 0..ATTEMPTS {
+            let attempt = settle(self, server).await?;
+            let read = move |tx: &mut Tx<'_>| attached(tx, server, ordinal);
+            if let Some(port) = self.store.read(read).await? {
+                return Ok(port);
+            }
+            match attempt {
+                Attempt::Failed(failed) => {
+                    self.give_up_port(server, ordinal).await?;
+                    return Err(failed.refusal().into());
+                }
+                // Another worker has the server, or it worked for an older goal.
+                Attempt::None | Attempt::Made => tokio::time::sleep(SHORT).await,
+            }
+        }
+        self.give_up_port(server, ordinal).await?;
+        Err(Failed::slow().refusal().into())
+    }
+
+    async fn give_up_port(&self, server: ServerId, ordinal: i64) -> Result<(), Error> {
+        let queue = self.neutron.as_ref().map(|cloud| cloud.queue.clone());
+        let give_up = move |tx: &mut Tx<'_>| {
+            external_ports::drop_place(tx, server, ordinal)?;
+            let now = time::now();
+            external_ports::change(tx, server, now, now)?;
+            if let Some(queue) = &queue {
+                queue.push_on_commit(tx, server);
+            }
+            Ok::<_, Error>(())
+        };
+        self.store.write(give_up).await
+    }
+}
+
+/// The port that an existing server has got in this place; `None` without one.
+fn attached(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<Option<PortId>, Error> {
+    let rows = journal::ports(tx, server)?;
+    let row = rows.into_iter().find(|row| row.ordinal == ordinal && !row.is_leaving);
+    Ok(row.filter(|row| row.view.is_some()).and_then(|row| row.port))
+}
+
+/// The pause before the next attempt: doubling from half a second on.
+fn pause(attempts: i64) -> SignedDuration {
+    let half_seconds = 1_i64 << (attempts.clamp(1, 10) - 1);
+    SignedDuration::from_millis(half_seconds * 500).min(LONGEST_PAUSE)
+}

@@ -1,0 +1,110 @@
+//! The cloud's Neutron as the network service of compute.
+//!
+//! ```text
+//!   networks  what transactions do: write the goal, read the views
+//!   requests  what a request asks before its transaction, with the user's token
+//!   settle    after the commit: a worker makes Neutron as the goal says, and delivers the documents
+//!   failed    the same, if that was not possible
+//!   events    Neutron says that something has changed
+//!   sweep     ports of servers that are gone
+//!   journal   the rows; view the last view of a port
+//!   queue     the servers that this process works on next
+//! ```
+//!
+//! No call is part of a transaction. The transaction that boots, moves or deletes a server writes the goal
+//! (`compute_db::external_ports`) and holds the document of a host back ([`Delivery::Held`]). A worker makes the
+//! calls, each of which may be made twice, and delivers the document with the interfaces of the bound ports,
+//! or reports the failure as if the host had failed: so the flows need not know that there is a Neutron. A
+//! user's token must never reach a row or a log.
+//!
+//! [`Delivery::Held`]: kilonova_compute_db::documents::Delivery::Held
+
+mod events;
+mod failed;
+mod journal;
+mod networks;
+mod queue;
+mod requests;
+mod settle;
+mod sweep;
+mod view;
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use kilonova_ids::ServerId;
+use kilonova_keystone::Caller;
+use kilonova_neutron::{Call, Neutron, PortFilter};
+use kilonova_wire::UserToken;
+
+use crate::tokens::Tokens;
+
+pub use events::{NetworkEvent, observe};
+pub use failed::Failed;
+pub(crate) use networks::is_plugged;
+pub use requests::{External, SeenNetworks};
+pub use settle::{Attempt, run, settle};
+pub use sweep::sweep;
+
+/// The operator's settings of the service.
+#[derive(Debug, Clone)]
+pub struct CloudNeutronOptions {
+    /// The bridge of Open vSwitch where a binding names none (`[neutron] ovs_bridge`).
+    pub ovs_bridge: String,
+    /// How long a build waits until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 does not wait.
+    pub vif_plugging_timeout: SignedDuration,
+    /// True if a build fails without that (`[DEFAULT] vif_plugging_is_fatal`).
+    pub vif_plugging_is_fatal: bool,
+    /// How long one attempt to change a server's ports may take. Nobody else makes one meanwhile, so after the
+    /// death of a process as much time passes.
+    pub longest_attempt: SignedDuration,
+    /// How long a document is held back while Neutron does not answer; then its operation fails.
+    pub patience: SignedDuration,
+}
+
+impl Default for CloudNeutronOptions {
+    fn default() -> Self {
+        Self {
+            ovs_bridge: "br-int".to_owned(),
+            vif_plugging_timeout: SignedDuration::from_secs(300),
+            vif_plugging_is_fatal: true,
+            longest_attempt: SignedDuration::from_secs(90),
+            patience: SignedDuration::from_mins(10),
+        }
+    }
+}
+
+/// The Neutron of the cloud.
+pub struct CloudNeutron {
+    client: Neutron,
+    /// The operator's settings.
+    pub options: CloudNeutronOptions,
+    tokens: Arc<Tokens<ServerId>>,
+    queue: Arc<queue::Queue>,
+}
+
+impl CloudNeutron {
+    /// The service over a client; nothing is sent.
+    pub fn new(client: Neutron, options: CloudNeutronOptions) -> Self {
+        Self { client, options, tokens: Arc::default(), queue: Arc::default() }
+    }
+
+    /// Logs in and asks for the ports of no server, as a test of the settings.
+    ///
+    /// # Errors
+    /// Neutron's.
+    pub async fn check(&self) -> Result<(), kilonova_neutron::Error> {
+        let nobody = ServerId::new_v4().to_string();
+        self.client.ports(own(), PortFilter::Device(&nobody), &["id"]).await.map(drop)
+    }
+}
+
+/// A call with the service's login.
+fn own() -> Call<'static> {
+    Call { caller: Caller::Own, request_id: None }
+}
+
+/// A call that follows a user's request, if the token is still known.
+fn vouched(token: Option<&UserToken>) -> Option<Call<'_>> {
+    token.map(|token| Call { caller: Caller::Vouched(token), request_id: None })
+}

@@ -1,0 +1,456 @@
+//! The ports that Neutron has, in transactions: these write the goal and read the last views.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use jiff::{SignedDuration, Timestamp};
+use kilonova_compute_db::external_ports;
+use kilonova_ids::{ArqId, HostName, PortId, ServerId};
+use kilonova_network::ledger::{GroupFacts, NetworkChange, NewPorts, ServerPort};
+use kilonova_node_api::{Filters, Interface};
+use kilonova_store::Tx;
+use kilonova_wire::{Refusal, time};
+
+use super::CloudNeutron;
+use super::journal::{self, PortRow, Request, ServerFacts};
+use super::requests::{External, SeenNetworks};
+use super::view::PortView;
+use crate::Error;
+use crate::ports::networks::{
+    GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts,
+};
+use crate::ports::neutron::{Connection, Source, Wish};
+use crate::ports::profile::of_port;
+use crate::ports::request::{NetworkRequest, PortRequest};
+
+/// The time within which this process takes what it has committed; then any other does.
+const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
+
+impl CloudNeutron {
+    /// The ports of a server that a transaction changes by `change`, on a host.
+    fn guest_on(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+        change: fn(
+            &mut Tx<'_>,
+            ServerId,
+            &HostName,
+            Timestamp,
+        ) -> Result<(), kilonova_compute_db::Error>,
+    ) -> Result<GuestPorts, Error> {
+        let Some(row) = external_ports::find(tx, server)? else {
+            return Ok(GuestPorts::default());
+        };
+        let ports = journal::ports(tx, server)?;
+        if row.host.as_ref() == Some(host) && row.is_bound {
+            return Ok(GuestPorts::now(present(&ports)));
+        }
+        if row.next_host.as_ref() == Some(host) && row.is_prepared {
+            return Ok(GuestPorts::now(prepared(&ports)));
+        }
+        if row.host.as_ref() != Some(host) && row.next_host.as_ref() != Some(host) {
+            change(tx, server, host, time::now())?;
+        }
+        self.queue.push_on_commit(tx, server);
+        Ok(GuestPorts::later())
+    }
+
+    /// The goal of a server changed.
+    fn changed(&self, tx: &mut Tx<'_>, server: ServerId) {
+        self.queue.push_on_commit(tx, server);
+    }
+
+    /// Adds a connection. The port must not be another server's.
+    fn connect(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        ordinal: i64,
+        connection: &Connection,
+    ) -> Result<(), Error> {
+        let supplied = match &connection.source {
+            Source::Existing(port) => Some(port.id),
+            Source::New { .. } | Source::Allocated => None,
+        };
+        if let Some(port) = supplied
+            && external_ports::holder(tx, port)?.is_some()
+        {
+            return Err(Refusal::conflict(format!("Port {port} is still in use.")).into());
+        }
+        let device_profile = match &connection.source {
+            Source::Existing(port) if is_accelerator(&port.vnic_type) => {
+                port.device_profile.clone()
+            }
+            Source::Existing(_) | Source::New { .. } | Source::Allocated => None,
+        };
+        let (wish, tag) = (Wish::from(connection), connection.tag.clone());
+        let request = journal::to_text(&Request { wish, tag, device_profile })?;
+        Ok(external_ports::add_port(tx, server, ordinal, supplied, &request)?)
+    }
+}
+
+/// True if every port of a server is plugged, so that nobody waits for one.
+pub(crate) fn is_plugged(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
+    let rows = external_ports::of_server(tx, server)?;
+    Ok(rows.iter().all(|row| row.is_plugged || row.is_leaving))
+}
+
+fn is_accelerator(vnic_type: &str) -> bool {
+    vnic_type == "accelerator-direct"
+}
+
+/// The interfaces of ports on their host.
+pub(super) fn present(ports: &[PortRow]) -> Vec<Interface> {
+    interfaces(ports, |port| port.view.as_ref())
+}
+
+/// The interfaces of ports on the host that is prepared.
+pub(super) fn prepared(ports: &[PortRow]) -> Vec<Interface> {
+    interfaces(ports, |port| port.next_view.as_ref().or(port.view.as_ref()))
+}
+
+fn interfaces(ports: &[PortRow], view: fn(&PortRow) -> Option<&PortView>) -> Vec<Interface> {
+    let staying = ports.iter().filter(|port| !port.is_leaving);
+    staying.filter_map(view).map(|view| view.interface.clone()).collect()
+}
+
+impl Networks for CloudNeutron {
+    fn is_external(&self) -> bool {
+        true
+    }
+
+    fn expect_resolve(&self, _: &mut Tx<'_>, _: &str, _: &NetworkRequest) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn resolve(
+        &self,
+        tx: &mut Tx<'_>,
+        _: Requested<'_>,
+        _: &NetworkRequest,
+        groups: &[String],
+        count: usize,
+        seen: &SeenNetworks,
+    ) -> Result<ServerPorts, Error> {
+        let SeenNetworks::Read(resolved, token) = seen else { return Err(unseen()) };
+        let mut connections = Vec::with_capacity(resolved.connections.len());
+        for connection in &resolved.connections {
+            let profile = match &connection.source {
+                Source::Existing(port) if is_accelerator(&port.vnic_type) => {
+                    let found = of_port(tx, port.id, port.device_profile.as_deref())?;
+                    Some(found.map_err(Refusal::bad_request)?)
+                }
+                Source::Existing(_) | Source::New { .. } | Source::Allocated => None,
+            };
+            connections.push((connection.clone(), profile));
+        }
+        let external =
+            External { connections, groups: resolved.groups.clone(), token: token.clone() };
+        Ok(ServerPorts {
+            list: Vec::new(),
+            groups: groups.to_vec(),
+            most: resolved.servers.min(count),
+            external: Some(external),
+        })
+    }
+
+    fn resolve_one(
+        &self,
+        _: &mut Tx<'_>,
+        _: Requested<'_>,
+        _: &PortRequest,
+    ) -> Result<ResolvedPort, Error> {
+        Err(unseen())
+    }
+
+    fn ask_new(&self, _: &mut Tx<'_>, _: &str, _: &ServerPorts) -> Result<NewPorts, Error> {
+        Ok(NewPorts::default())
+    }
+
+    fn attach(
+        &self,
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        ports: &ServerPorts,
+        _: &mut NewPorts,
+        now: Timestamp,
+    ) -> Result<GuestPorts, Error> {
+        let Some(external) = ports.external.as_ref().filter(|ports| !ports.connections.is_empty())
+        else {
+            return Ok(GuestPorts::default());
+        };
+        let zone = server.spec.availability_zone.clone();
+        let facts = ServerFacts {
+            zone: zone.unwrap_or_else(|| "nova".to_owned()),
+            hostname: server.spec.hostname.clone(),
+            groups: external.groups.clone(),
+        };
+        let (body, due) = (journal::to_text(&facts)?, time::after(now, OWN_TIME));
+        external_ports::add(tx, server.id, server.project, &body, server.host, now, due)?;
+        for (ordinal, (connection, _)) in (0..).zip(&external.connections) {
+            self.connect(tx, server.id, ordinal, connection)?;
+        }
+        let (tokens, queue) = (self.tokens.clone(), self.queue.clone());
+        let (id, token) = (server.id, external.token.clone());
+        tx.on_commit(move || {
+            tokens.keep(id, Some(&token));
+            queue.push(id);
+        });
+        Ok(GuestPorts::later())
+    }
+
+    fn attach_one(
+        &self,
+        _: &mut Tx<'_>,
+        _: PortOwner<'_>,
+        _: &ResolvedPort,
+        _: Timestamp,
+    ) -> Result<PortId, Error> {
+        Err(unseen())
+    }
+
+    fn attach_later(
+        &self,
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        seen: &SeenNetworks,
+        now: Timestamp,
+    ) -> Result<Option<i64>, Error> {
+        let SeenNetworks::Read(resolved, token) = seen else { return Err(unseen()) };
+        let Some(connection) = resolved.connections.first() else { return Err(unseen()) };
+        let ordinal = match external_ports::find(tx, server.id)? {
+            Some(_) => {
+                let has = external_ports::of_server(tx, server.id)?;
+                external_ports::change(tx, server.id, now, time::after(now, OWN_TIME))?;
+                has.iter().map(|port| port.ordinal + 1).max().unwrap_or(0)
+            }
+            None => {
+                let zone = server.spec.availability_zone.clone();
+                let facts = ServerFacts {
+                    zone: zone.unwrap_or_else(|| "nova".to_owned()),
+                    hostname: server.spec.hostname.clone(),
+                    groups: Vec::new(),
+                };
+                let (body, due) = (journal::to_text(&facts)?, time::after(now, OWN_TIME));
+                external_ports::add(tx, server.id, server.project, &body, server.host, now, due)?;
+                0
+            }
+        };
+        self.connect(tx, server.id, ordinal, connection)?;
+        // The caller of this request makes the calls itself, and waits for them.
+        let (tokens, id, token) = (self.tokens.clone(), server.id, token.clone());
+        tx.on_commit(move || tokens.keep(id, Some(&token)));
+        Ok(Some(ordinal))
+    }
+
+    fn detach(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        port: PortId,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        external_ports::drop_port(tx, server, port)?;
+        external_ports::change(tx, server, now, now)?;
+        self.changed(tx, server);
+        Ok(())
+    }
+
+    fn detach_all(&self, tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+        external_ports::end(tx, server, now)?;
+        self.changed(tx, server);
+        Ok(())
+    }
+
+    fn interfaces(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<Vec<Interface>, Error> {
+        let Some(row) = external_ports::find(tx, server)? else { return Ok(Vec::new()) };
+        let ports = journal::ports(tx, server)?;
+        let is_next = row.next_host.as_ref() == Some(host);
+        Ok(if is_next { prepared(&ports) } else { present(&ports) })
+    }
+
+    fn move_to(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<GuestPorts, Error> {
+        self.guest_on(tx, server, host, external_ports::set_host)
+    }
+
+    fn prepare(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+    ) -> Result<GuestPorts, Error> {
+        self.guest_on(tx, server, host, external_ports::prepare)
+    }
+
+    fn leave(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: &HostName,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        external_ports::leave(tx, server, host, now)?;
+        self.changed(tx, server);
+        Ok(())
+    }
+
+    fn bind(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        host: Option<&HostName>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let Some(row) = external_ports::find(tx, server)? else { return Ok(()) };
+        let Some(host) = host else { return Ok(external_ports::clear_host(tx, server)?) };
+        if row.host.as_ref() == Some(host) {
+            return Ok(());
+        }
+        if row.next_host.as_ref() == Some(host) && row.is_prepared {
+            external_ports::switch(tx, server, host, now)?;
+        } else {
+            external_ports::set_host(tx, server, host, now)?;
+        }
+        self.changed(tx, server);
+        Ok(())
+    }
+
+    fn set_device(
+        &self,
+        _: &mut Tx<'_>,
+        _: ServerId,
+        _: PortId,
+        _: ArqId,
+        _: &str,
+    ) -> Result<(), Error> {
+        // The worker reads the devices when it binds the ports.
+        Ok(())
+    }
+
+    fn set_group(
+        &self,
+        _: &mut Tx<'_>,
+        _: &str,
+        _: ServerId,
+        _: &str,
+        _: bool,
+        _: Timestamp,
+    ) -> Result<usize, Error> {
+        Err(unseen())
+    }
+
+    fn expect_ports(&self, _: &mut Tx<'_>, _: &[ServerId]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn ports(&self, tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ServerPort>, Error> {
+        let rows = journal::ports_of(tx, servers)?;
+        let shown = rows.iter().filter(|(_, row)| !row.is_leaving);
+        let port = |(server, row): &(ServerId, PortRow)| {
+            row.view.as_ref().map(|view| view.server_port(*server, row))
+        };
+        Ok(shown.filter_map(port).collect())
+    }
+
+    fn device_profiles(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+    ) -> Result<Vec<(PortId, Option<String>)>, Error> {
+        let rows = journal::ports(tx, server)?;
+        let with = rows.into_iter().filter(|row| row.device_profile.is_some() && !row.is_leaving);
+        Ok(with.filter_map(|row| Some((row.port?, row.device_profile))).collect())
+    }
+
+    fn group_names(
+        &self,
+        tx: &mut Tx<'_>,
+        servers: &[ServerId],
+    ) -> Result<HashMap<String, String>, Error> {
+        let rows = journal::ports_of(tx, servers)?;
+        let views = rows.into_iter().filter_map(|(_, row)| row.view);
+        let groups = views.flat_map(|view| view.groups);
+        Ok(groups.map(|group| (group.id, group.name)).collect())
+    }
+
+    fn groups(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        ids: &[String],
+    ) -> Result<Vec<GroupFacts>, Error> {
+        let rows = journal::ports(tx, server)?;
+        let views = rows.iter().filter_map(|row| row.view.as_ref());
+        let all: Vec<GroupFacts> = views.flat_map(PortView::group_facts).collect();
+        let of = |id: &String| all.iter().find(|group| group.id.to_string() == *id).cloned();
+        Ok(ids.iter().filter_map(of).collect())
+    }
+
+    fn servers_at(&self, tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error> {
+        let text = text.to_lowercase();
+        if !text.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, '.' | ':')) {
+            return Ok(HashSet::new());
+        }
+        Ok(external_ports::servers_at(tx, &text)?)
+    }
+
+    fn filters(&self, _: &mut Tx<'_>, _: &[ServerId]) -> Result<Filters, Error> {
+        // Neutron's agents filter.
+        Ok(Filters::default())
+    }
+
+    fn has_changed(&self, _: &mut Tx<'_>) -> Result<bool, Error> {
+        Ok(false)
+    }
+
+    fn take_changes(&self, _: &mut Tx<'_>) -> Result<Vec<NetworkChange>, Error> {
+        Ok(Vec::new())
+    }
+
+    fn put_back(&self, _: &mut Tx<'_>, _: NetworkChange) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn record_guest_change(
+        &self,
+        tx: &mut Tx<'_>,
+        server: ServerId,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        external_ports::refresh(tx, server, now)?;
+        self.changed(tx, server);
+        Ok(())
+    }
+
+    fn servers_to_reconnect(
+        &self,
+        _: &mut Tx<'_>,
+        _: NetworkChange,
+    ) -> Result<BTreeSet<ServerId>, Error> {
+        Ok(BTreeSet::new())
+    }
+
+    fn servers_to_filter(
+        &self,
+        _: &mut Tx<'_>,
+        _: &[NetworkChange],
+    ) -> Result<BTreeSet<ServerId>, Error> {
+        Ok(BTreeSet::new())
+    }
+}
+
+/// A caller did not ask Neutron before its transaction.
+fn unseen() -> Error {
+    Refusal::internal("the request was not resolved at the cloud's Neutron").into()
+}

@@ -1,0 +1,166 @@
+//! Questions of a request to Neutron before its transaction, with its user's token.
+
+use std::sync::Arc;
+
+use kilonova_ids::SecurityGroupId;
+use kilonova_keystone::Caller;
+use kilonova_neutron::{Call, GroupFilter, PortChange, PortFilter};
+use kilonova_wire::{Context, IntoRefusal, Refusal, UserToken};
+
+use super::{CloudNeutron, own};
+use crate::boot::ProfileGroups;
+use crate::ports::networks::Requested;
+use crate::ports::neutron::{Connection, ForUser, Resolved, Source, resolve, resolve_one};
+use crate::ports::{NetworkRequest, PortRequest};
+use crate::{Compute, Error};
+
+/// The networks that a request names, as the service shows them to the caller.
+#[derive(Debug, Clone, Default)]
+pub enum SeenNetworks {
+    /// Our own service is asked in the transaction that uses the networks.
+    #[default]
+    InRows,
+    /// Neutron was asked before.
+    Read(Arc<Resolved>, UserToken),
+}
+
+impl SeenNetworks {
+    /// True if a connection is a device of its server.
+    pub(in crate::ports) fn has_accelerator(&self) -> bool {
+        let Self::Read(resolved, _) = self else { return false };
+        resolved.connections.iter().any(|connection| match &connection.source {
+            Source::Existing(port) => port.vnic_type == "accelerator-direct",
+            Source::New { .. } | Source::Allocated => false,
+        })
+    }
+}
+
+/// The connections of servers whose ports Neutron has.
+#[derive(Debug, Clone)]
+pub struct External {
+    /// In order, each with the profile of its device.
+    pub connections: Vec<(Connection, Option<ProfileGroups>)>,
+    /// Security groups of new ports.
+    pub groups: Vec<SecurityGroupId>,
+    /// The token of the user; it is sensitive.
+    pub token: UserToken,
+}
+
+impl Compute {
+    /// Asks for the networks, ports and groups that a request for `min` to `max` servers names.
+    ///
+    /// # Errors
+    /// 400, 403 and 409 with Nova's messages; 503 if Neutron does not answer.
+    pub async fn look_up_networks(
+        &self,
+        context: &Context,
+        request: &NetworkRequest,
+        groups: &[String],
+        count: (usize, usize),
+    ) -> Result<SeenNetworks, Refusal> {
+        let Some(cloud) = &self.neutron else { return Ok(SeenNetworks::InRows) };
+        let token = user_token(context)?;
+        let request_id = request_id(context);
+        let by = Requested { policy: &self.policy, context };
+        let user = cloud.for_user(token, request_id.as_deref());
+        let found = resolve(user, by, request, groups, count).await?;
+        Ok(SeenNetworks::Read(Arc::new(found), token.clone()))
+    }
+
+    /// [`Compute::look_up_networks`] for one more connection of a server.
+    ///
+    /// # Errors
+    /// Like it.
+    pub async fn look_up_network(
+        &self,
+        context: &Context,
+        line: &PortRequest,
+    ) -> Result<SeenNetworks, Refusal> {
+        let Some(cloud) = &self.neutron else { return Ok(SeenNetworks::InRows) };
+        let token = user_token(context)?;
+        let request_id = request_id(context);
+        let by = Requested { policy: &self.policy, context };
+        let found = resolve_one(cloud.for_user(token, request_id.as_deref()), by, line).await?;
+        Ok(SeenNetworks::Read(Arc::new(found), token.clone()))
+    }
+}
+
+impl CloudNeutron {
+    fn for_user<'a>(&'a self, token: &'a UserToken, request_id: Option<&'a str>) -> ForUser<'a> {
+        ForUser { neutron: &self.client, call: Call { caller: Caller::User(token), request_id } }
+    }
+
+    /// Adds a security group to all ports of a server, or removes it, with the token of the caller. Returns
+    /// the number of ports that changed.
+    ///
+    /// # Errors
+    /// 404 if there is no such group, 409 if its name is ambiguous; 503 if Neutron does not answer.
+    pub async fn set_group(
+        &self,
+        context: &Context,
+        server: kilonova_ids::ServerId,
+        name: &str,
+        add: bool,
+    ) -> Result<usize, Error> {
+        let token = user_token(context)?;
+        let request_id = request_id(context);
+        let user = self.for_user(token, request_id.as_deref());
+        let list = async |filter: GroupFilter<'_>| {
+            let found = user.neutron.security_groups(user.call, filter, &["id", "name"]).await;
+            found.map_err(IntoRefusal::into_refusal)
+        };
+        let mut found = Vec::new();
+        if kilonova_ids::parse_uuid_like::<SecurityGroupId>(name).is_some() {
+            found = list(GroupFilter::Ids(&[name.to_owned()])).await?;
+        }
+        if found.is_empty() {
+            found = list(GroupFilter::Named(&context.project_id, name)).await?;
+        }
+        let shown = name.escape_debug();
+        let group = match found.as_slice() {
+            [group] => group.id.to_string(),
+            [] => {
+                return Err(Refusal::not_found(format!("Security group {shown} not found.")).into());
+            }
+            [_, _, ..] => {
+                return Err(Refusal::conflict(format!(
+                    "Multiple security_group matches found for name '{shown}', use an ID to be more \
+                     specific."
+                ))
+                .into());
+            }
+        };
+        let device = server.to_string();
+        let ports = self.client.ports(own(), PortFilter::Device(&device), &[]).await;
+        let mut changed = 0;
+        for port in ports.map_err(IntoRefusal::into_refusal)? {
+            let mut groups = port.security_groups.clone();
+            groups.retain(|id| *id != group);
+            if add {
+                groups.push(group.clone());
+            }
+            if groups.len() == port.security_groups.len() {
+                continue;
+            }
+            // Upstream changes only ports that can have groups.
+            if add && port.fixed_ips.is_empty() {
+                continue;
+            }
+            let change = PortChange { security_groups: Some(groups), ..PortChange::default() };
+            let updated = self.client.update_port(user.call, port.id, &change).await;
+            updated.map_err(IntoRefusal::into_refusal)?;
+            changed += 1;
+        }
+        Ok(changed)
+    }
+}
+
+fn user_token(context: &Context) -> Result<&UserToken, Refusal> {
+    context.token.as_ref().ok_or_else(|| {
+        Refusal::unauthorized("The request has no token that the network service could check.")
+    })
+}
+
+fn request_id(context: &Context) -> Option<String> {
+    context.request_id.map(|_| context.request_id_text())
+}

@@ -1,0 +1,79 @@
+//! Work that no signal starts: servers whose worker died, builds whose ports are not plugged in time, and
+//! ports in Neutron whose servers are gone.
+
+use std::collections::BTreeSet;
+
+use kilonova_compute_db::{external_ports, slow};
+use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_neutron::PortFilter;
+use kilonova_store::Tx;
+use kilonova_wire::{IntoRefusal, time};
+
+use super::{CloudNeutron, own, settle};
+use crate::ports::neutron::release;
+use crate::{Compute, Error, flows};
+
+impl CloudNeutron {
+    /// Queues what is due, and fails builds that wait too long for their ports to be plugged.
+    pub(crate) async fn work_off(&self, compute: &Compute) -> Result<(), Error> {
+        let due = |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::due(tx, time::now())?);
+        for server in compute.store.read(due).await? {
+            self.queue.push(server);
+        }
+        let timeout = self.options.vif_plugging_timeout;
+        if !timeout.is_positive() {
+            return Ok(());
+        }
+        let before = time::before(time::now(), timeout);
+        let late = move |tx: &mut Tx<'_>| Ok::<_, Error>(slow::plugs(tx, before)?);
+        for server in compute.store.read(late).await? {
+            // The event may be lost: Neutron is asked before the build fails.
+            let ask = move |tx: &mut Tx<'_>| {
+                Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?)
+            };
+            compute.store.write(ask).await?;
+            settle(compute, server).await?;
+            let own = compute.clone();
+            let is_fatal = self.options.vif_plugging_is_fatal;
+            let end = move |tx: &mut Tx<'_>| {
+                let now = time::now();
+                match is_fatal {
+                    true => flows::ports_not_plugged(tx, &own, server, now),
+                    false => flows::ports_late(tx, &own, server, now),
+                }
+            };
+            compute.store.write(end).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Releases the ports that Neutron has for servers that were deleted here. Ports of servers that were never
+/// ours are not touched.
+///
+/// # Errors
+/// The database's; 503 if Neutron does not answer.
+pub async fn sweep(compute: &Compute) -> Result<(), Error> {
+    let Some(cloud) = &compute.neutron else { return Ok(()) };
+    let fields = ["id", "device_id", "device_owner"];
+    let ports = cloud.client.ports(own(), PortFilter::All, &fields).await;
+    let ports = ports.map_err(IntoRefusal::into_refusal)?;
+    let servers: BTreeSet<ServerId> = ports
+        .iter()
+        .filter(|port| port.device_owner.is_empty() || port.device_owner.starts_with("compute:"))
+        .filter_map(|port| parse_uuid_like(&port.device_id))
+        .collect();
+    let servers: Vec<ServerId> = servers.into_iter().collect();
+    let gone = move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::deleted(tx, &servers)?);
+    for server in compute.store.read(gone).await? {
+        tracing::warn!(%server, "Neutron has ports of a server that was deleted; they are released");
+        // A user may have supplied them; nothing tells any more, so all are kept.
+        let device = server.to_string();
+        let ports = cloud.client.ports(own(), PortFilter::Device(&device), &["id"]).await;
+        let all = ports.map_err(IntoRefusal::into_refusal)?.iter().map(|port| port.id).collect();
+        if let Err(error) = release(&cloud.client, None, own(), server, &all).await {
+            tracing::warn!(%server, %error, "cannot release ports; the next sweep tries again");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Works off what the cloud's Neutron still has to be told, and releases ports of servers that are gone. Rows
+//! outlive every crash, and each call may be made twice.
+
+use crate::ports::external;
+use crate::{Compute, Error};
+
+/// Does once what is due.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    match compute.neutron.clone() {
+        Some(cloud) => cloud.work_off(&compute).await,
+        None => Ok(()),
+    }
+}
+
+/// Looks once for ports whose servers are gone.
+///
+/// # Errors
+/// The database's; 503 if Neutron does not answer.
+pub async fn sweep(compute: Compute) -> Result<(), Error> {
+    external::sweep(&compute).await
+}

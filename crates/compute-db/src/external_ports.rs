@@ -1,0 +1,492 @@
+//! The ports that servers have in the cloud's Neutron: what was requested, the last view of each port, and
+//! the journal of the calls, which no transaction can contain.
+//!
+//! A row of `external_servers` says what Neutron has to be made: the host of the bindings, the destination
+//! that a live migration prepares, or the end of the server. `due_at` is set while Neutron may differ from
+//! that. A worker takes the row for a while, makes the calls, and stores their results; `revision` changes
+//! with the goal, so that results of an older goal are discarded. `external_ports` has one row for each
+//! connection, in the order in which the guest has them.
+
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use kilonova_ids::{HostName, PortId, ServerId};
+use kilonova_store::{Migration, Row, Tx, Value, listed, params};
+
+use crate::Error;
+
+/// Adds the tables.
+pub const EXTERNAL_PORTS: Migration = Migration {
+    name: "compute-0720-external-ports",
+    sql: "
+CREATE TABLE external_servers (
+    server_id TEXT PRIMARY KEY,
+    project_id TEXT NOT NULL,
+    body TEXT NOT NULL,
+    host TEXT,
+    is_bound BIGINT NOT NULL DEFAULT 0,
+    next_host TEXT,
+    is_prepared BIGINT NOT NULL DEFAULT 0,
+    may_have_more BIGINT NOT NULL DEFAULT 0,
+    is_gone BIGINT NOT NULL DEFAULT 0,
+    revision BIGINT NOT NULL DEFAULT 0,
+    attempts BIGINT NOT NULL DEFAULT 0,
+    since BIGINT NOT NULL,
+    due_at BIGINT,
+    taken_until BIGINT NOT NULL DEFAULT 0
+);
+CREATE INDEX external_servers_due ON external_servers (due_at) WHERE due_at IS NOT NULL;
+CREATE TABLE external_ports (
+    server_id TEXT NOT NULL,
+    ordinal BIGINT NOT NULL,
+    port_id TEXT,
+    is_supplied BIGINT NOT NULL,
+    is_leaving BIGINT NOT NULL DEFAULT 0,
+    is_plugged BIGINT NOT NULL DEFAULT 0,
+    request TEXT NOT NULL,
+    addresses TEXT NOT NULL DEFAULT '',
+    view TEXT,
+    next_view TEXT,
+    PRIMARY KEY (server_id, ordinal)
+);
+CREATE UNIQUE INDEX external_ports_by_port ON external_ports (port_id) WHERE port_id IS NOT NULL;",
+};
+
+/// The columns of a server.
+macro_rules! server {
+    () => {
+        "server_id, project_id, body, host, is_bound, next_host, is_prepared, may_have_more, is_gone,
+        revision, attempts, since, due_at, taken_until"
+    };
+}
+
+/// The columns of a port.
+macro_rules! port {
+    () => {
+        "server_id, ordinal, port_id, is_supplied, is_leaving, is_plugged, request, view, next_view"
+    };
+}
+
+kilonova_store::statements! {
+    /// Adds a server, which a worker of this process takes before `due_at`.
+    ADD = "INSERT INTO external_servers (server_id, project_id, body, host, since, due_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    /// Adds a port.
+    ADD_PORT = "INSERT INTO external_ports (server_id, ordinal, port_id, is_supplied, request)
+        VALUES (?1, ?2, ?3, ?4, ?5)";
+    /// One server.
+    ONE = concat!("SELECT ", server!(), " FROM external_servers WHERE server_id = ?1");
+    /// The ports of one server.
+    OF_SERVER = concat!("SELECT ", port!(), " FROM external_ports WHERE server_id = ?1
+        ORDER BY ordinal");
+    /// The ports of servers.
+    OF_SERVERS = concat!("SELECT ", port!(), " FROM external_ports WHERE server_id IN ({})
+        ORDER BY server_id, ordinal");
+    /// The server that has a port.
+    HOLDER = "SELECT server_id FROM external_ports WHERE port_id = ?1";
+    /// The servers with an address that contains a text.
+    SERVERS_AT = "SELECT DISTINCT server_id FROM external_ports WHERE addresses LIKE ?1 ESCAPE '\\'";
+    /// Sets the host of the bindings.
+    SET_HOST = "UPDATE external_servers SET host = ?2, is_bound = 0, next_host = NULL, is_prepared = 0,
+        may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
+        revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
+    /// Forgets the host: nothing is bound until there is another.
+    CLEAR_HOST = "UPDATE external_servers SET host = NULL, is_bound = 0, next_host = NULL,
+        is_prepared = 0, may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
+        revision = revision + 1, attempts = 0, due_at = NULL WHERE server_id = ?1";
+    /// Prepares another host.
+    PREPARE = "UPDATE external_servers SET next_host = ?2, is_prepared = 0, may_have_more = 1,
+        revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
+    /// Gives up the host that was prepared.
+    LEAVE = "UPDATE external_servers SET next_host = NULL, is_prepared = 0, revision = revision + 1,
+        attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1 AND next_host = ?2";
+    /// Makes the prepared host the one of the bindings. They are ready there.
+    SWITCH = "UPDATE external_servers SET host = next_host, is_bound = 1, next_host = NULL,
+        is_prepared = 0, revision = revision + 1, attempts = 0, since = ?3, due_at = ?3
+        WHERE server_id = ?1 AND next_host = ?2";
+    /// Makes the views of the prepared host those of the ports.
+    SWITCH_PORTS = "UPDATE external_ports SET view = COALESCE(next_view, view), next_view = NULL,
+        is_plugged = 0 WHERE server_id = ?1";
+    /// Forgets which ports were plugged.
+    UNPLUG = "UPDATE external_ports SET is_plugged = 0, next_view = NULL WHERE server_id = ?1";
+    /// Ends a server.
+    END = "UPDATE external_servers SET is_gone = 1, revision = revision + 1, attempts = 0, since = ?2,
+        due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
+    /// The ports of a server changed.
+    CHANGE = "UPDATE external_servers SET revision = revision + 1, attempts = 0, since = ?2,
+        due_at = ?3 WHERE server_id = ?1";
+    /// Marks a port as leaving.
+    DROP_PORT = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND port_id = ?2";
+    /// Neutron may have other views of the ports.
+    REFRESH = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
+    /// Marks a port as plugged.
+    PLUG = "UPDATE external_ports SET is_plugged = 1 WHERE server_id = ?1 AND port_id = ?2";
+    /// Takes a server that is due.
+    TAKE = concat!("UPDATE external_servers SET attempts = attempts + 1, taken_until = ?3
+        WHERE server_id = ?1 AND due_at IS NOT NULL AND taken_until <= ?2 RETURNING ", server!());
+    /// Stores that Neutron is as wanted.
+    SETTLE = "UPDATE external_servers SET is_bound = ?3, is_prepared = ?4, may_have_more = ?5,
+        attempts = 0, taken_until = 0, due_at = CASE WHEN due_at = ?2 THEN NULL ELSE due_at END
+        WHERE server_id = ?1";
+    /// Ends an attempt whose goal is outdated, or that failed.
+    RETURN = "UPDATE external_servers SET taken_until = 0, due_at = ?2 WHERE server_id = ?1";
+    /// Stores a view.
+    SET_VIEW = "UPDATE external_ports SET port_id = ?3, view = ?4, next_view = ?5, addresses = ?6,
+        is_plugged = CASE WHEN ?7 = 1 THEN 1 ELSE is_plugged END
+        WHERE server_id = ?1 AND ordinal = ?2";
+    /// Stores the id of a port that is made, and not bound yet.
+    SET_PORT = "UPDATE external_ports SET port_id = ?3 WHERE server_id = ?1 AND ordinal = ?2
+        AND port_id IS NULL";
+    /// Marks a connection as leaving.
+    DROP_PLACE = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND ordinal = ?2";
+    /// Forgets a port.
+    FORGET_PORT = "DELETE FROM external_ports WHERE server_id = ?1 AND ordinal = ?2";
+    /// Forgets the ports of a server.
+    FORGET_PORTS = "DELETE FROM external_ports WHERE server_id = ?1";
+    /// Forgets a server.
+    FORGET = "DELETE FROM external_servers WHERE server_id = ?1";
+    /// The servers that are due and that nobody has taken.
+    DUE = "SELECT server_id FROM external_servers WHERE due_at <= ?1 AND taken_until <= ?1
+        ORDER BY due_at LIMIT 100";
+    /// The servers of a list that existed once.
+    DELETED = "SELECT s.id FROM deleted_servers s LEFT JOIN external_servers e ON e.server_id = s.id
+        WHERE e.server_id IS NULL AND s.id IN ({})";
+}
+
+/// A server with ports in Neutron.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalServer {
+    /// The server.
+    pub id: ServerId,
+    /// Its project.
+    pub project_id: String,
+    /// The facts that the calls send, as JSON.
+    pub body: String,
+    /// The host of the bindings.
+    pub host: Option<HostName>,
+    /// True if the ports are bound to that host, and their views are those of it.
+    pub is_bound: bool,
+    /// The destination of a live migration.
+    pub next_host: Option<HostName>,
+    /// True if the ports are prepared there.
+    pub is_prepared: bool,
+    /// True if there may be bindings to further hosts.
+    pub may_have_more: bool,
+    /// True if the server is gone, and its ports must be released.
+    pub is_gone: bool,
+    /// Changes with the goal.
+    pub revision: i64,
+    /// Attempts since the goal changed.
+    pub attempts: i64,
+    /// When the goal changed.
+    pub since: Timestamp,
+    /// When the next attempt is due; `None` if nothing is.
+    pub due_at: Option<Timestamp>,
+    /// Until when a worker has it; another time for each attempt.
+    pub taken_until: Timestamp,
+}
+
+/// A connection of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalPort {
+    /// The server.
+    pub server: ServerId,
+    /// Its place among the server's connections.
+    pub ordinal: i64,
+    /// The port; `None` until it is created.
+    pub port: Option<PortId>,
+    /// True if the user supplied it: it outlives the server.
+    pub is_supplied: bool,
+    /// True if it is being detached.
+    pub is_leaving: bool,
+    /// True if the host has plugged it since it was bound there.
+    pub is_plugged: bool,
+    /// The request, as JSON.
+    pub request: String,
+    /// The last view, as JSON; `None` before the first.
+    pub view: Option<String>,
+    /// The view at the prepared host, as JSON.
+    pub next_view: Option<String>,
+}
+
+/// A view to store.
+#[derive(Debug, Clone)]
+pub struct NewView {
+    /// The place of the port.
+    pub ordinal: i64,
+    /// The port.
+    pub port: PortId,
+    /// The view.
+    pub view: String,
+    /// The view at the prepared host.
+    pub next_view: Option<String>,
+    /// Its addresses, each followed by a space.
+    pub addresses: String,
+    /// True if Neutron says that it is plugged, or that nobody need wait for it.
+    pub is_plugged: bool,
+}
+
+/// Adds a server. Nobody but this process need take it before `due`.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn add(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    project_id: &str,
+    body: &str,
+    host: &HostName,
+    now: Timestamp,
+    due: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(ADD, params![server, project_id, body, host, now, due])?;
+    Ok(())
+}
+
+/// Adds a port.
+pub fn add_port(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    ordinal: i64,
+    supplied: Option<PortId>,
+    request: &str,
+) -> Result<(), Error> {
+    tx.defer(ADD_PORT, params![server, ordinal, supplied, supplied.is_some(), request])?;
+    Ok(())
+}
+
+/// One server.
+pub fn find(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<ExternalServer>, Error> {
+    tx.row(ONE, params![server])?.as_ref().map(read_server).transpose()
+}
+
+/// The ports of a server, in order.
+pub fn of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<ExternalPort>, Error> {
+    tx.rows(OF_SERVER, params![server])?.iter().map(read_port).collect()
+}
+
+/// The ports of servers, grouped by server and in order.
+pub fn of_servers(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<ExternalPort>, Error> {
+    let mut found = Vec::new();
+    for some in servers.chunks(100) {
+        let sql = listed(OF_SERVERS, some.len());
+        let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
+        for row in tx.rows(&sql, &values)? {
+            found.push(read_port(&row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// The server that has a port.
+pub fn holder(tx: &mut Tx<'_>, port: PortId) -> Result<Option<ServerId>, Error> {
+    Ok(tx.row(HOLDER, params![port])?.map(|row| row.id("server_id")).transpose()?)
+}
+
+/// The servers with an address that contains this text, which must not contain `%`, `_` or `\`.
+pub fn servers_at(tx: &mut Tx<'_>, text: &str) -> Result<HashSet<ServerId>, Error> {
+    let rows = tx.rows(SERVERS_AT, params![format!("%{text}%")])?;
+    rows.iter().map(|row| Ok(row.id("server_id")?)).collect()
+}
+
+/// Makes the worker bind the ports to a host.
+pub fn set_host(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(SET_HOST, params![server, host, now])?;
+    tx.defer(UNPLUG, params![server])?;
+    Ok(())
+}
+
+/// The ports need not be bound anywhere. They stay as they are.
+pub fn clear_host(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.defer(CLEAR_HOST, params![server])?;
+    Ok(())
+}
+
+/// Makes the worker prepare the ports on a host.
+pub fn prepare(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(PREPARE, params![server, host, now])?;
+    Ok(())
+}
+
+/// The ports need not be prepared on this host any more.
+pub fn leave(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(LEAVE, params![server, host, now])?;
+    Ok(())
+}
+
+/// The prepared host becomes that of the ports.
+pub fn switch(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(SWITCH, params![server, host, now])?;
+    tx.defer(SWITCH_PORTS, params![server])?;
+    Ok(())
+}
+
+/// The server is gone.
+pub fn end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(END, params![server, now])?;
+    Ok(())
+}
+
+/// The ports of the server are others than before. Nobody but this process need see to it before `due`.
+pub fn change(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    now: Timestamp,
+    due: Timestamp,
+) -> Result<(), Error> {
+    tx.defer(CHANGE, params![server, now, due])?;
+    Ok(())
+}
+
+/// Makes the worker detach a port.
+pub fn drop_port(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error> {
+    tx.defer(DROP_PORT, params![server, port])?;
+    Ok(())
+}
+
+/// Makes the worker read the views again.
+pub fn refresh(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(REFRESH, params![server, now])?;
+    Ok(())
+}
+
+/// The host has plugged a port.
+pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error> {
+    tx.defer(PLUG, params![server, port])?;
+    Ok(())
+}
+
+/// Takes a server that is due, until another time. `None` if it is not, or another worker has it.
+pub fn take(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<Option<ExternalServer>, Error> {
+    tx.row(TAKE, params![server, now, until])?.as_ref().map(read_server).transpose()
+}
+
+/// Neutron is as the goal of `taken` says. It stays due if something asked for that since.
+pub fn settle(tx: &mut Tx<'_>, taken: &ExternalServer, may_have_more: bool) -> Result<(), Error> {
+    let (is_bound, is_prepared) = (taken.host.is_some(), taken.next_host.is_some());
+    tx.defer(SETTLE, params![taken.id, taken.due_at, is_bound, is_prepared, may_have_more])?;
+    Ok(())
+}
+
+/// Gives a server back; the next attempt is due at a time, or with the next goal.
+pub fn give_back(tx: &mut Tx<'_>, server: ServerId, due: Option<Timestamp>) -> Result<(), Error> {
+    tx.defer(RETURN, params![server, due])?;
+    Ok(())
+}
+
+/// Stores a view.
+pub fn set_view(tx: &mut Tx<'_>, server: ServerId, view: &NewView) -> Result<(), Error> {
+    let NewView { ordinal, port, view, next_view, addresses, is_plugged } = view;
+    let next = next_view.as_deref();
+    tx.defer(
+        SET_VIEW,
+        params![server, *ordinal, *port, view.as_str(), next, addresses.as_str(), *is_plugged],
+    )?;
+    Ok(())
+}
+
+/// Stores the id of a port that is made, and not bound yet.
+pub fn set_port(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    ordinal: i64,
+    port: PortId,
+) -> Result<(), Error> {
+    tx.defer(SET_PORT, params![server, ordinal, port])?;
+    Ok(())
+}
+
+/// Makes the worker detach a connection.
+pub fn drop_place(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<(), Error> {
+    tx.defer(DROP_PLACE, params![server, ordinal])?;
+    Ok(())
+}
+
+/// Forgets a port.
+pub fn forget_port(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<(), Error> {
+    tx.defer(FORGET_PORT, params![server, ordinal])?;
+    Ok(())
+}
+
+/// Forgets a server and its ports.
+pub fn forget(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.defer(FORGET_PORTS, params![server])?;
+    tx.defer(FORGET, params![server])?;
+    Ok(())
+}
+
+/// At most a hundred servers that are due.
+pub fn due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<ServerId>, Error> {
+    tx.rows(DUE, params![now])?.iter().map(|row| Ok(row.id("server_id")?)).collect()
+}
+
+/// Those of the servers that were deleted and have nothing left to release here.
+pub fn deleted(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashSet<ServerId>, Error> {
+    let mut found = HashSet::new();
+    for some in servers.chunks(100) {
+        let sql = listed(DELETED, some.len());
+        let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
+        for row in tx.rows(&sql, &values)? {
+            found.insert(row.id("id")?);
+        }
+    }
+    Ok(found)
+}
+
+fn read_server(row: &Row) -> Result<ExternalServer, Error> {
+    Ok(ExternalServer {
+        id: row.id("server_id")?,
+        project_id: row.string("project_id")?,
+        body: row.string("body")?,
+        host: row.host_opt("host")?,
+        is_bound: row.bool("is_bound")?,
+        next_host: row.host_opt("next_host")?,
+        is_prepared: row.bool("is_prepared")?,
+        may_have_more: row.bool("may_have_more")?,
+        is_gone: row.bool("is_gone")?,
+        revision: row.int("revision")?,
+        attempts: row.int("attempts")?,
+        since: row.time("since")?,
+        due_at: row.time_opt("due_at")?,
+        taken_until: row.time("taken_until")?,
+    })
+}
+
+fn read_port(row: &Row) -> Result<ExternalPort, Error> {
+    Ok(ExternalPort {
+        server: row.id("server_id")?,
+        ordinal: row.int("ordinal")?,
+        port: row.id_opt("port_id")?,
+        is_supplied: row.bool("is_supplied")?,
+        is_leaving: row.bool("is_leaving")?,
+        is_plugged: row.bool("is_plugged")?,
+        request: row.string("request")?,
+        view: row.string_opt("view")?,
+        next_view: row.string_opt("next_view")?,
+    })
+}

@@ -1,0 +1,583 @@
+//! The Neutron of a cloud as the network service: a strict fake answers in its place, and fails on demand.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kilonova_compute_app::ports::external::{self, CloudNeutronOptions};
+use kilonova_testkit::neutron::{Failure, FakeNeutron};
+use serde_json::{Value, json};
+
+use crate::kit::{ADMIN, ANN, BOB, Cloud, RunningCloud, fault, hosts, wait_until};
+
+const BAD: &str = "fail = [{ step = \"start\" }]";
+
+async fn clouds(names: &[&str]) -> Vec<(Cloud, RunningCloud, FakeNeutron)> {
+    clouds_with(names, |_| {}).await
+}
+
+async fn clouds_with(
+    names: &[&str],
+    options: impl Fn(&mut CloudNeutronOptions),
+) -> Vec<(Cloud, RunningCloud, FakeNeutron)> {
+    let hosts = hosts(&names.iter().map(|name| (*name, &[][..])).collect::<Vec<_>>());
+    Cloud::all_with_neutron(hosts, options).await
+}
+
+/// Deletes all servers; Neutron then has these ports only.
+async fn end(cloud: &Cloud, running: &RunningCloud, neutron: &FakeNeutron, left: &[&str]) {
+    neutron.heal();
+    cloud.teardown(running, "at the end").await;
+    cloud.forget_workers().await;
+    cloud.wait_for_neutron().await;
+    assert!(cloud.column("SELECT server_id FROM external_servers").await.is_empty());
+    assert!(cloud.column("SELECT server_id FROM external_ports").await.is_empty());
+    let state = neutron.state();
+    let ids: Vec<String> = state.ports().iter().map(|port| text(port, "id")).collect();
+    assert_eq!(ids, left, "{:?}", state.ports());
+    for port in state.ports() {
+        assert_eq!(text(&port, "device_id"), "");
+        assert_eq!(text(&port, "binding:host_id"), "");
+    }
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap_or_default().to_owned()
+}
+
+/// The only port of a server.
+fn port_of(neutron: &FakeNeutron, server: &str) -> Value {
+    let ports = neutron.state().ports();
+    let mut found = ports.into_iter().filter(|port| port["device_id"] == server);
+    let port = found.next().expect("the server has a port");
+    assert!(found.next().is_none(), "the server has one port");
+    port
+}
+
+fn hosts_of(neutron: &FakeNeutron, server: &str) -> Vec<String> {
+    let port = text(&port_of(neutron, server), "id");
+    neutron.state().hosts_of(&port)
+}
+
+async fn event(running: &RunningCloud, server: &str, name: &str, status: &str, port: &str) {
+    let event = json!({"server_uuid": server, "name": name, "status": status, "tag": port});
+    let body = json!({"events": [event]});
+    running.admin("2.1", "POST /os-server-external-events", body).await.expect(200);
+}
+
+/// Waits until the host runs the guest of a server that is still being built.
+async fn wait_for_step(cloud: &Cloud, server: &str, step: &str) {
+    let sql = "SELECT subject || ' ' || step FROM operations WHERE outcome = 'open'";
+    let wanted = format!("{server} {step}");
+    wait_until("the operation is at its step", async || cloud.column(sql).await.contains(&wanted))
+        .await;
+}
+
+#[tokio::test]
+async fn a_boot_creates_binds_and_shows_its_ports() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let network = cloud.networks()[0]["uuid"].clone();
+        let supplied =
+            neutron.state().add_port("red", network.as_str().unwrap_or_default(), "normal");
+        let networks = json!([{"port": supplied, "tag": "first"}, {"uuid": network}]);
+        let more = json!({"networks": networks});
+        let id = running.boot_with(&cloud, "one", "plain", more).await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        let calls = neutron.take_calls();
+        assert!(calls.contains(&"POST /ports (member)".to_owned()), "{calls:?}");
+        let ports: Vec<Value> = neutron.state().ports();
+        assert_eq!(ports.len(), 2);
+        for port in &ports {
+            assert_eq!(text(port, "device_id"), id);
+            assert_eq!(text(port, "device_owner"), "compute:nova");
+            assert_eq!(text(port, "binding:host_id"), "a");
+            assert_eq!(text(port, "dns_name"), "one");
+        }
+        // The order is that of the request; a floating address follows the one that it leads to.
+        let addresses = server["addresses"]["net"].as_array().expect("there are addresses").clone();
+        let first = neutron.state().port(&supplied);
+        assert_eq!(addresses.len(), 2, "{addresses:?}");
+        assert_eq!(addresses[0]["addr"], first["fixed_ips"][0]["ip_address"]);
+        assert_eq!(addresses[0]["OS-EXT-IPS-MAC:mac_addr"], first["mac_address"]);
+        assert_eq!(server["security_groups"], json!([{"name": "default"}]));
+        let shown = running.get(ANN, "2.90", &format!("/servers/{id}/os-interface")).await;
+        let shown = shown.body["interfaceAttachments"].clone();
+        assert_eq!((&shown[0]["port_id"], &shown[0]["tag"]), (&json!(supplied), &json!("first")));
+        assert_eq!(shown[1]["fixed_ips"][0]["ip_address"], addresses[1]["addr"]);
+        let groups = running.get(ANN, "2.90", &format!("/servers/{id}/os-security-groups")).await;
+        assert_eq!(groups.body["security_groups"][0]["name"], "default");
+        // The host connects the ports to Neutron's bridge.
+        let document = cloud.column("SELECT body FROM documents").await.remove(0);
+        assert!(document.contains(r#""vif":{"type":"ovs","bridge":"br-int"}"#), "{document}");
+
+        let fixed = text(&addresses[0], "addr");
+        neutron.state().add_floating_ip(&supplied, &fixed, "203.0.113.7");
+        event(&running, &id, "network-changed", "completed", &supplied).await;
+        wait_until("the floating address is shown", async || {
+            let server = running.server(&id).await;
+            let second = &server["addresses"]["net"][1];
+            second["OS-EXT-IPS:type"] == "floating" && second["addr"] == "203.0.113.7"
+        })
+        .await;
+        // Lists ask nobody.
+        cloud.wait_for_neutron().await;
+        neutron.take_calls();
+        let path = format!("/servers/detail?ip={fixed}");
+        let list = running.get(ANN, "2.90", &path).await.expect(200);
+        assert_eq!(list["servers"][0]["id"], json!(id));
+        assert_eq!(neutron.take_calls(), Vec::<String>::new());
+        end(&cloud, &running, &neutron, &[&supplied]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_boot_is_checked_before_it_is_accepted() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let network = text(&cloud.networks()[0], "uuid");
+        let port = neutron.state().add_port("red", &network, "normal");
+        let try_boot = async |token: &str, networks: Value| {
+            let mut request = running.boot_request(&cloud, "one", "plain");
+            request["server"]["networks"] = networks;
+            running.call(token, "2.90", "POST /servers", Some(request)).await
+        };
+        let missing = "11111111-1111-4111-8111-111111111111";
+        let words = format!("Network {missing} could not be found.");
+        try_boot(ANN, json!([{"uuid": missing}])).await.refused(400, &words);
+        let words = format!("Port id {port} could not be found.");
+        try_boot(BOB, json!([{"port": port}])).await.refused(400, &words);
+        neutron.state().change_port(&port, "device_id", json!("another"));
+        let words = format!("Port {port} is still in use.");
+        try_boot(ANN, json!([{"port": port}])).await.refused(409, &words);
+        neutron.state().change_port(&port, "device_id", json!(""));
+        neutron.state().set_port_quota("red", 1);
+        let networks = json!([{"uuid": network}]);
+        try_boot(ANN, networks.clone()).await.refused(403, "Maximum number of ports exceeded");
+        neutron.state().set_port_quota("red", -1);
+        neutron.fail("GET /networks", Failure::Status(500), 20);
+        let answer = try_boot(ANN, networks).await;
+        assert_eq!(answer.headers["retry-after"], "1");
+        answer.refused(503, "The network service is temporarily unavailable");
+        assert!(running.servers().await.is_empty());
+        end(&cloud, &running, &neutron, &[&port]).await;
+    }
+}
+
+/// Two boots with one port: one of them is refused, or ends in `ERROR`.
+#[tokio::test]
+async fn a_port_is_given_to_one_server() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let network = text(&cloud.networks()[0], "uuid");
+        let port = neutron.state().add_port("red", &network, "normal");
+        let request = |name: &str| {
+            let mut request = running.boot_request(&cloud, name, "plain");
+            request["server"]["networks"] = json!([{"port": port}]);
+            running.call(ANN, "2.90", "POST /servers", Some(request))
+        };
+        let (one, two) = tokio::join!(request("one"), request("two"));
+        let mut codes = [one.status.as_u16(), two.status.as_u16()];
+        codes.sort_unstable();
+        assert_eq!(codes, [202, 409], "{} {}", one.body, two.body);
+        running.wait_all_idle().await;
+        end(&cloud, &running, &neutron, &[&port]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_build_waits_until_its_ports_are_plugged() {
+    for (cloud, running, neutron) in
+        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
+            .await
+    {
+        let id = running.boot(&cloud, "one", "plain").await;
+        wait_for_step(&cloud, &id, "plug").await;
+        assert_eq!(running.server(&id).await["OS-EXT-STS:task_state"], "spawning");
+        let port = text(&port_of(&neutron, &id), "id");
+        event(&running, &id, "network-vif-unplugged", "completed", &port).await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(running.server(&id).await["status"], "BUILD");
+        event(&running, &id, "network-vif-plugged", "completed", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+
+        // One that Neutron could not connect, and one that nobody connects in time.
+        let mut failed = Vec::new();
+        for name in ["failed", "late"] {
+            let id = running.boot(&cloud, name, "plain").await;
+            wait_for_step(&cloud, &id, "plug").await;
+            if name == "failed" {
+                let port = text(&port_of(&neutron, &id), "id");
+                event(&running, &id, "network-vif-plugged", "failed", &port).await;
+            } else {
+                cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
+            }
+            let server = running.wait_for_status(&id, "ERROR").await;
+            let words = format!(
+                "Build of instance {id} aborted: Failed to allocate the network(s), not rescheduling."
+            );
+            assert_eq!(server["fault"]["message"], json!(words));
+            assert_eq!(server["OS-EXT-SRV-ATTR:host"], Value::Null);
+            failed.push(id);
+        }
+        cloud.wait_for_neutron().await;
+        assert_eq!(neutron.state().ports().len(), 1, "those of the failed ones are released");
+
+        // The event is lost, but Neutron knows that the port is plugged.
+        let id = running.boot(&cloud, "lost", "plain").await;
+        wait_for_step(&cloud, &id, "plug").await;
+        let port = text(&port_of(&neutron, &id), "id");
+        neutron.state().set_status(&port, "ACTIVE");
+        cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        // A deletion does not wait.
+        let id = running.boot(&cloud, "gone", "plain").await;
+        wait_for_step(&cloud, &id, "plug").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_build_goes_on_without_plugged_ports_where_that_is_not_fatal() {
+    for (cloud, running, neutron) in clouds_with(&["a"], |options| {
+        options.vif_plugging_timeout = SignedDuration::from_secs(300);
+        options.vif_plugging_is_fatal = false;
+    })
+    .await
+    {
+        let id = running.boot(&cloud, "one", "plain").await;
+        wait_for_step(&cloud, &id, "plug").await;
+        let port = text(&port_of(&neutron, &id), "id");
+        event(&running, &id, "network-vif-plugged", "failed", &port).await;
+        assert_eq!(running.server(&id).await["status"], "BUILD");
+        cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn another_host_is_tried_where_a_binding_fails() {
+    for (cloud, running, neutron) in clouds(&["a", "b"]).await {
+        neutron.state().remove_agent("a");
+        for name in ["one", "two"] {
+            let id = running.active_server(&cloud, name, "plain").await;
+            assert_eq!(running.server(&id).await["OS-EXT-SRV-ATTR:host"], "b");
+            assert_eq!(hosts_of(&neutron, &id), ["b"]);
+        }
+        neutron.state().remove_agent("b");
+        let id = running.boot(&cloud, "three", "plain").await;
+        let server = running.wait_for_status(&id, "ERROR").await;
+        assert!(fault(&server).contains("Binding failed for port"), "{server}");
+        cloud.wait_for_neutron().await;
+        assert_eq!(neutron.state().ports().len(), 2, "nothing is left of the third");
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_guest_that_fails_on_one_host_is_bound_to_the_next() {
+    let topology = hosts(&[("a", &[BAD]), ("b", &[])]);
+    for (cloud, running, neutron) in Cloud::all_with_neutron(topology, |_| {}).await {
+        for _ in 0..3 {
+            let id = running.active_server(&cloud, "one", "plain").await;
+            assert_eq!(hosts_of(&neutron, &id), ["b"]);
+        }
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+/// Each call of a boot and of a deletion fails in each way, and is repeated until it succeeds.
+#[tokio::test]
+async fn every_call_of_a_boot_may_fail() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        for call in ["GET /ports", "POST /ports", "PUT /ports", "GET /subnets", "GET /floatingips"]
+        {
+            let slow = Failure::Slow(Duration::from_millis(300));
+            for failure in [Failure::Status(500), Failure::Lost, Failure::AnswerLost, slow] {
+                let id = running.boot(&cloud, "one", "plain").await;
+                // The request itself has been answered.
+                neutron.fail(call, failure, 2);
+                running.wait_for_status(&id, "ACTIVE").await;
+                neutron.heal();
+                assert_eq!(hosts_of(&neutron, &id), ["a"], "{call} {failure:?}");
+                for call in ["GET /ports", "DELETE /ports"] {
+                    neutron.fail(call, failure, 1);
+                }
+                running.delete(&id).await;
+                running.wait_until_gone(&id).await;
+                cloud.wait_for_neutron().await;
+                neutron.heal();
+                assert_eq!(neutron.state().ports(), Vec::<Value>::new(), "{call} {failure:?}");
+            }
+        }
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_build_does_not_wait_for_neutron_for_ever() {
+    for (cloud, running, neutron) in
+        clouds_with(&["a"], |options| options.patience = SignedDuration::from_millis(1)).await
+    {
+        neutron.fail("POST /ports", Failure::Status(503), 1000);
+        let id = running.boot(&cloud, "one", "plain").await;
+        let server = running.wait_for_status(&id, "ERROR").await;
+        assert!(text(&server["fault"], "message").contains("aborted"), "{server}");
+        assert!(!server.to_string().contains(ANN), "no token is shown");
+        // A server whose deletion Neutron does not confirm is gone; its ports follow.
+        neutron.heal();
+        let id = running.active_server(&cloud, "two", "plain").await;
+        neutron.fail("DELETE /ports", Failure::Status(503), 3);
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(neutron.state().ports(), Vec::<Value>::new());
+        // A refusal is no reason to try another host.
+        neutron.state().set_port_quota("red", 1);
+        let boots = json!({"min_count": 1, "max_count": 1});
+        let first = running.boot_with(&cloud, "three", "plain", boots).await;
+        running.wait_for_status(&first, "ACTIVE").await;
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn interfaces_come_and_go() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let network = text(&cloud.networks()[0], "uuid");
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let path = format!("/servers/{id}/os-interface");
+        let attach = async |body: Value| {
+            running.call(ANN, "2.90", &format!("POST {path}"), Some(body)).await
+        };
+        let supplied = neutron.state().add_port("red", &network, "normal");
+        let body = json!({"interfaceAttachment": {"port_id": supplied, "tag": "second"}});
+        let shown = attach(body.clone()).await.expect(200);
+        assert_eq!(shown["interfaceAttachment"]["port_id"], json!(supplied));
+        assert_eq!(shown["interfaceAttachment"]["tag"], "second");
+        attach(body).await.refused(409, &format!("Port {supplied} is still in use."));
+        let body = json!({"interfaceAttachment": {"net_id": network}});
+        let shown = attach(body.clone()).await.expect(200);
+        let made = text(&shown["interfaceAttachment"], "port_id");
+        let documents = cloud.column("SELECT body FROM documents").await;
+        assert!(documents[0].contains(&supplied) && documents[0].contains(&made));
+        assert_eq!(running.server(&id).await["addresses"]["net"].as_array().map(Vec::len), Some(3));
+
+        // A failed attempt leaves nothing behind.
+        for failure in [Failure::Status(500), Failure::AnswerLost] {
+            neutron.fail("PUT /ports", failure, 1);
+            attach(body.clone())
+                .await
+                .refused(503, "The network service is temporarily unavailable");
+            neutron.fail("POST /ports", failure, 1);
+            attach(body.clone())
+                .await
+                .refused(503, "The network service is temporarily unavailable");
+            neutron.heal();
+            cloud.wait_for_neutron().await;
+            wait_until("nothing is left", async || neutron.state().ports().len() == 3).await;
+        }
+        neutron.state().set_port_quota("red", 3);
+        attach(body).await.refused(403, "Maximum number of ports exceeded");
+
+        for port in [&made, &supplied] {
+            let what = format!("DELETE {path}/{port}");
+            running.call(ANN, "2.90", &what, None).await.expect(202);
+            running.call(ANN, "2.90", &what, None).await.refused(404, "");
+        }
+        cloud.wait_for_neutron().await;
+        let ports = neutron.state().ports();
+        assert_eq!(ports.len(), 2);
+        assert_eq!(text(&neutron.state().port(&supplied), "device_id"), "");
+        assert_eq!(running.server(&id).await["addresses"]["net"].as_array().map(Vec::len), Some(1));
+        let documents = cloud.column("SELECT body FROM documents").await;
+        assert!(!documents[0].contains(&supplied) && !documents[0].contains(&made));
+        end(&cloud, &running, &neutron, &[&supplied]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_is_deleted_in_neutron_leaves_the_guest() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let port = text(&port_of(&neutron, &id), "id");
+        neutron.state().remove_port(&port);
+        event(&running, &id, "network-vif-deleted", "completed", &port).await;
+        wait_until("the port is gone", async || {
+            running.server(&id).await["addresses"] == json!({})
+        })
+        .await;
+        let documents = cloud.column("SELECT body FROM documents").await;
+        assert!(!documents[0].contains(&port), "{documents:?}");
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn security_groups_are_changed_on_the_ports() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let group = neutron.state().add_group("red", "web", false);
+        let id = running.active_server(&cloud, "one", "plain").await;
+        running
+            .try_act(&id, json!({"addSecurityGroup": {"name": "no"}}))
+            .await
+            .refused(404, "no not found");
+        running.act(&id, json!({"addSecurityGroup": {"name": "web"}})).await;
+        let groups = || port_of(&neutron, &id)["security_groups"].clone();
+        assert!(groups().as_array().is_some_and(|all| all.contains(&json!(group))), "{}", groups());
+        wait_until("the view follows", async || {
+            let shown = running.server(&id).await["security_groups"].clone();
+            shown == json!([{"name": "default"}, {"name": "web"}])
+        })
+        .await;
+        running.act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
+        assert!(groups().as_array().is_some_and(|all| !all.contains(&json!(group))));
+        let again = running.try_act(&id, json!({"removeSecurityGroup": {"name": "web"}})).await;
+        again.refused(404, "not associated with the instance");
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+async fn operate(running: &RunningCloud, id: &str, action: Value) {
+    running.admin("2.91", &format!("POST /servers/{id}/action"), action).await.expect(202);
+}
+
+#[tokio::test]
+async fn ports_follow_a_cold_migration_and_its_revert() {
+    for (cloud, running, neutron) in clouds(&["a", "b"]).await {
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        // Refused binding: the server stays, and its port is bound where it was.
+        neutron.state().remove_agent("b");
+        operate(&running, &id, json!({"migrate": null})).await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
+        cloud.wait_for_neutron().await;
+        assert_eq!(hosts_of(&neutron, &id), ["a"]);
+        neutron.state().add_agent("b");
+        for (end, host) in [("revertResize", "a"), ("confirmResize", "b")] {
+            neutron.fail("PUT /ports", Failure::AnswerLost, 1);
+            operate(&running, &id, json!({"migrate": null})).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            assert_eq!(hosts_of(&neutron, &id), ["b"]);
+            neutron.fail("PUT /ports", Failure::Status(500), 1);
+            let action = json!({end: null});
+            let path = format!("POST /servers/{id}/action");
+            let answer = running.call(ADMIN, "2.90", &path, Some(action)).await;
+            assert!(answer.status.is_success(), "{}", answer.body);
+            running.wait_for_status(&id, "ACTIVE").await;
+            neutron.heal();
+            cloud.wait_for_neutron().await;
+            assert_eq!(hosts_of(&neutron, &id), [host], "{end}");
+        }
+        end_of(&cloud, &running, &neutron).await;
+    }
+}
+
+async fn end_of(cloud: &Cloud, running: &RunningCloud, neutron: &FakeNeutron) {
+    end(cloud, running, neutron, &[]).await;
+}
+
+#[tokio::test]
+async fn ports_follow_a_live_migration() {
+    for (cloud, running, neutron) in clouds(&["a", "b"]).await {
+        let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        neutron.state().remove_agent("b");
+        operate(&running, &id, live.clone()).await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
+        cloud.wait_for_neutron().await;
+        assert_eq!(hosts_of(&neutron, &id), ["a"]);
+        neutron.state().add_agent("b");
+        for host in ["b", "a", "b"] {
+            neutron.take_calls();
+            neutron.fail("PUT /ports", Failure::AnswerLost, 1);
+            neutron.fail("DELETE /ports", Failure::AnswerLost, 1);
+            neutron.fail("POST /ports", Failure::AnswerLost, 1);
+            operate(&running, &id, live.clone()).await;
+            let server = running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(server["OS-EXT-SRV-ATTR:host"], host);
+            cloud.wait_for_neutron().await;
+            neutron.heal();
+            let calls = neutron.take_calls();
+            assert_eq!(hosts_of(&neutron, &id), [host]);
+            let activated = calls.iter().any(|call| call.contains("/activate"));
+            assert!(activated, "the prepared binding is activated: {calls:?}");
+        }
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn ports_follow_an_evacuation_and_an_unshelving() {
+    for (cloud, running, neutron) in clouds(&["a", "b"]).await {
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        running.force_down("a", true).await;
+        let path = format!("POST /servers/{id}/action");
+        running.admin("2.91", &path, json!({"evacuate": {}})).await.expect(200);
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(hosts_of(&neutron, &id), ["b"]);
+        running.force_down("a", false).await;
+        operate(&running, &id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        let shown = running.server(&id).await;
+        assert_eq!(
+            shown["addresses"]["net"].as_array().map(Vec::len),
+            Some(1),
+            "it keeps its port"
+        );
+        operate(&running, &id, json!({"unshelve": {"host": "a"}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(hosts_of(&neutron, &id), ["a"]);
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+#[tokio::test]
+async fn ports_of_servers_that_are_gone_are_found() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let other = running.active_server(&cloud, "two", "plain").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.wait_for_neutron().await;
+        let network = text(&cloud.networks()[0], "uuid");
+        let (late, foreign) = {
+            let mut state = neutron.state();
+            let late = state.add_port("red", &network, "normal");
+            let foreign = state.add_port("red", &network, "normal");
+            state.change_port(&late, "device_id", json!(id));
+            state.change_port(&foreign, "device_id", json!("of another Nova"));
+            (late, foreign)
+        };
+        external::sweep(&running.compute).await.expect("Neutron answers");
+        assert_eq!(
+            text(&neutron.state().port(&late), "device_id"),
+            "",
+            "it was a deleted server's"
+        );
+        assert_eq!(text(&neutron.state().port(&foreign), "device_id"), "of another Nova");
+        assert_eq!(hosts_of(&neutron, &other), ["a"]);
+        for port in [&late, &foreign] {
+            neutron.state().remove_port(port);
+        }
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+/// A user of another project sees nothing, and an administrator's attachment uses the administrator's token.
+#[tokio::test]
+async fn others_learn_nothing() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let network = text(&cloud.networks()[0], "uuid");
+        let id = running.active_server(&cloud, "one", "plain").await;
+        neutron.take_calls();
+        let what = format!("POST /servers/{id}/os-interface");
+        let body = json!({"interfaceAttachment": {"net_id": network}});
+        running.call(BOB, "2.90", &what, Some(body.clone())).await.expect(404);
+        assert_eq!(neutron.take_calls(), Vec::<String>::new());
+        running.call(ADMIN, "2.90", &what, Some(body)).await.expect(200);
+        let ports = neutron.state().ports();
+        assert!(ports.iter().all(|port| port["tenant_id"] == "red"), "{ports:?}");
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
