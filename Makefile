@@ -17,11 +17,13 @@ BODIES ?= 1000000
 SEED ?=
 ARGS ?=
 OLD ?=
+# The traces of `make bench-packing`.
+TRACES ?= ../shared/traces/openb
 # The runner of upstream's cases is outside this repository; without it they are skipped.
 CASES := $(if $(wildcard ../shared/peers/placement/conformance.py),conformance)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
+.PHONY: help demo test test-long test-upgrade test-tls suites placement-conformance placement-differential run bench bench-placement bench-accelerators bench-packing wire-compute fuzz lab lab-up lab-down build deb fmt lint deny
 
 help: ## List these commands
 	@echo "Kilonova: servers with GPUs, vGPUs and FPGAs, for the unchanged OpenStack clients."
@@ -84,6 +86,11 @@ bench-placement: bench-programs ## Measure Placement's requests, Kilonova's and 
 bench-accelerators: bench-programs ## Measure the accelerator API and device reports, Kilonova's and upstream's
 	@scripts/bootstrap.sh postgres
 	@scripts/accelerator_bench.sh $(KILONOVA) $(BENCH) $(ARGS)
+
+bench-packing: ## Replay traces of GPU requests with the product's choice of hosts, beside published policies; TRACES=folder
+	@scripts/bootstrap.sh compiler
+	@cargo build --profile $(PROFILE) --locked -p kilonova-bench
+	@scripts/packing_bench.sh $(BENCH) $(TRACES) $(ARGS)
 
 lab: lab-programs ## Start two virtual hosts with real devices, run the scenarios with the stock client, tear down
 	@python3 lab/lab.py run $(ARGS)

@@ -58,7 +58,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "kilonova-bench",
-        &["accelerator", "ids", "node-api", "node-link", "placement", "program", "store", "wire"],
+        &[
+            "accelerator",
+            "ids",
+            "node-api",
+            "node-link",
+            "packing",
+            "placement",
+            "program",
+            "store",
+            "wire",
+        ],
     ),
     (
         "accelerator",
@@ -162,6 +172,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("node-api", &["ids"]),
     ("node-link", &["ids", "node-api", "pki"]),
     ("pki", &["ids"]),
+    ("packing", &[]),
     ("placement", &["access", "changes", "engine", "ids", "policy", "store", "threads", "wire"]),
     ("policy", &[]),
     ("program", &["devices", "ids"]),
@@ -195,7 +206,7 @@ const SOLE_USERS: &[(&str, &[&str], &str)] = &[
 const IMPURE: &[&str] = &["tokio", "axum", "reqwest", "hyper", "rusqlite", "rand"];
 
 /// Crates without I/O, clock or randomness of their own.
-const PURE: &[&str] = &["engine", "guest-metadata", "policy", "ids", "node-api"];
+const PURE: &[&str] = &["engine", "guest-metadata", "packing", "policy", "ids", "node-api"];
 
 /// Compares each crate's manifest with the table.
 ///

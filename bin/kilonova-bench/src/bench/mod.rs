@@ -13,6 +13,7 @@ mod growth;
 mod load;
 mod mixed;
 mod no_room;
+pub mod packing;
 pub mod placement;
 mod process;
 mod progress;

@@ -31,8 +31,8 @@ impl Aim {
 
     fn text(self) -> String {
         match self {
-            Self::Most(most) => format!("<= {most}"),
-            Self::Least(least) => format!(">= {least}"),
+            Self::Most(most) => format!("<= {}", hundredths(most)),
+            Self::Least(least) => format!(">= {}", hundredths(least)),
         }
     }
 }
@@ -102,7 +102,10 @@ impl Table {
                 let missed =
                     figure.zip(*aim).is_some_and(|(figure, aim)| !aim.is_met(figure, factor));
                 let mark = if missed { '*' } else { ' ' };
-                text.push_str(&format!(" {:>13}{mark}", figure.map_or("-".into(), short)));
+                text.push_str(&format!(
+                    " {:>13}{mark}",
+                    figure.map_or("-".into(), |figure| short(figure, unit))
+                ));
             }
             text.truncate(text.trim_end().len());
         }
@@ -111,9 +114,15 @@ impl Table {
     }
 }
 
+/// Without the digits beyond the second that arithmetic left.
+fn hundredths(figure: f64) -> f64 {
+    (figure * 100.0).round() / 100.0
+}
+
 /// The figure with its significant digits.
-fn short(figure: f64) -> String {
+fn short(figure: f64, unit: &str) -> String {
     match figure.abs() {
+        _ if unit == "%" => format!("{figure:.2}"),
         size if size >= 100.0 => format!("{figure:.0}"),
         size if size >= 10.0 => format!("{figure:.1}"),
         _ => format!("{figure:.2}"),

@@ -1,6 +1,7 @@
 //! The command line of `kilonova-bench`: the options of the boots here, one file per other part.
 
 mod accelerators;
+mod packing;
 mod placement;
 
 use std::path::PathBuf;
@@ -74,6 +75,8 @@ pub enum Part {
     Placement(placement::Placement),
     /// Measure the accelerator API and registrations, optionally compared with a Cyborg.
     Accelerators(Box<accelerators::Accelerators>),
+    /// Replay traces of requests with the product's choice of hosts and devices. Starts no server.
+    Packing(packing::Packing),
 }
 
 /// Runs the benchmark and prints its tables.
@@ -84,6 +87,7 @@ pub fn run(options: Arguments) -> Result<ExitCode, Failure> {
     match options.part {
         Some(Part::Placement(part)) => return placement::run(part),
         Some(Part::Accelerators(part)) => return accelerators::run(*part),
+        Some(Part::Packing(part)) => return packing::run(part),
         None => {}
     }
     let directory = options.directory.clone().unwrap_or_else(|| {

@@ -1,0 +1,161 @@
+//! How many requests of a trace find a place: the product's own choice (`kilonova-packing`) beside two published
+//! ones, FGD and BestFit, which only this benchmark has.
+//!
+//! No server runs. Two tests: a *replay* in which nothing leaves, as in the FGD paper (Weng et al., USENIX ATC
+//! 2023), and *churn*, in which requests arrive and end until the cloud is in a steady state.
+
+mod churn;
+mod policy;
+mod random;
+mod replay;
+mod trace;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use kilonova_packing::{Demand, Model, Profile, Shape};
+use kilonova_program::Failure;
+
+use self::policy::Policy;
+use self::trace::{Published, Trace};
+use super::table::{Aim, Table};
+
+/// The compared policies; the last one is Kilonova's.
+const POLICIES: [Policy; 3] = [Policy::BestFit, Policy::Fgd, Policy::Kilonova];
+
+/// The size of the benchmark.
+pub struct Size {
+    /// The hosts: `sn,cpu_milli,memory_mib,gpu,model`.
+    pub hosts: PathBuf,
+    /// Requests, one workload for each file: `name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec…]`.
+    pub workloads: Vec<PathBuf>,
+    /// Results to compare with: `workload,policy,seeds,alloc_pct_at_100,alloc_pct_at_130,…`.
+    pub published: Option<PathBuf>,
+    /// The number of replays of each workload.
+    pub seeds: u64,
+    /// The part of the hosts that the test with departures uses: half of them for 2. Without it, the
+    /// replay runs.
+    pub churn: Option<usize>,
+    /// The weights of the cost.
+    pub weights: kilonova_packing::Weights,
+}
+
+/// Runs one of the tests on each workload. Returns its tables.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn run(size: &Size) -> Result<Vec<Table>, Failure> {
+    let mut trace = Trace::read(&size.hosts)?;
+    let published = size.published.as_deref().map(Published::read).transpose()?.unwrap_or_default();
+    let mut tables = Vec::new();
+    for file in &size.workloads {
+        let requests = trace.requests(file)?;
+        let name = workload(file);
+        tables.push(match size.churn {
+            None => replayed(&name, &trace, &requests, size, &published),
+            Some(part) => churned(&name, &trace, &requests, size, part.max(1)),
+        });
+    }
+    Ok(tables)
+}
+
+/// `default` of `openb_pod_list_default.csv`.
+fn workload(file: &Path) -> String {
+    let stem = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    stem.strip_prefix("openb_pod_list_").map_or(stem.clone(), str::to_owned)
+}
+
+fn replayed(
+    name: &str,
+    trace: &Trace,
+    requests: &[Shape],
+    size: &Size,
+    published: &Published,
+) -> Table {
+    let profile = profile(requests, &trace.supply(trace.hosts()));
+    let mut figures = Figures::default();
+    for policy in POLICIES {
+        let scorer = policy.scorer(&profile, size.weights);
+        let begun = Instant::now();
+        let runs: Vec<replay::Outcome> = (0..size.seeds.max(1))
+            .map(|seed| replay::run(trace, requests, policy, &scorer, seed))
+            .collect();
+        let decisions: usize = runs.iter().map(|run| run.decisions).sum();
+        figures.add(
+            mean(runs.iter().map(|run| run.at_capacity)),
+            mean(runs.iter().map(|run| run.at_end)),
+            begun.elapsed().as_secs_f64() * 1e6 / decisions.max(1) as f64,
+        );
+    }
+    let title = format!(
+        "Replay of {name}: {} hosts, {} seeds, requests for 130 % of the devices",
+        trace.hosts().len(),
+        size.seeds.max(1)
+    );
+    let mut table = Table::new(title, POLICIES.iter().map(|policy| policy.name().to_owned()));
+    let aim =
+        published.figure(name, "FGD").map(|figure| Aim::Least(figure + published.margin(name)));
+    table.row("devices allocated, 100 % requested", "%", None, figures.at_capacity);
+    table.row("devices allocated, 130 % requested", "%", None, figures.at_end.clone());
+    let own = figures.at_end.last().copied().flatten();
+    table.row("Kilonova beside published FGD", "%", aim, [None, None, own]);
+    let known = POLICIES.iter().map(|policy| published.figure(name, policy.name()));
+    table.row("published", "%", None, known);
+    table.row("time for a decision", "us", None, figures.microseconds);
+    table
+}
+
+fn churned(name: &str, trace: &Trace, requests: &[Shape], size: &Size, part: usize) -> Table {
+    let mut figures = Figures::default();
+    for policy in POLICIES {
+        let begun = Instant::now();
+        let runs: Vec<churn::Outcome> = (0..size.seeds.max(1))
+            .map(|seed| churn::run(trace, requests, policy, size.weights, seed, part))
+            .collect();
+        let decisions: usize = runs.iter().map(|run| run.decisions).sum();
+        figures.add(
+            mean(runs.iter().map(|run| run.accepted)),
+            mean(runs.iter().map(|run| run.allocated)),
+            begun.elapsed().as_secs_f64() * 1e6 / decisions.max(1) as f64,
+        );
+    }
+    let title = format!(
+        "Churn of {name}: every {part}. host, {} seeds, 110 % of the devices requested at any time",
+        size.seeds.max(1)
+    );
+    let mut table = Table::new(title, POLICIES.iter().map(|policy| policy.name().to_owned()));
+    let fgd = figures.at_end.get(1).copied().flatten().map(Aim::Least);
+    let own = figures.at_end.last().copied().flatten();
+    table.row("devices allocated, mean over time", "%", None, figures.at_end);
+    table.row("Kilonova beside FGD", "%", fgd, [None, None, own]);
+    table.row("requests accepted", "%", None, figures.at_capacity);
+    table.row("time for a request, with its end", "us", None, figures.microseconds);
+    table
+}
+
+#[derive(Default)]
+struct Figures {
+    at_capacity: Vec<Option<f64>>,
+    at_end: Vec<Option<f64>>,
+    microseconds: Vec<Option<f64>>,
+}
+
+impl Figures {
+    fn add(&mut self, at_capacity: f64, at_end: f64, microseconds: f64) {
+        self.at_capacity.push(Some(at_capacity));
+        self.at_end.push(Some(at_end));
+        self.microseconds.push(Some(microseconds));
+    }
+}
+
+fn mean(figures: impl ExactSizeIterator<Item = f64>) -> f64 {
+    let count = figures.len().max(1) as f64;
+    figures.sum::<f64>() / count
+}
+
+/// The demand of a workload, all of it known, as the published policies know it.
+fn profile(requests: &[Shape], supply: &[(Model, u32)]) -> Profile {
+    let mut demand = Demand::default();
+    requests.iter().for_each(|request| demand.record(*request, 1.0));
+    demand.profile(supply)
+}

@@ -1,0 +1,82 @@
+//! `kilonova-bench packing`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use kilonova_packing::Weights;
+use kilonova_program::Failure;
+use serde_json::Value;
+
+use super::Format;
+use crate::bench::Table;
+use crate::bench::packing::{self, Size};
+
+const EXAMPLES: &str = "\
+Examples:
+  kilonova-bench packing --hosts hosts.csv requests.csv
+  kilonova-bench packing --hosts hosts.csv --churn 2 --seeds 2 requests.csv";
+
+/// Options of `kilonova-bench packing`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Packing {
+    /// Requests, one workload for each file, with the columns name, cpu_milli, memory_mib, num_gpu, gpu_milli
+    /// and optionally gpu_spec.
+    #[arg(required = true, value_name = "FILE")]
+    requests: Vec<PathBuf>,
+    /// Hosts, with the columns cpu_milli, memory_mib, gpu and model.
+    #[arg(long, value_name = "FILE")]
+    hosts: PathBuf,
+    /// Results of other policies to compare with, with the columns workload, policy and alloc_pct_at_130.
+    #[arg(long, value_name = "FILE")]
+    published: Option<PathBuf>,
+    /// Repetitions with other random orders.
+    #[arg(long, default_value_t = 10)]
+    seeds: u64,
+    /// Requests end after a while, on one of so many hosts. Default: nothing ends, on all hosts.
+    #[arg(long, value_name = "N")]
+    churn: Option<usize>,
+    /// The weights of the cost.
+    #[arg(long, value_enum, default_value = "balanced")]
+    packing: Set,
+    /// Output format.
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
+}
+
+/// A named set of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Set {
+    /// The most requests while a cloud fills.
+    Fragmentation,
+    /// The most devices while a cloud fills and while servers come and go.
+    Balanced,
+}
+
+impl Set {
+    const fn weights(self) -> Weights {
+        match self {
+            Self::Fragmentation => Weights::FRAGMENTATION,
+            Self::Balanced => Weights::BALANCED,
+        }
+    }
+}
+
+pub(super) fn run(options: Packing) -> Result<ExitCode, Failure> {
+    let size = Size {
+        hosts: options.hosts,
+        workloads: options.requests,
+        published: options.published,
+        seeds: options.seeds,
+        churn: options.churn,
+        weights: options.packing.weights(),
+    };
+    let tables = packing::run(&size)?;
+    if options.format == Format::Json {
+        println!("{}", tables.iter().map(Table::json).collect::<Value>());
+    } else {
+        tables.iter().for_each(|table| println!("{}", table.lines()));
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,117 @@
+//! The cost of a host's state, and scores from it.
+
+use crate::demand::Profile;
+use crate::state::{Host, Shape, WHOLE};
+
+/// Rates a place for a request; the greatest score wins.
+pub trait Scorer {
+    /// The score of a state, given the state after the request.
+    fn score(&self, before: &Host, after: &Host, shape: &Shape) -> f64;
+}
+
+/// The free devices that typical requests cannot use, in devices: weighted by requests, and by requested
+/// devices. The first is FGD's fragment (Weng et al., USENIX ATC 2023).
+#[must_use]
+pub fn fragment(host: &Host, profile: &Profile) -> (f64, f64) {
+    let total = host.total();
+    let (mut by_request, mut by_device) = (0.0, 0.0);
+    for typical in &profile.typical {
+        let shape = &typical.shape;
+        let lost = if shape.is_accelerated() && host.could_hold(shape) {
+            let small = host.free().iter().rev().take_while(|free| **free < shape.share);
+            small.map(|free| u32::from(*free)).sum()
+        } else {
+            total
+        };
+        by_request += typical.weight * f64::from(lost);
+        by_device += typical.device_weight * f64::from(lost);
+    }
+    (by_request / f64::from(WHOLE), by_device / f64::from(WHOLE))
+}
+
+/// The weights of the terms of a host's cost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weights {
+    /// Free devices that typical requests cannot use, weighted by requests.
+    pub fragment: f64,
+    /// The same, weighted by requested devices.
+    pub device_fragment: f64,
+    /// Free devices that the host's free CPU cannot feed.
+    pub starved: f64,
+    /// Devices that are partly used.
+    pub partly_used: f64,
+    /// Scarcity of the model, for each free device.
+    pub scarcity: f64,
+    /// Free devices of a host that is not idle, times the part of the demand that asks for shares.
+    pub broken: f64,
+    /// Free devices before the request: a fuller host is preferred.
+    pub emptiness: f64,
+}
+
+impl Weights {
+    /// The most requests while a cloud fills and nothing leaves.
+    pub const FRAGMENTATION: Self = Self {
+        fragment: 1.0,
+        device_fragment: 0.5,
+        starved: 1.5,
+        partly_used: 0.03,
+        scarcity: 1.0,
+        broken: 0.0,
+        emptiness: 0.03,
+    };
+
+    /// The most devices both while a cloud fills and while servers come and go; the default. It keeps whole hosts
+    /// for requests that need them.
+    pub const BALANCED: Self = Self {
+        fragment: 1.0,
+        device_fragment: 5.0,
+        starved: 1.5,
+        partly_used: 0.03,
+        scarcity: 1.0,
+        broken: 0.05,
+        emptiness: 0.1,
+    };
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self::BALANCED
+    }
+}
+
+/// The cost of a host under a demand.
+#[derive(Debug, Clone)]
+pub struct Cost {
+    /// The demand.
+    pub profile: Profile,
+    /// The weights.
+    pub weights: Weights,
+}
+
+impl Cost {
+    /// The cost of a state, in devices.
+    #[must_use]
+    pub fn of(&self, host: &Host) -> f64 {
+        let weights = &self.weights;
+        let free = f64::from(host.total()) / f64::from(WHOLE);
+        let (fragment, device_fragment) = fragment(host, &self.profile);
+        let feed = self.profile.cpu_per_device;
+        let starved =
+            if feed > 0.0 { (feed * free - f64::from(host.cpu)).max(0.0) / feed } else { 0.0 };
+        let partly = host.free().iter().filter(|free| **free > 0 && **free < WHOLE).count();
+        let broken = if host.is_idle() { 0.0 } else { free * self.profile.shared };
+        weights.fragment * fragment
+            + weights.device_fragment * device_fragment
+            + weights.starved * starved
+            + weights.partly_used * partly as f64
+            + weights.broken * broken
+            - weights.scarcity * self.profile.scarcity(host) * free
+    }
+}
+
+impl Scorer for Cost {
+    fn score(&self, before: &Host, after: &Host, _: &Shape) -> f64 {
+        let free = f64::from(before.total()) / f64::from(WHOLE);
+        self.of(before) - self.of(after) - self.weights.emptiness * free
+    }
+}

@@ -1,0 +1,18 @@
+//! Chooses a host and a device for a request so that later requests fit too.
+//!
+//! A host has a cost: accelerators that typical requests cannot use ([`Cost`]). A request goes where the cost
+//! falls most. Typical requests are learned from those that were placed *and* refused ([`Demand`]). Hosts in
+//! the same state are one class, and a class's score for a shape is computed once ([`Fleet`]).
+//!
+//! The crate is pure: no clock, no I/O, no async, no randomness but a caller's seed. It must never know
+//! servers, providers or rows, and it never decides whether a claim succeeds.
+
+mod cost;
+mod demand;
+mod fleet;
+mod state;
+
+pub use cost::{Cost, Scorer, Weights, fragment};
+pub use demand::{Demand, Profile, Typical};
+pub use fleet::{Fleet, Place, Placement};
+pub use state::{Host, Model, Models, Shape, WHOLE};

@@ -1,0 +1,175 @@
+//! The state of a host, and the shape of a request.
+
+/// A whole device, in thousandths.
+pub const WHOLE: u16 = 1000;
+
+/// A model of accelerators: an index that the caller assigns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Model(pub u8);
+
+/// The models that a request accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Models(u64);
+
+impl Models {
+    /// The number of models that can be told apart.
+    pub const MOST: u8 = 64;
+
+    /// Any model.
+    pub const ANY: Self = Self(0);
+
+    /// These models; any, if there is none. Models from [`Models::MOST`] on are not told apart from others.
+    #[must_use]
+    pub fn of(models: impl IntoIterator<Item = Model>) -> Self {
+        Self(models.into_iter().fold(0, |all, model| all | 1 << (model.0 % Self::MOST)))
+    }
+
+    /// True if a host with this model is accepted.
+    #[must_use]
+    pub const fn accepts(self, model: Model) -> bool {
+        self.0 == 0 || self.0 & (1 << (model.0 % Self::MOST)) != 0
+    }
+
+    /// True if the request insists on a model.
+    #[must_use]
+    pub const fn insists(self) -> bool {
+        self.0 != 0
+    }
+
+    /// The number of accepted models; 0 for any.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+}
+
+/// The resources that a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape {
+    /// Thousandths of a CPU.
+    pub cpu: u32,
+    /// MiB.
+    pub memory: u32,
+    /// Number of devices.
+    pub count: u8,
+    /// Thousandths of each device: [`WHOLE`], or a share of one.
+    pub share: u16,
+    /// The accepted models.
+    pub models: Models,
+}
+
+impl Shape {
+    /// The devices asked for, in whole devices.
+    #[must_use]
+    pub fn devices(&self) -> f64 {
+        f64::from(self.count) * f64::from(self.share) / f64::from(WHOLE)
+    }
+
+    /// True if it asks for devices.
+    #[must_use]
+    pub const fn is_accelerated(&self) -> bool {
+        self.count > 0 && self.share > 0
+    }
+}
+
+/// The free resources of a host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Host {
+    /// Thousandths of a CPU.
+    pub cpu: u32,
+    /// MiB.
+    pub memory: u32,
+    /// The model of its devices.
+    pub model: Model,
+    /// Number of its devices, used or not.
+    pub devices: u8,
+    /// Free thousandths of the devices, most first. Devices with equal remainders are interchangeable.
+    free: Box<[u16]>,
+}
+
+impl Host {
+    /// A host with these free resources.
+    #[must_use]
+    pub fn new(cpu: u32, memory: u32, model: Model, mut free: Vec<u16>) -> Self {
+        free.sort_unstable_by(|a, b| b.cmp(a));
+        let devices = u8::try_from(free.len()).unwrap_or(u8::MAX);
+        Self { cpu, memory, model, devices, free: free.into() }
+    }
+
+    /// Free thousandths of the devices, most first.
+    #[must_use]
+    pub fn free(&self) -> &[u16] {
+        &self.free
+    }
+
+    /// Free devices, in thousandths.
+    #[must_use]
+    pub fn total(&self) -> u32 {
+        self.free.iter().map(|free| u32::from(*free)).sum()
+    }
+
+    /// Devices that nobody uses.
+    #[must_use]
+    pub fn whole(&self) -> usize {
+        self.free.iter().take_while(|free| **free >= WHOLE).count()
+    }
+
+    /// True if no device is used.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.whole() == self.free.len()
+    }
+
+    /// True if CPU, model and devices suffice. Memory is not examined.
+    #[must_use]
+    pub fn could_hold(&self, shape: &Shape) -> bool {
+        self.cpu >= shape.cpu
+            && (!shape.is_accelerated()
+                || shape.models.accepts(self.model)
+                    && self
+                        .free
+                        .get(usize::from(shape.count) - 1)
+                        .is_some_and(|n| *n >= shape.share))
+    }
+
+    /// True if the request fits.
+    #[must_use]
+    pub fn fits(&self, shape: &Shape) -> bool {
+        self.memory >= shape.memory && self.could_hold(shape)
+    }
+
+    /// The state after the request. `remainder` is the remainder of the device that gives a share; whole
+    /// devices are all the same. `None` if it does not fit.
+    #[must_use]
+    pub fn after(&self, shape: &Shape, remainder: Option<u16>) -> Option<Self> {
+        if !self.fits(shape) {
+            return None;
+        }
+        let mut free = self.free.to_vec();
+        if shape.is_accelerated() {
+            for _ in 0..shape.count {
+                let wanted = remainder.unwrap_or(WHOLE);
+                let at = free.iter().position(|free| *free == wanted && wanted >= shape.share)?;
+                free[at] -= shape.share;
+            }
+        }
+        let mut after =
+            Self::new(self.cpu - shape.cpu, self.memory - shape.memory, self.model, free);
+        after.devices = self.devices;
+        Some(after)
+    }
+
+    /// The state after the end of a request whose devices have these remainders now.
+    #[must_use]
+    pub fn without(&self, shape: &Shape, remainders: &[u16]) -> Option<Self> {
+        let mut free = self.free.to_vec();
+        for remainder in remainders {
+            let at = free.iter().position(|free| free == remainder)?;
+            free[at] = free[at].checked_add(shape.share)?;
+        }
+        let mut after =
+            Self::new(self.cpu + shape.cpu, self.memory + shape.memory, self.model, free);
+        after.devices = self.devices;
+        Some(after)
+    }
+}
