@@ -171,7 +171,8 @@ haproxy() {
     local missing=()
     has haproxy || missing+=(haproxy)
     has openssl || missing+=(openssl)
-    [ ${#missing[@]} -eq 0 ] || apt_install "the clients also run behind a proxy that terminates TLS" "${missing[@]}"
+    has keepalived || missing+=(keepalived)
+    [ ${#missing[@]} -eq 0 ] || apt_install "the clients also run behind a proxy that terminates TLS, configured as in examples/ha" "${missing[@]}"
 }
 
 nextest() {

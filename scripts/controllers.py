@@ -59,14 +59,14 @@ class Run:
         print(f"  ✓ {text}", flush=True)
 
     def start(self):
-        if shutil.which("keepalived"):
-            done = subprocess.run(["keepalived", "-t", "-f", f"{EXAMPLES}/keepalived.conf"], text=True, check=False,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            # The documented interface need not exist here.
-            wrong = [line for line in done.stdout.splitlines() if "interface" not in line]
-            if done.returncode and wrong:
-                raise Wrong(f"keepalived refuses its configuration: {wrong}")
-            self.tick("keepalived accepts examples/ha/keepalived.conf")
+        keepalived = shutil.which("keepalived", path=os.environ["PATH"] + ":/usr/sbin") or "keepalived"
+        done = subprocess.run([keepalived, "-t", "-f", f"{EXAMPLES}/keepalived.conf"], text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        # The documented interface need not exist here.
+        wrong = [line for line in done.stdout.splitlines() if "interface" not in line]
+        if done.returncode and wrong:
+            raise Wrong(f"keepalived refuses its configuration: {wrong}")
+        self.tick("keepalived accepts examples/ha/keepalived.conf")
         self.cloud.start()
         self.tick("haproxy accepts examples/ha/haproxy.cfg and uses both controllers, for users and for hosts")
         self.hosts = [BalancedHost(self.cloud, name, NODES) for name in names(NODES)]
