@@ -172,10 +172,11 @@ def guests(api, ledger, folders, reset):
 
 
 def named(folders, folder):
-    """(host, file name) of the files in a folder of each host."""
+    """(host, file name) of the files in a folder of each host, but for the spare file of the notes."""
     for base in folders:
         for path in glob.glob(f"{base}/**/{folder}/*", recursive=True):
-            yield os.path.basename(os.path.dirname(os.path.dirname(path))), os.path.basename(path)
+            if os.path.basename(path) != "spare.new":
+                yield os.path.basename(os.path.dirname(os.path.dirname(path))), os.path.basename(path)
 
 
 def domains(folders):

@@ -208,7 +208,9 @@ pub fn put_next_as(
     match delivery {
         Delivery::Now => tx.defer(PUT, params![host, server, generation, body, lacks, false])?,
         Delivery::Held => tx.defer(PUT, params![host, server, generation, body, lacks, true])?,
-        Delivery::AsBefore => tx.defer(PUT_AGAIN, params![host, server, generation, body, lacks])?,
+        Delivery::AsBefore => {
+            tx.defer(PUT_AGAIN, params![host, server, generation, body, lacks])?
+        }
     }
     wake.wake_on_commit(tx, host, generation);
     Ok(())

@@ -24,6 +24,7 @@ async fn clouds() -> Vec<Cloud> {
         kilonova_flow::MIGRATIONS,
         kilonova_placement::MIGRATIONS,
         kilonova_accelerator::MIGRATIONS,
+        kilonova_network::MIGRATIONS,
     ];
     migrations.extend(kilonova_compute_db::MIGRATIONS);
     let mut clouds = Vec::new();

@@ -91,10 +91,11 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
     if size.pieces.contains(&Piece::NoRoom) && has_time("boots without room") {
         tables.push(no_room::run(directory, size, store).await?);
     }
-    if size.pieces.contains(&Piece::Apart) && has_time("the control plane alone") {
-        if let Some(hosts) = size.hosts_apart {
-            tables.push(apart::run(directory, size, store, hosts, size.servers_apart).await?);
-        }
+    if size.pieces.contains(&Piece::Apart)
+        && has_time("the control plane alone")
+        && let Some(hosts) = size.hosts_apart
+    {
+        tables.push(apart::run(directory, size, store, hosts, size.servers_apart).await?);
     }
     if size.pieces.contains(&Piece::Growth) {
         let mut figures = Vec::new();

@@ -5,8 +5,7 @@ use kilonova_program::config::Options;
 
 use super::{
     adapter, cinder, console, database, glance, image, image_store, metadata, network, neutron,
-    scheduler,
-    vendordata,
+    scheduler, vendordata,
 };
 
 /// All known options.

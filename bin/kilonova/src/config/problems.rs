@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{CommandLine, Elsewhere, Settings, identity, image, node, sources};
 use super::{
     File, KNOWN, auth, cinder, compute, cors, database, devices, front, glance, keystone, network,
-    neutron,
-    nova, policy, seal, services, vendordata,
+    neutron, nova, policy, seal, services, vendordata,
 };
 use crate::failure::Failure;
 use kilonova_program::logs::LogFormat;

@@ -368,6 +368,8 @@ async fn interfaces_come_and_go() {
             attach(body.clone())
                 .await
                 .refused(503, "The network service is temporarily unavailable");
+            // Otherwise the worker that cleans up may meet the next failure instead.
+            cloud.wait_for_neutron().await;
             neutron.fail("POST /ports", failure, 1);
             attach(body.clone())
                 .await

@@ -205,7 +205,7 @@ async fn pause_suspend_rescue_rebuild_and_snapshot() {
     assert!(String::from_utf8_lossy(&disk).contains(&format!("server={server}")));
     assert_eq!(host.files("snapshots"), Vec::<String>::new(), "the copy is removed");
     let id = uuid::Uuid::new_v4();
-    control.ask(Question { id, server, topic: Topic::Console { lines: Some(1) } });
+    control.ask(Question { id, server, topic: Topic::Console { lines: Some(2) } });
     let reply = control.until("an answer", |state| state.replies.first().cloned()).await;
     assert_eq!(reply.id, id);
     assert!(matches!(reply.body, ReplyBody::Console { text } if text.contains("crash dump")));

@@ -65,7 +65,8 @@ fn serve_starts_with_it_and_logs_the_options_without_effect() {
     let printed = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{printed}");
     assert!(printed.contains("[quota] instances: expected 10."), "{printed}");
-    let place = Environment::configured(&without_refused());
+    let later = format!("{}\n[os_brick]\nlock_path = /run/lock\n", without_refused());
+    let place = Environment::configured(&later);
     let serve = place.start_with(|command| {
         command.args(["--log-format", "json"]);
     });
@@ -79,7 +80,7 @@ fn serve_starts_with_it_and_logs_the_options_without_effect() {
                 && line["why"].as_str().is_some_and(|why| !why.is_empty())
         })
     };
-    assert!(noted("WARN", "neutron", "auth_url"), "{}", serve.log());
+    assert!(noted("WARN", "os_brick", "lock_path"), "{}", serve.log());
     assert!(noted("INFO", "DEFAULT", "transport_url"), "{}", serve.log());
     assert!(!serve.log().contains("sesame"), "a password is logged");
 }

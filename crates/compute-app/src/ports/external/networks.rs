@@ -51,6 +51,10 @@ impl CloudNeutron {
         }
         if row.host.as_ref() != Some(host) && row.next_host.as_ref() != Some(host) {
             change(tx, server, host, time::now())?;
+        } else {
+            // The row is written, so that a worker which settles this goal at the same time conflicts: it
+            // would not see the document that its end has to deliver.
+            external_ports::refresh(tx, server, time::now())?;
         }
         self.queue.push_on_commit(tx, server);
         Ok(GuestPorts::later())
