@@ -317,6 +317,9 @@ impl Objects {
             ("compute", "PUT", ["servers", _]) => json!({"server": {"name": "x"}}),
             ("compute", _, ["servers", _, "metadata"]) => json!({"metadata": {"key": "value"}}),
             ("compute", _, ["servers", _, "metadata", _]) => json!({"meta": {NOTHING: "value"}}),
+            ("compute", "POST" | "PUT", ["servers", _, "os-volume_attachments", ..]) => {
+                json!({"volumeAttachment": {"volumeId": NOTHING}})
+            }
             ("images of compute", _, ["images", _, "metadata"]) => {
                 json!({"metadata": {"key": "value"}})
             }
