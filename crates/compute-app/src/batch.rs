@@ -40,6 +40,9 @@ pub fn of_session(
     devices::expect_acknowledge(tx, host, devices::EVERYTHING)?;
     documents::expect_since(tx, host, since)?;
     devices::orders::expect_since(tx, host, since)?;
+    if since == 0 {
+        networks.expect_routers(tx, host)?;
+    }
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
     let since = check_generation(host, &newest, since)?;

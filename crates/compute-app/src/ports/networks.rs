@@ -353,6 +353,11 @@ pub trait Networks: Send + Sync {
         changes: &[NetworkChange],
     ) -> Result<BTreeSet<ServerId>, Error>;
 
+    /// Announces [`Networks::routers`].
+    fn expect_routers(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The routers that a host realizes; none where others realize routers.
     fn routers(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<Vec<Router>, Error> {
         Ok(Vec::new())

@@ -245,10 +245,10 @@ async fn registrations_wait_seldom() {
     };
     let (two, eight) = (gpus(2), gpus(8));
     for (what, lines, first, again) in [
-        ("no device", "", 13, 6),
-        ("two GPUs", &*two, 15, 6),
-        ("eight GPUs", &*eight, 15, 6),
-        ("sixteen FPGAs", FPGA, 15, 6),
+        ("no device", "", 12, 5),
+        ("two GPUs", &*two, 14, 5),
+        ("eight GPUs", &*eight, 14, 5),
+        ("sixteen FPGAs", FPGA, 14, 5),
     ] {
         for mut cloud in Cloud::all(hosts(&[("a", &[lines])])).await {
             let mut probe = Probe::new(&mut cloud);

@@ -47,14 +47,22 @@ pub(crate) struct RouterRow {
     pub floating: Vec<(IpAddr, IpAddr)>,
 }
 
-/// The routers of a host.
+/// Announces [`of_host`].
+pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.expect(ROUTERS, params![host])
+}
+
+/// The routers of a host. Most hosts have none, which takes one statement.
 pub(crate) fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<RouterRow>, Error> {
-    let routers = tx.ask(ROUTERS, params![host])?;
+    let routers = tx.rows(ROUTERS, params![host])?;
+    if routers.is_empty() {
+        return Ok(Vec::new());
+    }
     let interfaces = tx.ask(INTERFACES, params![host])?;
     let floating = tx.ask(FLOATING, params![host])?;
     let mut all: BTreeMap<RouterId, RouterRow> = BTreeMap::new();
     let mut order = Vec::new();
-    for row in tx.answer(routers)? {
+    for row in routers {
         let id: RouterId = row.id("id")?;
         let body = parse(row.text("body")?)?;
         order.push(id);

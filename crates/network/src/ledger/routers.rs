@@ -79,6 +79,11 @@ pub fn router_load(tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
     Ok(rows::load(tx)?)
 }
 
+/// Announces [`routers`].
+pub fn expect_routers(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    Ok(router_hosts::expect_of_host(tx, host)?)
+}
+
 /// The routers of a host, as it realizes them. A router that is administratively down is not among them.
 pub fn routers(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<Router>, Error> {
     let all = router_hosts::of_host(tx, host)?;

@@ -325,6 +325,10 @@ impl Networks for Own {
         Ok(ledger::servers_to_filter(tx, changes)?)
     }
 
+    fn expect_routers(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+        Ok(ledger::expect_routers(tx, host)?)
+    }
+
     fn routers(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<Router>, Error> {
         Ok(ledger::routers(tx, host)?)
     }
