@@ -81,8 +81,6 @@ pub struct Host {
     pub memory: u32,
     /// The model of its devices.
     pub model: Model,
-    /// Number of its devices, used or not.
-    pub devices: u8,
     /// Free thousandths of the devices, most first. Devices with equal remainders are interchangeable.
     free: Box<[u16]>,
 }
@@ -92,8 +90,13 @@ impl Host {
     #[must_use]
     pub fn new(cpu: u32, memory: u32, model: Model, mut free: Vec<u16>) -> Self {
         free.sort_unstable_by(|a, b| b.cmp(a));
-        let devices = u8::try_from(free.len()).unwrap_or(u8::MAX);
-        Self { cpu, memory, model, devices, free: free.into() }
+        Self { cpu, memory, model, free: free.into() }
+    }
+
+    /// Number of its devices, used or not.
+    #[must_use]
+    pub fn devices(&self) -> u32 {
+        u32::try_from(self.free.len()).unwrap_or(u32::MAX)
     }
 
     /// Free thousandths of the devices, most first.
@@ -153,10 +156,7 @@ impl Host {
                 free[at] -= shape.share;
             }
         }
-        let mut after =
-            Self::new(self.cpu - shape.cpu, self.memory - shape.memory, self.model, free);
-        after.devices = self.devices;
-        Some(after)
+        Some(Self::new(self.cpu - shape.cpu, self.memory - shape.memory, self.model, free))
     }
 
     /// The state after the end of a request whose devices have these remainders now.
@@ -167,9 +167,6 @@ impl Host {
             let at = free.iter().position(|free| free == remainder)?;
             free[at] = free[at].checked_add(shape.share)?;
         }
-        let mut after =
-            Self::new(self.cpu + shape.cpu, self.memory + shape.memory, self.model, free);
-        after.devices = self.devices;
-        Some(after)
+        Some(Self::new(self.cpu + shape.cpu, self.memory + shape.memory, self.model, free))
     }
 }

@@ -34,7 +34,7 @@ struct Running {
     devices: Vec<usize>,
 }
 
-/// Runs a workload on every `part`-th host. Lives are lognormal with mean 1.
+/// Runs a workload on one host in `part`. Lives are lognormal with mean 1.
 pub fn run(
     trace: &Trace,
     requests: &[Shape],
@@ -47,7 +47,7 @@ pub fn run(
     let mut hosts: Vec<&Host> = trace.hosts().iter().collect();
     random.shuffle(&mut hosts);
     hosts.truncate(hosts.len() / part);
-    let capacity: f64 = hosts.iter().map(|host| f64::from(host.devices)).sum();
+    let capacity: f64 = hosts.iter().map(|host| f64::from(host.devices())).sum();
     let supply = trace.supply(hosts.iter().copied());
     let scorer = policy.scorer(&super::profile(requests, &supply), weights);
     let mut cloud = Cloud::new(hosts.into_iter().cloned(), policy, scorer);

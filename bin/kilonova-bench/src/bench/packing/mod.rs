@@ -33,8 +33,7 @@ pub struct Size {
     pub published: Option<PathBuf>,
     /// The number of replays of each workload.
     pub seeds: u64,
-    /// The part of the hosts that the test with departures uses: half of them for 2. Without it, the
-    /// replay runs.
+    /// The test with departures runs on one host in so many. Without it, the replay runs.
     pub churn: Option<usize>,
     /// The weights of the cost.
     pub weights: kilonova_packing::Weights,
@@ -73,79 +72,73 @@ fn replayed(
     published: &Published,
 ) -> Table {
     let profile = profile(requests, &trace.supply(trace.hosts()));
-    let mut figures = Figures::default();
-    for policy in POLICIES {
+    let figures = POLICIES.map(|policy| {
         let scorer = policy.scorer(&profile, size.weights);
         let begun = Instant::now();
         let runs: Vec<replay::Outcome> = (0..size.seeds.max(1))
             .map(|seed| replay::run(trace, requests, policy, &scorer, seed))
             .collect();
-        let decisions: usize = runs.iter().map(|run| run.decisions).sum();
-        figures.add(
+        [
             mean(runs.iter().map(|run| run.at_capacity)),
             mean(runs.iter().map(|run| run.at_end)),
-            begun.elapsed().as_secs_f64() * 1e6 / decisions.max(1) as f64,
-        );
-    }
+            microseconds(begun, runs.iter().map(|run| run.decisions)),
+        ]
+    });
     let title = format!(
         "Replay of {name}: {} hosts, {} seeds, requests for 130 % of the devices",
         trace.hosts().len(),
         size.seeds.max(1)
     );
-    let mut table = Table::new(title, POLICIES.iter().map(|policy| policy.name().to_owned()));
+    let mut table = Table::new(title, POLICIES.map(|policy| policy.name().to_owned()));
     let aim =
         published.figure(name, "FGD").map(|figure| Aim::Least(figure + published.margin(name)));
-    table.row("devices allocated, 100 % requested", "%", None, figures.at_capacity);
-    table.row("devices allocated, 130 % requested", "%", None, figures.at_end.clone());
-    let own = figures.at_end.last().copied().flatten();
-    table.row("Kilonova beside published FGD", "%", aim, [None, None, own]);
-    let known = POLICIES.iter().map(|policy| published.figure(name, policy.name()));
+    table.row("devices allocated, 100 % requested", "%", None, column(&figures, 0));
+    table.row("devices allocated, 130 % requested", "%", None, column(&figures, 1));
+    table.row("Kilonova beside published FGD", "%", aim, own(&figures, 1));
+    let known = POLICIES.map(|policy| published.figure(name, policy.name()));
     table.row("published", "%", None, known);
-    table.row("time for a decision", "us", None, figures.microseconds);
+    table.row("time for a decision", "us", None, column(&figures, 2));
     table
 }
 
 fn churned(name: &str, trace: &Trace, requests: &[Shape], size: &Size, part: usize) -> Table {
-    let mut figures = Figures::default();
-    for policy in POLICIES {
+    let figures = POLICIES.map(|policy| {
         let begun = Instant::now();
         let runs: Vec<churn::Outcome> = (0..size.seeds.max(1))
             .map(|seed| churn::run(trace, requests, policy, size.weights, seed, part))
             .collect();
-        let decisions: usize = runs.iter().map(|run| run.decisions).sum();
-        figures.add(
-            mean(runs.iter().map(|run| run.accepted)),
+        [
             mean(runs.iter().map(|run| run.allocated)),
-            begun.elapsed().as_secs_f64() * 1e6 / decisions.max(1) as f64,
-        );
-    }
+            mean(runs.iter().map(|run| run.accepted)),
+            microseconds(begun, runs.iter().map(|run| run.decisions)),
+        ]
+    });
     let title = format!(
-        "Churn of {name}: every {part}. host, {} seeds, 110 % of the devices requested at any time",
+        "Churn of {name}: one host in {part}, {} seeds, 110 % of the devices requested at any time",
         size.seeds.max(1)
     );
-    let mut table = Table::new(title, POLICIES.iter().map(|policy| policy.name().to_owned()));
-    let fgd = figures.at_end.get(1).copied().flatten().map(Aim::Least);
-    let own = figures.at_end.last().copied().flatten();
-    table.row("devices allocated, mean over time", "%", None, figures.at_end);
-    table.row("Kilonova beside FGD", "%", fgd, [None, None, own]);
-    table.row("requests accepted", "%", None, figures.at_capacity);
-    table.row("time for a request, with its end", "us", None, figures.microseconds);
+    let mut table = Table::new(title, POLICIES.map(|policy| policy.name().to_owned()));
+    let [_, fgd, _] = &figures;
+    table.row("devices allocated, mean over time", "%", None, column(&figures, 0));
+    table.row("Kilonova beside FGD", "%", Some(Aim::Least(fgd[0])), own(&figures, 0));
+    table.row("requests accepted", "%", None, column(&figures, 1));
+    table.row("time for a request, with its end", "us", None, column(&figures, 2));
     table
 }
 
-#[derive(Default)]
-struct Figures {
-    at_capacity: Vec<Option<f64>>,
-    at_end: Vec<Option<f64>>,
-    microseconds: Vec<Option<f64>>,
+/// One of the figures of each policy.
+fn column(figures: &[[f64; 3]; 3], at: usize) -> [Option<f64>; 3] {
+    figures.map(|of_policy| Some(of_policy[at]))
 }
 
-impl Figures {
-    fn add(&mut self, at_capacity: f64, at_end: f64, microseconds: f64) {
-        self.at_capacity.push(Some(at_capacity));
-        self.at_end.push(Some(at_end));
-        self.microseconds.push(Some(microseconds));
-    }
+/// One of the figures of Kilonova, for a comparison.
+fn own(figures: &[[f64; 3]; 3], at: usize) -> [Option<f64>; 3] {
+    [None, None, Some(figures[2][at])]
+}
+
+/// The time of a decision, wall clock.
+fn microseconds(begun: Instant, decisions: impl Iterator<Item = usize>) -> f64 {
+    begun.elapsed().as_secs_f64() * 1e6 / decisions.sum::<usize>().max(1) as f64
 }
 
 fn mean(figures: impl ExactSizeIterator<Item = f64>) -> f64 {

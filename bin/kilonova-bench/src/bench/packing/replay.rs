@@ -73,12 +73,11 @@ impl<S: kilonova_packing::Scorer> Cloud<S> {
 
     /// Ends a request.
     pub fn end(&mut self, shape: &Shape, host: usize, devices: &[usize]) {
-        for device in devices {
-            self.devices[host][*device] += shape.share;
-        }
-        if let Some(old) = self.fleet.host(host as u32) {
-            let (cpu, memory, model) = (old.cpu + shape.cpu, old.memory + shape.memory, old.model);
-            self.fleet.set(host as u32, Host::new(cpu, memory, model, self.devices[host].clone()));
+        let remainders: Vec<u16> = devices.iter().map(|at| self.devices[host][*at]).collect();
+        let state = self.fleet.host(host as u32);
+        if let Some(after) = state.and_then(|state| state.without(shape, &remainders)) {
+            self.fleet.set(host as u32, after);
+            devices.iter().for_each(|at| self.devices[host][*at] += shape.share);
         }
     }
 }
@@ -92,7 +91,7 @@ pub fn run(
     seed: u64,
 ) -> Outcome {
     let mut random = Random::new(seed);
-    let capacity: f64 = trace.hosts().iter().map(|host| f64::from(host.devices)).sum();
+    let capacity: f64 = trace.hosts().iter().map(|host| f64::from(host.devices())).sum();
     let list = arrivals(requests, capacity * REQUESTED, &mut random);
     let mut order: Vec<&Host> = trace.hosts().iter().collect();
     random.shuffle(&mut order);

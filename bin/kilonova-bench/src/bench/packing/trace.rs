@@ -49,7 +49,7 @@ impl Trace {
     pub fn supply<'a>(&self, hosts: impl IntoIterator<Item = &'a Host>) -> Vec<(Model, u32)> {
         let mut supply: HashMap<Model, u32> = HashMap::new();
         for host in hosts {
-            *supply.entry(host.model).or_default() += u32::from(host.devices);
+            *supply.entry(host.model).or_default() += host.devices();
         }
         supply.into_iter().collect()
     }
@@ -165,18 +165,28 @@ impl Line {
 mod tests {
     use super::{Published, Trace};
 
-    fn file(name: &str, text: &str) -> std::path::PathBuf {
-        let folder = std::env::temp_dir().join(format!("kilonova-trace-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("the directory is created");
-        let file = folder.join(name);
-        std::fs::write(&file, text).expect("the file is written");
-        file
+    /// Files that end with the test.
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().expect("a temporary directory is created"))
+        }
+
+        fn file(&self, name: &str, text: &str) -> std::path::PathBuf {
+            let file = self.0.path().join(name);
+            std::fs::write(&file, text).expect("the file is written");
+            file
+        }
     }
 
     #[test]
     fn a_trace_is_read_by_column_name() {
-        let hosts =
-            file("hosts.csv", "model,sn,cpu_milli,memory_mib,gpu\nT4,a,64000,1024,2\nG2,b,1,2,8\n");
+        let folder = Folder::new();
+        let hosts = folder.file(
+            "hosts.csv",
+            "model,sn,cpu_milli,memory_mib,gpu\nT4,a,64000,1024,2\nG2,b,1,2,8\n",
+        );
         let mut trace = Trace::read(&hosts).expect("the hosts are read");
         assert_eq!(trace.hosts()[0].free(), [1000, 1000]);
         let mut supply = trace.supply(trace.hosts());
@@ -184,7 +194,8 @@ mod tests {
         assert_eq!(supply.iter().map(|(_, count)| *count).collect::<Vec<_>>(), [2, 8]);
         let text =
             "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\nb,1,2,1,460,T4|G2\na,3,4,0,7,\n";
-        let requests = trace.requests(&file("requests.csv", text)).expect("the requests are read");
+        let requests =
+            trace.requests(&folder.file("requests.csv", text)).expect("the requests are read");
         assert_eq!(
             (requests[0].cpu, requests[0].share),
             (3, 0),
@@ -195,19 +206,23 @@ mod tests {
 
     #[test]
     fn a_wrong_line_is_named() {
-        let hosts = file("wrong.csv", "sn,cpu_milli,memory_mib,gpu,model\na,64000,1024,many,T4\n");
+        let folder = Folder::new();
+        let hosts =
+            folder.file("wrong.csv", "sn,cpu_milli,memory_mib,gpu,model\na,64000,1024,many,T4\n");
         let error = Trace::read(&hosts).err().expect("the number is refused").to_string();
         assert!(error.ends_with("wrong.csv:2: gpu is not a number in range: \"many\""), "{error}");
-        let short = file("short.csv", "sn,cpu_milli\na,1\n");
+        let short = folder.file("short.csv", "sn,cpu_milli\na,1\n");
         let error = Trace::read(&short).err().expect("the file is refused").to_string();
         assert!(error.contains("has no column gpu"), "{error}");
     }
 
     #[test]
     fn published_figures_are_found() {
+        let folder = Folder::new();
         let text =
             "workload,policy,seeds,alloc_pct_at_100,alloc_pct_at_130\ndefault,FGD,10,95.23,95.39\n";
-        let published = Published::read(&file("published.csv", text)).expect("the file is read");
+        let published =
+            Published::read(&folder.file("published.csv", text)).expect("the file is read");
         assert_eq!(published.figure("default", "FGD"), Some(95.39));
         assert_eq!(published.figure("default", "BestFit"), None);
     }
