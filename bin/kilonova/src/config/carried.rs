@@ -98,19 +98,7 @@ fn refuse_values(source: SourceFile, path: &Path, decisions: &mut Vec<Decision>)
     let prefix = format!("{}:", path.display());
     for problem in problems(path) {
         let rest = problem.strip_prefix(&prefix).unwrap_or(&problem);
-        // A reader names an option by its current name; the file may have a deprecated one.
-        let by_line = rest.trim_start().split_once(": ").and_then(|(line, text)| {
-            let line = line.trim().parse::<usize>().ok()?;
-            let (option, why) = text.split_once(": ")?;
-            Some((line, option.to_owned(), why.to_owned()))
-        });
         let mine = decisions.iter_mut().find_map(|one| {
-            if let Some((line, option, why)) = &by_line
-                && one.line == Some(*line)
-                && option.starts_with(&format!("[{}] ", one.group))
-            {
-                return Some((one, why.clone()));
-            }
             let place = format!("[{}] {}: ", one.group, one.option);
             let at = rest.find(&place)?;
             let is_first =

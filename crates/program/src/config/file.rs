@@ -349,8 +349,9 @@ impl File {
         Failure::Refused(format!("{path}:{line}: [{group}] {option}: {why}"))
     }
 
-    /// A refusal with its position.
+    /// A refusal with its position, and with the name that the file has: it may be a deprecated one.
     pub fn wrong(&self, group: &str, option: &str, why: &str) -> Failure {
+        let (group, option) = self.written(group, option);
         let place = match (&self.path, self.line(group, option)) {
             (Some(path), Some(line)) => format!("{}:{line}: ", path.display()),
             (Some(path), None) => format!("{}: ", path.display()),
