@@ -53,7 +53,7 @@ impl HostVolumes {
             return Err(if last.is_empty() { "the volume has no path".into() } else { last });
         };
         for (_, device) in &devices {
-            device.grow(system, volume.size_gb);
+            device.grow(system, volume.size_gb).await;
         }
         if !self.multipath {
             return Ok(VolumeSource::Block { path: node(system, first, device) });
@@ -119,7 +119,7 @@ impl HostVolumes {
             if let Some(device) = target.device(system, path.lun) {
                 return Ok(device);
             }
-            target.scan(system, path.lun)?;
+            target.scan(system, path.lun).await?;
             if let Some(device) = target.device(system, path.lun) {
                 return Ok(device);
             }
@@ -163,7 +163,7 @@ impl HostVolumes {
                 // QEMU writes without a cache: there is nothing to lose on a path that is dead.
                 tracing::warn!(device = %device.name, why = %failure.message, "could not flush a volume");
             }
-            device.delete(system)?;
+            device.delete(system).await?;
         }
         for path in &lun.paths {
             let is_used = |other: &IscsiPath| other.iqn == path.iqn && other.portal == path.portal;

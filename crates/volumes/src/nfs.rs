@@ -4,7 +4,7 @@
 //! Where systemd runs, it mounts and unmounts; it does so in the host's namespace.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kilonova_node_api::{Nfs, Target, VolumeSource};
 use md5::{Digest as _, Md5};
@@ -22,23 +22,42 @@ const LOCK: &str = "nfs";
 impl HostVolumes {
     /// Mounts an export, unless it is mounted, and finds the file on it.
     pub(crate) async fn mount(&self, export: &Nfs) -> Result<VolumeSource, String> {
+        let system = &*self.system;
+        let place = self.place(&export.export);
+        self.mount_at(&place, export).await?;
+        // The record of the attachment keeps the mount, so that a server which does not answer delays no
+        // other export.
+        let path = place.join(&export.name);
+        let words = arguments(&["-c", "%F", &path.display().to_string()]);
+        match system.run("stat", words).await.as_deref().map(str::trim) {
+            Ok("regular file" | "regular empty file") => {
+                Ok(VolumeSource::File { path, format: export.format.clone() })
+            }
+            Ok(other) => {
+                Err(format!("{} of the export {} is a {other}", export.name, export.export))
+            }
+            Err(failure) => Err(format!(
+                "cannot find the file {} of the export {}: {}",
+                export.name, export.export, failure.message
+            )),
+        }
+    }
+
+    async fn mount_at(&self, place: &Path, export: &Nfs) -> Result<(), String> {
         let _lock = self.locks.take([LOCK.to_owned()]).await;
         let system = &*self.system;
-        let place = self.place(export);
         let there = mounts(system)?;
         match there.iter().find(|mount| mount.place == place) {
-            Some(mount) if same_export(&mount.source, &export.export) => {}
-            Some(mount) => {
-                return Err(format!(
-                    "{} is mounted at {}, where {} should be: unmount it",
-                    mount.source,
-                    place.display(),
-                    export.export
-                ));
-            }
+            Some(mount) if same_export(&mount.source, &export.export) => Ok(()),
+            Some(mount) => Err(format!(
+                "{} is mounted at {}, where {} should be: unmount it",
+                mount.source,
+                place.display(),
+                export.export
+            )),
             None => {
                 let file = |error| format!("{}: {error}", place.display());
-                system.make_folder(&place).map_err(file)?;
+                system.make_folder(place).map_err(file)?;
                 let (program, mut words) = if has_systemd(system) {
                     let words = ["--quiet", "--collect", "--fsck=no", "-t", "nfs"];
                     ("systemd-mount", arguments(&words))
@@ -51,14 +70,9 @@ impl HostVolumes {
                 }
                 words.push(export.export.as_str().into());
                 words.push(place.display().to_string().into());
-                system.run(program, words).await.map_err(|failure| failure.message)?;
+                system.run(program, words).await.map(drop).map_err(|failure| failure.message)
             }
         }
-        let path = place.join(&export.name);
-        if !system.is_file(&path) {
-            return Err(format!("the export {} has no file {}", export.export, export.name));
-        }
-        Ok(VolumeSource::File { path, format: export.format.clone() })
     }
 
     /// Unmounts what no attachment uses. A mount that is busy stays until the next time.
@@ -67,7 +81,7 @@ impl HostVolumes {
         let targets = self.records.list().into_iter().map(|one| one.volume.connection.target);
         let used: BTreeSet<PathBuf> = targets
             .filter_map(|target| match target {
-                Target::Nfs(export) => Some(self.place(&export)),
+                Target::Nfs(export) => Some(self.place(&export.export)),
                 Target::Rbd(_)
                 | Target::Iscsi(_)
                 | Target::Nvmeof(_)
@@ -95,21 +109,18 @@ impl HostVolumes {
     }
 
     /// The mount point of an export.
-    fn place(&self, export: &Nfs) -> PathBuf {
-        let hash = Md5::digest(export.export.as_bytes());
+    fn place(&self, export: &str) -> PathBuf {
+        let hash = Md5::digest(export.as_bytes());
         let name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         self.config.nfs_mount_point_base.join(name)
     }
 
-    /// True for a mount that this file has made: its place is that of its source.
+    /// True for a mount that this file has made: its place is that of its source, which the kernel shows
+    /// without the slash at its end.
     fn is_ours(&self, mount: &Mount) -> bool {
-        let nfs = Nfs {
-            export: mount.source.clone(),
-            name: String::new(),
-            options: None,
-            format: String::new(),
-        };
-        mount.kind.starts_with("nfs") && mount.place == self.place(&nfs)
+        let slash = format!("{}/", mount.source);
+        let is_of = |export: &str| mount.place == self.place(export);
+        mount.kind.starts_with("nfs") && (is_of(&mount.source) || is_of(&slash))
     }
 }
 

@@ -35,7 +35,7 @@ impl HostVolumes {
                 tokio::time::sleep(self.config.look).await;
             }
             if let Some(name) = device(system, namespace) {
-                grow(system, &name, namespace, volume.size_gb);
+                grow(system, &name, namespace, volume.size_gb).await;
                 return Ok(VolumeSource::Block { path: node(system, namespace, &name) });
             }
         }
@@ -153,13 +153,13 @@ fn device(system: &dyn System, namespace: &Nvmeof) -> Option<String> {
 }
 
 /// Makes the kernel read the namespaces again, if one is smaller than expected.
-fn grow(system: &dyn System, name: &str, namespace: &Nvmeof, gib: i64) {
+async fn grow(system: &dyn System, name: &str, namespace: &Nvmeof, gib: i64) {
     if size(system, name).is_none_or(|bytes| bytes >= bytes_of(gib)) {
         return;
     }
     for (controller, _) in controllers(system, &namespace.nqn) {
         let file = Path::new(CONTROLLERS).join(&controller).join("rescan_controller");
-        if let Err(error) = system.write(&file, "1") {
+        if let Err(error) = system.write(&file, "1").await {
             tracing::warn!(%controller, %error, "could not read the size of a volume again");
         }
     }

@@ -24,17 +24,17 @@ impl ScsiDevice {
     }
 
     /// Makes the kernel read its size again, if that is less than expected.
-    pub(crate) fn grow(&self, system: &dyn System, gib: i64) {
+    pub(crate) async fn grow(&self, system: &dyn System, gib: i64) {
         if size(system, &self.name).is_some_and(|bytes| bytes < bytes_of(gib))
-            && let Err(error) = system.write(&self.attribute("rescan"), "1")
+            && let Err(error) = system.write(&self.attribute("rescan"), "1").await
         {
             tracing::warn!(device = %self.name, %error, "could not read the size of a volume again");
         }
     }
 
     /// Removes it from the kernel.
-    pub(crate) fn delete(&self, system: &dyn System) -> Result<(), String> {
-        match system.write(&self.attribute("delete"), "1") {
+    pub(crate) async fn delete(&self, system: &dyn System) -> Result<(), String> {
+        match system.write(&self.attribute("delete"), "1").await {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(format!("cannot remove the device {}: {error}", self.name))
             }
@@ -80,12 +80,13 @@ impl ScsiTarget {
     }
 
     /// Makes the kernel look for a LUN, and for no other.
-    pub(crate) fn scan(&self, system: &dyn System, lun: u64) -> Result<(), String> {
+    pub(crate) async fn scan(&self, system: &dyn System, lun: u64) -> Result<(), String> {
         let mut parts = self.name.trim_start_matches("target").split(':').skip(1);
         let (channel, target) = (parts.next().unwrap_or("-"), parts.next().unwrap_or("-"));
         let file = Path::new("/sys/class/scsi_host").join(&self.host).join("scan");
         system
             .write(&file, &format!("{channel} {target} {lun}"))
+            .await
             .map_err(|error| format!("cannot scan {}: {error}", self.host))
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kilonova_node_api::Secret;
 use tokio::process::Command;
 
-/// The time limit of a program. A login waits for a target that does not answer.
+/// The time limit of a program, and of a write. A login waits for a target that does not answer.
 const LIMIT: Duration = Duration::from_secs(150);
 
 /// An argument of a program.
@@ -45,20 +45,21 @@ pub(crate) struct Failure {
 /// The future of a program's output.
 pub(crate) type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<String, Failure>> + Send + 'a>>;
 
-/// The host.
+/// The future of a write.
+pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
+
+/// The host. What waits for a device or for a server is a future with a time limit: the agent has few threads.
 pub(crate) trait System: Send + Sync + 'static {
     /// Runs a program without a shell and returns its output.
     fn run<'a>(&'a self, program: &'a str, arguments: Vec<Argument>) -> RunFuture<'a>;
     /// Reads a file.
     fn read(&self, path: &Path) -> io::Result<String>;
     /// Writes to a file that exists, such as an attribute in sysfs.
-    fn write(&self, path: &Path, text: &str) -> io::Result<()>;
+    fn write<'a>(&'a self, path: &'a Path, text: &'a str) -> WriteFuture<'a>;
     /// Names in a directory, sorted; none if it does not exist.
     fn list(&self, path: &Path) -> Vec<String>;
     /// The path without links. Fails if it does not exist.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf>;
-    /// True for a regular file that is not a link.
-    fn is_file(&self, path: &Path) -> bool;
     /// Creates a directory.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
 }
@@ -75,9 +76,12 @@ impl System for Host {
         std::fs::read_to_string(path)
     }
 
-    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+    fn write<'a>(&'a self, path: &'a Path, text: &'a str) -> WriteFuture<'a> {
         use io::Write as _;
-        std::fs::File::options().write(true).open(path)?.write_all(text.as_bytes())
+        let (path, text) = (path.to_owned(), text.to_owned());
+        Box::pin(within(LIMIT, move || {
+            std::fs::File::options().write(true).open(path)?.write_all(text.as_bytes())
+        }))
     }
 
     fn list(&self, path: &Path) -> Vec<String> {
@@ -94,12 +98,23 @@ impl System for Host {
         path.canonicalize()
     }
 
-    fn is_file(&self, path: &Path) -> bool {
-        std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
-    }
-
     fn make_folder(&self, path: &Path) -> io::Result<()> {
         std::fs::create_dir_all(path)
+    }
+}
+
+/// Runs a step that the kernel may block, on a thread of its own. Such a step cannot be ended: after the limit
+/// it is left alone.
+async fn within<T: Send + 'static>(
+    limit: Duration,
+    step: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    match tokio::time::timeout(limit, tokio::task::spawn_blocking(step)).await {
+        Ok(done) => done.unwrap_or_else(|error| Err(io::Error::other(error))),
+        Err(_) => {
+            let why = format!("the kernel did not answer within {limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        }
     }
 }
 
@@ -162,6 +177,26 @@ mod tests {
         let mut all = arguments(&["-c", script, "sh"]);
         all.extend(more);
         all
+    }
+
+    #[tokio::test]
+    async fn a_step_that_the_kernel_blocks_is_left_alone() {
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let stuck = within(Duration::from_millis(20), move || {
+            wait.recv().ok();
+            Ok(())
+        });
+        let error = stuck.await.expect_err("nothing releases it in time");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(release);
+        assert_eq!(within(LIMIT, || Ok(7)).await.ok(), Some(7));
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let path = folder.path().join("scan");
+        let absent = Host.write(&path, "1").await.expect_err("there is no such file");
+        assert_eq!(absent.kind(), io::ErrorKind::NotFound);
+        std::fs::write(&path, "").expect("the file is written");
+        Host.write(&path, "- - 1").await.expect("the file is written");
+        assert_eq!(std::fs::read_to_string(&path).ok().as_deref(), Some("- - 1"));
     }
 
     #[tokio::test]

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
-use crate::system::{Argument, Failure, RunFuture, System};
+use crate::system::{Argument, Failure, RunFuture, System, WriteFuture};
 
 /// A LUN of a target.
 #[derive(Debug, Clone)]
@@ -124,15 +124,24 @@ impl State {
             }
             ("mount" | "systemd-mount", _) => {
                 let [.., export, place] = words else { return failed(1, "usage") };
-                let Some(files) = self.shares.get(*export).cloned() else {
+                let source = export.trim_end_matches('/');
+                let Some(files) = self.shares.get(source).cloned() else {
                     return failed(32, "access denied by server");
                 };
                 for file in files {
                     self.add(Path::new(place).join(file), "");
                 }
                 let mounts = self.files.entry("/proc/self/mounts".into()).or_default();
-                mounts.push_str(&format!("{export} {place} nfs4 rw 0 0\n"));
+                mounts.push_str(&format!("{source} {place} nfs4 rw 0 0\n"));
                 Ok(String::new())
+            }
+            ("stat", ["-c", "%F", path]) => {
+                match self.files.get(Path::new(path)).map(String::as_str) {
+                    None => failed(1, "No such file or directory"),
+                    Some(text) if text.starts_with("-> ") => Ok("symbolic link\n".into()),
+                    Some("") => Ok("regular empty file\n".into()),
+                    Some(_) => Ok("regular file\n".into()),
+                }
             }
             ("umount" | "systemd-umount", [place]) => {
                 self.remove_below(place);
@@ -308,15 +317,17 @@ impl System for Fake {
         self.state().files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
-        let mut state = self.state();
-        state.step().map_err(io::Error::other)?;
-        if !state.files.contains_key(path) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        state.log.push(format!("write {} {text}", path.display()));
-        state.written(path, text);
-        Ok(())
+    fn write<'a>(&'a self, path: &'a Path, text: &'a str) -> WriteFuture<'a> {
+        Box::pin(async move {
+            let mut state = self.state();
+            state.step().map_err(io::Error::other)?;
+            if !state.files.contains_key(path) {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            state.log.push(format!("write {} {text}", path.display()));
+            state.written(path, text);
+            Ok(())
+        })
     }
 
     fn list(&self, path: &Path) -> Vec<String> {
@@ -332,10 +343,6 @@ impl System for Fake {
             None => Err(io::ErrorKind::NotFound.into()),
             Some(text) => Ok(text.strip_prefix("-> ").map_or(path, Path::new).to_owned()),
         }
-    }
-
-    fn is_file(&self, path: &Path) -> bool {
-        self.state().files.get(path).is_some_and(|text| !text.starts_with("-> "))
     }
 
     fn make_folder(&self, _: &Path) -> io::Result<()> {

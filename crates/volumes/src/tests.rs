@@ -242,11 +242,16 @@ async fn an_export_is_mounted_once_and_unmounted_after_its_last_file() {
     let name = folder.file_name().expect("it has a name").to_string_lossy().into_owned();
     assert_eq!(name.len(), place.rsplit('/').next().map_or(0, str::len), "an MD5 sum");
     let mount = format!("mount -t nfs -o nfsvers=4.2,soft,ro {EXPORT} {}", folder.display());
-    assert_eq!(bench.log(), [mount]);
+    let stat = |name: &str| format!("stat -c %F {}/{name}", folder.display());
+    assert_eq!(bench.log(), [mount, stat("volume-1")]);
     host.connect(server, &two).await.expect("the volume is connected");
-    assert!(bench.log().is_empty(), "the export is mounted");
+    assert_eq!(bench.log(), [stat("volume-2")], "the export is mounted");
     let why = host.connect(server, &file("volume-3", None)).await.expect_err("there is no file");
     assert!(why.contains("volume-3"), "{why}");
+    bench.fake.put(&format!("{}/volume-4", folder.display()), "-> /etc/shadow");
+    let why = host.connect(server, &file("volume-4", None)).await.expect_err("a link");
+    assert!(why.contains("is a symbolic link"), "{why}");
+    assert_eq!(bench.log(), [stat("volume-3"), stat("volume-4")]);
     let keep = BTreeSet::from([two.attachment_id]);
     assert_eq!(host.disconnect_others(server, &keep).await, []);
     assert!(bench.log().is_empty(), "another volume uses the export");
@@ -260,7 +265,7 @@ async fn an_export_is_mounted_once_and_unmounted_after_its_last_file() {
     bench.fake.put("/run/systemd/system", "");
     bench.log();
     host.connect(server, &two).await.expect("the volume is connected");
-    assert!(bench.log().is_empty(), "the export is still mounted");
+    assert_eq!(bench.log(), [stat("volume-2")], "the export is still mounted");
     assert_eq!(drop_all(&host, server).await, []);
     assert_eq!(bench.log(), [format!("systemd-umount {}", folder.display())]);
     host.connect(server, &two).await.expect("the volume is connected");
@@ -277,6 +282,43 @@ async fn an_export_is_mounted_once_and_unmounted_after_its_last_file() {
     bench.fake.put("/proc/self/mounts", &format!("other:/x {} nfs4 rw 0 0\n", folder.display()));
     let why = host.connect(server, &one).await.expect_err("the place is taken");
     assert!(why.contains("other:/x is mounted"), "{why}");
+}
+
+/// The kernel shows the source of a mount without the slash at its end.
+#[tokio::test]
+async fn an_export_with_a_slash_at_its_end_is_unmounted_too() {
+    let bench = Bench::new();
+    let host = bench.open(|_| {}).await;
+    let server = ServerId::new_v4();
+    let slash = volume(json!({
+        "protocol": "nfs", "export": format!("{EXPORT}/"), "name": "volume-1", "format": "raw",
+    }));
+    for _ in 0..2 {
+        host.connect(server, &slash).await.expect("the volume is connected");
+    }
+    assert_eq!(bench.fake.left().len(), 1, "one mount");
+    assert_eq!(drop_all(&host, server).await, []);
+    assert_eq!(bench.fake.left(), Vec::<String>::new());
+}
+
+/// A server that is away must not delay the volumes of others.
+#[tokio::test]
+async fn an_export_that_does_not_answer_fails_alone() {
+    let bench = Bench::new();
+    bench.fake.state().shares.insert("192.0.2.8:/e".into(), vec!["volume-1"]);
+    let host = bench.open(|_| {}).await;
+    let server = ServerId::new_v4();
+    bench.fake.state().failing = vec!["stat"];
+    let why = host.connect(server, &file("volume-1", None)).await.expect_err("it does not answer");
+    assert!(why.contains("timed out"), "{why}");
+    bench.fake.state().failing.clear();
+    let other = volume(json!({
+        "protocol": "nfs", "export": "192.0.2.8:/e", "name": "volume-1", "format": "raw",
+    }));
+    host.connect(server, &other).await.expect("the volume is connected");
+    assert_eq!(bench.fake.left().len(), 2);
+    assert_eq!(drop_all(&host, server).await, []);
+    assert_eq!(bench.fake.left(), Vec::<String>::new());
 }
 
 #[tokio::test]
