@@ -1,5 +1,5 @@
 //! Namespaces of NVMe over Fabrics. A subsystem stays connected while an attachment uses one of its
-//! namespaces.
+//! namespaces, or the host has another one.
 
 use std::path::{Path, PathBuf};
 
@@ -70,6 +70,12 @@ impl HostVolumes {
         if others.iter().any(is_used) || controllers(system, &namespace.nqn).is_empty() {
             return Ok(());
         }
+        let mut left = namespaces(system, &namespace.nqn);
+        left.retain(|name| !is_of(system, name, namespace));
+        if !left.is_empty() {
+            tracing::info!(subsystem = %namespace.nqn, ?left, "a subsystem stays connected, as it has other namespaces");
+            return Ok(());
+        }
         let words = arguments(&["disconnect", "-n", &namespace.nqn]);
         match system.run("nvme", words).await {
             Err(_) if controllers(system, &namespace.nqn).is_empty() => Ok(()),
@@ -127,29 +133,38 @@ fn controller(system: &dyn System, nqn: &str, portal: &NvmePortal) -> Option<Str
     controllers(system, nqn).into_iter().find(|(_, address)| is_of(address)).map(|(name, _)| name)
 }
 
-/// The block device of a namespace: `nvme1n1`.
+/// The block device of a namespace.
 fn device(system: &dyn System, namespace: &Nvmeof) -> Option<String> {
-    let read = |name: &str, attribute: &str| {
-        let text = system.read(&Path::new(BLOCK).join(name).join(attribute)).ok()?;
-        Some(text.trim().to_owned())
-    };
+    namespaces(system, &namespace.nqn).into_iter().find(|name| is_of(system, name, namespace))
+}
+
+/// The block devices of a subsystem's namespaces: `nvme1n1`.
+fn namespaces(system: &dyn System, nqn: &str) -> Vec<String> {
     // The kernel's own paths below a multipath device have names such as nvme1c2n1.
     let is_namespace = |name: &String| {
         let rest = name.strip_prefix("nvme").and_then(|rest| rest.split_once('n'));
         rest.is_some_and(|(one, other)| [one, other].iter().all(|part| part.parse::<u32>().is_ok()))
     };
-    system.list(Path::new(BLOCK)).into_iter().filter(is_namespace).find(|name| {
-        if read(name, "device/subsysnqn").as_deref() != Some(&namespace.nqn) {
-            return false;
-        }
-        match (&namespace.uuid, namespace.namespace) {
-            (Some(uuid), _) => read(name, "uuid").is_some_and(|text| text == uuid.to_string()),
-            (None, Some(number)) => {
-                read(name, "nsid").is_some_and(|text| text == number.to_string())
-            }
-            (None, None) => false,
-        }
-    })
+    let is_of = |name: &String| attribute(system, name, "device/subsysnqn").as_deref() == Some(nqn);
+    let names = system.list(Path::new(BLOCK)).into_iter();
+    names.filter(is_namespace).filter(is_of).collect()
+}
+
+/// True if a block device of its subsystem is this namespace.
+fn is_of(system: &dyn System, name: &str, namespace: &Nvmeof) -> bool {
+    let has = |of: &str, value: &dyn ToString| {
+        attribute(system, name, of).is_some_and(|text| text == value.to_string())
+    };
+    match (&namespace.uuid, namespace.namespace) {
+        (Some(uuid), _) => has("uuid", uuid),
+        (None, Some(number)) => has("nsid", &number),
+        (None, None) => false,
+    }
+}
+
+fn attribute(system: &dyn System, name: &str, attribute: &str) -> Option<String> {
+    let text = system.read(&Path::new(BLOCK).join(name).join(attribute)).ok()?;
+    Some(text.trim().to_owned())
 }
 
 /// Makes the kernel read the namespaces again, if one is smaller than expected.

@@ -348,6 +348,20 @@ async fn a_namespace_is_connected_by_its_portals() {
     assert_eq!(drop_all(&host, server).await, []);
     assert_eq!(bench.log()[1], "nvme disconnect -n nqn.2014-08.org:x");
     assert_eq!((bench.fake.left(), bench.records()), (Vec::new(), 0));
+
+    // A namespace of somebody else keeps the subsystem, until the next volume of it goes.
+    host.connect(server, &one).await.expect("the volume is connected");
+    let foreign = "/sys/class/block/nvme1n2";
+    bench.fake.put(&format!("{foreign}/device/subsysnqn"), "nqn.2014-08.org:x\n");
+    bench.fake.put(&format!("{foreign}/uuid"), "8d1b2c1e-2f55-4a0c-9b8e-0a7f4f1f6d11\n");
+    bench.log();
+    assert_eq!(drop_all(&host, server).await, []);
+    assert_eq!(bench.log(), ["blockdev --flushbufs /dev/nvme1n1"]);
+    assert_eq!((bench.fake.left(), bench.records()), (vec!["nvme1n1".into(), "nvme1n2".into()], 0));
+    bench.fake.state().files.retain(|path, _| !path.starts_with(foreign));
+    host.connect(server, &one).await.expect("the volume is connected");
+    assert_eq!(drop_all(&host, server).await, []);
+    assert_eq!((bench.fake.left(), bench.records()), (Vec::new(), 0));
 }
 
 #[tokio::test]
