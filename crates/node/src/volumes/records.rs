@@ -30,6 +30,9 @@ pub struct VolumeRecords {
 impl VolumeRecords {
     /// Reads the records that earlier agents left in a directory, which is created with the first one.
     ///
+    /// An empty record is removed: a power loss between its creation and its write leaves one, and also ends
+    /// every connection of the host.
+    ///
     /// # Errors
     /// If the directory or a record cannot be read. An agent that ignored a record would never
     /// disconnect its volume.
@@ -38,8 +41,18 @@ impl VolumeRecords {
         for path in list_whole(&folder)? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Ok(attachment) = name.parse() else { continue };
-            let record = serde_json::from_slice(&std::fs::read(&path)?).map_err(|error| {
-                let why = format!("{}: {error}", path.display());
+            let text = std::fs::read(&path)?;
+            if text.is_empty() {
+                tracing::warn!(%attachment, path = %path.display(), "the record of a volume's attachment is empty, as after a power loss; it is removed");
+                std::fs::remove_file(&path)?;
+                continue;
+            }
+            let record = serde_json::from_slice(&text).map_err(|error| {
+                let why = format!(
+                    "{}: {error}: the record of a volume's attachment is damaged; disconnect that volume by \
+                     hand if this host still has it, then remove the file",
+                    path.display()
+                );
                 io::Error::new(io::ErrorKind::InvalidData, why)
             })?;
             all.insert(attachment, record);
@@ -76,11 +89,6 @@ impl VolumeRecords {
         }
         all.remove(&attachment);
         Ok(())
-    }
-
-    /// A record.
-    pub fn get(&self, attachment: AttachmentId) -> Option<VolumeRecord> {
-        self.all().get(&attachment).cloned()
     }
 
     /// All records.
@@ -145,5 +153,20 @@ mod tests {
         std::fs::write(&file, "{").expect("the file is written");
         let error = VolumeRecords::open(path).expect_err("the record is unreadable");
         assert!(error.to_string().contains(&kept.attachment_id.to_string()), "{error}");
+        assert!(error.to_string().contains("remove the file"), "{error}");
+    }
+
+    #[test]
+    fn a_record_that_a_power_loss_emptied_is_removed() {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let path = folder.path().to_owned();
+        let (server, kept) = (ServerId::new_v4(), volume());
+        let records = VolumeRecords::open(path.clone()).expect("the directory is readable");
+        records.put(server, &kept).expect("the file is written");
+        let empty = path.join(AttachmentId::new_v4().to_string());
+        std::fs::write(&empty, "").expect("the file is written");
+        let again = VolumeRecords::open(path).expect("the agent starts");
+        assert_eq!((again.list().len(), again.of(server).len()), (1, 1));
+        assert!(!empty.exists());
     }
 }
