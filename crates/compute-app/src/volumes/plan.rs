@@ -147,7 +147,7 @@ impl Scene {
             Phase::Requested => Some(self.ending(device, &rows)),
             Phase::BeginDetaching | Phase::RollDetaching => Some(Next::Roll(device.id)),
             Phase::Detaching | Phase::Failed => {
-                let is_released = rows.iter().all(|row| self.is_released(row, false));
+                let is_released = rows.iter().all(|row| self.is_released(row));
                 is_released.then(|| self.ending(device, &rows))
             }
             Phase::Attaching | Phase::Attached => self.kept(device, &rows),
@@ -178,14 +178,12 @@ impl Scene {
         Next::Forget(device.id)
     }
 
-    /// True if the host of an attachment has no disk of it any more. `wants` says whether the document of
-    /// the host is to have it.
-    fn is_released(&self, row: &AttachmentRow, wants: bool) -> bool {
+    /// True if the host of an attachment that nobody wants there has no disk of it any more.
+    fn is_released(&self, row: &AttachmentRow) -> bool {
         let Some(host) = &row.host else { return true };
         match self.guest(host) {
             None => true,
             Some(guest) if guest.is_lost => true,
-            Some(_) if wants => false,
             Some(_) => matches!(row.plug, Plug::None | Plug::Unplugged),
         }
     }
@@ -201,15 +199,15 @@ impl Scene {
         }
         let wanting: Vec<&Guest> =
             self.guests.iter().filter(|guest| guest.is_present && guest.wants).collect();
-        let is_wanted_on =
-            |host: &HostName| wanting.iter().any(|guest| guest.host == *host && !guest.is_lost);
+        // Also on a host that is silent: its guest may run there, with the disk open.
+        let is_wanted_on = |host: &HostName| wanting.iter().any(|guest| guest.host == *host);
         let mut is_blocked = false;
         for row in rows {
             let Some(host) = &row.host else { continue };
-            if is_wanted_on(host) || self.is_only_place(host, &wanting) {
+            if is_wanted_on(host) {
                 continue;
             }
-            if !self.is_released(row, false) {
+            if !self.is_released(row) {
                 is_blocked = true;
                 continue;
             }
@@ -246,11 +244,6 @@ impl Scene {
             return Some(Next::End(row.id));
         }
         self.completion(device, rows)
-    }
-
-    /// True if a host that is lost is the only one that is to have the guest: its attachment stays.
-    fn is_only_place(&self, host: &HostName, wanting: &[&Guest]) -> bool {
-        wanting.len() == 1 && wanting[0].host == *host
     }
 
     fn completion(&self, device: &BlockDevice, rows: &[&AttachmentRow]) -> Option<Next> {

@@ -236,6 +236,27 @@ fn a_live_migration_has_both_hosts_connected() {
 }
 
 #[test]
+fn a_live_migration_keeps_both_hosts_while_one_is_silent() {
+    for (silent, at) in [("a", 0), ("b", 1)] {
+        let mut model = Model::booted(&[Source::Volume]);
+        model.scene.guests.push(guest("b"));
+        model.settle();
+        model.silent = vec![silent];
+        model.scene.guests[at].is_lost = true;
+        let before = model.scene.attachments.clone();
+        model.settle();
+        assert_eq!(model.scene.attachments, before, "host {silent} may have the guest");
+        // Of a destination that was never connected, too.
+        let mut model = Model::booted(&[Source::Volume]);
+        model.scene.guests.push(guest("b"));
+        model.silent = vec![silent];
+        model.scene.guests[at].is_lost = true;
+        model.settle();
+        assert_eq!(model.hosts(), ["a", "b"]);
+    }
+}
+
+#[test]
 fn an_evacuation_leaves_the_dead_host() {
     let mut model = Model::booted(&[Source::Volume]);
     model.scene.guests[0].is_lost = true;
