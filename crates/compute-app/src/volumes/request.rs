@@ -1,6 +1,8 @@
 //! The volumes that a new server asks for: `block_device_mapping_v2`, or its older form, checked as far as no
 //! other service is needed. Pure.
 
+use std::collections::HashSet;
+
 use kilonova_ids::{ImageId, SnapshotId, VolumeId, parse_uuid_like};
 use kilonova_node_api::{Bus, Medium};
 use kilonova_wire::Refusal;
@@ -70,6 +72,9 @@ impl WantedDisks {
     }
 }
 
+/// The most entries of a request. Each may cost a call to Cinder, and no guest has as many disks.
+const MOST_DEVICES: usize = 255;
+
 fn invalid(words: &str) -> Refusal {
     Refusal::bad_request(format!("Block Device Mapping is Invalid: {words}"))
 }
@@ -85,6 +90,11 @@ pub fn read(server: &Value) -> Result<WantedDisks, Refusal> {
         return Err(Refusal::bad_request(
             "Using different block_device_mapping syntaxes is not allowed in the same request.",
         ));
+    }
+    if old.len().max(new.len()) > MOST_DEVICES {
+        return Err(invalid(&format!(
+            "there are more than {MOST_DEVICES} block devices. Attach the others to the server afterwards."
+        )));
     }
     let named = match server["imageRef"].as_str() {
         None | Some("") => None,
@@ -105,6 +115,10 @@ pub fn read(server: &Value) -> Result<WantedDisks, Refusal> {
         disks.volumes.push(read_legacy(entry, is_first)?);
     }
     check_order(&disks, has_local_root)?;
+    let mut seen = HashSet::new();
+    if let Some(twice) = disks.existing().find(|id| !seen.insert(*id)) {
+        return Err(invalid(&format!("volume {twice} is named twice.")));
+    }
     if disks.is_volume_backed() {
         disks.image = None;
     }
@@ -375,6 +389,14 @@ mod tests {
                 json!([entry("image", "local", json!({"uuid": A, "volume_type": "x"}))]),
                 "destination_type=local",
             ),
+            (
+                json!([
+                    entry("volume", "volume", json!({"uuid": A})),
+                    entry("volume", "volume", json!({"uuid": A, "boot_index": -1})),
+                ]),
+                "volume 11111111-1111-4111-8111-111111111111 is named twice.",
+            ),
+            (Value::Array(vec![json!({"no_device": true}); 256]), "more than 255 block devices."),
         ] {
             let refusal = v2(entries.clone()).expect_err(words);
             assert!(refusal.message.contains(words), "{entries}: {}", refusal.message);
@@ -383,6 +405,11 @@ mod tests {
         assert!(
             read(&both).expect_err("two forms").message.contains("different block_device_mapping")
         );
+        let twice = json!({"block_device_mapping": [{"volume_id": A}, {"volume_id": A}]});
+        assert!(read(&twice).expect_err("twice").message.contains("is named twice."));
+        let many =
+            json!({"imageRef": A, "block_device_mapping": vec![json!({"volume_id": A}); 256]});
+        assert!(read(&many).expect_err("many").message.contains("more than 255"));
         assert!(read(&json!({})).expect_err("nothing").message.contains("a server boots from"));
     }
 }

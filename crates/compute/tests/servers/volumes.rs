@@ -733,3 +733,11 @@ async fn a_volume_backed_server_migrates_live_and_its_volume_is_never_free() {
         finish(&cloud, &running, &cinder, "live").await;
     }
 }
+            (
+                json!([
+                    of(&bootable),
+                    {"source_type": "volume", "destination_type": "volume", "uuid": bootable}
+                ]),
+                400,
+                format!("Block Device Mapping is Invalid: volume {bootable} is named twice."),
+            ),
