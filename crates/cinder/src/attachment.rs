@@ -47,7 +47,7 @@ pub struct Attachment {
 }
 
 impl Cinder {
-    /// Reserves a volume for a server. With a connector, its host is connected too.
+    /// Reserves a volume for a server.
     ///
     /// # Errors
     /// [`Error`].
@@ -56,13 +56,8 @@ impl Cinder {
         call: Call<'_>,
         volume: VolumeId,
         server: ServerId,
-        connector: Option<&Value>,
     ) -> Result<Attachment, Error> {
-        let mut attachment = json!({"volume_uuid": volume, "instance_uuid": server});
-        if let Some(connector) = connector {
-            attachment["connector"] = connector.clone();
-        }
-        let body = json!({"attachment": attachment});
+        let body = json!({"attachment": {"volume_uuid": volume, "instance_uuid": server}});
         let request = (Method::POST, "/attachments", Some(&body));
         self.one(call, Microversion::COMPLETE, request, "attachment").await
     }

@@ -38,12 +38,6 @@ impl Microversion {
     pub const BASE: Self = Self(0);
     /// Attachments can be completed (`os-complete`).
     pub const COMPLETE: Self = Self(44);
-    /// A volume shows `shared_targets` and `service_uuid`.
-    pub const SHARED_TARGETS: Self = Self(48);
-    /// `os-reimage`.
-    pub const REIMAGE: Self = Self(68);
-    /// `shared_targets` may be null.
-    pub const SHARED_TARGETS_TRISTATE: Self = Self(69);
 }
 
 /// On whose behalf a request is sent, and the request of our own that causes it.
@@ -159,15 +153,6 @@ impl Cinder {
         let mut known = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Some((address.root.clone(), newest));
         Ok(newest)
-    }
-
-    /// True if the service has this microversion.
-    pub(crate) async fn has(
-        &self,
-        call: Call<'_>,
-        microversion: Microversion,
-    ) -> Result<bool, Error> {
-        Ok(self.newest(&self.address(call).await?).await? >= microversion)
     }
 
     /// Sends a request whose answer may have no content.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   client      requests, their address, their microversion, retries, pages
-//!   volume      volumes: shown, created, deleted, detached, re-imaged
+//!   volume      volumes: shown, created, deleted, detached
 //!   attachment  attachments of volumes to servers: reserved, connected, completed, deleted
 //!   snapshot    snapshots of volumes, and the limit on their number
 //!   kind        volume types
@@ -27,4 +27,4 @@ pub use client::{Call, Cinder};
 pub use error::{Error, Refused};
 pub use kind::VolumeType;
 pub use snapshot::{NewSnapshot, Snapshot, SnapshotLimit};
-pub use volume::{Encryption, NewVolume, Volume, VolumeAttachment, VolumeSource};
+pub use volume::{NewVolume, Volume, VolumeAttachment, VolumeSource};

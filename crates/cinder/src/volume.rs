@@ -44,18 +44,6 @@ pub struct Volume {
     /// Metadata of the user.
     #[serde(default, deserialize_with = "or_default")]
     pub metadata: BTreeMap<String, String>,
-    /// The service that has it, where attachments on one host must not overlap.
-    #[serde(default)]
-    pub service_uuid: Option<String>,
-    /// `migrating` while Cinder moves it.
-    #[serde(default, deserialize_with = "or_default")]
-    pub migration_status: String,
-    /// The snapshot that it was made from.
-    #[serde(default)]
-    pub snapshot_id: Option<SnapshotId>,
-    /// The owning project; only administrators see it.
-    #[serde(default, rename = "os-vol-tenant-attr:tenant_id")]
-    pub project: Option<String>,
     /// Its attachments.
     #[serde(default, deserialize_with = "or_default")]
     pub attachments: Vec<VolumeAttachment>,
@@ -67,12 +55,6 @@ pub struct VolumeAttachment {
     /// The server's id.
     #[serde(default, deserialize_with = "or_default")]
     pub server_id: String,
-    /// The attachment's id.
-    #[serde(default, deserialize_with = "or_default")]
-    pub attachment_id: String,
-    /// The device.
-    #[serde(default)]
-    pub device: Option<String>,
 }
 
 /// The source of a new volume.
@@ -105,32 +87,14 @@ pub struct NewVolume {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// The encryption of a volume, without its key.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Encryption {
-    /// The key's id; none for a volume that is not encrypted.
-    #[serde(default)]
-    pub encryption_key_id: Option<String>,
-    /// `luks`, ….
-    #[serde(default)]
-    pub provider: Option<String>,
-}
-
 impl Cinder {
     /// A volume.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn volume(&self, call: Call<'_>, id: VolumeId) -> Result<Volume, Error> {
-        let mut microversion = Microversion::BASE;
-        for newer in [Microversion::SHARED_TARGETS_TRISTATE, Microversion::SHARED_TARGETS] {
-            if self.has(call, newer).await? {
-                microversion = newer;
-                break;
-            }
-        }
         let path = format!("/volumes/{id}");
-        self.one(call, microversion, (Method::GET, &path, None), "volume").await
+        self.one(call, Microversion::BASE, (Method::GET, &path, None), "volume").await
     }
 
     /// The volumes of the caller's project with a pair of metadata.
@@ -184,16 +148,6 @@ impl Cinder {
         }
     }
 
-    /// The encryption of a volume.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn encryption(&self, call: Call<'_>, id: VolumeId) -> Result<Encryption, Error> {
-        let path = format!("/volumes/{id}/encryption");
-        let found = self.send(call, Microversion::BASE, Method::GET, &path, None).await?;
-        crate::client::read(found, format!("GET {path}"), "encryption")
-    }
-
     /// Announces that a volume will be detached from a server that uses it.
     ///
     /// # Errors
@@ -208,15 +162,6 @@ impl Cinder {
     /// [`Error`].
     pub async fn roll_detaching(&self, call: Call<'_>, id: VolumeId) -> Result<(), Error> {
         self.act(call, Microversion::BASE, id, json!({"os-roll_detaching": null})).await
-    }
-
-    /// Writes an image over a volume that is reserved.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn reimage(&self, call: Call<'_>, id: VolumeId, image: ImageId) -> Result<(), Error> {
-        let action = json!({"os-reimage": {"image_id": image, "reimage_reserved": true}});
-        self.act(call, Microversion::REIMAGE, id, action).await
     }
 
     async fn act(

@@ -91,8 +91,6 @@ kilonova_store::statements! {
     /// The devices of servers.
     OF_SERVERS = concat!("SELECT ", device!(), " FROM block_devices WHERE server_id IN ({})
         ORDER BY server_id, ordinal");
-    /// The servers that have a volume.
-    HOLDERS = "SELECT server_id FROM block_devices WHERE volume_id = ?1 ORDER BY server_id";
     /// Moves a device from one phase to another.
     SET_PHASE = "UPDATE block_devices SET phase = ?3, error = ?4 WHERE id = ?1 AND phase = ?2
         RETURNING id";
@@ -113,9 +111,6 @@ kilonova_store::statements! {
     /// The attachments of a server.
     ATTACHMENTS = "SELECT id, server_id, device_id, volume_id, attachment_id, host, state, plug
         FROM volume_attachments WHERE server_id = ?1 ORDER BY ordinal, id";
-    /// The attachments of servers.
-    ATTACHMENTS_OF = "SELECT id, server_id, device_id, volume_id, attachment_id, host, state, plug
-        FROM volume_attachments WHERE server_id IN ({}) ORDER BY server_id, ordinal, id";
     /// Records the answer to a call, if the attachment still waits for it.
     SET_ATTACHMENT = "UPDATE volume_attachments SET attachment_id = ?3, host = ?4, state = ?5
         WHERE id = ?1 AND state = ?2 RETURNING id";
@@ -417,12 +412,6 @@ pub fn of_servers(
     Ok(found)
 }
 
-/// The servers that have a volume.
-pub fn holders(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Vec<ServerId>, Error> {
-    let rows = tx.rows(HOLDERS, params![volume])?;
-    rows.iter().map(|row| Ok(row.id("server_id")?)).collect()
-}
-
 /// Moves a device from one phase to another, with the reason. False if it is in another one.
 pub fn set_phase(
     tx: &mut Tx<'_>,
@@ -489,18 +478,6 @@ pub fn expect_attachments(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error
 /// The attachments of a server, in the order of its devices.
 pub fn attachments(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<AttachmentRow>, Error> {
     tx.rows(ATTACHMENTS, params![server])?.iter().map(read_attachment).collect()
-}
-
-/// The attachments of servers.
-pub fn attachments_of(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<Vec<AttachmentRow>, Error> {
-    let mut found = Vec::new();
-    for some in servers.chunks(100) {
-        let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
-        for row in tx.rows(&listed(ATTACHMENTS_OF, some.len()), &values)? {
-            found.push(read_attachment(&row)?);
-        }
-    }
-    Ok(found)
 }
 
 /// The state that an answer gives an attachment.

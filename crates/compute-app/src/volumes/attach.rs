@@ -94,7 +94,7 @@ pub async fn attach(
     });
     let (taken, (device, row)) = prepared.await?;
     volumes.tokens.keep(id, context.token.as_ref());
-    let call = volumes.client.create_attachment(by(context, &request_id), request.volume, id, None);
+    let call = volumes.client.create_attachment(by(context, &request_id), request.volume, id);
     let answer = volumes.bounded(call).await;
     let (given, device_id) = (taken.clone(), device.id);
     let outcome = answer.as_ref().map(|made| made.id).map_err(CallError::may_have_effect);

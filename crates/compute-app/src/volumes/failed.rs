@@ -17,7 +17,6 @@ use crate::{Compute, Error};
 /// Store errors only; also for all functions below.
 pub(super) fn fail_attach(
     tx: &mut Tx<'_>,
-    compute: &Compute,
     device: &BlockDevice,
     why: &str,
     now: Timestamp,
@@ -25,23 +24,21 @@ pub(super) fn fail_attach(
     if !rows::set_phase(tx, device.id, Phase::Attaching, Phase::Failed, Some(why))? {
         return Ok(());
     }
-    record(tx, compute, device, Action::AttachVolume, why, now)
+    record(tx, device, Action::AttachVolume, why, now)
 }
 
 /// A guest does not give a volume up.
 pub(super) fn record_detach(
     tx: &mut Tx<'_>,
-    compute: &Compute,
     device: &BlockDevice,
     why: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
-    record(tx, compute, device, Action::DetachVolume, why, now)
+    record(tx, device, Action::DetachVolume, why, now)
 }
 
 fn record(
     tx: &mut Tx<'_>,
-    _compute: &Compute,
     device: &BlockDevice,
     action: Action,
     why: &str,
@@ -75,7 +72,7 @@ pub(super) fn give_up(
         return Ok(true);
     }
     if let Some(device) = device.filter(|device| device.phase == Phase::Attaching) {
-        fail_attach(tx, compute, device, why, now)?;
+        fail_attach(tx, device, why, now)?;
         return Ok(true);
     }
     let lacking = documents::lacking(tx, server)?;

@@ -55,7 +55,7 @@ pub(crate) fn observed(
                 Some(VolumeStatus::Failed { reason }) => {
                     if device.phase == Phase::Attaching {
                         let why = format!("{host}: {reason}");
-                        super::failed::fail_attach(tx, compute, device, &why, now)?;
+                        super::failed::fail_attach(tx, device, &why, now)?;
                     }
                     Plug::Unplugged
                 }
@@ -63,7 +63,7 @@ pub(crate) fn observed(
                     let why = Some(reason.as_str());
                     let to = Phase::RollDetaching;
                     if rows::set_phase(tx, device.id, Phase::Detaching, to, why)? {
-                        super::failed::record_detach(tx, compute, device, reason, now)?;
+                        super::failed::record_detach(tx, device, reason, now)?;
                     }
                     Plug::Plugged
                 }

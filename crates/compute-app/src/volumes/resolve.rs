@@ -372,7 +372,7 @@ pub async fn reserve(
         .await?;
     let request_id = context.request_id_text();
     for (_, volume, row) in existing {
-        let call = volumes.client.create_attachment(by(context, &request_id), volume, server, None);
+        let call = volumes.client.create_attachment(by(context, &request_id), volume, server);
         match volumes.bounded(call).await {
             Ok(made) => {
                 let recorded = compute.store.write(move |tx| {

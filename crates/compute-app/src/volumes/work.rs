@@ -415,7 +415,7 @@ impl Worker<'_> {
         };
         let server = self.taken.server;
         let client = &self.volumes.client;
-        let call = |by| client.create_attachment(by, volume, server, None);
+        let call = |by| client.create_attachment(by, volume, server);
         let project = &self.taken.project_id;
         match self.volumes.for_user(self.user.as_ref(), project, call).await {
             Ok(made) => self.reserved(row, made.id).await,

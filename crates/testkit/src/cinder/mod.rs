@@ -202,7 +202,6 @@ fn kind(method: &Method, path: &str, body: &Value) -> String {
     let action = match rest.as_slice() {
         [.., "action"] => body.as_object().and_then(|body| body.keys().next()).cloned(),
         ["detail"] => Some("detail".to_owned()),
-        [_, "encryption"] => Some("encryption".to_owned()),
         _ => None,
     };
     match action {

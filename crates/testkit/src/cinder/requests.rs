@@ -84,13 +84,8 @@ pub(crate) fn answer(state: &mut State, by: &Identity, request: &Request<'_>) ->
             create_on(state, id);
             ok(json!({"volume": volume_view(state, by, id)}))
         }
-        ("GET", ["volumes", id, "encryption"]) => {
-            let encrypted = state.volumes[*id].flag("encrypted");
-            let key = encrypted.then(new_id);
-            ok(json!({"encryption_key_id": key, "provider": key.as_ref().map(|_| "luks")}))
-        }
         ("DELETE", ["volumes", id]) => delete_volume(state, id),
-        ("POST", ["volumes", id, "action"]) => act(state, by, id, body),
+        ("POST", ["volumes", id, "action"]) => act(state, id, body),
         ("GET", ["snapshots", id]) => match state.snapshots.get(*id) {
             Some(snapshot) => ok(json!({"snapshot": snapshot})),
             None => not_found("Snapshot", id),
@@ -263,7 +258,7 @@ fn delete_volume(state: &mut State, id: &str) -> Answer {
     (StatusCode::ACCEPTED, Value::Null)
 }
 
-fn act(state: &mut State, by: &Identity, id: &str, body: &Value) -> Answer {
+fn act(state: &mut State, id: &str, body: &Value) -> Answer {
     let action = body.as_object().and_then(|body| body.keys().next()).cloned().unwrap_or_default();
     let status = state.status(id);
     match action.as_str() {
@@ -281,18 +276,6 @@ fn act(state: &mut State, by: &Identity, id: &str, body: &Value) -> Answer {
             if status == "detaching" {
                 state.volume_mut(id).status = "in-use".into();
             }
-            (StatusCode::ACCEPTED, Value::Null)
-        }
-        "os-reimage" if by.version >= 68 => {
-            let reserved = body["os-reimage"]["reimage_reserved"] == true;
-            if status != "available" && !(reserved && status == "reserved") {
-                return bad(format!(
-                    "Invalid volume: Volume {id} status must be available or reserved to reimage, but \
-                     the current status is {status}."
-                ));
-            }
-            let image = body["os-reimage"]["image_id"].as_str().unwrap_or_default().to_owned();
-            state.reimaged.push((id.to_owned(), image));
             (StatusCode::ACCEPTED, Value::Null)
         }
         other => bad(format!("There is no such action: {other}")),

@@ -70,8 +70,6 @@ pub struct State {
     pub(crate) number: usize,
     /// Each volume that became available after it was in use, in order.
     pub(crate) freed: Vec<String>,
-    /// The images of re-imaged volumes.
-    pub reimaged: Vec<(String, String)>,
 }
 
 /// A new id, as Cinder makes them.
