@@ -18,7 +18,7 @@ use kilonova_node_api::{Bus, Desired};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, IntoRefusal, Refusal, time};
 
-use super::{Volumes, by, documents as composed, new_token, start, until};
+use super::{Volumes, by, documents as composed, new_token, start, token_of, until};
 use crate::actions::ServerAction;
 use crate::flows::operation::Action;
 use crate::{Compute, Error, flows, states};
@@ -93,7 +93,7 @@ pub async fn attach(
         prepare(tx, compute, &by_whom, id, &wanted, &shown)
     });
     let (taken, (device, row)) = prepared.await?;
-    volumes.tokens.keep(id, context.token.as_ref());
+    volumes.tokens.keep(id, token_of(context, &server.project_id));
     let call = volumes.client.create_attachment(by(context, &request_id), request.volume, id);
     let answer = volumes.bounded(call).await;
     let (given, device_id) = (taken.clone(), device.id);
@@ -380,7 +380,7 @@ pub async fn detach(
         Ok((device, is_offloaded))
     })
     .await?;
-    volumes.tokens.keep(id, context.token.as_ref());
+    volumes.tokens.keep(id, token_of(context, &server.project_id));
     let answer = if is_offloaded {
         Ok(())
     } else {

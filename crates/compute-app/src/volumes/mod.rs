@@ -185,6 +185,12 @@ pub type ServerVolumes = HashMap<ServerId, Vec<BlockDevice>>;
 
 /// The volumes of servers.
 ///
+/// The token of a request for the calls that follow it. None of an administrator of another project: those
+/// calls name the server's project, and Cinder refuses a URL whose project is not the token's.
+fn token_of<'a>(context: &'a Context, project: &str) -> Option<&'a UserToken> {
+    context.token.as_ref().filter(|_| context.project_id == project)
+}
+
 /// # Errors
 /// Store errors only.
 pub fn of_servers(

@@ -309,6 +309,26 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
     }
 }
 
+/// The URL of a call has the project of its token: Cinder refuses an administrator's token in the URL of the
+/// server's project for good.
+#[tokio::test]
+async fn an_administrator_of_another_project_attaches_and_detaches() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        cinder.put_project_into_url();
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        let path = format!("POST {}", attachments(&id));
+        let body = json!({"volumeAttachment": {"volumeId": disk}});
+        running.call(ADMIN, "2.90", &path, Some(body)).await.expect(200);
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        let path = format!("DELETE {}/{disk}", attachments(&id));
+        running.call(ADMIN, "2.90", &path, None).await.expect(202);
+        wait_for(&cinder, &disk, "available").await;
+        finish(&cloud, &running, &cinder, "administrator").await;
+    }
+}
+
 #[tokio::test]
 async fn a_host_that_fails_or_a_guest_that_refuses_is_reported() {
     for (cloud, running, cinder) in clouds(&["a"]).await {
