@@ -98,6 +98,7 @@ pub async fn attach(
     let answer = volumes.bounded(call).await;
     let (given, device_id) = (taken.clone(), device.id);
     let outcome = answer.as_ref().map(|made| made.id).map_err(CallError::may_have_effect);
+    let by_whom = context.clone();
     let recorded = compute.store.write(move |tx| {
         let now = time::now();
         match outcome {
@@ -105,7 +106,10 @@ pub async fn attach(
                 let to =
                     Answered { attachment: Some(attachment), host: None, state: State::Reserved };
                 rows::set_attachment(tx, row, State::Reserving, &to)?;
-                rows::set_phase(tx, device_id, Phase::Requested, Phase::Attaching, None)?;
+                let (from, to) = (Phase::Requested, Phase::Attaching);
+                if rows::set_phase(tx, device_id, from, to, None)? {
+                    accepted(tx, &by_whom, id, Action::AttachVolume, now)?;
+                }
             }
             // The worker finds out.
             Err(true) => {}
@@ -121,6 +125,20 @@ pub async fn attach(
     match answer {
         Ok(_) => Ok(device),
         Err(error) => Err(refused(error, request.volume)),
+    }
+}
+
+/// Records the action of a request that Cinder has accepted. One that it refuses is no action, as upstream.
+fn accepted(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    server: ServerId,
+    action: Action,
+    now: Timestamp,
+) -> Result<(), Error> {
+    match servers::find(tx, server)? {
+        Some(server) => flows::record_action(tx, context, &server, action, now),
+        None => Ok(()),
     }
 }
 
@@ -230,7 +248,6 @@ fn prepare(
     let row = RowId::new_v4();
     rows::add(tx, &device)?;
     rows::add_attachment(tx, row, &device, request.volume)?;
-    flows::record_action(tx, context, &server, Action::AttachVolume, now)?;
     Ok((device, row))
 }
 
@@ -360,9 +377,10 @@ pub async fn detach(
     let shown = volumes.bounded(volumes.client.volume(by(context, &request_id), volume)).await;
     shown.map_err(|error| refused(error, volume))?;
     let (id, by_whom) = (server.id, context.clone());
+    let allowed = by_whom.clone();
     let (taken, (device, is_offloaded)) = take(compute, server, move |tx, _| {
         let server = present(tx, id)?;
-        states::allow(&by_whom, &server, ServerAction::DetachVolume)?;
+        states::allow(&allowed, &server, ServerAction::DetachVolume)?;
         check_shelved(&server, knows_shelved, ServerAction::DetachVolume)?;
         let device = device_of(tx, id, volume)?;
         if device.is_root() {
@@ -376,7 +394,6 @@ pub async fn detach(
                  attach_status must be 'attached' to detach.",
             ));
         }
-        flows::record_action(tx, &by_whom, &server, Action::DetachVolume, time::now())?;
         Ok((device, is_offloaded))
     })
     .await?;
@@ -392,11 +409,16 @@ pub async fn detach(
         Err(error) if error.may_have_effect() => None,
         Err(_) => Some(Phase::Attached),
     };
+    let is_accepted = answer.is_ok();
     let recorded = compute.store.write(move |tx| {
+        let now = time::now();
         if let Some(to) = to {
             rows::set_phase(tx, device.id, Phase::BeginDetaching, to, None)?;
         }
-        Ok::<_, Error>(rows::give_back(tx, &taken, 0, time::now())?)
+        if is_accepted {
+            accepted(tx, &by_whom, id, Action::DetachVolume, now)?;
+        }
+        Ok::<_, Error>(rows::give_back(tx, &taken, 0, now)?)
     });
     recorded.await?;
     start(compute, id);

@@ -249,6 +249,7 @@ async fn requests_that_cannot_be_met_are_refused_with_novas_words() {
         let refused = try_attach(&running, &id, "2.90", json!({"volumeId": free})).await;
         refused.refused(409, "Cannot 'attach_volume' instance");
         assert_eq!(cinder.state().status(&free), "available");
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, [""; 0], "refused");
         try_attach(&running, &other, "2.101", json!({"volumeId": shared})).await.expect(202);
         wait_for(&cinder, &shared, "in-use").await;
         finish(&cloud, &running, &cinder, "refused").await;
@@ -256,6 +257,15 @@ async fn requests_that_cannot_be_met_are_refused_with_novas_words() {
 }
 
 fn uuid_like() -> String {
+/// The messages of a server's actions of a kind, newest first; empty for one that succeeded.
+async fn actions_of(running: &RunningCloud, id: &str, kind: &str) -> Vec<String> {
+    let path = format!("/servers/{id}/os-instance-actions");
+    let all = running.get(ANN, "2.90", &path).await.expect(200)["instanceActions"].clone();
+    let all = all.as_array().expect("a list").iter();
+    let message = |one: &Value| one["message"].as_str().unwrap_or_default().to_owned();
+    all.filter(|one| one["action"] == kind).map(message).collect()
+}
+
     kilonova_ids::VolumeId::new_v4().to_string()
 }
 
@@ -282,12 +292,8 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
         try_attach(&running, &id, "2.90", wish()).await.expect(200);
         settled(&cloud).await;
         assert_eq!(cinder.state().status(&disk), "available");
-        let path = format!("/servers/{id}/os-instance-actions");
-        let actions = running.get(ANN, "2.90", &path).await.expect(200);
-        let failed = actions["instanceActions"].as_array().expect("a list").iter();
-        let failed =
-            failed.filter(|one| one["action"] == "attach_volume" && one["message"] == "Error");
-        assert!(failed.count() >= 1, "{actions}");
+        // The four that Cinder did not accept are no actions.
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error", ""]);
         cinder.fail("PUT attachments", Failure::Status(500), 7);
         attach(&running, &cinder, &id, &disk).await;
         settled(&cloud).await;
@@ -300,6 +306,10 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
             assert_eq!(cinder.state().status(&disk), "in-use", "{failure:?}");
             assert_eq!(shown(&running, &id, "2.90").await[0]["volumeId"], json!(disk));
         }
+        cinder.fail("POST volumes os-begin_detaching", Failure::Status(400), 1);
+        try_detach(&running, &id, &disk).await.refused(400, "The server has failed.");
+        settled(&cloud).await;
+        assert_eq!(actions_of(&running, &id, "detach_volume").await, [""; 0], "not accepted");
         // The end of an attachment is repeated until it succeeds.
         cinder.fail("DELETE attachments", Failure::Status(500), 12);
         try_detach(&running, &id, &disk).await.expect(202);
