@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use kilonova_cinder::Cinder;
-use kilonova_compute_app::volumes::{VolumeOptions, Volumes};
+use kilonova_compute_app::volumes::{LONGEST_CALL, VolumeOptions, Volumes};
 use kilonova_keystone::{Endpoint, Retries, Service, ValidatorOptions};
 use kilonova_program::config::Options;
 
@@ -144,6 +144,18 @@ fn endpoint(file: &File) -> Result<Endpoint, Failure> {
 }
 
 impl CinderSettings {
+    /// A remark for the operator on a value that has less effect than it says.
+    pub fn remark(&self) -> Option<String> {
+        (self.options.patience > LONGEST_CALL).then(|| {
+            format!(
+                "[cinder] timeout is {} s, but a call ends after {} s: nobody else may work on its server \
+                 meanwhile",
+                self.own.timeout.as_secs(),
+                LONGEST_CALL.as_secs()
+            )
+        })
+    }
+
     /// The service; nothing is sent. Call it within the runtime of the process.
     ///
     /// # Errors
@@ -185,6 +197,7 @@ mod tests {
             ("publicURL", 3)
         );
         assert!(usual.options.cross_az_attach && !format!("{usual:?}").contains("hidden"));
+        assert_eq!((usual.remark(), usual.options.patience), (None, LONGEST_CALL));
         usual.open().expect("it opens");
         let more = "[cinder]\ncatalog_info = block-storage:cinder:internalURL\ncross_az_attach = false\n\
              endpoint_template = http://cinder/v3/%(project_id)s\nhttp_retries = 1\n\
@@ -194,6 +207,18 @@ mod tests {
         assert_eq!(more.endpoint.service_name.as_deref(), Some("cinder"));
         assert_eq!(more.endpoint.service_types, ["block-storage", "volumev3"]);
         assert_eq!((more.options.cross_az_attach, more.options.max_disk_devices), (false, 26));
+    }
+
+    #[tokio::test]
+    async fn no_call_is_longer_than_its_lease_whatever_the_timeout() {
+        let slow = section(&format!("{KEYSTONE}{SERVICE}[cinder]\ntimeout = 600\n"));
+        let slow = slow.expect("it is valid").expect("the group is there");
+        assert!(
+            slow.remark()
+                .expect("a remark")
+                .contains("timeout is 600 s, but a call ends after 120 s")
+        );
+        assert_eq!(slow.open().expect("it opens").options().patience, LONGEST_CALL);
     }
 
     #[test]

@@ -136,6 +136,9 @@ fn vendordata(settings: &Settings) -> Result<Option<Arc<DynamicVendordata>>, Fai
 
 /// The Cinder of the cloud. Does not wait for it: it may start later.
 fn cloud_cinder(settings: &CinderSettings) -> Result<Volumes, Failure> {
+    if let Some(remark) = settings.remark() {
+        tracing::warn!("{remark}");
+    }
     let refused = |why: String| Failure::Refused(format!("[cinder] {why}"));
     let checked = settings.open().map_err(refused)?;
     tokio::spawn(async move {

@@ -101,29 +101,33 @@ pub async fn attach(
     let by_whom = context.clone();
     let recorded = compute.store.write(move |tx| {
         let now = time::now();
-        match outcome {
+        let is_known = match outcome {
             Ok(attachment) => {
                 let to =
                     Answered { attachment: Some(attachment), host: None, state: State::Reserved };
-                rows::set_attachment(tx, row, State::Reserving, &to)?;
+                let is_known = rows::set_attachment(tx, row, State::Reserving, &to)?;
                 let (from, to) = (Phase::Requested, Phase::Attaching);
                 if rows::set_phase(tx, device_id, from, to, None)? {
                     accepted(tx, &by_whom, id, Action::AttachVolume, now)?;
                 }
+                is_known
             }
             // The worker finds out.
-            Err(true) => {}
+            Err(true) => true,
             Err(false) => {
                 rows::forget_attachment(tx, row)?;
                 rows::forget(tx, device_id)?;
+                true
             }
-        }
-        Ok::<_, Error>(rows::give_back(tx, &given, 0, now)?)
+        };
+        rows::give_back(tx, &given, 0, now)?;
+        Ok::<_, Error>(is_known)
     });
-    recorded.await?;
+    let is_known = recorded.await?;
     start(compute, id);
     match answer {
-        Ok(_) => Ok(device),
+        Ok(_) if is_known => Ok(device),
+        Ok(made) => Err(volumes.withdraw(by(context, &request_id), id, made.id).await),
         Err(error) => Err(refused(error, request.volume)),
     }
 }

@@ -36,10 +36,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kilonova_cinder::{Call, Cinder, Error as CallError};
 use kilonova_compute_db::volumes::{self as rows, BlockDevice, Phase};
-use kilonova_ids::ServerId;
+use kilonova_ids::{AttachmentId, ServerId};
 use kilonova_keystone::Caller;
 use kilonova_store::{Asked, Tx};
-use kilonova_wire::{Context, UserToken, time};
+use kilonova_wire::{Context, Refusal, UserToken, time};
 use newtype_uuid::GenericUuid;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -52,8 +52,10 @@ pub use work::{run, work};
 use crate::tokens::Tokens;
 use crate::{Compute, Error};
 
-/// How long a worker has a server for itself. No call takes longer.
+/// How long a worker has a server for itself. No call takes longer than [`LONGEST_CALL`].
 const LEASE: SignedDuration = SignedDuration::from_secs(180);
+/// The longest time that one call may take, whatever the settings: the answer is stored within the lease.
+pub const LONGEST_CALL: Duration = Duration::from_secs(120);
 
 /// The operator's settings of volumes.
 #[derive(Debug, Clone)]
@@ -72,7 +74,7 @@ pub struct VolumeOptions {
     pub attempts: i64,
     /// The pause after the first failed attempt; it doubles.
     pub pause: Duration,
-    /// The longest time that one call may take.
+    /// The longest time that one call may take, up to [`LONGEST_CALL`].
     pub patience: Duration,
 }
 
@@ -86,7 +88,7 @@ impl Default for VolumeOptions {
             max_local_devices: 3,
             attempts: 6,
             pause: Duration::from_secs(1),
-            patience: Duration::from_secs(120),
+            patience: LONGEST_CALL,
         }
     }
 }
@@ -105,6 +107,8 @@ impl Volumes {
     /// Volumes over a client; nothing is sent. Call it within the runtime of the process.
     pub fn new(client: Cinder, options: VolumeOptions) -> Self {
         let (tokens, news) = Default::default();
+        let patience = options.patience.min(LONGEST_CALL);
+        let options = VolumeOptions { patience, ..options };
         Self { client, options, tokens, runtime: Handle::current(), news }
     }
 
@@ -147,21 +151,44 @@ impl Volumes {
     where
         R: Future<Output = Result<T, CallError>>,
     {
-        if let Some(token) = token {
-            let by =
-                Call { caller: Caller::Vouched(token), project: Some(project), request_id: None };
-            match self.bounded(call(by)).await {
-                Err(error) if error.is_not_found() || is_refused_token(&error) => {}
-                ended => return ended,
+        self.bounded(async {
+            if let Some(token) = token {
+                let caller = Caller::Vouched(token);
+                let by = Call { caller, project: Some(project), request_id: None };
+                match call(by).await {
+                    Err(error) if error.is_not_found() || is_refused_token(&error) => {}
+                    ended => return ended,
+                }
             }
+            call(Call::OWN).await
+        })
+        .await
+    }
+
+    /// Ends an attachment that no row has, because the lease of its request ended before the answer came.
+    async fn withdraw(&self, by: Call<'_>, server: ServerId, attachment: AttachmentId) -> Error {
+        if let Err(error) = self.bounded(self.client.delete_attachment(by, attachment)).await {
+            tracing::error!(
+                %server, %attachment, %error,
+                "cannot end an attachment that came too late; delete it in Cinder"
+            );
         }
-        self.bounded(call(Call::OWN)).await
+        Refusal::conflict(format!(
+            "Volumes of instance {server} were not reserved in time. Try again."
+        ))
+        .into()
     }
 }
 
 /// True if another login may be accepted.
 fn is_refused_token(error: &CallError) -> bool {
     error.status().is_some_and(|status| matches!(status.as_u16(), 401 | 403))
+}
+
+/// The token of a request for the calls that follow it. None of an administrator of another project: those
+/// calls name the server's project, and Cinder refuses a URL whose project is not the token's.
+fn token_of<'a>(context: &'a Context, project: &str) -> Option<&'a UserToken> {
+    context.token.as_ref().filter(|_| context.project_id == project)
 }
 
 /// The call of a user's request.
@@ -185,12 +212,6 @@ pub type ServerVolumes = HashMap<ServerId, Vec<BlockDevice>>;
 
 /// The volumes of servers.
 ///
-/// The token of a request for the calls that follow it. None of an administrator of another project: those
-/// calls name the server's project, and Cinder refuses a URL whose project is not the token's.
-fn token_of<'a>(context: &'a Context, project: &str) -> Option<&'a UserToken> {
-    context.token.as_ref().filter(|_| context.project_id == project)
-}
-
 /// # Errors
 /// Store errors only.
 pub fn of_servers(

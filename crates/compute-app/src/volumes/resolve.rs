@@ -329,7 +329,7 @@ pub fn keep_token(compute: &Compute, context: &Context, servers: &[ServerId]) {
 /// Reserves the volumes that exist for a server that does not exist yet. [`release`] what it returns.
 ///
 /// # Errors
-/// 400 with Cinder's words; 503 if it does not answer. Reservations end then.
+/// 400 with Cinder's words; 409 if Cinder was too slow; 503 if it does not answer. Reservations end then.
 pub async fn reserve(
     compute: &Compute,
     context: &Context,
@@ -351,7 +351,7 @@ pub async fn reserve(
         })
         .collect();
     let (token, project, list) = (new_token(), context.project_id.clone(), existing.clone());
-    let taken = compute
+    let mut taken = compute
         .store
         .write(move |tx| {
             let now = time::now();
@@ -375,12 +375,22 @@ pub async fn reserve(
         let call = volumes.client.create_attachment(by(context, &request_id), volume, server);
         match volumes.bounded(call).await {
             Ok(made) => {
+                let before = taken.clone();
                 let recorded = compute.store.write(move |tx| {
+                    let renewed = rows::renew(tx, &before, until(time::now()))?;
+                    let Some(renewed) = renewed else { return Ok(None) };
                     let to =
                         Answered { attachment: Some(made.id), host: None, state: State::Reserved };
-                    Ok::<_, Error>(rows::set_attachment(tx, row, State::Reserving, &to)?)
+                    let is_known = rows::set_attachment(tx, row, State::Reserving, &to)?;
+                    Ok::<_, Error>(is_known.then_some(renewed))
                 });
-                recorded.await?;
+                match recorded.await? {
+                    Some(renewed) => taken = renewed,
+                    None => {
+                        let call = by(context, &request_id);
+                        return Err(volumes.withdraw(call, server, made.id).await);
+                    }
+                }
             }
             Err(error) => {
                 if !error.may_have_effect() {

@@ -32,6 +32,8 @@ const MADE_FOR: &str = "kilonova_block_device";
 const AT_ONCE: usize = 16;
 /// The longest pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(60);
+/// The longest time that a worker sleeps before it takes its server for longer.
+const LONGEST_SLEEP: Duration = Duration::from_secs(20);
 
 /// Why a step did not succeed.
 enum Trouble {
@@ -158,6 +160,11 @@ impl Worker<'_> {
         let Some((taken, value)) = done else { return Err(Trouble::Fenced) };
         self.taken = Taken { attempts: self.taken.attempts, ..taken };
         Ok(value)
+    }
+
+    /// Takes the server for longer, between two calls of one step: each may take as long as a call may.
+    async fn renew(&mut self) -> Result<(), Trouble> {
+        self.write(|_, _| Ok(())).await
     }
 
     async fn look(&mut self) -> Result<Scene, Trouble> {
@@ -308,6 +315,7 @@ impl Worker<'_> {
         let mut made = None;
         if may_exist {
             made = self.made_for(device).await?;
+            self.renew().await?;
         }
         if made.is_none() {
             let Some(token) = self.user.clone() else {
@@ -375,9 +383,17 @@ impl Worker<'_> {
             if self.taken.is_gone {
                 return Ok(());
             }
-            tokio::time::sleep(pause).await;
-            // The server may be deleted meanwhile.
-            self.write(|_, _| Ok(())).await?;
+            let mut left = pause;
+            loop {
+                let part = left.min(LONGEST_SLEEP);
+                tokio::time::sleep(part).await;
+                // The server may be deleted meanwhile.
+                self.renew().await?;
+                left = left.saturating_sub(part);
+                if left.is_zero() {
+                    break;
+                }
+            }
         }
         Err(Trouble::Final(unfinished(volume, begun.elapsed(), most, &status)))
     }
@@ -402,6 +418,7 @@ impl Worker<'_> {
                 if let Some(found) = self.reserved_before(scene, volume).await? {
                     return self.reserved(row, found).await;
                 }
+                self.renew().await?;
                 row
             }
             None => {
@@ -533,6 +550,7 @@ impl Worker<'_> {
                     let project = &self.taken.project_id;
                     let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
                     let info = shown.map_err(Trouble::Call)?.connection_info;
+                    self.renew().await?;
                     Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))?
                 }
             };
@@ -562,7 +580,11 @@ impl Worker<'_> {
     async fn drop_volume(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
         let volume = match device.volume {
             Some(volume) => Some(volume),
-            None => self.made_for(device).await?.map(|made| made.id),
+            None => {
+                let made = self.made_for(device).await?.map(|made| made.id);
+                self.renew().await?;
+                made
+            }
         };
         if let Some(volume) = volume {
             let client = &self.volumes.client;

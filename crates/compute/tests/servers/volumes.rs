@@ -339,6 +339,52 @@ async fn an_administrator_of_another_project_attaches_and_detaches() {
     }
 }
 
+/// A request whose answer comes after its lease has ended, and after its row was forgotten.
+#[tokio::test]
+async fn an_attachment_that_comes_too_late_is_withdrawn() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let slow = Failure::Slow(Duration::from_millis(600));
+        let (first, second) =
+            (volume(&cinder, json!({"bootable": "true"})), volume(&cinder, json!({})));
+        let data = json!({
+            "source_type": "volume", "destination_type": "volume", "uuid": second, "boot_index": -1,
+        });
+        let disks = json!([root("volume", json!({"uuid": first})), data]);
+        cinder.fail_after("POST attachments", slow, 1);
+        let request = with_disks(&running, &cloud, disks);
+        let lose = async {
+            wait_until("the first volume is reserved", async || {
+                let reserved = "SELECT id FROM volume_attachments WHERE state = 'reserved'";
+                cloud.column(reserved).await.len() == 1
+            })
+            .await;
+            // Another controller took the server, looked for the second attachment and found none.
+            cloud.execute("UPDATE volume_servers SET token = 'other', taken_until = 0").await;
+            cloud.execute("DELETE FROM volume_attachments WHERE state = 'reserving'").await;
+        };
+        let (answer, ()) = tokio::join!(try_boot(&running, request), lose);
+        answer.refused(409, "were not reserved in time");
+        assert_eq!(cinder.state().status(&second), "available");
+
+        let id = running.active_server(&cloud, "one", "plain").await;
+        cinder.fail("POST attachments", slow, 1);
+        let lose = async {
+            wait_until("the reservation is sent", async || {
+                let sent = "SELECT id FROM volume_attachments WHERE state = 'reserving'";
+                cloud.column(sent).await.len() == 1
+            })
+            .await;
+            cloud.execute("DELETE FROM volume_attachments WHERE state = 'reserving'").await;
+            cloud.execute("DELETE FROM block_devices WHERE ordinal = 0 AND phase = 'requested' AND boot_index IS NULL").await;
+        };
+        let wish = try_attach(&running, &id, "2.90", json!({"volumeId": second}));
+        let (answer, ()) = tokio::join!(wish, lose);
+        answer.refused(409, "were not reserved in time");
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, [""; 0]);
+        finish(&cloud, &running, &cinder, "late").await;
+    }
+}
+
 #[tokio::test]
 async fn a_host_that_fails_or_a_guest_that_refuses_is_reported() {
     for (cloud, running, cinder) in clouds(&["a"]).await {
