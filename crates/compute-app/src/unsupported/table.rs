@@ -99,8 +99,8 @@ const OF_IMAGES: &[Row] = &[
         Refused::Yes,
         "the file systems of a guest are not frozen while its disk is copied",
     ),
-    ("img_block_device_mapping", Refused::AllBut(&["", "[]"]), "there is no volume service"),
-    ("block_device_mapping", Refused::AllBut(&["", "[]"]), "there is no volume service"),
+    ("img_block_device_mapping", Refused::AllBut(&["", "[]"]), "images do not name volumes"),
+    ("block_device_mapping", Refused::AllBut(&["", "[]"]), "images do not name volumes"),
 ];
 
 /// The `quota:` keys that Nova's libvirt driver reads; the others are for other hypervisors.
