@@ -133,6 +133,15 @@ pub const ACROSS: &[(&str, &str)] = &[
          WHERE d.held = 1 AND e.due_at IS NULL",
     ),
     (
+        "a document that waits for volumes is worked on, or waits for another host to give them up",
+        "SELECT d.server_id AS broken FROM documents d
+         LEFT JOIN volume_servers v ON v.server_id = d.server_id
+         WHERE d.lacks_volumes = 1 AND v.due_at IS NULL AND NOT EXISTS (
+             SELECT 1 FROM volume_attachments a
+             JOIN documents o ON o.server_id = a.server_id AND o.host = a.host
+             WHERE a.server_id = d.server_id AND a.host <> d.host)",
+    ),
+    (
         "an open operation belongs to an existing server",
         "SELECT o.id AS broken FROM operations o LEFT JOIN servers s ON s.id = o.open_subject
          WHERE o.open_subject IS NOT NULL AND s.id IS NULL",

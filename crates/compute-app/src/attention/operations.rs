@@ -45,7 +45,9 @@ pub(super) fn stuck(
         };
         let removing: Vec<HostName> =
             documents::of_server(tx, server)?.into_iter().filter_map(absent).collect();
-        let awaited = awaited(&open.state, host.as_ref(), migration.as_ref(), &removing);
+        let lacking = documents::lacking(tx, server)?;
+        let (own, migration) = (host.as_ref(), migration.as_ref());
+        let awaited = awaited(&open.state, own, migration, &removing, &lacking);
         notices.push(Notice {
             area: "operations",
             level: Level::Error,

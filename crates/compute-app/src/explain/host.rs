@@ -88,7 +88,9 @@ fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error>
         .map(|(name, _)| name.clone())
         .collect();
     let own = server.as_ref().and_then(|server| server.host.as_ref());
-    let awaited = operation.as_ref().map(|one| awaited(&one.state, own, open.as_ref(), &removing));
+    let lacking = documents::lacking(tx, id)?;
+    let awaited =
+        operation.as_ref().map(|one| awaited(&one.state, own, open.as_ref(), &removing, &lacking));
     let devices = domain.map(|domain| domain.config.devices.as_slice()).unwrap_or_default();
     Ok(Guest {
         id,

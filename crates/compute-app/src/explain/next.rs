@@ -8,7 +8,7 @@ use kilonova_flow::Outcome;
 
 use super::SLOW;
 use super::server::{HostNow, ServerExplanation};
-use super::words::Awaited;
+use super::words::{Awaited, connecting};
 use crate::actions::ServerAction;
 use crate::flows::operation::Action;
 
@@ -54,7 +54,15 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
         (Some(operation), Some(awaited)) => {
             in_progress(explained, awaited, explained.age(operation), &mut todo);
         }
-        _ => at_rest(explained, &mut todo),
+        _ => {
+            at_rest(explained, &mut todo);
+            for host in &explained.lacking {
+                todo.push(format!(
+                    "It waits for {}. The log of the control plane says why Cinder does not.",
+                    connecting(host)
+                ));
+            }
+        }
     }
     sick(explained, &mut todo);
     leftovers(explained, &mut todo);

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::ledger as devices;
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, lacking};
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{Server, VmState, listing};
@@ -62,6 +62,8 @@ pub struct ServerExplanation {
     pub moves: Vec<Move>,
     /// Its documents, by host.
     pub documents: Vec<(HostName, Document)>,
+    /// The hosts that do not get their document before Cinder has connected its volumes.
+    pub lacking: Vec<HostName>,
     /// Its devices, and those of its migrations.
     pub held: Vec<devices::HeldAccelerator>,
     /// Dirty handles that it left on hosts.
@@ -133,6 +135,7 @@ pub fn explain_server(
     let operation = journal::open_of(tx, id)?;
     let moves = moves::of_server(tx, id)?;
     let documents = documents::of_server(tx, id)?;
+    let lacking = lacking(tx, id)?;
     let held = devices::held_for(tx, id)?;
     let mut left = devices::left_by(tx, consumer_of(id))?;
     let mut allocations = vec![allocations_of(tx, consumer_of(id), None)?];
@@ -152,8 +155,8 @@ pub fn explain_server(
         (document.desired == Desired::Absent).then(|| host.clone())
     };
     let removing: Vec<HostName> = documents.iter().filter_map(absent).collect();
-    let awaited =
-        operation.as_ref().map(|one| awaited(&one.state, server.host.as_ref(), open, &removing));
+    let own = server.host.as_ref();
+    let awaited = operation.as_ref().map(|one| awaited(&one.state, own, open, &removing, &lacking));
     let nowhere = server.host.is_none()
         && operation.is_none()
         && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
@@ -167,6 +170,7 @@ pub fn explain_server(
         awaited,
         moves,
         documents,
+        lacking,
         held,
         left,
         allocations,

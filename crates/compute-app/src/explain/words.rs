@@ -29,12 +29,13 @@ impl Awaited {
 }
 
 /// The event that an open operation waits for. The hosts in `removing` still have to remove
-/// something of the server.
+/// something of the server, and those in `lacking` do not get its guest before Cinder has connected them.
 pub fn awaited(
     state: &Operation,
     own: Option<&HostName>,
     open: Option<&Move>,
     removing: &[HostName],
+    lacking: &[HostName],
 ) -> Awaited {
     let source = open.map(|one| &one.source);
     let dest = open.and_then(|one| one.dest.as_ref());
@@ -100,7 +101,15 @@ pub fn awaited(
         },
         Operation::Recorded(action) => (own, format!("finish {action}")),
     };
-    Awaited { host: host.cloned(), what }
+    match host.filter(|host| lacking.contains(host)) {
+        Some(host) => Awaited { host: None, what: connecting(host) },
+        None => Awaited { host: host.cloned(), what },
+    }
+}
+
+/// Cinder's part: a host gets the guest with all its volumes.
+pub(super) fn connecting(host: &HostName) -> String {
+    format!("Cinder to connect its volumes to host {host}")
 }
 
 const BEGIN: &str = "finish step begin";
@@ -143,11 +152,25 @@ mod tests {
     #[test]
     fn every_step_says_which_host_does_what() {
         let [a, b, c] = ["a", "b", "c"].map(HostName::verbatim);
-        let text = |kind, step| awaited(&state(kind, step), Some(&a), None, &[]).text();
+        let text = |kind, step| awaited(&state(kind, step), Some(&a), None, &[], &[]).text();
         assert_eq!(text("create", "spawn"), "host a to start the guest with all its devices");
         assert_eq!(text("stop", "settle"), "host a to shut the guest off");
         assert_eq!(text("live-migration", "transfer"), "migrate the running guest to the new host");
         let of = state("delete", "destroy");
-        assert!(awaited(&of, Some(&a), None, &[b, c]).text().starts_with("host b to remove"));
+        assert!(
+            awaited(&of, Some(&a), None, &[b.clone(), c], &[])
+                .text()
+                .starts_with("host b to remove")
+        );
+        let spawn = state("create", "spawn");
+        let waits = |lacking: &[HostName]| awaited(&spawn, Some(&a), None, &[], lacking);
+        assert_eq!(
+            waits(std::slice::from_ref(&b)).host.as_ref(),
+            Some(&a),
+            "another host lacks them"
+        );
+        let waits = waits(std::slice::from_ref(&a));
+        assert_eq!(waits.text(), "Cinder to connect its volumes to host a");
+        assert_eq!(waits.host, None, "the host does not know of the guest");
     }
 }

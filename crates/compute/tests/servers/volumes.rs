@@ -256,7 +256,6 @@ async fn requests_that_cannot_be_met_are_refused_with_novas_words() {
     }
 }
 
-fn uuid_like() -> String {
 /// The messages of a server's actions of a kind, newest first; empty for one that succeeded.
 async fn actions_of(running: &RunningCloud, id: &str, kind: &str) -> Vec<String> {
     let path = format!("/servers/{id}/os-instance-actions");
@@ -266,6 +265,7 @@ async fn actions_of(running: &RunningCloud, id: &str, kind: &str) -> Vec<String>
     all.filter(|one| one["action"] == kind).map(message).collect()
 }
 
+fn uuid_like() -> String {
     kilonova_ids::VolumeId::new_v4().to_string()
 }
 
@@ -510,6 +510,40 @@ async fn an_evacuated_server_takes_its_volumes_from_the_dead_host() {
     }
 }
 
+#[tokio::test]
+async fn a_server_that_waits_for_cinder_says_so() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let disk = volume(&cinder, json!({"bootable": "true"}));
+        cinder.fail("PUT attachments", Failure::Slow(Duration::from_millis(1500)), 1);
+        let disks = json!([root("volume", json!({"uuid": disk}))]);
+        let id = boot(&running, with_disks(&running, &cloud, disks)).await;
+        let path = format!("/kilonova/servers/{id}");
+        let explained = async || running.get(ADMIN, "2.1", &path).await.expect(200);
+        wait_until("the explanation names Cinder", async || {
+            let words = "waits for Cinder to connect its volumes to host a.";
+            explained().await["server"]["summary"].as_str().is_some_and(|text| text.contains(words))
+        })
+        .await;
+        cloud.audit("Cinder is slow").await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        assert!(!explained().await.to_string().contains("Cinder"), "{}", explained().await);
+
+        // A mark that no worker takes away.
+        cloud.execute("UPDATE documents SET lacks_volumes = 1").await;
+        let next = explained().await["server"]["next"].to_string();
+        assert!(next.contains("It waits for Cinder to connect its volumes to host a."), "{next}");
+        let findings = kilonova_compute_db::audit::run(&cloud.store).await.expect("it runs");
+        let broken = findings.iter().filter(|finding| !finding.rows.is_empty());
+        let broken: Vec<_> = broken.map(|finding| (finding.rule, &finding.rows)).collect();
+        assert_eq!(broken.len(), 1, "{broken:?}");
+        assert!(broken[0].0.starts_with("a document that waits for volumes"), "{broken:?}");
+        assert_eq!(broken[0].1, &[id]);
+        cloud.execute("UPDATE documents SET lacks_volumes = 0").await;
+        finish(&cloud, &running, &cinder, "slow").await;
+    }
+}
+
 /// Attaches and detaches with a crash of everything at each write, before and after its commit. Each call to
 /// Cinder is between two writes.
 #[tokio::test]
@@ -708,6 +742,14 @@ async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
         let image = cloud.image.to_string();
         for (disks, code, words) in [
             (json!([of(&missing)]), 400, format!("failed to get volume {missing}.")),
+            (
+                json!([
+                    of(&bootable),
+                    {"source_type": "volume", "destination_type": "volume", "uuid": bootable}
+                ]),
+                400,
+                format!("Block Device Mapping is Invalid: volume {bootable} is named twice."),
+            ),
             (json!([of(&plain)]), 400, format!("Block Device {plain} is not bootable.")),
             (json!([of(&used)]), 400, "Invalid volume: ".into()),
             (json!([of(&small)]), 400, "Volume is smaller than the minimum size".into()),
@@ -809,11 +851,3 @@ async fn a_volume_backed_server_migrates_live_and_its_volume_is_never_free() {
         finish(&cloud, &running, &cinder, "live").await;
     }
 }
-            (
-                json!([
-                    of(&bootable),
-                    {"source_type": "volume", "destination_type": "volume", "uuid": bootable}
-                ]),
-                400,
-                format!("Block Device Mapping is Invalid: volume {bootable} is named twice."),
-            ),
