@@ -1,10 +1,12 @@
 //! The answer to a host's poll: its documents, orders, questions and requests for consoles since a generation, the
 //! security groups of its guests, and its routers. Reads only.
 
+use std::collections::HashSet;
+
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::{Newest, Origin};
 use kilonova_compute_db::{consoles, documents, questions};
-use kilonova_ids::HostName;
+use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Batch, Desired, Document, Filters};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -42,11 +44,13 @@ pub fn of_session(
     devices::orders::expect_since(tx, host, since)?;
     if since == 0 {
         networks.expect_routers(tx, host)?;
+        documents::expect_servers_on(tx, host)?;
     }
     let newest = documents::newest(tx, host, since)?;
     check_session(host, newest.epoch, epoch)?;
     let since = check_generation(host, &newest, since)?;
     let documents = documents::since(tx, host, since)?;
+    let held = if since == 0 { held(tx, host, &documents)? } else { Vec::new() };
     let questions = if newest.asked { questions::open_since(tx, host, since)? } else { Vec::new() };
     let consoles = if newest.watched {
         consoles::open_since(tx, host, since, time::now())?
@@ -54,15 +58,25 @@ pub fn of_session(
         Vec::new()
     };
     let orders = devices::orders::since(tx, host, since)?;
-    let filters = filters(tx, networks, host, since, newest.filtered > since, &documents)?;
+    let requested = newest.filtered > since;
+    let filters = filters(tx, networks, host, since, requested, &documents, &held)?;
     let (generation, complete) = (newest.generation, since == 0);
     // A change of a router requests the filters of its host.
-    let routers = match complete || newest.filtered > since {
+    let routers = match complete || requested {
         true => Some(networks.routers(tx, host)?),
         false => None,
     };
-    let batch =
-        Batch { generation, complete, documents, orders, questions, consoles, filters, routers };
+    let batch = Batch {
+        generation,
+        complete,
+        documents,
+        held,
+        orders,
+        questions,
+        consoles,
+        filters,
+        routers,
+    };
     let is_clear = !devices::awaits_acknowledgement(tx, host, devices::EVERYTHING)?;
     Ok(Handed { batch, is_clear })
 }
@@ -126,6 +140,14 @@ fn refused(message: String) -> Error {
     Refusal::new(Kind::Unprocessable, message).into()
 }
 
+/// The servers with a document that the host does not get yet. Their guests may run there, as an earlier
+/// document requested.
+fn held(tx: &mut Tx<'_>, host: &HostName, documents: &[Document]) -> Result<Vec<ServerId>, Error> {
+    let given: HashSet<ServerId> = documents.iter().map(|document| document.server).collect();
+    let all = documents::servers_on(tx, host)?;
+    Ok(all.into_iter().filter(|server| !given.contains(server)).collect())
+}
+
 /// The security groups of a host's guests, if the host must receive them. Reads nothing for a host
 /// whose guests have no ports.
 fn filters(
@@ -135,16 +157,19 @@ fn filters(
     since: i64,
     requested: bool,
     documents: &[Document],
+    held: &[ServerId],
 ) -> Result<Option<Box<Filters>>, Error> {
     let connected = |document: &Document| match &document.desired {
         Desired::Present(domain) => !domain.config.interfaces.is_empty(),
         Desired::Absent => false,
     };
-    let any = documents.iter().any(connected);
+    let any = !held.is_empty() || documents.iter().any(connected);
     let servers = match (any || requested, since) {
         (false, 0) => return Ok(Some(Box::default())),
         (false, _) => return Ok(None),
-        (true, 0) => documents.iter().map(|document| document.server).collect(),
+        (true, 0) => {
+            documents.iter().map(|document| document.server).chain(held.iter().copied()).collect()
+        }
         (true, _) => documents::servers_on(tx, host)?,
     };
     Ok(Some(Box::new(networks.filters(tx, &servers)?)))

@@ -40,9 +40,9 @@ pub fn retire(tx: &mut Tx<'_>, compute: &Compute, host: &Host) -> Result<(), Err
         )
         .into());
     }
-    for document in documents::since(tx, name, 0)? {
-        reclaim(tx, compute, consumer_of(document.server))?;
-        documents::forget(tx, name, document.server)?;
+    for server in documents::servers_on(tx, name)? {
+        reclaim(tx, compute, consumer_of(server))?;
+        documents::forget(tx, name, server)?;
     }
     for aggregate in kilonova_compute_db::aggregates::of_host(tx, name)? {
         aggregates::remove_host(tx, compute, aggregate.id, name, now)?;

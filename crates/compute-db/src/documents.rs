@@ -346,7 +346,15 @@ fn of_row(row: &Row) -> Result<(HostName, Document), Error> {
     Ok((row.host("host")?, read(row)?))
 }
 
-/// The servers with a document on a host.
+/// Announces [`servers_on`].
+///
+/// # Errors
+/// Store errors only.
+pub fn expect_servers_on(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    Ok(tx.expect(SERVERS_ON, params![host])?)
+}
+
+/// The servers with a document on a host, also one that is held back.
 ///
 /// # Errors
 /// Store errors only.
@@ -433,7 +441,7 @@ pub fn newest(tx: &mut Tx<'_>, host: &HostName, since: i64) -> Result<Newest, Er
     })
 }
 
-/// The documents since a generation; all for 0.
+/// The documents since a generation that the host may have; all of them for 0.
 ///
 /// # Errors
 /// Store errors only.

@@ -126,6 +126,7 @@ fn nothing_newer(since: i64) -> Batch {
         generation: since,
         complete: false,
         documents: Vec::new(),
+        held: Vec::new(),
         orders: Vec::new(),
         questions: Vec::new(),
         consoles: Vec::new(),

@@ -271,6 +271,9 @@ pub struct Batch {
     pub complete: bool,
     /// The documents, oldest first.
     pub documents: Vec<Document>,
+    /// With `complete`, the servers whose document is held back: what the host has of them stays as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<ServerId>,
     /// Device orders, oldest first; with `complete`, all unfinished orders.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Order>,

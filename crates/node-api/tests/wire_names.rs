@@ -204,6 +204,7 @@ fn a_document_keeps_its_names() {
             {"server": SERVER, "generation": 8, "desired": domain},
             {"server": OTHER, "generation": 9, "desired": absent},
         ],
+        "held": [OTHER],
         "orders": [
             {"id": OTHER, "generation": 7, "server": SERVER, "device": "0000:5e:00.0",
              "task": {"task": "program", "driver": "intel", "image": OTHER}},

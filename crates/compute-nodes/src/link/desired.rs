@@ -46,6 +46,7 @@ pub(super) async fn desired(
             generation: since,
             complete: false,
             documents: Vec::new(),
+            held: Vec::new(),
             orders: Vec::new(),
             questions: Vec::new(),
             consoles: Vec::new(),

@@ -49,6 +49,35 @@ async fn rule(running: &RunningCloud, group: &Value, more: Value) -> String {
 }
 
 #[tokio::test]
+async fn a_host_that_starts_anew_filters_a_guest_whose_document_is_held_back() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU])])).await {
+        let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;
+        let one =
+            active_server_with_networks(&cloud, &running, "plain", json!([{"uuid": net}]), "a")
+                .await;
+        let before = last_filters(&cloud, "a");
+        running.nodes.kill("a").await;
+        std::fs::remove_file(cloud.nodes().join("a").join("network")).expect("it is removed");
+        cloud.execute("UPDATE documents SET held = 1").await;
+        running.start_node(&cloud, "a").await;
+        let now = wait_for_filters(&cloud, "a", "the guest", |now| now["guests"][&one].is_array());
+        assert_eq!(now.await, before, "the guest runs as before");
+
+        // A host that is removed takes such a document with it.
+        cloud.execute("UPDATE documents SET held = 0").await;
+        running.nodes.kill("a").await;
+        running.force_down("a", true).await;
+        running.delete(&one).await;
+        cloud.execute("UPDATE documents SET held = 1").await;
+        let list = running.call(ADMIN, "2.53", "GET /os-services?host=a", None).await.expect(200);
+        let id = list["services"][0]["id"].as_str().expect("it has an id").to_owned();
+        running.call(ADMIN, "2.53", &format!("DELETE /os-services/{id}"), None).await.expect(204);
+        assert_eq!(cloud.column("SELECT server_id FROM documents").await, [""; 0]);
+        cloud.audit("the host is removed").await;
+    }
+}
+
+#[tokio::test]
 async fn hosts_receive_groups_with_their_guests_and_on_changes() {
     for (cloud, running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         let net = running.network_with_subnet(ANN, "private", "10.0.0.0/24").await;

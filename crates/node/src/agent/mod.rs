@@ -350,7 +350,7 @@ impl Agent {
         let batch = self.batch(0).await.map_err(|error| *error)?;
         let Some(batch) = batch.map(|batch| *batch) else { return Ok(None) };
         if !self.started.swap(true, Ordering::Relaxed) {
-            self.work.set_unchecked(&batch.documents);
+            self.work.set_unchecked(&batch);
         }
         self.work.connections.begin(&batch);
         self.work.metadata.forget_all();

@@ -3,7 +3,7 @@
 //! A domain without a document may still be in use: it is reported and keeps its devices until a
 //! document removes it. A noted mediated device or VF type without a document and a domain is
 //! removed. So is the disk copy of a snapshot, unless a document still names its image. A volume of such
-//! a server is disconnected.
+//! a server is disconnected. All of a server whose document is held back stays as it is.
 
 use std::collections::HashSet;
 
@@ -26,20 +26,27 @@ pub(super) async fn recover(work: &Work, batch: &Batch) -> Result<Vec<Observatio
     clear_copies(work, batch)
         .map_err(|source| Error::State { folder: work.state.clone(), source })?;
     let hypervisor = |source| Error::Hypervisor { host: work.host().clone(), source };
+    let held: HashSet<ServerId> = batch.held.iter().copied().collect();
     let named: HashSet<ServerId> = batch.documents.iter().map(|document| document.server).collect();
     let domains: HashSet<ServerId> =
         work.hypervisor.servers().await.map_err(hypervisor)?.into_iter().collect();
     for server in domains.difference(&named) {
-        tracing::warn!(host = %work.host(), %server, "found a domain without a document; leaving it alone");
+        let is_held = held.contains(server);
+        if !is_held {
+            tracing::warn!(host = %work.host(), %server, "found a domain without a document; leaving it alone");
+        }
         if let Some(found) = work.hypervisor.domain(*server).await.map_err(hypervisor)? {
             let outcome = super::reconcile::outcome(found.state);
             if let Ok(definition) = found.definition() {
                 work.connections.keep_interfaces(*server, &definition.config.interfaces);
             }
-            strays.push(Observation::new(*server, 0, outcome));
+            if !is_held {
+                strays.push(Observation::new(*server, 0, outcome));
+            }
         }
     }
     work.set_strangers(&strays);
+    let named: HashSet<ServerId> = named.union(&held).copied().collect();
     for server in work.volumes.servers() {
         if !named.contains(&server) && !domains.contains(&server) {
             tracing::warn!(host = %work.host(), %server, "disconnecting the volumes of a server without a document");

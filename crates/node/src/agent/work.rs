@@ -8,7 +8,7 @@ use std::time::Duration;
 use kilonova_devices::{Discovery, Found, KernelObject, Mdev, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::{HostName, ServerId};
-use kilonova_node_api::{Desired, Document, Observation, Outcome, Phase, VolumeState};
+use kilonova_node_api::{Batch, Desired, Document, Observation, Outcome, Phase, VolumeState};
 use tokio::sync::{RwLock, Semaphore, watch};
 
 use super::Parts;
@@ -198,8 +198,9 @@ impl Work {
     }
 
     /// Records the servers that a new process has not checked yet.
-    pub(super) fn set_unchecked(&self, documents: &[Document]) {
-        *lock(&self.unchecked) = documents.iter().map(|document| document.server).collect();
+    pub(super) fn set_unchecked(&self, batch: &Batch) {
+        let documented = batch.documents.iter().map(|document| document.server);
+        *lock(&self.unchecked) = documented.chain(batch.held.iter().copied()).collect();
     }
 
     /// True if this is the first check of the server.

@@ -20,6 +20,8 @@ pub struct State {
     pub registrations: Vec<Registration>,
     pub observations: Vec<Observation>,
     pub documents: BTreeMap<ServerId, Document>,
+    /// The servers whose document is held back.
+    pub held: Vec<ServerId>,
     /// Open device orders.
     pub orders: Vec<Order>,
     /// Results of orders.
@@ -204,6 +206,7 @@ impl ControlPlane for Control {
                             generation: state.generation,
                             complete: since == 0,
                             documents,
+                            held: if since == 0 { state.held.clone() } else { Vec::new() },
                             orders: state
                                 .orders
                                 .iter()

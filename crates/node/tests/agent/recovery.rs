@@ -106,6 +106,36 @@ async fn domains_without_a_document_stay_and_their_devices_are_not_offered() {
 }
 
 #[tokio::test]
+async fn what_a_document_that_is_held_back_describes_stays_as_it_is() {
+    let (host, control) = (Host::new(""), Control::new());
+    let node = host.run(&control);
+    let (server, halted) = (ServerId::new_v4(), ServerId::new_v4());
+    let domain = guest("held", vec![vgpu(GPUS[0])]);
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    node.stop().await;
+    // An agent that ended before it defined the other guest.
+    let volume = crate::agent::volumes::volume("vdb");
+    let records = kilonova_node::VolumeRecords::open(host.folder("volumes"));
+    records.expect("the directory is readable").put(halted, &volume).expect("the file is written");
+
+    let control = Control::new();
+    control.with(|state| state.held = vec![server, halted]);
+    let node = host.run(&control);
+    let other = control.want(ServerId::new_v4(), present(&guest("new", vec![])));
+    control.expect(other, Outcome::Running).await;
+    let last = control.registrations().pop().expect("the host has registered");
+    assert_eq!(count(&last, GPUS[0]), 4, "the device is the guest's");
+    let about = |one: &Observation| one.server == server;
+    assert!(!control.with(|state| state.observations.iter().any(about)), "it is no stray");
+    assert_eq!(host.files("volumes").len(), 1, "{:?}", host.files("volumes"));
+    assert_eq!(node.mdevs(), uuids(&domain.config.devices));
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    control.expect(control.want(halted, Desired::Absent), Outcome::Absent).await;
+    assert_eq!(host.files("volumes"), [""; 0]);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn servers_deleted_during_downtime_are_removed_at_start() {
     let host = Host::new("max_concurrent_builds = 1");
     let control = Control::new();
