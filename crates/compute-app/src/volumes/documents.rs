@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::volumes::{self as rows, AttachmentRow, BlockDevice, Phase};
 use kilonova_ids::{AttachmentId, HostName, ServerId, VolumeId};
-use kilonova_node_api::{Connection, Desired, Target, Volume};
+use kilonova_node_api::{Connection, Desired, Domain, Target, Verb, Volume};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
@@ -89,10 +89,17 @@ pub(super) fn connections(volumes: &[Volume]) -> HashMap<AttachmentId, Connectio
     known.map(|volume| (volume.attachment_id, volume.connection.clone())).collect()
 }
 
+/// True if Cinder shows again how to reach the volumes of a guest before its host gets the document: a backend
+/// may have other addresses or passwords since.
+pub(super) fn renews(domain: &Domain) -> bool {
+    matches!(domain.verb, Some((_, Verb::RebootHard)))
+}
+
 /// The document of a host with the volumes that its guest has there, and whether the host must not get it
 /// yet. `None` for a document without volumes.
 ///
-/// A guest that runs is not held back by a volume that it is only about to get.
+/// A guest that runs is not held back by a volume that it is only about to get. A hard reboot waits until
+/// Cinder has shown again how to reach its volumes.
 ///
 /// # Errors
 /// Store errors only.
@@ -110,10 +117,11 @@ pub(crate) fn complete(
     let now = time::now();
     let before = documents::get(tx, host, server)?.map(|document| document.desired);
     let scene = scene::read(tx, compute, server, false, Some(host), now)?;
-    let mut known = match &before {
-        Some(Desired::Present(before)) => connections(&before.config.volumes),
-        Some(Desired::Absent) | None => HashMap::new(),
+    let (mut known, verb) = match &before {
+        Some(Desired::Present(before)) => (connections(&before.config.volumes), before.verb),
+        Some(Desired::Absent) | None => (HashMap::new(), None),
     };
+    let renews = renews(domain) && domain.verb != verb;
     known.extend(connections(&domain.config.volumes));
     let mut domain = domain.clone();
     domain.config.volumes.clear();
@@ -133,7 +141,11 @@ pub(crate) fn complete(
             connected(device, row, connection)
         });
         match found {
-            Some(found) => domain.config.volumes.push(found),
+            Some(found) => {
+                lacks_any |= renews;
+                is_held |= renews;
+                domain.config.volumes.push(found);
+            }
             None => {
                 lacks_any = true;
                 let waits = is_new || device.phase != Phase::Attaching;

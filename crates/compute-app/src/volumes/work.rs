@@ -527,32 +527,36 @@ impl Worker<'_> {
     /// Writes the volumes of a host's document.
     async fn deliver(&mut self, scene: &Scene, host: &HostName) -> Result<(), Trouble> {
         let server = self.taken.server;
-        let (on, known) = (host.clone(), self.known.clone());
-        let in_document = self
+        let (on, mut known) = (host.clone(), self.known.clone());
+        let (mut connections, renews) = self
             .write(move |tx, _| {
                 let document = documents::get(tx, &on, server)?;
                 Ok(match document.map(|document| document.desired) {
-                    Some(Desired::Present(domain)) => composed::connections(&domain.config.volumes),
-                    Some(Desired::Absent) | None => HashMap::new(),
+                    Some(Desired::Present(domain)) => {
+                        (composed::connections(&domain.config.volumes), composed::renews(&domain))
+                    }
+                    Some(Desired::Absent) | None => (HashMap::new(), false),
                 })
             })
             .await?;
-        let mut connections = in_document;
-        connections.extend(known);
+        let lacks = scene.guests.iter().any(|guest| guest.host == *host && guest.lacks);
+        let mut renews = renews && lacks;
         let mut list = Vec::new();
         for (device, row) in scene.deliverable(host) {
             let Some(id) = row.attachment else { continue };
-            let connection = match connections.remove(&id) {
-                Some(connection) => connection,
-                None => {
-                    let client = &self.volumes.client;
-                    let call = |by| client.attachment(by, id);
-                    let project = &self.taken.project_id;
-                    let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
-                    let info = shown.map_err(Trouble::Call)?.connection_info;
-                    self.renew().await?;
-                    Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))?
-                }
+            let connection = match (known.remove(&id), connections.remove(&id)) {
+                (Some(connection), _) => connection,
+                (None, Some(connection)) if !renews => connection,
+                (None, before) => match (self.shown(id).await, before) {
+                    (Ok(connection), _) => connection,
+                    // Better a guest that starts as it did than none while Cinder is away.
+                    (Err(Trouble::Call(error)), Some(before)) => {
+                        tracing::warn!(%server, attachment = %id, %error, "cannot ask how to reach a volume; nothing is known to have changed");
+                        renews = false;
+                        before
+                    }
+                    (Err(trouble), _) => return Err(trouble),
+                },
             };
             if let Some(volume) = composed::connected(device, row, connection) {
                 list.push((row.id, row.plug, volume));
@@ -574,6 +578,17 @@ impl Worker<'_> {
             Ok(())
         })
         .await
+    }
+
+    /// How Cinder says that the host of an attachment reaches its volume.
+    async fn shown(&mut self, id: AttachmentId) -> Result<Connection, Trouble> {
+        let client = &self.volumes.client;
+        let call = |by| client.attachment(by, id);
+        let project = &self.taken.project_id;
+        let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
+        self.renew().await?;
+        let info = shown.map_err(Trouble::Call)?.connection_info;
+        Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))
     }
 
     /// Deletes the volume of a device.

@@ -632,6 +632,109 @@ async fn crash(
     died
 }
 
+/// True if a document has the password of the fake's iSCSI targets.
+async fn has_password(cloud: &Cloud) -> bool {
+    cloud.column("SELECT body FROM documents").await.concat().contains("chap-secret-of")
+}
+
+#[tokio::test]
+async fn a_hard_reboot_asks_again_how_to_reach_volumes() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        let attachment = cinder.state().attachments_of(&disk)[0].0.clone();
+        let reboot = async |kind: &str| {
+            running.act(&id, json!({"reboot": {"type": kind}})).await;
+            running.wait_until_idle(&id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            settled(&cloud).await;
+        };
+        // The backend changes.
+        cinder.state().use_iscsi(&disk);
+        cinder.take_calls();
+        reboot("SOFT").await;
+        assert!(!has_password(&cloud).await && cinder.take_calls().is_empty(), "nothing is asked");
+        // Without an answer the guest starts as it did.
+        cinder.fail("GET attachments", Failure::Status(500), 1);
+        reboot("HARD").await;
+        assert!(!has_password(&cloud).await);
+        assert_eq!(cinder.take_calls().len(), 1);
+        reboot("HARD").await;
+        assert!(has_password(&cloud).await);
+        assert_eq!(cinder.take_calls().len(), 1);
+        assert_eq!(cinder.state().attachments_of(&disk)[0].0, attachment);
+        assert_eq!(cinder.state().take_freed(), [""; 0]);
+        finish(&cloud, &running, &cinder, "rebooted").await;
+    }
+}
+
+/// Reboots hard with a crash of everything at each write, before and after its commit.
+#[tokio::test]
+async fn no_crash_keeps_a_server_from_a_hard_reboot() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        let cinder = cloud.start_cinder().await;
+        let mut points = 0;
+        for at in 0.. {
+            assert!(at < 40, "no end");
+            let mut died = false;
+            for death in [Death::BeforeCommit, Death::AfterCommit] {
+                let when = format!("{at} {death:?}");
+                died |= crash_reboot(&cloud, &cinder, CrashPlan::at(at, death), &when).await;
+                points += u32::from(died);
+            }
+            if !died {
+                break;
+            }
+        }
+        assert!(points >= 8, "{points} crash points");
+    }
+}
+
+async fn crash_reboot(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) -> bool {
+    let mut running = cloud.start().await;
+    running.wait_for_hosts().await;
+    let id = running.active_server(cloud, "one", "plain").await;
+    let disk = volume(cinder, json!({}));
+    attach(&running, cinder, &id, &disk).await;
+    settled(cloud).await;
+    cinder.state().use_iscsi(&disk);
+    cinder.state().take_freed();
+    running.kill().await;
+    running = cloud.start_with_plan(plan.clone()).await;
+    running.wait_for_hosts().await;
+    let answer = running.try_act(&id, json!({"reboot": {"type": "HARD"}})).await;
+    let accepted = answer.status.is_success();
+    for _ in 0..400 {
+        let idle = "SELECT id FROM operations WHERE outcome = 'open'";
+        if plan.is_dead() || (accepted && cloud.column(idle).await.is_empty()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let died = plan.is_dead();
+    running.kill().await;
+    running = cloud.start().await;
+    running.wait_for_hosts().await;
+    wait_until(&format!("{when}: nothing is left to do"), async || {
+        cloud.settle_volumes(&running).await;
+        let waiting = "SELECT server_id FROM documents WHERE lacks_volumes = 1";
+        cloud.column(waiting).await.is_empty()
+    })
+    .await;
+    running.wait_all_idle().await;
+    running.wait_for_status(&id, "ACTIVE").await;
+    assert!(has_password(cloud).await || !accepted, "{when}");
+    assert_eq!(hosts_of(cinder, &disk), ["a"], "{when}");
+    assert_eq!(cinder.state().take_freed(), [""; 0], "{when}");
+    cloud.assert_consistent(&running, when).await;
+    finish(cloud, &running, cinder, when).await;
+    cinder.state().volumes_mut().clear();
+    running.kill().await;
+    died
+}
+
 /// A request for a server with these disks and no image.
 fn with_disks(running: &RunningCloud, cloud: &Cloud, disks: Value) -> Value {
     let mut request = running.boot_request(cloud, "one", "plain");
