@@ -119,6 +119,8 @@ kilonova_store::statements! {
     DROP_PORT = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND port_id = ?2";
     /// Neutron may have other views of the ports.
     REFRESH = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
+    /// Writes a server's row as it is.
+    LOCK = "UPDATE external_servers SET revision = revision WHERE server_id = ?1";
     /// Marks a port as plugged.
     PLUG = "UPDATE external_ports SET is_plugged = 1 WHERE server_id = ?1 AND port_id = ?2";
     /// Takes a server that is due.
@@ -370,8 +372,16 @@ pub fn refresh(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), 
     Ok(())
 }
 
+/// Makes the transaction conflict with every other one that plugs a port of the server, or that acts on which
+/// ports are plugged.
+pub fn lock(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.defer(LOCK, params![server])?;
+    Ok(())
+}
+
 /// The host has plugged a port.
 pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error> {
+    lock(tx, server)?;
     tx.defer(PLUG, params![server, port])?;
     Ok(())
 }

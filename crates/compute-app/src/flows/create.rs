@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Fault, PowerState, Server, TaskState};
+use kilonova_compute_db::{documents, external_ports};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
@@ -82,6 +82,8 @@ fn spawned(
                 .as_ref()
                 .is_some_and(|cloud| cloud.options.vif_plugging_timeout.is_positive());
             if waits && !external::is_plugged(tx, id)? {
+                // Of this transaction and that of the last port's event, one sees the other.
+                external_ports::lock(tx, id)?;
                 let plug = Operation::Create(Create::Plug { tried: tried.to_vec() });
                 return journal::advance(tx, open, &plug, now);
             }

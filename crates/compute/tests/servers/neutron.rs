@@ -1,10 +1,16 @@
 //! The Neutron of a cloud as the network service: a strict fake answers in its place, and fails on demand.
 
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kilonova_compute_app::ports::external::{self, CloudNeutronOptions};
+use kilonova_compute_app::ports::external::{self, CloudNeutronOptions, NetworkEvent};
+use kilonova_compute_app::{Error, flows};
+use kilonova_ids::{HostName, ServerId};
+use kilonova_node_api::{Observation, Outcome};
+use kilonova_store::{Tx, params};
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, BOB, Cloud, RunningCloud, fault, hosts, wait_until};
@@ -231,6 +237,67 @@ async fn a_build_waits_until_its_ports_are_plugged() {
         wait_for_step(&cloud, &id, "plug").await;
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+/// A point that two transactions reach before either commits, where the database runs both at once.
+#[derive(Default)]
+struct Meeting {
+    came: Mutex<usize>,
+    news: Condvar,
+}
+
+impl Meeting {
+    fn join(&self) {
+        let mut came = self.came.lock().expect("no holder panicked");
+        *came += 1;
+        self.news.notify_all();
+        let longest = Duration::from_millis(500);
+        drop(self.news.wait_timeout_while(came, longest, |came| *came < 2));
+    }
+}
+
+/// The host's report and Neutron's event arrive at once, and neither sees the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_build_ends_whatever_comes_first() {
+    for (cloud, mut running, neutron) in
+        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
+            .await
+    {
+        running.nodes.kill("a").await;
+        let id = running.boot(&cloud, "one", "plain").await;
+        wait_until("the document is delivered", async || {
+            !cloud.column("SELECT server_id FROM documents WHERE held = 0").await.is_empty()
+        })
+        .await;
+        cloud.wait_for_neutron().await;
+        let port = text(&port_of(&neutron, &id), "id");
+        let server: ServerId = id.parse().expect("the id is a UUID");
+        let meeting = Arc::new(Meeting::default());
+
+        let (compute, point) = (running.compute.clone(), meeting.clone());
+        let reported = running.compute.store.write(move |tx: &mut Tx<'_>| {
+            let sql = "SELECT generation FROM documents WHERE server_id = ?1";
+            let row = tx.row(sql, params![server])?.expect("the document exists");
+            let report = Observation::new(server, row.int(0)?, Outcome::Running);
+            flows::observe(tx, &compute, &HostName::verbatim("a"), &report, time::now())?;
+            point.join();
+            Ok::<_, Error>(())
+        });
+        let (compute, point) = (running.compute.clone(), meeting);
+        let plugged = running.compute.store.write(move |tx: &mut Tx<'_>| {
+            let event = NetworkEvent::read(server, "network-vif-plugged", "completed", Some(&port));
+            let event = event.expect("the event is known");
+            external::observe(tx, &compute, &event, time::now())?;
+            point.join();
+            Ok::<_, Error>(())
+        });
+        let (reported, plugged) = tokio::join!(reported, plugged);
+        reported.expect("the report is stored");
+        plugged.expect("the event is stored");
+        assert_eq!(running.server(&id).await["status"], "ACTIVE", "{}", cloud.name);
+        running.start_node(&cloud, "a").await;
         end(&cloud, &running, &neutron, &[]).await;
     }
 }
