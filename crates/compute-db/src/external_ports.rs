@@ -123,9 +123,9 @@ kilonova_store::statements! {
     LOCK = "UPDATE external_servers SET revision = revision WHERE server_id = ?1";
     /// Marks a port as plugged.
     PLUG = "UPDATE external_ports SET is_plugged = 1 WHERE server_id = ?1 AND port_id = ?2";
-    /// Takes a server that is due.
+    /// Takes a server that is due before a time.
     TAKE = concat!("UPDATE external_servers SET attempts = attempts + 1, taken_until = ?3
-        WHERE server_id = ?1 AND due_at IS NOT NULL AND taken_until <= ?2 RETURNING ", server!());
+        WHERE server_id = ?1 AND due_at <= ?4 AND taken_until <= ?2 RETURNING ", server!());
     /// Stores that Neutron is as wanted.
     SETTLE = "UPDATE external_servers SET is_bound = ?3, is_prepared = ?4, may_have_more = ?5,
         attempts = 0, taken_until = 0, due_at = CASE WHEN due_at = ?2 THEN NULL ELSE due_at END
@@ -386,14 +386,15 @@ pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error
     Ok(())
 }
 
-/// Takes a server that is due, until another time. `None` if it is not, or another worker has it.
+/// Takes a server that is due before a time, until another one. `None` if it is not, or another worker has it.
 pub fn take(
     tx: &mut Tx<'_>,
     server: ServerId,
     now: Timestamp,
+    due: Timestamp,
     until: Timestamp,
 ) -> Result<Option<ExternalServer>, Error> {
-    tx.row(TAKE, params![server, now, until])?.as_ref().map(read_server).transpose()
+    tx.row(TAKE, params![server, now, until, due])?.as_ref().map(read_server).transpose()
 }
 
 /// Neutron is as the goal of `taken` says. It stays due if something asked for that since.

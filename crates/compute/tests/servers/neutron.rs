@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kilonova_compute_app::ports::external::{self, CloudNeutronOptions, NetworkEvent};
+use kilonova_compute_app::ports::external::{self, Attempt, CloudNeutronOptions, NetworkEvent};
 use kilonova_compute_app::{Error, flows};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::{Observation, Outcome};
@@ -461,6 +461,24 @@ async fn interfaces_come_and_go() {
         let documents = cloud.column("SELECT body FROM documents").await;
         assert!(!documents[0].contains(&supplied) && !documents[0].contains(&made));
         end(&cloud, &running, &neutron, &[&supplied]).await;
+    }
+}
+
+/// A worker keeps to the pause that another one left.
+#[tokio::test]
+async fn a_server_is_not_taken_before_it_is_due() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        cloud.wait_for_neutron().await;
+        let server: ServerId = id.parse().expect("the id is a UUID");
+        neutron.take_calls();
+        cloud.execute("UPDATE external_servers SET due_at = 9000000000000000").await;
+        let attempt = external::settle(&running.compute, server).await.expect("the row is read");
+        assert!(matches!(attempt, Attempt::None), "{attempt:?}");
+        assert_eq!(neutron.take_calls(), Vec::<String>::new());
+        cloud.execute("UPDATE external_servers SET due_at = 1").await;
+        cloud.wait_for_neutron().await;
+        end(&cloud, &running, &neutron, &[]).await;
     }
 }
 

@@ -20,8 +20,9 @@ use crate::{Compute, Error, flows};
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
-/// The time that another process leaves to this one, which knows the user's token.
-const OWN_TIME: SignedDuration = SignedDuration::from_secs(5);
+/// The time that another process leaves to this one, which knows the user's token. It is shorter than the time
+/// before which a server is taken, so that this process takes it after the pause.
+const HEAD_START: SignedDuration = SignedDuration::from_secs(5);
 /// How often a request looks for the port that another worker makes.
 const ATTEMPTS: usize = 300;
 /// The pause between two of these looks.
@@ -124,7 +125,7 @@ impl Failed {
             server = %id, why = self.why,
             "the ports of a server are not as they should be in Neutron; it is tried again"
         );
-        external_ports::give_back(tx, id, Some(time::after(time::after(now, pause), OWN_TIME)))?;
+        external_ports::give_back(tx, id, Some(time::after(time::after(now, pause), HEAD_START)))?;
         Ok(Some(pause))
     }
 

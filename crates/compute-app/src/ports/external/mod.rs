@@ -46,6 +46,10 @@ pub use requests::{External, SeenNetworks};
 pub use settle::{Attempt, run, settle};
 pub use sweep::sweep;
 
+/// The time within which this process, which knows the user's token, takes what it has committed; then any
+/// other does.
+const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
+
 /// The operator's settings of the service.
 #[derive(Debug, Clone)]
 pub struct CloudNeutronOptions {

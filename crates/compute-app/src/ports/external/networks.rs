@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kilonova_compute_db::external_ports;
 use kilonova_ids::{ArqId, HostName, PortId, ServerId};
 use kilonova_network::ledger::{GroupFacts, NetworkChange, NewPorts, ServerPort};
@@ -10,10 +10,10 @@ use kilonova_node_api::{Filters, Interface};
 use kilonova_store::Tx;
 use kilonova_wire::{Refusal, time};
 
-use super::CloudNeutron;
 use super::journal::{self, PortRow, Request, ServerFacts};
 use super::requests::{External, SeenNetworks};
 use super::view::PortView;
+use super::{CloudNeutron, OWN_TIME};
 use crate::Error;
 use crate::ports::networks::{
     GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts,
@@ -21,9 +21,6 @@ use crate::ports::networks::{
 use crate::ports::neutron::{Connection, Source, Wish};
 use crate::ports::profile::of_port;
 use crate::ports::request::{NetworkRequest, PortRequest};
-
-/// The time within which this process takes what it has committed; then any other does.
-const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
 
 impl CloudNeutron {
     /// The ports of a server that a transaction changes by `change`, on a host.

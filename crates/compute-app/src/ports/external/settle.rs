@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::journal::{self, PortRow, ServerFacts};
 use super::networks::{prepared, present};
 use super::view::{PortView, Surroundings};
-use super::{CloudNeutron, failed, own, vouched};
+use super::{CloudNeutron, OWN_TIME, failed, own, vouched};
 use crate::ports::neutron::{
     Attached, Attachment, Failure, Wanted, Wish, attach, device_profile, release, unbind,
 };
@@ -28,7 +28,7 @@ use crate::{Compute, Error, flows};
 /// The servers on which this process works at once.
 const AT_ONCE: usize = 16;
 /// The pause before a guest that is in the middle of something gets its interfaces.
-const LATER: SignedDuration = SignedDuration::from_secs(5);
+const LATER: SignedDuration = SignedDuration::from_secs(30);
 
 /// Works on the servers of this process's queue. It ends with the process.
 pub async fn run(compute: Compute) {
@@ -125,7 +125,8 @@ pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Erro
 
 fn take(tx: &mut Tx<'_>, server: ServerId, lease: SignedDuration) -> Result<Option<Taken>, Error> {
     let now = time::now();
-    let Some(row) = external_ports::take(tx, server, now, time::after(now, lease))? else {
+    let (due, until) = (time::after(now, OWN_TIME), time::after(now, lease));
+    let Some(row) = external_ports::take(tx, server, now, due, until)? else {
         return Ok(None);
     };
     let ports = journal::ports(tx, server)?;
