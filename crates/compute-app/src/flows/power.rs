@@ -1,7 +1,7 @@
 //! Start, stop, reboot: the same document with another power state or a new verb.
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, PowerState, Server, TaskState, VmState};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
@@ -98,7 +98,9 @@ pub fn change_power(
     }
     let document = Desired::Present(domain);
     for next in next {
-        documents::put_next(tx, compute, host, next, server.id, &document)?;
+        // A host that does not have the guest's ports yet must not make the guest without them.
+        let delivery = Delivery::AsBefore;
+        documents::put_next_as(tx, compute, host, next, server.id, &document, delivery)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Ports of existing servers: attached and detached, and their changes in the documents of guests.
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, Server, Spec};
 use kilonova_ids::{HostName, PortId, ServerId};
 use kilonova_node_api::{Desired, Power};
@@ -102,7 +102,8 @@ fn update_interfaces(
         return Ok(());
     };
     domain.config.interfaces = compute.networks.interfaces(tx, server, host)?;
-    Ok(documents::put(tx, compute, host, server, &Desired::Present(domain))?)
+    let document = Desired::Present(domain);
+    Ok(documents::put_as(tx, compute, host, server, &document, Delivery::AsBefore)?)
 }
 
 /// Records that a server's guest must be told another name, host name or metadata: its host serves them.

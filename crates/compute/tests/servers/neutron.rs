@@ -559,6 +559,31 @@ async fn ports_follow_a_cold_migration_and_its_revert() {
     }
 }
 
+/// The guest's way back fails. Its host gets it once Neutron can bind the ports there.
+#[tokio::test]
+async fn a_guest_that_nobody_replaces_is_made_later() {
+    for (cloud, running, neutron) in clouds(&["a", "b"]).await {
+        let id = running.active_server_on(&cloud, "a", "plain").await;
+        operate(&running, &id, json!({"migrate": null})).await;
+        running.wait_for_status(&id, "VERIFY_RESIZE").await;
+        cloud.wait_for_neutron().await;
+        neutron.state().remove_agent("a");
+        operate(&running, &id, json!({"revertResize": null})).await;
+        running.wait_for_status(&id, "ERROR").await;
+        neutron.state().add_agent("a");
+        operate(&running, &id, json!({"reboot": {"type": "HARD"}})).await;
+        cloud.forget_workers().await;
+        let server = running.wait_for_status(&id, "ACTIVE").await;
+        assert_eq!(server["OS-EXT-SRV-ATTR:host"], "a");
+        cloud.wait_for_neutron().await;
+        assert_eq!(hosts_of(&neutron, &id), ["a"]);
+        let port = text(&port_of(&neutron, &id), "id");
+        let sql = "SELECT body FROM documents WHERE held = 0 AND host = 'a'";
+        assert!(cloud.column(sql).await.concat().contains(&port), "the guest has its port");
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 async fn end_of(cloud: &Cloud, running: &RunningCloud, neutron: &FakeNeutron) {
     end(cloud, running, neutron, &[]).await;
 }

@@ -24,7 +24,7 @@ mod soft_delete;
 mod unshelve;
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, Server};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
@@ -73,7 +73,11 @@ impl<'a> FlowContext<'a> {
     }
 
     fn put(&self, tx: &mut Tx<'_>, desired: &Desired) -> Result<(), Error> {
-        Ok(documents::put(tx, self.compute, self.host, self.server.id, desired)?)
+        let delivery = match desired {
+            Desired::Present(_) => Delivery::AsBefore,
+            Desired::Absent => Delivery::Now,
+        };
+        Ok(documents::put_as(tx, self.compute, self.host, self.server.id, desired, delivery)?)
     }
 
     /// Adds the event that Nova records on the host for the action; an action without one has none.
@@ -169,7 +173,8 @@ fn begin(
     }
     let document = Desired::Present(Box::new(domain));
     for next in next {
-        documents::put_next(tx, compute, &host, next, server.id, &document)?;
+        let delivery = Delivery::AsBefore;
+        documents::put_next_as(tx, compute, &host, next, server.id, &document, delivery)?;
     }
     Ok(())
 }
@@ -221,7 +226,7 @@ pub(super) fn cancel(
         && domain.verb.as_ref().is_some_and(|(operation, _)| *operation == open.row.id)
     {
         let quiet = Desired::Present(Box::new(Domain { verb: None, ..*domain }));
-        documents::put(tx, compute, &host, id, &quiet)?;
+        documents::put_as(tx, compute, &host, id, &quiet, Delivery::AsBefore)?;
     }
     Ok(())
 }

@@ -101,7 +101,10 @@ impl Failed {
             Kind::Neutron => now.duration_since(taken.row.since) >= cloud.options.patience,
         };
         if is_over && let Some((host, document)) = waiting.pop() {
-            tracing::warn!(server = %id, %host, why = self.why, "the ports of a server cannot be bound");
+            tracing::warn!(
+                server = %id, %host, why = self.why,
+                "the ports of a server cannot be bound: see the log of Neutron and `openstack network agent list`"
+            );
             // The flow that hears of it sets the next goal.
             external_ports::give_back(tx, id, None)?;
             let shown = match self.kind {
@@ -115,7 +118,7 @@ impl Failed {
             let outcome = Outcome::Failed { step: STEP.to_owned(), message: shown };
             let observation = Observation::new(id, document.generation, outcome);
             flows::observe(tx, compute, &host, &observation, now)?;
-            return Ok(None);
+            return keep_trying(tx, taken, now);
         }
         if self.kind != Kind::Neutron {
             self.give_up_new_ports(tx, taken)?;
@@ -178,6 +181,23 @@ impl Compute {
         };
         self.store.write(give_up).await
     }
+}
+
+/// No flow may be left to replace a document that is held back: its host gets it once Neutron has recovered.
+/// Returns the pause before the next attempt, if there has to be one.
+fn keep_trying(
+    tx: &mut Tx<'_>,
+    taken: &Taken,
+    now: Timestamp,
+) -> Result<Option<SignedDuration>, Error> {
+    let id = taken.row.id;
+    let is_idle = external_ports::find(tx, id)?.is_some_and(|row| row.due_at.is_none());
+    if !is_idle || documents::held(tx, id)?.is_empty() {
+        return Ok(None);
+    }
+    let due = time::after(time::after(now, LONGEST_PAUSE), HEAD_START);
+    external_ports::refresh(tx, id, due)?;
+    Ok(Some(LONGEST_PAUSE))
 }
 
 /// The port that an existing server has got in this place; `None` without one.
