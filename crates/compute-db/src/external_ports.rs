@@ -90,10 +90,13 @@ kilonova_store::statements! {
     SET_HOST = "UPDATE external_servers SET host = ?2, is_bound = 0, next_host = NULL, is_prepared = 0,
         may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
-    /// Forgets the host: nothing is bound until there is another.
+    /// Forgets the host: nothing is bound until there is another. Ports that leave still have to.
     CLEAR_HOST = "UPDATE external_servers SET host = NULL, is_bound = 0, next_host = NULL,
         is_prepared = 0, may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
-        revision = revision + 1, attempts = 0, due_at = NULL WHERE server_id = ?1";
+        revision = revision + 1, attempts = 0, due_at = CASE WHEN EXISTS (SELECT 1
+        FROM external_ports p WHERE p.server_id = ?1 AND p.is_leaving = 1)
+        THEN COALESCE(due_at, since) END
+        WHERE server_id = ?1";
     /// Prepares another host.
     PREPARE = "UPDATE external_servers SET next_host = ?2, is_prepared = 0, may_have_more = 1,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";

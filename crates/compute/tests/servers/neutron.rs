@@ -464,6 +464,30 @@ async fn interfaces_come_and_go() {
     }
 }
 
+#[tokio::test]
+async fn a_detachment_outlives_the_host() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let network = text(&cloud.networks()[0], "uuid");
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let path = format!("/servers/{id}/os-interface");
+        let body = json!({"interfaceAttachment": {"net_id": network}});
+        let shown =
+            running.call(ANN, "2.90", &format!("POST {path}"), Some(body)).await.expect(200);
+        let made = text(&shown["interfaceAttachment"], "port_id");
+        neutron.fail("DELETE /ports", Failure::Status(500), 1000);
+        running.call(ANN, "2.90", &format!("DELETE {path}/{made}"), None).await.expect(202);
+        operate(&running, &id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        neutron.heal();
+        cloud.forget_workers().await;
+        cloud.wait_for_neutron().await;
+        let left: Vec<String> =
+            neutron.state().ports().iter().map(|port| text(port, "id")).collect();
+        assert!(left.len() == 1 && left[0] != made, "{left:?}");
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 /// A worker keeps to the pause that another one left.
 #[tokio::test]
 async fn a_server_is_not_taken_before_it_is_due() {
