@@ -712,8 +712,15 @@ async fn others_learn_nothing() {
         running.call(BOB, "2.90", &what, Some(body.clone())).await.expect(404);
         assert_eq!(neutron.take_calls(), Vec::<String>::new());
         running.call(ADMIN, "2.90", &what, Some(body)).await.expect(200);
+        // Where none is named, the networks are those of the server's project, and so is the quota.
+        let none = json!({"interfaceAttachment": {}});
+        running.call(ADMIN, "2.90", &what, Some(none.clone())).await.expect(200);
         let ports = neutron.state().ports();
+        assert_eq!(ports.len(), 3, "{ports:?}");
         assert!(ports.iter().all(|port| port["tenant_id"] == "red"), "{ports:?}");
+        neutron.state().set_port_quota("red", 3);
+        let full = running.call(ADMIN, "2.90", &what, Some(none)).await;
+        full.refused(403, "Maximum number of ports exceeded");
         end(&cloud, &running, &neutron, &[]).await;
     }
 }

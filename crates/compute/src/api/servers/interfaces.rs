@@ -14,7 +14,7 @@ use kilonova_compute_app::{Compute, Error, flows, microversions, states};
 use kilonova_compute_db::servers::Server;
 use kilonova_ids::{PortId, parse_uuid_like};
 use kilonova_wire::query::Query;
-use kilonova_wire::{JsonBody, Microversion, Refusal, time};
+use kilonova_wire::{Context, JsonBody, Microversion, Refusal, time};
 use serde_json::{Value, json};
 
 use super::find::find;
@@ -215,10 +215,12 @@ async fn look_up(
     let (context, id) = (caller.clone(), id.to_owned());
     let check = compute.store.read(move |tx| {
         let server = find(tx, &context, &id)?;
-        states::allow(&context, &server, ServerAction::AttachInterface)
+        states::allow(&context, &server, ServerAction::AttachInterface)?;
+        Ok::<_, Error>(server.project_id)
     });
-    check.await?;
-    compute.look_up_network(caller, line).await
+    // The port is the server's project's, also where an administrator asks.
+    let owner = Context { project_id: check.await?, ..(**caller).clone() };
+    compute.look_up_network(&owner, line).await
 }
 
 pub(super) async fn attach(
