@@ -302,6 +302,37 @@ async fn a_build_ends_whatever_comes_first() {
     }
 }
 
+/// Before a build fails, its ports are read. While another worker reads them, nothing is decided.
+#[tokio::test]
+async fn a_late_build_is_judged_by_what_neutron_says() {
+    for (cloud, running, neutron) in
+        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
+            .await
+    {
+        let mut ids = Vec::new();
+        for name in ["one", "two", "three"] {
+            let id = running.boot(&cloud, name, "plain").await;
+            wait_for_step(&cloud, &id, "plug").await;
+            ids.push(id);
+        }
+        cloud.wait_for_neutron().await;
+        let taken = "UPDATE external_servers SET taken_until = 9000000000000000";
+        cloud.execute(taken).await;
+        cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        for id in &ids {
+            assert_eq!(running.server(id).await["status"], "BUILD");
+            let port = text(&port_of(&neutron, id), "id");
+            neutron.state().set_status(&port, "ACTIVE");
+        }
+        cloud.execute("UPDATE external_servers SET taken_until = 0").await;
+        for id in &ids {
+            running.wait_for_status(id, "ACTIVE").await;
+        }
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_build_goes_on_without_plugged_ports_where_that_is_not_fatal() {
     for (cloud, running, neutron) in clouds_with(&["a"], |options| {

@@ -26,7 +26,7 @@ use crate::ports::{name_of, refresh};
 use crate::{Compute, Error, flows};
 
 /// The servers on which this process works at once.
-const AT_ONCE: usize = 16;
+pub(super) const AT_ONCE: usize = 16;
 /// The pause before a guest that is in the middle of something gets its interfaces.
 const LATER: SignedDuration = SignedDuration::from_secs(30);
 

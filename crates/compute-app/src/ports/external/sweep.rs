@@ -8,8 +8,10 @@ use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_neutron::PortFilter;
 use kilonova_store::Tx;
 use kilonova_wire::{IntoRefusal, time};
+use tokio::task::{JoinError, JoinSet};
 
-use super::{CloudNeutron, own, settle};
+use super::settle::AT_ONCE;
+use super::{Attempt, CloudNeutron, own, settle};
 use crate::ports::neutron::release;
 use crate::{Compute, Error, flows};
 
@@ -26,26 +28,47 @@ impl CloudNeutron {
         }
         let before = time::before(time::now(), timeout);
         let late = move |tx: &mut Tx<'_>| Ok::<_, Error>(slow::plugs(tx, before)?);
+        let is_fatal = self.options.vif_plugging_is_fatal;
+        let mut running = JoinSet::new();
+        let mut result = Ok(());
         for server in compute.store.read(late).await? {
-            // The event may be lost: Neutron is asked before the build fails.
-            let ask = move |tx: &mut Tx<'_>| {
-                Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?)
-            };
-            compute.store.write(ask).await?;
-            settle(compute, server).await?;
-            let own = compute.clone();
-            let is_fatal = self.options.vif_plugging_is_fatal;
-            let end = move |tx: &mut Tx<'_>| {
-                let now = time::now();
-                match is_fatal {
-                    true => flows::ports_not_plugged(tx, &own, server, now),
-                    false => flows::ports_late(tx, &own, server, now),
-                }
-            };
-            compute.store.write(end).await?;
+            if running.len() >= AT_ONCE {
+                result = result.and(ended(running.join_next().await));
+            }
+            running.spawn(end_late(compute.clone(), server, is_fatal));
         }
-        Ok(())
+        // A failure must not stop the others in the middle of their calls.
+        while !running.is_empty() {
+            result = result.and(ended(running.join_next().await));
+        }
+        result
     }
+}
+
+/// The result of a task that has ended; a panic is logged where it happens.
+fn ended(task: Option<Result<Result<(), Error>, JoinError>>) -> Result<(), Error> {
+    task.and_then(Result::ok).unwrap_or(Ok(()))
+}
+
+/// Ends a build whose ports are not plugged in time.
+async fn end_late(compute: Compute, server: ServerId, is_fatal: bool) -> Result<(), Error> {
+    // The event may be lost: Neutron is asked before the build fails.
+    let ask =
+        move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?);
+    compute.store.write(ask).await?;
+    if matches!(settle(&compute, server).await?, Attempt::None) {
+        // Another worker asks; the next round sees its answer.
+        return Ok(());
+    }
+    let own = compute.clone();
+    let end = move |tx: &mut Tx<'_>| {
+        let now = time::now();
+        match is_fatal {
+            true => flows::ports_not_plugged(tx, &own, server, now),
+            false => flows::ports_late(tx, &own, server, now),
+        }
+    };
+    compute.store.write(end).await
 }
 
 /// Releases the ports that Neutron has for servers that were deleted here. Ports of servers that were never
