@@ -519,6 +519,30 @@ async fn a_detachment_outlives_the_host() {
     }
 }
 
+/// A port that was made is deleted, whether the goal changed before the answer or the worker died.
+#[tokio::test]
+async fn ports_that_are_given_up_are_deleted() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        neutron.fail("PUT /ports", Failure::Slow(Duration::from_millis(500)), 1);
+        let id = running.boot(&cloud, "one", "plain").await;
+        wait_until("the port is made", async || !neutron.state().ports().is_empty()).await;
+        cloud.execute("UPDATE external_ports SET is_leaving = 1").await;
+        cloud.execute("UPDATE external_servers SET revision = revision + 1").await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(neutron.state().ports(), Vec::<Value>::new(), "the goal changed");
+
+        let id = running.active_server(&cloud, "two", "plain").await;
+        cloud.wait_for_neutron().await;
+        cloud.execute("UPDATE external_ports SET is_leaving = 1, port_id = NULL").await;
+        cloud.execute("UPDATE external_servers SET due_at = 0").await;
+        cloud.wait_for_neutron().await;
+        assert_eq!(neutron.state().ports(), Vec::<Value>::new(), "the worker died");
+        assert_eq!(running.server(&id).await["addresses"], json!({}));
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 /// A worker keeps to the pause that another one left.
 #[tokio::test]
 async fn a_server_is_not_taken_before_it_is_due() {

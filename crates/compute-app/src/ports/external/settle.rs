@@ -207,8 +207,8 @@ impl CloudNeutron {
         Ok(Settled::Views(views))
     }
 
-    /// Deletes the ports that were made for a connection whose creation was not confirmed. They were never
-    /// bound, and no row names them.
+    /// Deletes the ports that were made for a connection whose creation was not confirmed. No row names them;
+    /// the process that died may have bound them.
     async fn delete_unnamed(&self, taken: &Taken, wish: &Wish) -> Result<(), Failure> {
         let device = taken.row.id.to_string();
         let fields = ["id", "network_id", "device_owner"];
@@ -220,8 +220,9 @@ impl CloudNeutron {
             Wish::Existing(_) => false,
         };
         for port in ports {
-            let is_unnamed = port.device_owner.is_empty() && !is_named(port.id);
-            if is_unnamed && fits(port.network_id) {
+            let owner = &port.device_owner;
+            let is_guests = owner.is_empty() || owner.starts_with("compute:");
+            if is_guests && !is_named(port.id) && fits(port.network_id) {
                 unbind(&self.client, None, own(), taken.row.id, (port.id, false)).await?;
             }
         }
@@ -307,7 +308,8 @@ fn finish(
         return Ok(None);
     }
     if row.revision != taken.row.revision {
-        // There is another goal. Ports that were made are found again by their device.
+        // There is another goal. A port that it gives up is deleted by its id.
+        note_made(tx, id, made)?;
         external_ports::give_back(tx, id, Some(now))?;
         return Ok(Some(SignedDuration::ZERO));
     }
@@ -331,12 +333,18 @@ fn finish(
             Ok(again.then_some(SignedDuration::ZERO))
         }
         Err(failed) => {
-            for (ordinal, port) in made {
-                external_ports::set_port(tx, id, *ordinal, *port)?;
-            }
+            note_made(tx, id, made)?;
             failed.store(tx, compute, cloud, taken, now)
         }
     }
+}
+
+/// Stores the ports that an attempt made.
+fn note_made(tx: &mut Tx<'_>, server: ServerId, made: &BTreeMap<i64, PortId>) -> Result<(), Error> {
+    for (ordinal, port) in made {
+        external_ports::set_port(tx, server, *ordinal, *port)?;
+    }
+    Ok(())
 }
 
 fn store_views(tx: &mut Tx<'_>, taken: &Taken, views: &[NewView]) -> Result<(), Error> {
