@@ -128,6 +128,13 @@ pub struct PortOwner<'a> {
     pub host: &'a HostName,
 }
 
+impl PortOwner<'_> {
+    /// Its availability zone, as the owner of its ports names it.
+    pub fn zone(&self) -> &str {
+        self.spec.availability_zone.as_deref().unwrap_or("nova")
+    }
+}
+
 /// A request for connections in the name of its caller.
 #[derive(Clone, Copy)]
 pub struct Requested<'a> {

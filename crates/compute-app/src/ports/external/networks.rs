@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use jiff::Timestamp;
 use kilonova_compute_db::external_ports;
-use kilonova_ids::{ArqId, HostName, PortId, ServerId};
+use kilonova_ids::{ArqId, HostName, PortId, SecurityGroupId, ServerId};
 use kilonova_network::ledger::{GroupFacts, NetworkChange, NewPorts, ServerPort};
 use kilonova_node_api::{Filters, Interface};
 use kilonova_store::Tx;
@@ -60,6 +60,23 @@ impl CloudNeutron {
     /// The goal of a server changed.
     fn changed(&self, tx: &mut Tx<'_>, server: ServerId) {
         self.queue.push_on_commit(tx, server);
+    }
+
+    /// Begins the record of a server without connections until now.
+    fn begin(
+        tx: &mut Tx<'_>,
+        server: PortOwner<'_>,
+        groups: &[SecurityGroupId],
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let facts = ServerFacts {
+            zone: server.zone().to_owned(),
+            hostname: server.spec.hostname.clone(),
+            groups: groups.to_vec(),
+        };
+        let (body, due) = (journal::to_text(&facts)?, time::after(now, OWN_TIME));
+        external_ports::add(tx, server.id, server.project, &body, server.host, now, due)?;
+        Ok(())
     }
 
     /// Adds a connection. The port must not be another server's.
@@ -181,14 +198,7 @@ impl Networks for CloudNeutron {
         else {
             return Ok(GuestPorts::default());
         };
-        let zone = server.spec.availability_zone.clone();
-        let facts = ServerFacts {
-            zone: zone.unwrap_or_else(|| "nova".to_owned()),
-            hostname: server.spec.hostname.clone(),
-            groups: external.groups.clone(),
-        };
-        let (body, due) = (journal::to_text(&facts)?, time::after(now, OWN_TIME));
-        external_ports::add(tx, server.id, server.project, &body, server.host, now, due)?;
+        Self::begin(tx, server, &external.groups, now)?;
         for (ordinal, (connection, _)) in (0..).zip(&external.connections) {
             self.connect(tx, server.id, ordinal, connection)?;
         }
@@ -227,14 +237,7 @@ impl Networks for CloudNeutron {
                 has.iter().map(|port| port.ordinal + 1).max().unwrap_or(0)
             }
             None => {
-                let zone = server.spec.availability_zone.clone();
-                let facts = ServerFacts {
-                    zone: zone.unwrap_or_else(|| "nova".to_owned()),
-                    hostname: server.spec.hostname.clone(),
-                    groups: Vec::new(),
-                };
-                let (body, due) = (journal::to_text(&facts)?, time::after(now, OWN_TIME));
-                external_ports::add(tx, server.id, server.project, &body, server.host, now, due)?;
+                Self::begin(tx, server, &[], now)?;
                 0
             }
         };

@@ -381,7 +381,7 @@ fn plug(
     new: &mut NewPorts,
     now: Timestamp,
 ) -> Result<(PortId, PendingAddresses), Error> {
-    let owner = format!("compute:{}", server.spec.availability_zone.as_deref().unwrap_or("nova"));
+    let owner = format!("compute:{}", server.zone());
     let attach = Attach {
         server: server.id,
         project: server.project,
