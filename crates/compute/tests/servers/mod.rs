@@ -49,6 +49,7 @@ mod packet_filters;
 mod pci_aliases;
 mod policy;
 mod ports;
+mod ports_and_volumes;
 mod power;
 mod power_failures;
 mod power_sync;
