@@ -48,7 +48,7 @@ macro_rules! select {
         "SELECT number, revision, id, host, root_provider, hypervisor_type, hypervisor_version, host_ip,
         vcpus, memory_mb, disk_gb, epoch, generation, status, disabled_reason, forced_down,
         last_seen, availability_zone, created_at, updated_at, reported_at, clock_skew,
-        agent, attempt FROM hosts"
+        agent, attempt, routed FROM hosts"
     };
 }
 
@@ -146,6 +146,8 @@ pub struct Host {
     pub clock_skew: Option<SignedDuration>,
     /// The attempt that gave it its epoch, if its agent numbers them.
     pub attempt: Option<Attempt>,
+    /// The physical networks between which it can route, as [`routed`] joins them; `None` if it cannot.
+    pub routed: Option<String>,
 }
 
 impl Host {
@@ -223,6 +225,7 @@ fn host(row: &Row) -> Result<Host, Error> {
         reported_at: row.time("reported_at")?,
         clock_skew: row.duration_opt("clock_skew")?,
         attempt: attempt(row)?,
+        routed: row.string_opt("routed")?,
     })
 }
 
@@ -326,13 +329,14 @@ fn gateway(row: &Row, now: Timestamp) -> Result<Gateway, Error> {
     })
 }
 
-/// Records between which physical networks a host can route; `None` for one that cannot.
-pub fn set_routed(
-    tx: &mut Tx<'_>,
-    host: &HostName,
-    physical: Option<&[String]>,
-) -> Result<(), Error> {
-    Ok(tx.defer(SET_ROUTED, params![host, physical.map(|names| names.join(","))])?)
+/// The physical networks between which a host can route, as its row has them.
+pub fn routed(physical: &[String]) -> String {
+    physical.join(",")
+}
+
+/// Records between which physical networks a host can route ([`routed`]); `None` for one that cannot.
+pub fn set_routed(tx: &mut Tx<'_>, host: &HostName, routed: Option<&str>) -> Result<(), Error> {
+    Ok(tx.defer(SET_ROUTED, params![host, routed])?)
 }
 
 /// The hosts that can route.

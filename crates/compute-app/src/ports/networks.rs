@@ -419,6 +419,11 @@ pub trait Networks: Send + Sync {
         Ok(())
     }
 
+    /// Has the place of each router of a host checked, because the host reaches other networks now.
+    fn host_routes_changed(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// The number of routers of each host that has some.
     fn router_load(&self, _tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
         Ok(BTreeMap::new())

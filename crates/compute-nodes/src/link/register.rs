@@ -98,7 +98,7 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
         attempt: registration.attempt,
     };
     let row = hosts::register(tx, &new, now)?;
-    hosts::set_routed(tx, &registration.host, registration.routes.as_deref())?;
+    follow_routes(tx, compute, registration, known.as_ref())?;
     if compute.volumes.is_some() {
         let connector = registration.connector.as_ref();
         let connector = connector.and_then(|connector| serde_json::to_string(connector).ok());
@@ -107,6 +107,25 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     let (fleet, epoch) = (compute.fleet.clone(), row.version.epoch);
     tx.on_commit(move || fleet.refresh(&row));
     Ok(epoch)
+}
+
+/// Records between which physical networks the host can route, if that changed, and has the places of
+/// its routers checked: it may no longer reach all of their networks.
+fn follow_routes(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    registration: &Registration,
+    known: Option<&hosts::Host>,
+) -> Result<(), Error> {
+    let routed = registration.routes.as_deref().map(hosts::routed);
+    if routed.as_deref() == known.and_then(|host| host.routed.as_deref()) {
+        return Ok(());
+    }
+    hosts::set_routed(tx, &registration.host, routed.as_deref())?;
+    if known.is_some() {
+        compute.networks.host_routes_changed(tx, &registration.host)?;
+    }
+    Ok(())
 }
 
 /// The root provider, with vCPUs, memory and disk.

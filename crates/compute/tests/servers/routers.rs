@@ -3,6 +3,8 @@
 
 use kilonova_compute_app::attention::{self, Bounds};
 use kilonova_compute_app::reconcile::{networks, routers};
+use kilonova_compute_nodes::Link;
+use kilonova_node_api::{ControlPlane, Registration};
 use kilonova_store::testing::{CrashPlan, Death};
 use serde_json::{Value, json};
 
@@ -197,6 +199,55 @@ async fn a_host_that_is_silent_loses_its_routers_and_a_deleted_one_too() {
         scene.end(&running).await;
         settle(&running).await;
         cloud.audit("the end").await;
+        running.kill().await;
+    }
+}
+
+/// What a host registers when its agent starts with these physical networks.
+async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Option<&[&str]>) {
+    let named = cloud.host(host);
+    let registration = Registration {
+        host: named.name.clone(),
+        machine_id: named.machine_id.clone(),
+        hypervisor_type: "simulated".into(),
+        hypervisor_version: 1000,
+        host_ip: "127.0.0.1".into(),
+        vcpus: 4,
+        memory_mb: 4096,
+        disk_gb: 10,
+        ratios: [1.0; 3],
+        reserved_memory_mb: 0,
+        traits: Vec::new(),
+        devices: Vec::new(),
+        attempt: None,
+        connector: None,
+        routes: routes.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+    };
+    Link(running.compute.clone()).register(registration).await.expect("the host registers");
+}
+
+#[tokio::test]
+async fn a_host_that_no_longer_maps_a_network_loses_its_routers() {
+    for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[""]), ("b", &[""])])).await {
+        let scene = Scene::new(&running).await;
+        settle(&running).await;
+        scene.wait_for(&cloud, Some("a")).await;
+        running.nodes.kill("a").await;
+        register(&cloud, &running, "a", Some(&["elsewhere"])).await;
+        settle(&running).await;
+        assert_eq!(scene.hosts(&running).await, ["b"], "it maps other networks");
+        running.nodes.kill("b").await;
+        register(&cloud, &running, "b", None).await;
+        settle(&running).await;
+        assert_eq!(scene.hosts(&running).await, [""], "it has no routers at all");
+        assert_eq!(waiting(&cloud).await.len(), 1);
+        cloud.audit("no host reaches its networks").await;
+        running.start_node(&cloud, "b").await;
+        settle(&running).await;
+        running.start_node(&cloud, "a").await;
+        scene.wait_for(&cloud, Some("b")).await;
+        scene.end(&running).await;
+        settle(&running).await;
         running.kill().await;
     }
 }

@@ -3,7 +3,7 @@
 //! Redundant rows are harmless.
 
 use kilonova_changes::Topic;
-use kilonova_ids::{NetworkId, PortId, RouterId, SecurityGroupId, ServerId};
+use kilonova_ids::{HostName, NetworkId, PortId, RouterId, SecurityGroupId, ServerId};
 use kilonova_store::{Error, Tx, params, statements};
 
 /// A change that concerns hosts.
@@ -31,6 +31,9 @@ statements! {
     INSERT_OF_SERVER = "INSERT INTO network_changes (kind, id)
         SELECT 'members', g.group_id FROM port_groups g JOIN ports p ON p.id = g.port_id
         WHERE p.made_for = ?1";
+    /// Records a change of each router of a host.
+    INSERT_OF_HOST = "INSERT INTO network_changes (kind, id)
+        SELECT 'router', router_id FROM router_places WHERE host = ?1";
     /// Any recorded change.
     ANY = "SELECT id FROM network_changes LIMIT 1";
     /// Removes and returns all changes.
@@ -70,6 +73,11 @@ pub(crate) fn record_port_deletion(tx: &mut Tx<'_>, port: PortId) -> Result<(), 
 /// Records that the ports created for a server are being deleted.
 pub(crate) fn record_server_deletion(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(INSERT_OF_SERVER, params![server])
+}
+
+/// Records a change of each router of a host.
+pub(crate) fn record_routers(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    tx.defer(INSERT_OF_HOST, params![host])
 }
 
 /// True if a change awaits delivery.

@@ -69,6 +69,11 @@ pub fn routers_on(tx: &mut Tx<'_>, host: Option<&HostName>) -> Result<Vec<Router
     Ok(rows::on_host(tx, host)?)
 }
 
+/// Records a change of each router of a host that reaches other networks now.
+pub fn host_routes_changed(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    Ok(crate::db::changes::record_routers(tx, host)?)
+}
+
 /// Lets the routers of a host that is being deleted wait for another one.
 pub fn routers_leave(tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
     Ok(rows::leave_host(tx, host, now)?)

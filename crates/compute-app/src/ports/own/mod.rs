@@ -367,6 +367,10 @@ impl Networks for Own {
         Ok(ledger::routers_leave(tx, host, now)?)
     }
 
+    fn host_routes_changed(&self, tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+        Ok(ledger::host_routes_changed(tx, host)?)
+    }
+
     fn router_load(&self, tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
         Ok(ledger::router_load(tx)?)
     }
