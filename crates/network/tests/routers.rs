@@ -468,7 +468,7 @@ async fn a_router_waits_for_a_host_and_its_ports_follow() {
         let facts = api.store.write(move |tx| ledger::router_facts(tx, router)).await.unwrap();
         assert_eq!(facts.place, Place::Waiting);
         assert_eq!(facts.physical_networks.into_iter().collect::<Vec<_>>(), ["physnet1"]);
-        let waiting = api.store.read(|tx| ledger::routers_on(tx, None)).await.unwrap();
+        let waiting = api.store.read(|tx| ledger::next_routers(tx, &[], None)).await.unwrap();
         assert_eq!(waiting, [router]);
         let host = HostName::verbatim("h1");
         let place = Place::On(host.clone());
@@ -504,7 +504,7 @@ async fn a_router_waits_for_a_host_and_its_ports_follow() {
         // The host is deleted: the router waits again.
         let own = host.clone();
         api.store.write(move |tx| ledger::routers_leave(tx, &own, time::now())).await.unwrap();
-        let waiting = api.store.read(|tx| ledger::routers_on(tx, None)).await.unwrap();
+        let waiting = api.store.read(|tx| ledger::next_routers(tx, &[], None)).await.unwrap();
         assert_eq!(waiting, [router]);
         api.audit().await;
     }

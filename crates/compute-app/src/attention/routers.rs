@@ -12,13 +12,11 @@ const MOST: usize = 50;
 /// Routers that wait for a gateway host.
 pub(super) fn waiting(tx: &mut Tx<'_>) -> Result<Vec<Notice>, Error> {
     let mut notices = Vec::new();
-    for router in ledger::routers_on(tx, None)?.into_iter().take(MOST) {
-        let facts = ledger::router_facts(tx, router)?;
-        // The loop forgets a router without ports at its next run.
-        if facts.physical_networks.is_empty() {
-            continue;
-        }
-        let physical: Vec<String> = facts.physical_networks.into_iter().collect();
+    let mut waiting = ledger::next_routers(tx, &[], None)?;
+    waiting.truncate(MOST);
+    // Routers without ports are not among them: the loop forgets them at its next run.
+    for (router, physical) in ledger::router_needs(tx, &waiting)? {
+        let physical: Vec<String> = physical.into_iter().collect();
         let physical = physical.join(", ");
         notices.push(Notice {
             area: "routers",

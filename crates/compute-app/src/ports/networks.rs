@@ -400,13 +400,23 @@ pub trait Networks: Send + Sync {
         Ok(())
     }
 
-    /// Some routers of a host; without a name, those that wait for one.
-    fn routers_on(
+    /// The next routers, by id, that wait for a host or are on one of these hosts.
+    fn next_routers(
         &self,
         _tx: &mut Tx<'_>,
-        _host: Option<&HostName>,
+        _hosts: &[HostName],
+        _after: Option<RouterId>,
     ) -> Result<Vec<RouterId>, Error> {
         Ok(Vec::new())
+    }
+
+    /// The physical networks of these routers. Routers without ports are left out.
+    fn router_needs(
+        &self,
+        _tx: &mut Tx<'_>,
+        _routers: &[RouterId],
+    ) -> Result<BTreeMap<RouterId, BTreeSet<String>>, Error> {
+        Ok(BTreeMap::new())
     }
 
     /// Lets the routers of a host that is being deleted wait for another one.

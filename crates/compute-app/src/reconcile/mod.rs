@@ -56,7 +56,11 @@ pub fn start(compute: &Compute, lease: &Lease) {
         every(compute, lease, Duration::from_secs(3600), "ports", neutron::sweep);
     }
     every(compute, lease, Duration::from_secs(5), "nudge", nudge::run);
-    every(compute, lease, Duration::from_secs(1), "routers", routers::run);
+    if compute.neutron.is_none() {
+        let page = routers::Page::default();
+        let run = move |compute| routers::run(compute, page.clone());
+        every(compute, lease, Duration::from_secs(1), "routers", run);
+    }
     every(compute, lease, Duration::from_secs(10), "confirm", confirm::run);
     every(compute, lease, Duration::from_secs(3600), "purge", purge::run);
     every(compute, lease, Duration::from_secs(60), "consoles", consoles::run);

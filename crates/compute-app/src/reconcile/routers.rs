@@ -3,15 +3,19 @@
 //! A router's place is a row. It changes in one transaction with the host of the router's ports and with the
 //! requests to both hosts, so a crash leaves a router on one host, or waiting for one. The lists are read
 //! before; the transaction reads again what decides.
+//!
+//! A run looks at a page of the routers, and the next one at the page after it: routers that cannot be
+//! placed do not keep others from their turn.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
 use kilonova_compute_db::hosts::{self, Gateway};
 use kilonova_compute_scheduler::fleet::DOWN_AFTER;
 use kilonova_ids::{HostName, RouterId};
-use kilonova_network::ledger::Place;
+use kilonova_network::ledger::{Place, ROUTERS_PAGE};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
@@ -58,11 +62,27 @@ pub(super) fn follow(
     }
 }
 
+/// The last router of the page of the run before; `None` before the first page.
+#[derive(Debug, Clone, Default)]
+pub struct Page(Arc<Mutex<Option<RouterId>>>);
+
+impl Page {
+    fn last(&self) -> Option<RouterId> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a page. One that is not full is the last.
+    fn turn(&self, read: &[RouterId]) {
+        let last = read.last().filter(|_| read.len() >= ROUTERS_PAGE);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = last.copied();
+    }
+}
+
 /// Finds the routers that need a host, or another one, and moves them.
 ///
 /// # Errors
 /// The database's.
-pub async fn run(compute: Compute) -> Result<(), Error> {
+pub async fn run(compute: Compute, page: Page) -> Result<(), Error> {
     let now = time::now();
     // Memory suggests hosts to leave; their rows decide.
     let suspects: Vec<HostName> = compute
@@ -72,20 +92,28 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         .filter(|host| !host.takes_servers(now))
         .map(|host| host.name.clone())
         .collect();
-    let own = compute.clone();
-    let stranded = compute.store.read(move |tx| stranded(tx, &own, &suspects)).await?;
-    if stranded.is_empty() {
-        return Ok(());
-    }
-    let own = compute.clone();
-    let Choices { gateways, mut load, movable } =
-        compute.store.read(move |tx| choices(tx, &own, stranded.clone())).await?;
-    for router in movable {
-        let (own, all, known) = (compute.clone(), gateways.clone(), load.clone());
-        let placed = compute
-            .store
-            .write(move |tx| place(tx, &own, router, &all, &known, time::now()))
-            .await?;
+    let (own, after) = (compute.clone(), page.last());
+    let choices = compute.store.read(move |tx| choices(tx, &own, &suspects, after)).await?;
+    page.turn(&choices.read);
+    let Choices { gateways, load, movable, .. } = choices;
+    let mut load = match load {
+        _ if movable.is_empty() => return Ok(()),
+        Some(load) => load,
+        None => {
+            let own = compute.clone();
+            compute.store.read(move |tx| own.networks.router_load(tx)).await?
+        }
+    };
+    for (router, needs) in movable {
+        let mut hosts: Vec<HostName> = gateways
+            .iter()
+            .filter(|gateway| gateway.reaches(&needs))
+            .map(|gateway| gateway.host.clone())
+            .collect();
+        hosts.sort_by_key(|host| load.get(host).copied().unwrap_or(0));
+        let (own, hosts) = (compute.clone(), Arc::<[HostName]>::from(hosts));
+        let placed =
+            compute.store.write(move |tx| place(tx, &own, router, &hosts, time::now())).await?;
         if let Some(host) = placed {
             *load.entry(host).or_default() += 1;
         }
@@ -93,57 +121,59 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// The routers that wait for a host, and those of hosts that are lost or disabled.
-fn stranded(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    suspects: &[HostName],
-) -> Result<BTreeSet<RouterId>, Error> {
-    let networks = &*compute.networks;
-    let mut all: BTreeSet<RouterId> = networks.routers_on(tx, None)?.into_iter().collect();
-    for host in suspects {
-        all.extend(networks.routers_on(tx, Some(host))?);
-    }
-    Ok(all)
-}
-
 /// The hosts and the routers of one run.
 struct Choices {
-    /// The fit hosts.
+    /// The routers that wait for a host, and those of hosts that may be lost or disabled.
+    read: Vec<RouterId>,
+    /// The fit hosts, by name.
     gateways: Vec<Gateway>,
-    /// The number of routers of each host.
-    load: BTreeMap<HostName, i64>,
-    /// The routers for which there is a fit host.
-    movable: Vec<RouterId>,
+    /// The number of routers of each host, if it was read.
+    load: Option<BTreeMap<HostName, i64>>,
+    /// The routers for which there is a fit host, with the physical networks that each needs.
+    movable: BTreeMap<RouterId, BTreeSet<String>>,
 }
 
 fn choices(
     tx: &mut Tx<'_>,
     compute: &Compute,
-    stranded: BTreeSet<RouterId>,
+    suspects: &[HostName],
+    after: Option<RouterId>,
 ) -> Result<Choices, Error> {
     let networks = &*compute.networks;
-    let mut gateways = hosts::gateways(tx)?;
-    gateways.retain(is_fit);
-    let mut movable = Vec::new();
-    for router in stranded {
-        let needs = networks.router_facts(tx, router)?.physical_networks;
-        if gateways.iter().any(|gateway| gateway.reaches(&needs)) {
-            movable.push(router);
+    let load = match suspects {
+        [] => None,
+        _ => Some(networks.router_load(tx)?),
+    };
+    let has_routers = |host: &&HostName| load.iter().any(|load| load.contains_key(*host));
+    let left: Vec<HostName> = suspects.iter().filter(has_routers).cloned().collect();
+    let read = networks.next_routers(tx, &left, after)?;
+    let mut choices = Choices { read, gateways: Vec::new(), load, movable: BTreeMap::new() };
+    if choices.read.is_empty() {
+        return Ok(choices);
+    }
+    choices.gateways = hosts::gateways(tx)?;
+    choices.gateways.retain(is_fit);
+    choices.gateways.sort_by(|one, other| one.host.cmp(&other.host));
+    if choices.gateways.is_empty() {
+        tracing::debug!(routers = choices.read.len(), "no host that is up can realize routers");
+        return Ok(choices);
+    }
+    for (router, needs) in networks.router_needs(tx, &choices.read)? {
+        if choices.gateways.iter().any(|gateway| gateway.reaches(&needs)) {
+            choices.movable.insert(router, needs);
         } else {
             tracing::debug!(%router, ?needs, "no host that is up reaches all networks of a router");
         }
     }
-    Ok(Choices { gateways, load: networks.router_load(tx)?, movable })
+    Ok(choices)
 }
 
-/// Gives a router the fit host with the fewest routers, unless its own is fit. Returns the new host.
+/// Gives a router the first of these hosts that is still fit, unless its own is. Returns the new host.
 fn place(
     tx: &mut Tx<'_>,
     compute: &Compute,
     router: RouterId,
-    gateways: &[Gateway],
-    load: &BTreeMap<HostName, i64>,
+    hosts: &[HostName],
     now: Timestamp,
 ) -> Result<Option<HostName>, Error> {
     let networks = &*compute.networks;
@@ -165,17 +195,13 @@ fn place(
             Some(host)
         }
     };
-    let reaching = gateways.iter().filter(|gateway| gateway.reaches(needs));
-    let mut best: Vec<&Gateway> =
-        reaching.filter(|gateway| Some(&gateway.host) != old.as_ref()).collect();
-    best.sort_by_key(|gateway| (load.get(&gateway.host).copied().unwrap_or(0), &gateway.host));
-    for gateway in best {
-        let is_still_fit = hosts::one_gateway(tx, &gateway.host)?
-            .is_some_and(|row| is_fit(&row) && row.reaches(needs));
+    for host in hosts.iter().filter(|host| Some(*host) != old.as_ref()) {
+        let is_still_fit =
+            hosts::one_gateway(tx, host)?.is_some_and(|row| is_fit(&row) && row.reaches(needs));
         if !is_still_fit {
             continue;
         }
-        let host = gateway.host.clone();
+        let host = host.clone();
         networks.place_router(tx, router, &Place::On(host.clone()), now)?;
         documents::filter(tx, compute, &host)?;
         if let Some(old) = &old {

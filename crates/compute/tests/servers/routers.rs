@@ -4,8 +4,10 @@
 use kilonova_compute_app::attention::{self, Bounds};
 use kilonova_compute_app::reconcile::{networks, routers};
 use kilonova_compute_nodes::Link;
+use kilonova_network::ledger::ROUTERS_PAGE;
 use kilonova_node_api::{ControlPlane, Registration};
 use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_store::{Error, Tx, params};
 use serde_json::{Value, json};
 
 use crate::kit::{ANN, Cloud, GPU, RunningCloud, hosts, wait_until};
@@ -22,7 +24,12 @@ fn realized(cloud: &Cloud, host: &str) -> Vec<Value> {
 /// Delivers recorded changes, then places and moves routers.
 async fn settle(running: &RunningCloud) {
     networks::run(running.compute.clone()).await.expect("the loop succeeds");
-    routers::run(running.compute.clone()).await.expect("the loop succeeds");
+    place(running, &routers::Page::default()).await;
+}
+
+/// Places and moves the routers of one page.
+async fn place(running: &RunningCloud, page: &routers::Page) {
+    routers::run(running.compute.clone(), page.clone()).await.expect("the loop succeeds");
 }
 
 fn text(value: &Value) -> String {
@@ -253,6 +260,34 @@ async fn a_host_that_no_longer_maps_a_network_loses_its_routers() {
 }
 
 #[tokio::test]
+async fn routers_that_cannot_be_placed_do_not_keep_others_waiting() {
+    for (cloud, running) in Cloud::all_running(hosts(&[("a", &[""]), ("b", &[""])])).await {
+        let fill = |tx: &mut Tx<'_>| {
+            for n in 0..ROUTERS_PAGE {
+                let id = format!("00000000-0000-4000-8000-{n:012}");
+                let sql = "INSERT INTO router_places (router_id, host) VALUES (?1, '')";
+                tx.execute(sql, params![id])?;
+            }
+            Ok::<_, Error>(())
+        };
+        cloud.store.write(fill).await.expect("the rows are written");
+        let scene = Scene::new(&running).await;
+        networks::run(running.compute.clone()).await.expect("the loop succeeds");
+        let page = routers::Page::default();
+        place(&running, &page).await;
+        assert_eq!(scene.hosts(&running).await, [""], "the first page has others");
+        place(&running, &page).await;
+        assert_eq!(scene.hosts(&running).await, ["a"]);
+        // The page after the last one is the first.
+        disable(&running, "a", true).await;
+        place(&running, &page).await;
+        place(&running, &page).await;
+        assert_eq!(scene.hosts(&running).await, ["b"]);
+        running.kill().await;
+    }
+}
+
+#[tokio::test]
 async fn a_crash_leaves_a_router_on_one_host_or_waiting() {
     for (cloud, mut running) in Cloud::all_running(hosts(&[("a", &[GPU]), ("b", &[GPU])])).await {
         let scene = Scene::new(&running).await;
@@ -268,7 +303,7 @@ async fn a_crash_leaves_a_router_on_one_host_or_waiting() {
                     let plan = CrashPlan::at(at, death);
                     running.replace_services(&cloud, plan.clone()).await;
                     let _ = networks::run(running.compute.clone()).await;
-                    let _ = routers::run(running.compute.clone()).await;
+                    let _ = routers::run(running.compute.clone(), routers::Page::default()).await;
                     points += u32::from(plan.is_dead());
                     running.replace_services(&cloud, CrashPlan::default()).await;
                     cloud.audit("after a crash").await;

@@ -4,13 +4,17 @@
 //! row, so that two at once conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::net::IpAddr;
 
 use kilonova_ids::{HostName, NetworkId, PortId, RouterId, RouterKind, SubnetId};
-use kilonova_store::{Error, Row, Tx, params, statements};
+use kilonova_store::{Error, Row, Tx, Value, params, statements};
 
 use super::{record, rows_in, text};
 use crate::record::Record;
+
+/// The routers that [`next`] returns at most.
+pub const PAGE: usize = 1000;
 
 pub(crate) type Router = Record<RouterKind>;
 
@@ -88,8 +92,9 @@ statements! {
     /// Notes that a router needs a host.
     NEED_PLACE = "INSERT INTO router_places (router_id, host) VALUES (?1, '')
         ON CONFLICT (router_id) DO NOTHING";
-    /// The routers of a host; those that wait for one with an empty name.
-    ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 ORDER BY router_id LIMIT 1000";
+    /// The next routers of a host; those that wait for one with an empty name.
+    ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 AND router_id > ?2
+        ORDER BY router_id LIMIT ?3";
     /// Unbinds the ports of a host's routers.
     UNBIND_HOST = "UPDATE ports SET host = '', updated_at = ?2, revision = revision + 1
         WHERE id IN (SELECT g.port_id FROM router_places h
@@ -101,6 +106,9 @@ statements! {
     /// The bodies of the networks of a router.
     NETWORKS = "SELECT DISTINCT n.id, n.body FROM router_ports rp
         JOIN networks n ON n.id = rp.network_id WHERE rp.router_id = ?1 ORDER BY n.id";
+    /// The bodies of the networks of some routers.
+    NETWORKS_OF = "SELECT DISTINCT rp.router_id, n.id, n.body FROM router_ports rp
+        JOIN networks n ON n.id = rp.network_id WHERE rp.router_id IN ({})";
     /// The routers with a port on a network.
     ON_NETWORK = "SELECT DISTINCT router_id FROM router_ports WHERE network_id = ?1";
 }
@@ -301,10 +309,33 @@ fn bind(tx: &mut Tx<'_>, router: RouterId, host: &str, now: jiff::Timestamp) -> 
     tx.defer(BIND, params![router, host, now])
 }
 
-/// Up to 1000 routers of a host; those that wait for one without a name.
-pub(crate) fn on_host(tx: &mut Tx<'_>, host: Option<&HostName>) -> Result<Vec<RouterId>, Error> {
-    let rows = tx.rows(ON_HOST, params![host.map_or("", HostName::as_str)])?;
-    rows.iter().map(|row| row.id("router_id")).collect()
+/// The next routers, by id, that wait for a host or are on one of these hosts; at most [`PAGE`].
+pub(crate) fn next(
+    tx: &mut Tx<'_>,
+    hosts: &[HostName],
+    after: Option<RouterId>,
+) -> Result<Vec<RouterId>, Error> {
+    let after = after.map(|id| id.to_string()).unwrap_or_default();
+    let most = i64::try_from(PAGE).unwrap_or(i64::MAX);
+    let mut asked = Vec::new();
+    for host in iter::once("").chain(hosts.iter().map(HostName::as_str)) {
+        asked.push(tx.ask(ON_HOST, params![host, &after, most])?);
+    }
+    let rows = tx.answers(asked)?;
+    let all: Result<BTreeSet<RouterId>, Error> =
+        rows.iter().map(|row| row.id("router_id")).collect();
+    Ok(all?.into_iter().take(PAGE).collect())
+}
+
+/// The bodies of the networks of some routers.
+pub(crate) fn networks_of(
+    tx: &mut Tx<'_>,
+    routers: &[RouterId],
+) -> Result<Vec<(RouterId, crate::record::Body)>, Error> {
+    let ids: Vec<Value> = routers.iter().map(|id| Value::from(*id)).collect();
+    let asked = tx.ask_list(NETWORKS_OF, &ids)?;
+    let read = |row: &Row| Ok((row.id("router_id")?, super::parse(row.text("body")?)?));
+    tx.answers(asked)?.iter().map(read).collect()
 }
 
 /// Lets the routers of a host that is being deleted wait for another one.

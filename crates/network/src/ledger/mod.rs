@@ -28,8 +28,9 @@ pub use query::{
     expect_quota, groups_by_name, network, port, set_groups,
 };
 pub use routers::{
-    Place, RouterFacts, expect_routers, host_routes_changed, lock_router, place_router,
-    router_facts, router_load, routers, routers_leave, routers_of, routers_on,
+    Place, ROUTERS_PAGE, RouterFacts, expect_routers, host_routes_changed, lock_router,
+    next_routers, place_router, router_facts, router_load, router_needs, routers, routers_leave,
+    routers_of,
 };
 pub use show::{
     Fixed, GroupFacts, ServerPort, at_address, expect_of_servers, group_names, group_views,

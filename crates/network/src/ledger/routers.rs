@@ -64,9 +64,28 @@ pub fn place_router(
     Ok(rows::set_place(tx, router, place, now)?)
 }
 
-/// Some routers of a host; without a name, those that wait for one.
-pub fn routers_on(tx: &mut Tx<'_>, host: Option<&HostName>) -> Result<Vec<RouterId>, Error> {
-    Ok(rows::on_host(tx, host)?)
+/// At most this many routers are returned at once by [`next_routers`].
+pub use crate::db::routers::PAGE as ROUTERS_PAGE;
+
+/// The next routers, by id, that wait for a host or are on one of these hosts.
+pub fn next_routers(
+    tx: &mut Tx<'_>,
+    hosts: &[HostName],
+    after: Option<RouterId>,
+) -> Result<Vec<RouterId>, Error> {
+    Ok(rows::next(tx, hosts, after)?)
+}
+
+/// The physical networks of these routers. Routers without ports are left out.
+pub fn router_needs(
+    tx: &mut Tx<'_>,
+    routers: &[RouterId],
+) -> Result<BTreeMap<RouterId, BTreeSet<String>>, Error> {
+    let mut needs: BTreeMap<RouterId, BTreeSet<String>> = BTreeMap::new();
+    for (router, network) in rows::networks_of(tx, routers)? {
+        needs.entry(router).or_default().insert(text(&network, "provider:physical_network"));
+    }
+    Ok(needs)
 }
 
 /// Records a change of each router of a host that reaches other networks now.

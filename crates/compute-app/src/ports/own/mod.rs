@@ -359,8 +359,21 @@ impl Networks for Own {
         Ok(ledger::place_router(tx, router, place, now)?)
     }
 
-    fn routers_on(&self, tx: &mut Tx<'_>, host: Option<&HostName>) -> Result<Vec<RouterId>, Error> {
-        Ok(ledger::routers_on(tx, host)?)
+    fn next_routers(
+        &self,
+        tx: &mut Tx<'_>,
+        hosts: &[HostName],
+        after: Option<RouterId>,
+    ) -> Result<Vec<RouterId>, Error> {
+        Ok(ledger::next_routers(tx, hosts, after)?)
+    }
+
+    fn router_needs(
+        &self,
+        tx: &mut Tx<'_>,
+        routers: &[RouterId],
+    ) -> Result<BTreeMap<RouterId, BTreeSet<String>>, Error> {
+        Ok(ledger::router_needs(tx, routers)?)
     }
 
     fn routers_leave(&self, tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
