@@ -135,6 +135,17 @@ pub(super) async fn host() {
     assert_ne!(host.router_pid(), Some(pid));
     assert!(patiently(|| outer.reaches("198.51.100.1", "198.51.100.8")), "the router is back");
 
+    // An agent that died before the namespace was complete: forwarding was not turned on.
+    let pid = host.router_pid().expect("the router has a process");
+    let net = format!("--net=/proc/{pid}/ns/net");
+    let undo = "echo 0 > /proc/sys/net/ipv4/ip_forward && ip link set dev lo down";
+    let undone = Command::new("nsenter").args([&*net, "--", "sh", "-c", undo]).status();
+    assert!(undone.expect("the program runs").success());
+    assert!(!outer.reaches("198.51.100.1", "198.51.100.8"));
+    assert_eq!(host.make(&[router()]).await, NetworkFailures::default());
+    assert_eq!(host.router_pid(), Some(pid), "its connections go on");
+    assert!(patiently(|| outer.reaches("198.51.100.1", "198.51.100.8")));
+
     // A subnet that wants it is advertised, without harm to the router.
     if crate::metadata::has_six() {
         let six = || RouterAddress {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::links::{Link, OURS, read};
+use crate::links::{Link, Veth, read, veth};
 use crate::metadata::{ADDRESS, ADDRESS_SIX, Space, has_six};
 use crate::nets::Net;
 use crate::run::{run, words};
@@ -151,7 +151,7 @@ pub(crate) async fn plugged(pid: i32) -> Result<Option<Space>, String> {
 /// Connects the namespace of a process to the network's bridge.
 pub(crate) async fn plug(net: &Net, pid: i32) -> Result<Plugged, String> {
     let (name, bridge) = (net.space_link(), net.bridge());
-    let (of, mtu, mac) = (pid.to_string(), net.mtu.to_string(), net.own_mac());
+    let mac = net.own_mac();
     let mut there = Inside::read(pid).await?;
     let out = read().await?;
     let is = out.get(&name);
@@ -163,19 +163,8 @@ pub(crate) async fn plug(net: &Net, pid: i32) -> Result<Plugged, String> {
     let mut fresh = false;
     let right = |link: &Link| link.mac.as_deref() == Some(&*mac);
     if is.is_none() || !there.link.as_ref().is_some_and(right) {
-        if is.is_some() {
-            run("ip", &words(&["link", "delete", "dev", &name]), b"").await?;
-        }
-        let add =
-            ["link", "add", "name", &name, "type", "veth", "peer", "name", INSIDE, "netns", &of];
-        run("ip", &words(&add), b"").await?;
-        for set in [["alias", OURS], ["addrgenmode", "none"], ["mtu", mtu.as_str()]] {
-            run("ip", &words(&["link", "set", "dev", &name, set[0], set[1]]), b"").await?;
-        }
-        let set = ["link", "set", "dev", INSIDE, "addrgenmode", "none"];
-        run("nsenter", &inside(pid, &set), b"").await?;
-        let set = ["link", "set", "dev", INSIDE, "address", &mac, "mtu", &mtu, "up"];
-        run("nsenter", &inside(pid, &set), b"").await?;
+        let pair = Veth { name: &name, inner: INSIDE, pid, mac: &mac, mtu: net.mtu, up: true };
+        veth(&pair, is.is_some()).await?;
         there = Inside::read(pid).await?;
         fresh = true;
     }

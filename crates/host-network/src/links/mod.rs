@@ -2,9 +2,11 @@
 
 mod plan;
 mod read;
+mod veth;
 
 pub(crate) use plan::plan;
 pub(crate) use read::{Address, Link, Links, read};
+pub(crate) use veth::{Veth, veth};
 
 /// The alias of our links.
 pub(crate) const OURS: &str = "kilonova";

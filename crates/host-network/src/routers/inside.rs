@@ -69,6 +69,11 @@ impl Inside {
         self.links.get(name)
     }
 
+    /// True if an earlier set-up of the namespace came to its end. `lo` comes up last.
+    pub fn is_complete(&self) -> bool {
+        self.link("lo").is_some_and(Link::is_up)
+    }
+
     fn addresses(&self, name: &str) -> BTreeSet<(IpAddr, u8)> {
         let read = |address: &crate::links::Address| {
             Some((address.local.as_ref()?.parse().ok()?, address.prefixlen?))
@@ -80,9 +85,6 @@ impl Inside {
     /// interfaces are new.
     pub fn lines(&self, router: &Router, fresh: &BTreeSet<String>, six: bool) -> String {
         let mut text = String::new();
-        if self.link("lo").is_some_and(|lo| !lo.is_up()) {
-            text.push_str("link set dev lo up\n");
-        }
         let mut announce = String::new();
         for interface in &router.interfaces {
             let name = within(interface);
@@ -116,6 +118,9 @@ impl Inside {
             let way = if hop.is_some() { "onlink" } else { "scope link" };
             let via = via(hop);
             text.push_str(&format!("route replace {to}{via} dev {link} {way} proto {STATIC}\n"));
+        }
+        if !self.is_complete() {
+            text.push_str("link set dev lo up\n");
         }
         text + &announce
     }

@@ -18,7 +18,7 @@ use kilonova_ids::RouterId;
 use kilonova_node::NetworkFailures;
 use kilonova_node_api::{Router, RouterInterface};
 
-use crate::links::{self, Links, OURS};
+use crate::links::{self, Links, Veth, veth};
 use crate::metadata::has_six;
 use crate::nets::{Net, Nets, is_mac};
 use crate::run::{run, words};
@@ -110,7 +110,7 @@ async fn one(
             fresh.insert(within(interface));
         }
     }
-    if !fresh.is_empty() {
+    if !fresh.is_empty() || !is.is_complete() {
         let mut on = vec!["tee", FORWARD];
         on.extend(six.then_some(FORWARD_SIX));
         in_space(pid, &on, b"1\n").await?;
@@ -145,7 +145,6 @@ async fn connect(
     there: &Links,
 ) -> Result<bool, String> {
     let (name, inner, bridge) = (outside(interface), within(interface), net.bridge());
-    let (of, mtu) = (pid.to_string(), net.mtu.to_string());
     let here = there.get(&name);
     if here.is_some_and(|link| !link.is_ours()) {
         return Err(format!(
@@ -157,18 +156,9 @@ async fn connect(
     });
     let fresh = here.is_none() || !right;
     if fresh {
-        if here.is_some() {
-            run("ip", &words(&["link", "delete", "dev", &name]), b"").await?;
-        }
-        let add =
-            ["link", "add", "name", &name, "type", "veth", "peer", "name", &inner, "netns", &of];
-        run("ip", &words(&add), b"").await?;
-        for set in [["alias", OURS], ["addrgenmode", "none"], ["mtu", mtu.as_str()]] {
-            run("ip", &words(&["link", "set", "dev", &name, set[0], set[1]]), b"").await?;
-        }
-        in_space(pid, &["ip", "link", "set", "dev", &inner, "addrgenmode", "none"], b"").await?;
-        let set = ["ip", "link", "set", "dev", &inner, "address", &interface.mac, "mtu", &mtu];
-        in_space(pid, &set, b"").await?;
+        let pair =
+            Veth { name: &name, inner: &inner, pid, mac: &interface.mac, mtu: net.mtu, up: false };
+        veth(&pair, here.is_some()).await?;
     }
     if fresh || here.is_none_or(|link| link.master.as_ref() != Some(&bridge) || !link.is_up()) {
         run("ip", &words(&["link", "set", "dev", &name, "master", &bridge, "up"]), b"").await?;

@@ -76,10 +76,10 @@ fn a_namespace_gets_what_it_lacks_and_announces_it() {
     let empty = br#"[{"ifname": "lo", "flags": []}, {"ifname": "qg-eeaaaaaa-bb", "flags": []},
         {"ifname": "qr-ddaaaaaa-bb", "flags": []}] []"#;
     let is = Inside::parse(empty, b"").expect("the text is that of ip");
+    assert!(!is.is_complete());
     assert_eq!(
         is.lines(&router(), &fresh, true),
-        "link set dev lo up\n\
-         address add 198.51.100.5/32 dev qg-eeaaaaaa-bb\n\
+        "address add 198.51.100.5/32 dev qg-eeaaaaaa-bb\n\
          address add 198.51.100.8/32 dev qg-eeaaaaaa-bb\n\
          address add 198.51.100.9/32 dev qg-eeaaaaaa-bb\n\
          link set dev qg-eeaaaaaa-bb up\n\
@@ -90,6 +90,7 @@ fn a_namespace_gets_what_it_lacks_and_announces_it() {
          route replace 0.0.0.0/0 via 198.51.100.1 dev qg-eeaaaaaa-bb onlink proto static\n\
          route replace 10.9.0.0/16 via 10.0.0.7 dev qr-ddaaaaaa-bb onlink proto static\n\
          route replace 198.51.100.0/24 dev qg-eeaaaaaa-bb scope link proto static\n\
+         link set dev lo up\n\
          neigh replace 198.51.100.5 dev qg-eeaaaaaa-bb nud none use\n\
          neigh replace 198.51.100.8 dev qg-eeaaaaaa-bb nud none use\n\
          neigh replace 198.51.100.9 dev qg-eeaaaaaa-bb nud none use\n\
@@ -106,6 +107,7 @@ fn a_namespace_gets_what_it_lacks_and_announces_it() {
          {"dst": "10.8.0.0/16", "gateway": "10.0.0.7", "dev": "qr-ddaaaaaa-bb", "protocol": "static"},
          {"dst": "10.0.0.0/24", "dev": "qr-ddaaaaaa-bb", "protocol": "kernel"}]"#;
     let is = Inside::parse(there, b"[]").expect("the text is that of ip");
+    assert!(is.is_complete());
     assert_eq!(
         is.lines(&router(), &BTreeSet::new(), false),
         "address delete 198.51.100.7/32 dev qg-eeaaaaaa-bb\n\
