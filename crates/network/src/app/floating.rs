@@ -89,10 +89,8 @@ pub(crate) fn create(
     let text = body["floating_network_id"].as_str().unwrap_or_default();
     let id = parse_uuid_like::<NetworkId>(text).ok_or_else(|| not_found("network", text))?;
     let network = networks::seen(tx, caller, id)?;
-    if !network.flag("router:external") {
-        let why = format!("Network {id} is not a valid external network");
-        return Err(bad(KIND, why).into());
-    }
+    let internal = || bad(KIND, format!("Network {id} is not a valid external network"));
+    networks::check_external(tx, &network, internal)?;
     quotas::check(tx, &project, quotas::FLOATING_IP, 1)?;
     let record = Record::new(&project, kept(body.clone()), now);
     let (own, address) = own_port(tx, id, &record.id.to_string(), &body, now)?;

@@ -62,6 +62,18 @@ pub(crate) fn of(tx: &mut Tx<'_>, id: NetworkId) -> Result<Network, Error> {
     Ok(rows::find(tx, id)?.ok_or_else(|| not_found(KIND, id))?)
 }
 
+/// Refuses a network that is not external, and conflicts with a change of that.
+pub(crate) fn check_external(
+    tx: &mut Tx<'_>,
+    network: &Network,
+    refusal: impl FnOnce() -> Refusal,
+) -> Result<(), Error> {
+    if !network.flag("router:external") {
+        return Err(refusal().into());
+    }
+    Ok(rows::touch(tx, network.id)?)
+}
+
 /// The networks of a list's resources, each read once.
 #[derive(Default)]
 pub(crate) struct Cache(HashMap<NetworkId, Network>);

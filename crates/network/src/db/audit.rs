@@ -61,6 +61,13 @@ pub const AUDIT: &[(&str, &str)] = &[
          OR a.port_id IS NULL",
     ),
     (
+        "a gateway and a floating address are on an external network",
+        "SELECT u.id AS broken FROM (
+             SELECT router_id AS id, network_id FROM router_ports WHERE gateway = 1
+             UNION ALL SELECT id, network_id FROM floating_ips
+         ) u JOIN networks n ON n.id = u.network_id WHERE n.external = 0",
+    ),
+    (
         "a router's port has the router's id and host, and the network of its row",
         "SELECT p.id AS broken FROM router_ports r JOIN ports p ON p.id = r.port_id
          LEFT JOIN router_places h ON h.router_id = r.router_id

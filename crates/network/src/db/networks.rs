@@ -15,6 +15,8 @@ statements! {
     /// Updates the mutable columns.
     UPDATE = "UPDATE networks SET shared = ?2, body = ?3, revision = ?4, updated_at = ?5,
         external = ?6 WHERE id = ?1";
+    /// Conflicts with every change of the network.
+    TOUCH = "UPDATE networks SET revision = revision WHERE id = ?1";
     /// One network.
     FIND = concat!("SELECT ", record_columns!("n"), " FROM networks n WHERE n.id = ?1");
     /// The networks visible to a project; all without one.
@@ -67,6 +69,11 @@ pub(crate) fn update(tx: &mut Tx<'_>, network: &Network) -> Result<(), Error> {
         network.flag("router:external"),
     ];
     tx.execute(UPDATE, values).map(|_| ())
+}
+
+/// Conflicts with every change of the network.
+pub(crate) fn touch(tx: &mut Tx<'_>, id: NetworkId) -> Result<(), Error> {
+    tx.defer(TOUCH, params![id])
 }
 
 /// Announces [`find`].

@@ -95,6 +95,9 @@ statements! {
     /// The next routers of a host; those that wait for one with an empty name.
     ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 AND router_id > ?2
         ORDER BY router_id LIMIT ?3";
+    /// Conflicts with every other change of a host's routers.
+    TOUCH_OF_HOST = "UPDATE routers SET revision = revision
+        WHERE id IN (SELECT router_id FROM router_places WHERE host = ?1)";
     /// Unbinds the ports of a host's routers.
     UNBIND_HOST = "UPDATE ports SET host = '', updated_at = ?2, revision = revision + 1
         WHERE id IN (SELECT g.port_id FROM router_places h
@@ -344,6 +347,8 @@ pub(crate) fn leave_host(
     host: &HostName,
     now: jiff::Timestamp,
 ) -> Result<(), Error> {
+    // A transaction that binds a new port to this host has written the router's row.
+    tx.defer(TOUCH_OF_HOST, params![host])?;
     tx.defer(UNBIND_HOST, params![host, now])?;
     tx.defer(LEAVE_HOST, params![host])
 }

@@ -28,6 +28,8 @@ statements! {
         updated_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
     /// Updates the mutable columns.
     UPDATE = "UPDATE subnets SET body = ?2, revision = ?3, updated_at = ?4 WHERE id = ?1";
+    /// Conflicts with every change of the subnet.
+    TOUCH = "UPDATE subnets SET revision = revision WHERE id = ?1";
     /// Sets the address allocated last.
     SET_CURSOR = "UPDATE subnets SET cursor = ?2 WHERE id = ?1";
     /// One subnet.
@@ -78,6 +80,11 @@ pub(crate) fn insert(tx: &mut Tx<'_>, subnet: &Subnet) -> Result<(), Error> {
 pub(crate) fn update(tx: &mut Tx<'_>, record: &Record<SubnetKind>) -> Result<(), Error> {
     let values = params![record.id, text(&record.body)?, record.revision, record.updated_at];
     tx.execute(UPDATE, values).map(|_| ())
+}
+
+/// Conflicts with every change of the subnet.
+pub(crate) fn touch(tx: &mut Tx<'_>, id: SubnetId) -> Result<(), Error> {
+    tx.defer(TOUCH, params![id])
 }
 
 pub(crate) fn set_cursor(tx: &mut Tx<'_>, id: SubnetId, cursor: &str) -> Result<(), Error> {

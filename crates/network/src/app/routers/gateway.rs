@@ -27,9 +27,8 @@ pub(super) fn set(
     let text = wanted["network_id"].as_str().unwrap_or_default();
     let id = parse_uuid_like::<NetworkId>(text).ok_or_else(|| not_found("network", text))?;
     let network = networks::seen(tx, caller, id)?;
-    if !network.flag("router:external") {
-        return Err(bad(KIND, format!("Network {id} is not an external network")).into());
-    }
+    let internal = || bad(KIND, format!("Network {id} is not an external network"));
+    networks::check_external(tx, &network, internal)?;
     let requested = port_app::fixed_ips_in(&wanted["external_fixed_ips"]);
     let all = rows::ports(tx, router.id)?;
     let (gateways, interfaces): (Vec<RouterPort>, Vec<RouterPort>) =

@@ -65,6 +65,8 @@ pub(crate) fn add(
     };
     rows::add_port(tx, id, port.record.id, port.network, false)?;
     for (subnet, _) in &port.addresses {
+        // Its gateway's address must not change at the same time.
+        subnet_rows::touch(tx, *subnet)?;
         if !rows::add_subnet(tx, id, *subnet, port.record.id)? {
             let why = format!("Router already has a port on subnet {subnet}");
             return Err(bad(KIND, why).into());
