@@ -73,13 +73,13 @@ impl<S> Merged<S> {
         }
     }
 
-    /// Takes messages of the client, which come whole.
-    fn take(&mut self, bytes: &[u8]) {
+    /// Takes messages of the client. It writes whole ones: a part of one would be lost, so it is an error.
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.has_begun {
             self.out.extend_from_slice(bytes);
-            return;
+            return Ok(());
         }
-        let mut messages = Messages(bytes).peekable();
+        let mut messages = Messages(bytes);
         // The kinds of this request's messages so far.
         let mut request = [0; 2];
         let mut count = 0;
@@ -87,7 +87,8 @@ impl<S> Merged<S> {
             match message.kind() {
                 b'S' => {
                     let is_statement = count == 2 && request == *b"BE";
-                    let goes_on = messages.peek().is_some_and(|next| next.kind() == b'B');
+                    let goes_on =
+                        Messages(messages.0).next().is_some_and(|next| next.kind() == b'B');
                     if is_statement && goes_on {
                         self.ends.push_back(End::Merged);
                     } else {
@@ -109,6 +110,10 @@ impl<S> Merged<S> {
                 }
             }
             self.out.extend_from_slice(message.0);
+        }
+        match messages.0 {
+            [] => Ok(()),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a message was written in parts")),
         }
     }
 
@@ -190,7 +195,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Merged<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_send(context))?;
-        self.take(bytes);
+        self.take(bytes)?;
         match self.poll_send(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(bytes.len())),
@@ -301,7 +306,7 @@ mod tests {
 
     /// The bytes for the server.
     fn send(stream: &mut Merged<tokio::io::Empty>, parts: &[&[u8]]) -> Vec<u8> {
-        stream.take(&parts.concat());
+        stream.take(&parts.concat()).expect("the messages are whole");
         stream.out.split().to_vec()
     }
 
@@ -364,6 +369,19 @@ mod tests {
         ];
         assert_eq!(given, expected.concat());
         assert!(stream.ends.is_empty());
+    }
+
+    #[test]
+    fn a_part_of_a_message_is_an_error() {
+        let one = statement();
+        for part in 1..one.len() {
+            let left = one.split_at(part).0;
+            let whole = [BIND.len(), BIND.len() + EXECUTE.len()].contains(&part);
+            assert_eq!(begun().take(left).is_ok(), whole, "{part}");
+        }
+        let mut stream = Merged::new(tokio::io::empty());
+        stream.take(b"S\0").expect("a login is passed on as it comes");
+        assert_eq!(&stream.out[..], b"S\0");
     }
 
     #[test]
