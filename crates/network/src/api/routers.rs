@@ -1,7 +1,7 @@
 //! `/v2.0/routers/{id}/...`: the interfaces and the additional routes of a router.
 
 use axum::extract::{Path, State};
-use kilonova_access::{Caller, Guard, Routes, put};
+use kilonova_access::{Caller, Guard, Guarded, Routes, put};
 use kilonova_wire::{JsonBody, time};
 use serde_json::{Value, json};
 
@@ -9,7 +9,15 @@ use super::{Answer, ok};
 use crate::Networks;
 use crate::app::{id, routers};
 use crate::error::malformed;
-use crate::record::Body;
+
+/// A change of a router.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    AddInterface,
+    RemoveInterface,
+    AddRoutes,
+    RemoveRoutes,
+}
 
 pub(super) fn routes() -> Routes<Networks> {
     const ADD: Guard = Guard::Object(&["add_router_interface"]);
@@ -17,70 +25,50 @@ pub(super) fn routes() -> Routes<Networks> {
     const ADD_ROUTES: Guard = Guard::Object(&["add_extraroutes"]);
     const REMOVE_ROUTES: Guard = Guard::Object(&["remove_extraroutes"]);
     Routes::new()
-        .route("/v2.0/routers/{id}/add_router_interface", [put(ADD, add_interface)])
-        .route("/v2.0/routers/{id}/remove_router_interface", [put(REMOVE, remove_interface)])
-        .route("/v2.0/routers/{id}/add_extraroutes", [put(ADD_ROUTES, add_routes)])
-        .route("/v2.0/routers/{id}/remove_extraroutes", [put(REMOVE_ROUTES, remove_routes)])
+        .route("/v2.0/routers/{id}/add_router_interface", [on_put(ADD, Change::AddInterface)])
+        .route(
+            "/v2.0/routers/{id}/remove_router_interface",
+            [on_put(REMOVE, Change::RemoveInterface)],
+        )
+        .route("/v2.0/routers/{id}/add_extraroutes", [on_put(ADD_ROUTES, Change::AddRoutes)])
+        .route(
+            "/v2.0/routers/{id}/remove_extraroutes",
+            [on_put(REMOVE_ROUTES, Change::RemoveRoutes)],
+        )
 }
 
-fn object(body: &Value) -> Result<Body, kilonova_wire::Refusal> {
-    body.as_object().cloned().ok_or_else(|| malformed("Body contains invalid data"))
+fn on_put(guard: Guard, what: Change) -> Guarded<Networks> {
+    let handler =
+        move |State(networks): State<Networks>,
+              caller: Caller,
+              Path(text): Path<String>,
+              JsonBody(body): JsonBody| change(networks, caller, text, body, what);
+    put(guard, handler)
 }
 
-async fn add_interface(
-    State(networks): State<Networks>,
+async fn change(
+    networks: Networks,
     caller: Caller,
-    Path(text): Path<String>,
-    JsonBody(body): JsonBody,
+    text: String,
+    body: Value,
+    what: Change,
 ) -> Answer {
-    let sent = object(&body)?;
-    let added = networks.store.write(move |tx| {
-        let router = id(routers::KIND, &text)?;
-        routers::add_interface(tx, &caller, router, &sent, time::now())
-    });
-    ok(json!(added.await?))
-}
-
-async fn remove_interface(
-    State(networks): State<Networks>,
-    caller: Caller,
-    Path(text): Path<String>,
-    JsonBody(body): JsonBody,
-) -> Answer {
-    let sent = object(&body)?;
-    let removed = networks.store.write(move |tx| {
-        let router = id(routers::KIND, &text)?;
-        routers::remove_interface(tx, &caller, router, &sent, time::now())
-    });
-    ok(json!(removed.await?))
-}
-
-async fn add_routes(
-    State(networks): State<Networks>,
-    caller: Caller,
-    Path(text): Path<String>,
-    JsonBody(body): JsonBody,
-) -> Answer {
-    let sent = object(&body)?;
+    let sent = body.as_object().cloned();
+    let sent = sent.ok_or_else(|| malformed("Body contains invalid data"))?;
     let changed = networks.store.write(move |tx| {
         let router = id(routers::KIND, &text)?;
-        let router = routers::add_routes(tx, &caller, router, &sent, time::now())?;
-        routers::shown(tx, &router, &caller)
+        let now = time::now();
+        let router = match what {
+            Change::AddInterface => {
+                return routers::add_interface(tx, &caller, router, &sent, now).map(Value::from);
+            }
+            Change::RemoveInterface => {
+                return routers::remove_interface(tx, &caller, router, &sent, now).map(Value::from);
+            }
+            Change::AddRoutes => routers::add_routes(tx, &caller, router, &sent, now)?,
+            Change::RemoveRoutes => routers::remove_routes(tx, &caller, router, &sent, now)?,
+        };
+        Ok(json!({"router": routers::shown(tx, &router, &caller)?}))
     });
-    ok(json!({"router": changed.await?}))
-}
-
-async fn remove_routes(
-    State(networks): State<Networks>,
-    caller: Caller,
-    Path(text): Path<String>,
-    JsonBody(body): JsonBody,
-) -> Answer {
-    let sent = object(&body)?;
-    let changed = networks.store.write(move |tx| {
-        let router = id(routers::KIND, &text)?;
-        let router = routers::remove_routes(tx, &caller, router, &sent, time::now())?;
-        routers::shown(tx, &router, &caller)
-    });
-    ok(json!({"router": changed.await?}))
+    ok(changed.await?)
 }
