@@ -2,10 +2,11 @@
 
 use kilonova_ids::{HostName, RouterId};
 use kilonova_network::ledger::{self, Place};
+use kilonova_store::testing::Meter;
 use kilonova_wire::time;
 use serde_json::{Value, json};
 
-use crate::kit::{Api, apis};
+use crate::kit::{Api, apis, metered_apis};
 
 /// An external network, a project's network behind a router, and a port there.
 struct Scene {
@@ -203,7 +204,12 @@ async fn gateways_are_set_changed_and_cleared() {
         api.refused("ann:red", &path, gateway(snat.clone()), 403, "PolicyNotAuthorized").await;
         let set = api.ok("admin:ops", &path, gateway(snat)).await["router"].clone();
         assert_eq!(set["external_gateway_info"]["enable_snat"], false);
-        // The address stays.
+        // The address stays. A request that does not say otherwise switches SNAT on again.
+        let same = &set["external_gateway_info"]["external_fixed_ips"];
+        assert_eq!(same[0]["ip_address"], "198.51.100.77");
+        let silent = gateway(json!({"network_id": scene.outside}));
+        let set = api.ok("ann:red", &path, silent).await["router"].clone();
+        assert_eq!(set["external_gateway_info"]["enable_snat"], true);
         let same = &set["external_gateway_info"]["external_fixed_ips"];
         assert_eq!(same[0]["ip_address"], "198.51.100.77");
         // A floating address needs the gateway.
@@ -603,6 +609,32 @@ fn six(net: &str, cidr: &str, mode: &str) -> Value {
 fn addresses(port: &Value) -> Vec<String> {
     let all = port["fixed_ips"].as_array().unwrap();
     all.iter().map(|fixed| text(&fixed["ip_address"])).collect()
+}
+
+#[tokio::test]
+async fn a_new_subnet_waits_as_long_for_many_ports_as_for_one() {
+    let meter = Meter::counting();
+    for api in metered_apis(&meter).await {
+        let (mut trips, mut statements) = (Vec::new(), Vec::new());
+        for ports in [1, 40] {
+            let (net, _) = network(&api, "ann:red", json!({}), "10.0.0.0/24").await;
+            for _ in 0..ports {
+                api.make("ann:red", "port", json!({"network_id": net})).await;
+            }
+            let _ = (meter.take(), meter.take_round_trips());
+            api.make("ann:red", "subnet", six(&net, "fd00:1::/64", "slaac")).await;
+            statements.push(meter.take());
+            trips.push(meter.take_round_trips());
+            let list = api.ok("ann:red", &format!("GET /ports?network_id={net}"), None).await;
+            let with_six = list["ports"].as_array().unwrap().iter().filter(|port| {
+                addresses(port).iter().any(|address| address.starts_with("fd00:1::f816"))
+            });
+            assert_eq!(with_six.count(), ports);
+        }
+        assert_eq!(trips[0], trips[1]);
+        assert!(statements[1] <= statements[0] + 3, "{statements:?}");
+        api.audit().await;
+    }
 }
 
 #[tokio::test]

@@ -126,6 +126,10 @@ statements! {
     ALLOCATE = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (subnet_id, address_key) DO NOTHING
         RETURNING port_id";
+    /// Allocates addresses; those that are in use are left out.
+    ALLOCATE_ALL = "INSERT INTO port_addresses (subnet_id, address_key, port_id, ordinal, address)
+        VALUES ({}, {}, {}, {}, {}) ON CONFLICT (subnet_id, address_key) DO NOTHING
+        RETURNING address";
     /// A port with an address on the subnet.
     ON_SUBNET = "SELECT port_id FROM port_addresses WHERE subnet_id = ?1 LIMIT 1";
     /// Releases the addresses of a port.
@@ -336,6 +340,25 @@ pub(crate) fn allocate(
 ) -> Result<bool, Error> {
     let asked = ask_allocate(tx, port, ordinal, subnet, ip)?;
     is_done(tx, asked)
+}
+
+/// Allocates addresses of a subnet to ports at these ordinals. Returns one that is in use, if there is one.
+pub(crate) fn allocate_all(
+    tx: &mut Tx<'_>,
+    subnet: SubnetId,
+    all: &[(PortId, usize, IpAddr)],
+) -> Result<Option<IpAddr>, Error> {
+    let row = |(port, ordinal, ip): &(PortId, usize, IpAddr)| {
+        let ordinal = i64::try_from(*ordinal).unwrap_or(i64::MAX);
+        let key = address::key(address::number(*ip));
+        [subnet.into(), key.into(), (*port).into(), ordinal.into(), ip.to_string().into()]
+    };
+    let rows: Vec<[Value; 5]> = all.iter().map(row).collect();
+    let asked = tx.ask_rows(ALLOCATE_ALL, &rows)?;
+    let done = tx.answers(asked)?;
+    let done: HashSet<&str> =
+        done.iter().map(|row| row.text("address")).collect::<Result<_, _>>()?;
+    Ok(all.iter().map(|(_, _, ip)| *ip).find(|ip| !done.contains(ip.to_string().as_str())))
 }
 
 /// True if a port has an address on the subnet.

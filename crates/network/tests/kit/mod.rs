@@ -7,6 +7,7 @@ use axum::body::Body;
 use axum::http::Request;
 use kilonova_network::{MIGRATIONS, Networks, ledger, routes, service};
 use kilonova_store::Store;
+use kilonova_store::testing::Meter;
 use kilonova_testkit::Guard;
 use kilonova_wire::noauth::NoAuth;
 use serde_json::{Value, json};
@@ -24,7 +25,17 @@ pub async fn apis() -> Vec<Api> {
 
 /// [`apis`] with configured services.
 pub async fn apis_with(set: impl Fn(Networks) -> Networks) -> Vec<Api> {
+    apis_on(|store| store, set).await
+}
+
+/// [`apis`] whose requests a meter counts.
+pub async fn metered_apis(meter: &Meter) -> Vec<Api> {
+    apis_on(|store| store.with_meter(meter.clone()), |networks| networks).await
+}
+
+async fn apis_on(on: impl Fn(Store) -> Store, set: impl Fn(Networks) -> Networks) -> Vec<Api> {
     let api = |(_, store, guard): (&'static str, Store, Guard)| {
+        let store = on(store);
         let routes = routes(set(Networks::new(store.clone())));
         let service = kilonova_wire::mount(routes, service(), "/network", Arc::new(NoAuth));
         let router = Router::new().nest("/network", service);

@@ -4,6 +4,7 @@ mod change;
 mod secure;
 mod view;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -193,23 +194,25 @@ fn own_mac(port: &Port) -> Option<&str> {
     (!port.record.text("device_owner").starts_with("network:")).then_some(&*port.mac)
 }
 
-/// Gives the ports of a network their addresses on a new subnet with automatic addresses.
+/// Gives the ports of a network their addresses on a new subnet with automatic addresses. The caller records
+/// the change of the network.
 pub(crate) fn add_automatic(tx: &mut Tx<'_>, subnet: &Subnet, prefix: &Cidr) -> Result<(), Error> {
     let query = rows::PortQuery { network: Some(subnet.network.to_string()), ..Default::default() };
+    let (mut given, mut groups) = (Vec::new(), BTreeSet::new());
     for port in rows::list(tx, &query)? {
         let Some(ip) = own_mac(&port).and_then(|mac| address::eui64(prefix, mac)) else { continue };
-        let (id, ordinal) = (port.record.id, port.addresses.len());
-        if !rows::allocate(tx, id, ordinal, subnet.record.id, ip)? {
-            return Err(refused(
-                Kind::Conflict,
-                "IpAddressAlreadyAllocated",
-                format!("IP address {ip} already allocated in subnet {}", subnet.record.id),
-            )
-            .into());
-        }
-        record_change(tx, &port, &port.record.texts("security_groups"))?;
+        given.push((port.record.id, port.addresses.len(), ip));
+        groups.extend(port.record.texts("security_groups"));
     }
-    Ok(())
+    if let Some(ip) = rows::allocate_all(tx, subnet.record.id, &given)? {
+        return Err(refused(
+            Kind::Conflict,
+            "IpAddressAlreadyAllocated",
+            format!("IP address {ip} already allocated in subnet {}", subnet.record.id),
+        )
+        .into());
+    }
+    members(tx, &groups.into_iter().collect::<Vec<_>>())
 }
 
 /// Records that the members of groups changed.

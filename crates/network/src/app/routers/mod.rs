@@ -64,6 +64,12 @@ fn visible(caller: &Caller, router: &Router) -> bool {
         && caller.allows("get_router", &targets::of_project(&router.project))
 }
 
+/// Whether a gateway translates: it does unless the request for it says otherwise, also where an earlier
+/// request did.
+fn snat(wanted: &Value) -> bool {
+    wanted.get("enable_snat").and_then(Value::as_bool).unwrap_or(true)
+}
+
 pub(crate) fn create(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -80,8 +86,7 @@ pub(crate) fn create(
     }
     quotas::check(tx, &project, quotas::ROUTER, 1)?;
     let wanted = body.remove("external_gateway_info").unwrap_or(Value::Null);
-    let snat = wanted.get("enable_snat").and_then(Value::as_bool).unwrap_or(true);
-    body.insert("enable_snat".into(), snat.into());
+    body.insert("enable_snat".into(), snat(&wanted).into());
     let router = Record::new(&project, body, now);
     rows::insert(tx, &router)?;
     if !wanted.is_null() {
@@ -105,10 +110,8 @@ pub(crate) fn update(
     let mut set = of_change(ATTRIBUTES, sent)?;
     permitted(ATTRIBUTES, "update_router", caller, &set, &target)?;
     let gateway = set.remove("external_gateway_info");
-    if let Some(snat) = gateway.as_ref().map(|wanted| {
-        wanted.get("enable_snat").and_then(Value::as_bool).unwrap_or(router.flag("enable_snat"))
-    }) {
-        set.insert("enable_snat".into(), snat.into());
+    if let Some(wanted) = &gateway {
+        set.insert("enable_snat".into(), snat(wanted).into());
     }
     router.change(set, now);
     rows::update(tx, &router)?;
