@@ -126,7 +126,7 @@ async fn what_a_document_that_is_held_back_describes_stays_as_it_is() {
     let last = control.registrations().pop().expect("the host has registered");
     assert_eq!(count(&last, GPUS[0]), 4, "the device is the guest's");
     let about = |one: &Observation| one.server == server;
-    assert!(!control.with(|state| state.observations.iter().any(about)), "it is no stray");
+    assert!(!control.with(|state| state.observations.iter().any(about)), "it is not a stray");
     assert_eq!(host.files("volumes").len(), 1, "{:?}", host.files("volumes"));
     assert_eq!(node.mdevs(), uuids(&domain.config.devices));
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
