@@ -5,15 +5,21 @@
 //! transaction and with bounded waits, and never by a host: hosts have no login for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kilonova_compute_db::servers::Server;
+use kilonova_ids::ServerId;
 use kilonova_keystone::{Error as CallError, Http, Session, SessionToken};
 use kilonova_wire::Refusal;
 use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
 /// The most servers about which services are asked at once.
 const AT_ONCE: usize = 64;
+/// How long all services together have to answer about a server. A host that asks its controller gives up
+/// after 45 s, and would ask again.
+const PATIENCE: Duration = Duration::from_secs(35);
 /// The name under which we ask, which is that of Nova: services may look at it.
 const USER_AGENT: &str = "openstack-nova-vendordata";
 
@@ -35,6 +41,7 @@ pub struct DynamicVendordata {
     /// True if a guest must not go without an answer (`[api] vendordata_dynamic_failure_fatal`).
     is_failure_fatal: bool,
     slots: Semaphore,
+    patience: Duration,
 }
 
 impl DynamicVendordata {
@@ -48,25 +55,40 @@ impl DynamicVendordata {
         session: Option<Arc<Session>>,
         is_failure_fatal: bool,
     ) -> Self {
-        Self { targets, http, session, is_failure_fatal, slots: Semaphore::new(AT_ONCE) }
+        let slots = Semaphore::new(AT_ONCE);
+        Self { targets, http, session, is_failure_fatal, slots, patience: PATIENCE }
     }
 
-    /// Asks all services about a server, one after the other. A service that fails answers nothing, `{}`.
+    /// Asks all services about a server, one after the other. A service that fails, or whose turn does not come
+    /// in time, answers nothing, `{}`.
     ///
     /// # Errors
     /// If a service fails and the operator decided that this is fatal. The log has the reason.
     pub async fn ask(&self, server: &Server) -> Result<Map<String, Value>, Refusal> {
-        let _slot = self.slots.acquire().await;
-        let description = describe(server);
+        self.ask_about(server.id, &describe(server)).await
+    }
+
+    async fn ask_about(
+        &self,
+        server: ServerId,
+        description: &Value,
+    ) -> Result<Map<String, Value>, Refusal> {
+        let end = Instant::now() + self.patience;
+        let late = || Err(format!("all services together have {:?} to answer", self.patience));
+        let slot = timeout_at(end, self.slots.acquire()).await;
         let mut answers = Map::new();
         for target in &self.targets {
-            match self.ask_one(target, &description).await {
+            let asked = match &slot {
+                Ok(_) => timeout_at(end, self.ask_one(target, description)).await.ok(),
+                Err(_) => None,
+            };
+            match asked.unwrap_or_else(late) {
                 Ok(answer) => {
                     answers.insert(target.name.clone(), answer);
                 }
                 Err(why) => {
                     tracing::warn!(
-                        server = %server.id, service = target.name, why,
+                        %server, service = target.name, why,
                         "a vendor data service of [api] vendordata_dynamic_targets did not answer"
                     );
                     if self.is_failure_fatal {
@@ -136,4 +158,37 @@ fn describe(server: &Server) -> Value {
         "metadata": server.metadata,
         "boot-roles": spec.creator.boot_roles(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Services that accept connections and never answer.
+    #[tokio::test]
+    async fn silent_services_together_take_less_time_than_a_host_waits() {
+        let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let url = format!("http://{}/", socket.local_addr().expect("it has an address"));
+        let target = |name: &str| Target { name: name.to_owned(), url: url.clone() };
+        let targets: Vec<Target> = ["a", "b", "c"].map(target).into();
+        let of = |is_fatal: bool| {
+            let http = Http::plain(Duration::from_secs(60), 1 << 20).expect("a client is created");
+            let new = DynamicVendordata::new(targets.clone(), http, None, is_fatal);
+            DynamicVendordata { patience: Duration::from_millis(300), ..new }
+        };
+        let (server, begun) = (ServerId::new_v4(), Instant::now());
+        let services = of(false);
+        let answers = services.ask_about(server, &json!({})).await.expect("it goes on");
+        assert_eq!(json!(answers), json!({"a": {}, "b": {}, "c": {}}));
+        // A server whose turn does not come.
+        let all = u32::try_from(AT_ONCE).expect("it is small");
+        let slots = services.slots.acquire_many(all).await.expect("the slots are open");
+        let answers = services.ask_about(server, &json!({})).await.expect("it goes on");
+        assert_eq!(answers.len(), 3);
+        drop(slots);
+        of(true).ask_about(server, &json!({})).await.expect_err("it is fatal");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
 }
