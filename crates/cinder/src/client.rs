@@ -108,6 +108,12 @@ impl Cinder {
         Self { service, template, pause, newest: Mutex::default() }
     }
 
+    /// True for a URL with which [`Cinder::new`] can ask on behalf of any project.
+    pub fn accepts_template(template: &str) -> bool {
+        Address::of(template, None, Some("project"))
+            .is_some_and(|address| !address.base.contains(['%', '$']))
+    }
+
     /// With another pause before a request is repeated.
     #[must_use]
     pub fn pausing(mut self, pause: Duration) -> Self {
@@ -309,8 +315,11 @@ mod tests {
         let template = format!("{host}/v3/%(project_id)s");
         assert_eq!(of(&template, None, Some("p")), whole(host, "/v3/p"));
         assert_eq!(of(&template, Some("s"), None), whole(host, "/v3/s"));
+        assert!(Cinder::accepts_template(&template));
+        assert!(!Cinder::accepts_template(&format!("{host}/v3/%(user_id)s")));
         for other in ["http://cinder:8776/v2", "http://cinder:8776", "http://cinder:8776/v33", ""] {
             assert_eq!(of(other, Some("s"), Some("p")), None, "{other}");
+            assert!(!Cinder::accepts_template(other), "{other}");
         }
     }
 }

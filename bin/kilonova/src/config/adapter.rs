@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-use kilonova_keystone::{Credentials, Endpoint, Http, Retries, Session, ValidatorOptions};
+use kilonova_keystone::{Credentials, Endpoint, Http, Retries, Service, Session, ValidatorOptions};
 use kilonova_program::config::Options;
 
 use super::compute::number;
@@ -17,7 +16,7 @@ use crate::failure::Failure;
 /// The default timeout of a request in seconds; upstream has none.
 const TIMEOUT: u64 = 60;
 /// The most repetitions of a request.
-const MOST_RETRIES: u64 = 20;
+const MOST_RETRIES: u32 = 20;
 /// The most bytes of an answer.
 const LARGEST: usize = 16 * 1024 * 1024;
 
@@ -68,25 +67,38 @@ macro_rules! endpoint_options {
     };
 }
 
-/// As `endpoint_options`, with the repetitions of requests.
-#[allow(unused_macros, reason = "groups with retries of their own do not need it")]
-macro_rules! service_options {
-    ($group:expr $(, $more:expr)* $(,)?) => {
-        $crate::config::adapter::endpoint_options!(
-            $group,
-            ($group, "connect_retries"),
-            ($group, "connect_retry_delay"),
-            ($group, "retriable_status_codes"),
-            ($group, "status_code_retries"),
-            ($group, "status_code_retry_delay"),
-            $($more,)*
-        )
+pub(super) use {endpoint_options, session_options};
+
+/// The first option of a group that selects a service of the cloud, and the Keystone of the tokens; `None` if
+/// the file has none. `service` is the service's name, `instead` what there is without the group.
+pub(super) fn selected<'a>(
+    file: &File,
+    group: &str,
+    known: &Options,
+    keystone: Option<&'a ValidatorOptions>,
+    (service, instead): (&str, &str),
+) -> Result<Option<(&'static str, &'a ValidatorOptions)>, Failure> {
+    let is_there = |(of, option): &&(&str, &str)| *of == group && file.get(of, option).is_some();
+    let Some((_, named)) = known.iter().find(is_there) else { return Ok(None) };
+    let Some(keystone) = keystone else {
+        let why = format!(
+            "a {service} accepts only tokens of its own Keystone: name that one in [keystone_authtoken], or \
+             remove this group to {instead}"
+        );
+        return Err(file.wrong(group, named, &why));
     };
+    Ok(Some((named, keystone)))
 }
 
-#[allow(unused_imports, reason = "groups with retries of their own do not need it")]
-pub(super) use service_options;
-pub(super) use {endpoint_options, session_options};
+/// How often a request of a group is repeated.
+pub(super) fn repetitions(
+    file: &File,
+    group: &str,
+    option: &str,
+    usual: u32,
+) -> Result<u32, Failure> {
+    Ok(number(file, group, option, 0, usual)?.min(MOST_RETRIES))
+}
 
 /// A login with its HTTP client.
 #[derive(Debug, Clone)]
@@ -160,6 +172,26 @@ pub(super) fn voucher(
     session(file, VOUCHER, keystone).map(Some)
 }
 
+/// Opens a group's session and that of its voucher. Returns what makes a service of an endpoint; nothing is sent.
+///
+/// # Errors
+/// A text for the operator: a certificate cannot be used.
+pub(super) fn services(
+    own: &SessionSettings,
+    voucher: Option<&SessionSettings>,
+) -> Result<impl Fn(&Endpoint, Retries) -> Service, String> {
+    let session = own.open()?;
+    let voucher = voucher.map(SessionSettings::open).transpose();
+    let voucher = voucher.map_err(|why| format!("[{VOUCHER}] {why}"))?;
+    Ok(move |endpoint: &Endpoint, retries: Retries| {
+        let service = Service::new(Arc::clone(&session), endpoint.clone(), retries);
+        match &voucher {
+            Some(voucher) => service.vouched_by(Arc::clone(voucher)),
+            None => service,
+        }
+    })
+}
+
 /// Items of a list.
 pub(super) fn list(text: &str) -> impl Iterator<Item = String> {
     text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty())
@@ -176,9 +208,15 @@ pub(super) fn url(
     url: &str,
     version: &str,
 ) -> Result<String, Failure> {
+    check_url(file, group, option, url)?;
+    let url = url.trim_end_matches('/');
+    Ok(url.strip_suffix(version).unwrap_or(url).trim_end_matches('/').to_owned())
+}
+
+/// Refuses what is no URL.
+pub(super) fn check_url(file: &File, group: &str, option: &str, url: &str) -> Result<(), Failure> {
     if url.starts_with("http://") || url.starts_with("https://") {
-        let url = url.trim_end_matches('/');
-        return Ok(url.strip_suffix(version).unwrap_or(url).trim_end_matches('/').to_owned());
+        return Ok(());
     }
     Err(file.wrong(group, option, "a URL must begin with http:// or https://"))
 }
@@ -207,35 +245,25 @@ pub(super) fn endpoint(
     })
 }
 
-/// The repetitions of a group's requests. `by_default` is the number of those without an answer.
-#[allow(dead_code, reason = "groups with retries of their own do not need it")]
-pub(super) fn retries(file: &File, group: &str, by_default: u32) -> Result<Retries, Failure> {
-    let usual = Retries { connect: by_default, ..Retries::default() };
-    let count = |option: &str, usual: u32| -> Result<u32, Failure> {
-        let count = number(file, group, option, 0, u64::from(usual))?.min(MOST_RETRIES);
-        Ok(u32::try_from(count).unwrap_or(usual))
-    };
-    let delay = |option: &str, usual: Duration| -> Result<Duration, Failure> {
-        let seconds = file.parse::<f64>(group, option, "a number of seconds")?;
-        let Some(seconds) = seconds else { return Ok(usual) };
-        Duration::try_from_secs_f64(seconds.clamp(0.0, 60.0))
-            .map_err(|_| file.wrong(group, option, "expected a number of seconds"))
-    };
-    let statuses = match file.get(group, "retriable_status_codes") {
-        None => usual.statuses.clone(),
-        Some(text) => list(text)
-            .map(|code| {
-                let code = code.parse().ok().and_then(|code| StatusCode::from_u16(code).ok());
-                let why = "expected HTTP statuses such as 500,503";
-                code.ok_or_else(|| file.wrong(group, "retriable_status_codes", why))
-            })
-            .collect::<Result<_, _>>()?,
-    };
-    Ok(Retries {
-        connect: count("connect_retries", usual.connect)?,
-        connect_delay: delay("connect_retry_delay", usual.connect_delay)?,
-        status: count("status_code_retries", usual.status)?,
-        status_delay: delay("status_code_retry_delay", usual.status_delay)?,
-        statuses,
-    })
+/// For the tests of the groups.
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+
+    /// A Keystone with a login.
+    pub(in crate::config) const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
+         password = secret\nproject_name = service\n";
+
+    /// Reads a group of a file with this text, or the text of the refusal.
+    pub(in crate::config) fn read<T>(
+        text: &str,
+        group: impl FnOnce(&File, Option<&ValidatorOptions>) -> Result<T, Failure>,
+    ) -> Result<T, String> {
+        let folder = tempfile::tempdir().expect("a temporary directory is created");
+        let path = folder.path().join("kilonova.conf");
+        std::fs::write(&path, text).expect("the file is written");
+        let file = File::read(&path, crate::config::KNOWN).map_err(|e| e.to_string())?;
+        let keystone = crate::config::keystone::read(&file).map_err(|e| e.to_string())?;
+        group(&file, keystone.as_ref()).map_err(|e| e.to_string())
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kilonova_cinder::Cinder;
 use kilonova_compute_app::volumes::{LONGEST_CALL, VolumeOptions, Volumes};
-use kilonova_keystone::{Endpoint, Retries, Service, ValidatorOptions};
+use kilonova_keystone::{Endpoint, Retries, ValidatorOptions};
 use kilonova_program::config::Options;
 
 use super::adapter::{self, SessionSettings};
@@ -22,7 +22,6 @@ const SERVICE_USER: &str = "service_user";
 const CATALOG_INFO: &str = "volumev3::publicURL";
 /// The types under which catalogs have Cinder.
 const TYPES: [&str; 2] = ["volumev3", "block-storage"];
-const MOST_RETRIES: u64 = 20;
 
 /// The known options.
 pub(super) const KNOWN: &Options = adapter::session_options!(
@@ -54,14 +53,9 @@ pub(super) fn read(
     file: &File,
     keystone: Option<&ValidatorOptions>,
 ) -> Result<Option<CinderSettings>, Failure> {
-    let get = |option: &str| file.get(GROUP, option);
-    let named = KNOWN.iter().find(|(group, option)| *group == GROUP && get(option).is_some());
-    let Some((_, named)) = named else { return Ok(None) };
-    let Some(keystone) = keystone else {
-        let why = "a Cinder accepts only tokens of its own Keystone: name that one in [keystone_authtoken], \
-                   or remove this group to have no volumes";
-        return Err(file.wrong(GROUP, named, why));
-    };
+    let otherwise = ("Cinder", "have no volumes");
+    let selected = adapter::selected(file, GROUP, KNOWN, keystone, otherwise)?;
+    let Some((named, keystone)) = selected else { return Ok(None) };
     let sends = file.parse(SERVICE_USER, "send_service_user_token", "true or false")?;
     let has_login = login::named(file, SERVICE_USER).is_some();
     if sends != Some(true) || !has_login {
@@ -75,12 +69,7 @@ pub(super) fn read(
     if login::named(file, GROUP).is_none() {
         own.credentials = voucher.credentials.clone();
     }
-    let template = get("endpoint_template").map(str::to_owned);
-    if template.as_ref().is_some_and(|url| !url.starts_with("http")) {
-        let why = "a URL must begin with http:// or https://";
-        return Err(file.wrong(GROUP, "endpoint_template", why));
-    }
-    let connect = number(file, GROUP, "http_retries", 0, 3)?.min(MOST_RETRIES);
+    let connect = adapter::repetitions(file, GROUP, "http_retries", 3)?;
     let usual = VolumeOptions::default();
     let limit = |group: &str, option: &str, usual: i64| -> Result<i64, Failure> {
         let found = file.parse::<i64>(group, option, "a number, or -1 for no limit")?;
@@ -93,11 +82,8 @@ pub(super) fn read(
     let allocate = number(file, "DEFAULT", "block_device_allocate_retries", 0, 60)?;
     Ok(Some(CinderSettings {
         endpoint: endpoint(file)?,
-        template,
-        retries: Retries {
-            connect: u32::try_from(connect).unwrap_or_default(),
-            ..Retries::default()
-        },
+        template: template(file)?,
+        retries: Retries { connect, ..Retries::default() },
         options: VolumeOptions {
             cross_az_attach: file
                 .parse(GROUP, "cross_az_attach", "true or false")?
@@ -120,6 +106,18 @@ pub(super) fn read(
         own,
         voucher,
     }))
+}
+
+/// The URL that replaces the catalog's.
+fn template(file: &File) -> Result<Option<String>, Failure> {
+    const OPTION: &str = "endpoint_template";
+    let Some(template) = file.get(GROUP, OPTION) else { return Ok(None) };
+    adapter::check_url(file, GROUP, OPTION, template)?;
+    if !Cinder::accepts_template(template) {
+        let why = "its path must end with v3, or with v3 and %(project_id)s";
+        return Err(file.wrong(GROUP, OPTION, why));
+    }
+    Ok(Some(template.to_owned()))
 }
 
 /// The endpoint of the catalog: `catalog_info` is `type:name:interface`, and the name may be empty.
@@ -161,8 +159,8 @@ impl CinderSettings {
     /// # Errors
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<Volumes, String> {
-        let service = Service::new(self.own.open()?, self.endpoint.clone(), self.retries.clone());
-        let service = service.vouched_by(self.voucher.open()?);
+        let service = adapter::services(&self.own, Some(&self.voucher))?;
+        let service = service(&self.endpoint, self.retries.clone());
         Ok(Volumes::new(Cinder::new(service, self.template.clone()), self.options.clone()))
     }
 }
@@ -170,20 +168,13 @@ impl CinderSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keystone;
+    use crate::config::adapter::testing::{self, KEYSTONE};
 
-    const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
-         password = secret\nproject_name = service\n";
     const SERVICE: &str = "[service_user]\nsend_service_user_token = true\nauth_url = http://keystone:5000\n\
          auth_type = password\nusername = nova\npassword = hidden\nproject_name = service\n";
 
     fn section(text: &str) -> Result<Option<CinderSettings>, String> {
-        let folder = tempfile::tempdir().expect("a temporary directory is created");
-        let path = folder.path().join("kilonova.conf");
-        std::fs::write(&path, text).expect("the file is written");
-        let file = File::read(&path, crate::config::KNOWN).map_err(|e| e.to_string())?;
-        let keystone = keystone::read(&file).map_err(|e| e.to_string())?;
-        read(&file, keystone.as_ref()).map_err(|e| e.to_string())
+        testing::read(text, read)
     }
 
     #[tokio::test]
@@ -234,6 +225,14 @@ mod tests {
                 "TYPE:NAME:INTERFACE",
             ),
             (format!("{KEYSTONE}{SERVICE}[cinder]\nendpoint_template = cinder\n"), "http://"),
+            (format!("{KEYSTONE}{SERVICE}[cinder]\nendpoint_template = httpx://c/v3\n"), "http://"),
+            (format!("{KEYSTONE}{SERVICE}[cinder]\nendpoint_template = http://c/v2\n"), "with v3"),
+            (
+                format!(
+                    "{KEYSTONE}{SERVICE}[cinder]\nendpoint_template = http://c/v3/%(user_id)s\n"
+                ),
+                "with v3",
+            ),
             (
                 format!("{KEYSTONE}{SERVICE}{region}[compute]\nmax_disk_devices_to_attach = -2\n"),
                 "-1",

@@ -3,22 +3,18 @@
 //! Users' requests carry the users' tokens. The calls that follow them need a login of Kilonova's own: that of
 //! this group, or else that of `[keystone_authtoken]`.
 
-use std::sync::Arc;
-
 use kilonova_compute_app::images::glance::{CloudGlance, CloudGlanceOptions};
 use kilonova_glance::{Glance, GlanceOptions};
-use kilonova_keystone::{Endpoint, Retries, Service, ValidatorOptions};
+use kilonova_keystone::{Endpoint, Retries, ValidatorOptions};
 use kilonova_program::config::Options;
 
 use super::File;
 use super::adapter::{self, SessionSettings, list};
-use super::compute::number;
 use crate::failure::Failure;
 
 const GROUP: &str = "glance";
 /// The option of the group `DEFAULT`.
 const INHERITED: &str = "non_inheritable_image_properties";
-const MOST_RETRIES: u32 = 20;
 
 /// The known options.
 pub(super) const KNOWN: &Options = adapter::endpoint_options!(
@@ -46,29 +42,19 @@ pub(super) fn read(
     keystone: Option<&ValidatorOptions>,
     snapshots: usize,
 ) -> Result<Option<GlanceSettings>, Failure> {
-    let get = |option: &str| file.get(GROUP, option).map(str::to_owned);
-    let own = KNOWN.iter().filter(|(group, _)| *group == GROUP);
-    let Some((_, named)) = own.clone().find(|(_, option)| get(option).is_some()) else {
-        return Ok(None);
-    };
-    let Some(keystone) = keystone else {
-        let why = "a Glance accepts only tokens of its own Keystone: name that one in [keystone_authtoken], \
-                   or remove this group to use the image service of Kilonova";
-        return Err(file.wrong(GROUP, named, why));
-    };
+    let otherwise = ("Glance", "use the image service of Kilonova");
+    let selected = adapter::selected(file, GROUP, KNOWN, keystone, otherwise)?;
+    let Some((_, keystone)) = selected else { return Ok(None) };
     let session = adapter::session(file, GROUP, keystone)?;
-    let retries = number(file, GROUP, "num_retries", 0, GlanceOptions::default().retries)?;
+    let usual = GlanceOptions::default();
+    let retries = adapter::repetitions(file, GROUP, "num_retries", usual.retries)?;
     let inherited = file.get("DEFAULT", INHERITED).map(|text| list(text).collect());
     let patience = session.timeout;
     Ok(Some(GlanceSettings {
         session,
         voucher: adapter::voucher(file, keystone)?,
         endpoints: endpoints(file)?,
-        client: GlanceOptions {
-            retries: retries.min(MOST_RETRIES),
-            patience,
-            ..GlanceOptions::default()
-        },
+        client: GlanceOptions { retries, patience, ..usual },
         service: CloudGlanceOptions {
             non_inheritable: inherited
                 .unwrap_or_else(|| CloudGlanceOptions::default().non_inheritable),
@@ -99,18 +85,9 @@ impl GlanceSettings {
     /// # Errors
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<CloudGlance, String> {
-        let session = self.session.open()?;
-        let voucher = self.voucher.as_ref().map(SessionSettings::open).transpose();
-        let voucher = voucher.map_err(|why| format!("[service_user] {why}"))?;
-        let service = |endpoint: &Endpoint| {
-            let session = Arc::clone(&session);
-            let service = Service::new(session, endpoint.clone(), Retries::default());
-            match &voucher {
-                Some(voucher) => service.vouched_by(Arc::clone(voucher)),
-                None => service,
-            }
-        };
-        let client = Glance::new(self.endpoints.iter().map(service).collect(), self.client.clone());
+        let service = adapter::services(&self.session, self.voucher.as_ref())?;
+        let all = self.endpoints.iter().map(|endpoint| service(endpoint, Retries::default()));
+        let client = Glance::new(all.collect(), self.client.clone());
         CloudGlance::new(client, self.service.clone()).map_err(|e| e.to_string())
     }
 }
@@ -120,18 +97,10 @@ mod tests {
     use kilonova_keystone::Credentials;
 
     use super::*;
-    use crate::config::keystone;
-
-    const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
-         password = secret\nproject_name = service\n";
+    use crate::config::adapter::testing::{self, KEYSTONE};
 
     fn section(text: &str) -> Result<Option<GlanceSettings>, String> {
-        let folder = tempfile::tempdir().expect("a temporary directory is created");
-        let path = folder.path().join("kilonova.conf");
-        std::fs::write(&path, text).expect("the file is written");
-        let file = File::read(&path, crate::config::KNOWN).map_err(|e| e.to_string())?;
-        let keystone = keystone::read(&file).map_err(|e| e.to_string())?;
-        read(&file, keystone.as_ref(), 4).map_err(|e| e.to_string())
+        testing::read(text, |file, keystone| read(file, keystone, 4))
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use kilonova_compute_app::ports::external::{CloudNeutron, CloudNeutronOptions};
-use kilonova_keystone::{Endpoint, Retries, Service, ValidatorOptions};
+use kilonova_keystone::{Endpoint, Retries, ValidatorOptions};
 use kilonova_neutron::Neutron;
 use kilonova_program::config::Options;
 
@@ -20,7 +20,6 @@ use crate::failure::Failure;
 const GROUP: &str = "neutron";
 const PLUGGING_TIMEOUT: &str = "vif_plugging_timeout";
 const PLUGGING_IS_FATAL: &str = "vif_plugging_is_fatal";
-const MOST_RETRIES: u32 = 20;
 
 /// The known options.
 pub(super) const KNOWN: &Options = adapter::endpoint_options!(
@@ -49,26 +48,19 @@ pub(super) fn read(
     file: &File,
     keystone: Option<&ValidatorOptions>,
 ) -> Result<Option<NeutronSettings>, Failure> {
-    let get = |option: &str| file.get(GROUP, option).map(str::to_owned);
-    let own = KNOWN.iter().filter(|(group, _)| *group == GROUP);
     let plugging = plugging(file)?;
-    let Some((_, named)) = own.clone().find(|(_, option)| get(option).is_some()) else {
-        return Ok(None);
-    };
-    let Some(keystone) = keystone else {
-        let why = "a Neutron accepts only tokens of its own Keystone: name that one in [keystone_authtoken], \
-                   or remove this group to use the network service of Kilonova";
-        return Err(file.wrong(GROUP, named, why));
-    };
+    let otherwise = ("Neutron", "use the network service of Kilonova");
+    let selected = adapter::selected(file, GROUP, KNOWN, keystone, otherwise)?;
+    let Some((_, keystone)) = selected else { return Ok(None) };
     let interval = number(file, GROUP, "extension_sync_interval", 0, 600)?;
     Ok(Some(NeutronSettings {
         session: adapter::session(file, GROUP, keystone)?,
         voucher: adapter::voucher(file, keystone)?,
         endpoint: adapter::endpoint(file, GROUP, &["network"], "/v2.0")?,
-        retries: number(file, GROUP, "http_retries", 0, 3)?.min(MOST_RETRIES),
+        retries: adapter::repetitions(file, GROUP, "http_retries", 3)?,
         extension_sync_interval: Duration::from_secs(interval),
         service: CloudNeutronOptions {
-            ovs_bridge: get("ovs_bridge").unwrap_or_else(|| "br-int".to_owned()),
+            ovs_bridge: file.get(GROUP, "ovs_bridge").unwrap_or("br-int").to_owned(),
             patience: patience(file)?,
             ..plugging
         },
@@ -102,12 +94,8 @@ impl NeutronSettings {
     /// A text for the operator: a certificate cannot be used.
     pub fn open(&self) -> Result<CloudNeutron, String> {
         let retries = Retries { connect: self.retries, ..Retries::default() };
-        let service = Service::new(self.session.open()?, self.endpoint.clone(), retries);
-        let voucher = self.voucher.as_ref().map(SessionSettings::open).transpose();
-        let service = match voucher.map_err(|why| format!("[service_user] {why}"))? {
-            Some(voucher) => service.vouched_by(voucher),
-            None => service,
-        };
+        let service = adapter::services(&self.session, self.voucher.as_ref())?;
+        let service = service(&self.endpoint, retries);
         let client = Neutron::new(service, self.extension_sync_interval);
         Ok(CloudNeutron::new(client, self.service.clone()))
     }
@@ -116,18 +104,10 @@ impl NeutronSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keystone;
-
-    const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
-         password = secret\nproject_name = service\n";
+    use crate::config::adapter::testing::{self, KEYSTONE};
 
     fn section(text: &str) -> Result<Option<NeutronSettings>, String> {
-        let folder = tempfile::tempdir().expect("a temporary directory is created");
-        let path = folder.path().join("kilonova.conf");
-        std::fs::write(&path, text).expect("the file is written");
-        let file = File::read(&path, crate::config::KNOWN).map_err(|e| e.to_string())?;
-        let keystone = keystone::read(&file).map_err(|e| e.to_string())?;
-        read(&file, keystone.as_ref()).map_err(|e| e.to_string())
+        testing::read(text, read)
     }
 
     #[test]

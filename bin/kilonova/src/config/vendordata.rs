@@ -128,21 +128,14 @@ impl VendordataSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::keystone;
+    use crate::config::adapter::testing::{self, KEYSTONE};
 
     fn settings(text: &str) -> Result<Option<VendordataSettings>, String> {
-        let folder = tempfile::tempdir().expect("a temporary directory is created");
-        let path = folder.path().join("kilonova.conf");
-        std::fs::write(&path, text).expect("the file is written");
-        let file = File::read(&path, crate::config::KNOWN).map_err(|e| e.to_string())?;
-        let keystone = keystone::read(&file).map_err(|e| e.to_string())?;
-        read(&file, keystone.as_ref()).map_err(|e| e.to_string())
+        testing::read(text, read)
     }
 
     const ON: &str = "[api]\nvendordata_providers = StaticJSON, DynamicJSON\n\
                       vendordata_dynamic_targets = ipam@http://ipam:9/v?key=sesame, join@https://j/\n";
-    const KEYSTONE: &str = "[keystone_authtoken]\nauth_url = http://keystone:5000\nusername = nova\n\
-         password = secret\nproject_name = service\n";
 
     #[test]
     fn the_services_are_read() {
