@@ -155,7 +155,9 @@ impl Work {
         let must = fresh || must_start(domain, state, reboots);
         let mut deviations =
             self.connect_volumes(&mut definition, is, must, state.is_up(), turn).await?;
-        if state.is_up() && !reboots && self.has_volumes(&definition, is) {
+        // A guest that is about to be shut off releases its volumes by that.
+        let plugs = state.is_up() && !reboots && domain.power != Power::Off;
+        if plugs && self.has_volumes(&definition, is) {
             self.plug_volumes(&mut definition, &mut deviations, turn).await?;
         }
         let definition = &definition;

@@ -193,6 +193,24 @@ async fn a_volume_that_the_guest_does_not_release_stays() {
     running.stop().await;
 }
 
+/// A guest that hangs is shut off without a wait for what it does not release.
+#[tokio::test]
+async fn a_guest_that_is_shut_off_is_not_asked_for_its_volumes() {
+    let (host, control) = (Host::new(""), Control::new());
+    let running = host.run(&control);
+    let server = ServerId::new_v4();
+    let (old, new) = (volume("vdb"), volume("vdc"));
+    let attached = present(&with(std::slice::from_ref(&old)));
+    control.expect(control.want(server, attached), Outcome::Running).await;
+    std::fs::write(host.folder("volume_held"), "the guest is busy\n").expect("a file is written");
+    let off = Domain { power: Power::Off, ..with(std::slice::from_ref(&new)) };
+    let seen = observed(&control, control.want(server, present(&off))).await;
+    assert_eq!(seen.outcome, Outcome::Stopped);
+    assert_eq!(states(&seen), [(new.attachment_id, "attached vdc".to_owned())]);
+    assert_eq!(connected(&host), ids(&[&new]));
+    running.stop().await;
+}
+
 #[tokio::test]
 async fn a_hard_reboot_connects_anew() {
     let (host, control) = (Host::new(""), Control::new());
