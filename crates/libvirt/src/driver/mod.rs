@@ -143,12 +143,14 @@ impl Driver {
                 let old = lookup(connect, definition.server)?;
                 let old = old.map(|domain| status(&domain)).transpose()?;
                 let mark = old.as_ref().and_then(|(status, _)| status.mark);
+                let had_login = old.as_ref().is_some_and(|(_, xml)| volumes::has_login_in(xml));
+                let has_some = had_login || volumes::has_login(&definition);
                 let xml = xml::domain(&host, &definition, &layout, &numa_placement, mark);
                 let domain = Domain::define_xml(connect, &xml)?;
                 if old.is_some_and(|(status, _)| status.domain_state().is_up()) {
                     plug::plug(&domain, &definition)?;
                 }
-                volumes::keep_secrets(connect, definition.server, Some(&definition))
+                volumes::keep_secrets(connect, definition.server, Some(&definition), has_some)
             })
             .await?;
         if not_rescued && let Err(error) = self.disks.end_rescue(server) {
@@ -160,10 +162,12 @@ impl Driver {
     async fn undefine_with_disks(&self, server: ServerId) -> Result<(), Error> {
         self.link
             .call(Step::Destroy, QUICK, move |connect| match lookup(connect, server)? {
-                None => volumes::keep_secrets(connect, server, None),
+                None => volumes::keep_secrets(connect, server, None, false),
                 Some(domain) => {
+                    let has_some =
+                        status(&domain).map_or(true, |(_, xml)| volumes::has_login_in(&xml));
                     ignore_missing(power::undefine(&domain))?;
-                    volumes::keep_secrets(connect, server, None)
+                    volumes::keep_secrets(connect, server, None, has_some)
                 }
             })
             .await?;

@@ -13,6 +13,7 @@ use virt::domain::Domain;
 use virt::error::{Error as VirtError, ErrorNumber};
 use virt_sys as sys;
 
+use super::volumes::is_unplugging;
 use super::{Driver, domain_state, state_name};
 use crate::connection::{LONG, QUICK, SLOW, has_code};
 use crate::xml;
@@ -95,11 +96,7 @@ impl Driver {
                 let attached = hostdevs_of(&domain.get_xml_desc(0)?);
                 for xml in &attached {
                     match domain.detach_device_flags(xml, sys::VIR_DOMAIN_AFFECT_LIVE) {
-                        // The device is being unplugged, or is gone.
-                        Err(error)
-                            if has_code(&error, ErrorNumber::DeviceMissing)
-                                || error.message().contains("already in the process of unplug") => {
-                        }
+                        Err(error) if is_unplugging(&error) => {}
                         result => result.map(drop)?,
                     }
                 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kilonova_hypervisor::{Definition, Error, HeldVolume, PluggedVolumes, Step};
-use kilonova_ids::ServerId;
+use kilonova_ids::{ServerId, VolumeId};
 use kilonova_node_api::{Iscsi, Target, Volume, VolumeSource};
 use roxmltree::Document;
 use tokio::time::{Instant, timeout};
@@ -55,7 +55,22 @@ impl Driver {
                 plugged.refused.push((volume.volume_id, error.message));
             }
         }
+        if !plugged.refused.is_empty() {
+            self.forget_refused(definition, &plugged.refused).await;
+        }
         Ok(plugged)
+    }
+
+    /// Removes the secrets of volumes that the guest did not get: it may never be defined with them. A failure
+    /// is only logged: the next definition removes them too.
+    async fn forget_refused(&self, definition: &Definition, refused: &[(VolumeId, String)]) {
+        let mut left = definition.clone();
+        left.config.volumes.retain(|one| refused.iter().all(|(id, _)| *id != one.volume_id));
+        let server = left.server;
+        let forget = move |connect: &Connect| keep_secrets(connect, server, Some(&left), true);
+        if let Err(error) = self.link.call(Step::Volume, QUICK, forget).await {
+            tracing::warn!(%server, %error, "could not remove the secret of a volume that was not attached");
+        }
     }
 
     async fn attach_volume(
@@ -213,11 +228,13 @@ impl Driver {
     }
 }
 
-/// Removes the secrets of a server's attachments other than these.
+/// Removes the secrets of a server's attachments other than these. Without `has_some` the server probably has
+/// none, and a libvirt that cannot list them is left alone: its driver for secrets may not be installed.
 pub(super) fn keep_secrets(
     connect: &Connect,
     server: ServerId,
     definition: Option<&Definition>,
+    has_some: bool,
 ) -> Result<(), VirtError> {
     let prefix = format!("{USAGE}/{server}/");
     let volumes = definition.map(|definition| &definition.config.volumes);
@@ -229,6 +246,10 @@ pub(super) fn keep_secrets(
     let all = match connect.list_all_secrets(0) {
         // Some of libvirt's drivers have no secrets.
         Err(error) if has_code(&error, ErrorNumber::NoSupport) => return Ok(()),
+        Err(error) if !has_some => {
+            tracing::debug!(%server, %error, "could not list libvirt's secrets for a server without any");
+            return Ok(());
+        }
         all => all?,
     };
     for secret in all {
@@ -244,6 +265,24 @@ pub(super) fn keep_secrets(
         }
     }
     Ok(())
+}
+
+/// True if a definition has a volume with a login, for which libvirt has a secret.
+pub(super) fn has_login(definition: &Definition) -> bool {
+    definition
+        .config
+        .volumes
+        .iter()
+        .any(|volume| matches!(&volume.connection.target, Target::Iscsi(lun) if lun.chap.is_some()))
+}
+
+/// True if a domain has a disk with such a login.
+pub(super) fn has_login_in(xml: &str) -> bool {
+    let Ok(document) = Document::parse(xml) else { return true };
+    let is_login = |node: roxmltree::Node<'_, '_>| {
+        node.has_tag_name("secret") && node.attribute("type") == Some("iscsi")
+    };
+    document.descendants().any(is_login)
 }
 
 /// The use of a secret, from its XML. (`virt`'s own call frees libvirt's memory.)
@@ -262,8 +301,8 @@ fn live(domain: &Domain) -> Result<Vec<VolumeDisk>, VirtError> {
     Ok(xml::volume_disks(&domain.get_xml_desc(0)?))
 }
 
-/// True if the disk is being unplugged, or is gone.
-fn is_unplugging(error: &VirtError) -> bool {
+/// True if a device is being unplugged, or is gone.
+pub(super) fn is_unplugging(error: &VirtError) -> bool {
     has_code(error, ErrorNumber::DeviceMissing)
         || error.message().contains("already in the process of unplug")
 }
@@ -291,6 +330,18 @@ mod tests {
         let xml = xml::secret(Uuid::nil(), "iscsi", "kilonova/a/b");
         assert_eq!(usage_of(&xml).as_deref(), Some("kilonova/a/b"));
         assert_eq!(usage_of("<secret><uuid/></secret>"), None);
+    }
+
+    #[test]
+    fn a_login_is_seen_in_a_domain() {
+        let disk = |kind: &str| {
+            format!(
+                "<domain><disk><source><auth><secret type='{kind}'/></auth></source></disk></domain>"
+            )
+        };
+        assert!(has_login_in(&disk("iscsi")));
+        assert!(!has_login_in(&disk("ceph")) && !has_login_in("<domain/>"));
+        assert!(has_login_in("<domain"), "nobody knows");
     }
 
     #[test]

@@ -161,7 +161,8 @@ impl Host {
         words.map(str::to_owned).collect()
     }
 
-    fn virsh(&self, words: &[&str]) -> String {
+    /// The output of `virsh`.
+    pub fn virsh(&self, words: &[&str]) -> String {
         let asked = Command::new("virsh").args(["-c", &self.uri()]).args(words).output();
         String::from_utf8(asked.expect("virsh runs").stdout).expect("the text is UTF-8")
     }

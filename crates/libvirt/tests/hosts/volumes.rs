@@ -1,7 +1,6 @@
 //! Volumes of running guests: attached, grown and detached, and the guest that boots from one.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use kilonova_hypervisor::{Definition, Hypervisor, PluggedVolumes};
@@ -24,6 +23,21 @@ fn volume(device: &str, bus: &str) -> Volume {
         },
     }))
     .expect("the volume is readable")
+}
+
+/// The volume behind a target that nothing answers, with a login.
+fn with_login(volume: &Volume) -> (Volume, VolumeSource) {
+    let connection = json!({
+        "protocol": "iscsi", "paths": [{"portal": "127.0.0.1:1", "iqn": "iqn.a", "lun": 1}],
+        "chap": {"user": "me", "password": "open sesame"},
+    });
+    let source = json!({
+        "type": "iscsi", "iqn": "iqn.a", "lun": 1, "user": "me", "secret": volume.attachment_id,
+        "portal": {"name": "127.0.0.1", "port": 1},
+    });
+    let connection = serde_json::from_value(connection).expect("the connection is readable");
+    let source = serde_json::from_value(source).expect("the source is readable");
+    (Volume { connection, ..volume.clone() }, source)
 }
 
 fn add(guest: &mut Definition, volume: &Volume, file: &Path) {
@@ -51,10 +65,7 @@ async fn names(driver: &Driver, guest: &Definition) -> Vec<String> {
 
 /// The size of a guest's disk in bytes, as QEMU sees it.
 fn capacity(host: &Host, guest: &Definition, device: &str) -> u64 {
-    let uri = host.uri();
-    let server = guest.server.to_string();
-    let asked = Command::new("virsh").args(["-c", &uri, "domblkinfo", &server, device]).output();
-    let text = String::from_utf8(asked.expect("virsh runs").stdout).expect("the text is UTF-8");
+    let text = host.virsh(&["domblkinfo", &guest.server.to_string(), device]);
     let line = text.lines().find_map(|line| line.strip_prefix("Capacity:"));
     line.and_then(|size| size.trim().parse().ok()).unwrap_or_default()
 }
@@ -102,6 +113,17 @@ async fn volumes_of_a_running_guest() {
     let plugged = here.plug_volumes(&wrong).await.expect("the guest is asked");
     assert_eq!(plugged.refused.len(), 1, "{plugged:?}");
     assert!(plugged.refused[0].0 == missing.volume_id && plugged.held.is_empty());
+
+    // Its secret goes again, though the guest is never defined with it.
+    let mut refused = wrong.clone();
+    let (login, source) = with_login(&volume("sde", "scsi"));
+    here.give_secret(server, &login, &source).await.expect("libvirt gets the secret");
+    assert_eq!(one.secrets(), [login.attachment_id.to_string()]);
+    refused.sources.insert(login.volume_id, source);
+    refused.config.volumes.push(login);
+    let plugged = here.plug_volumes(&refused).await.expect("the guest is asked");
+    assert_eq!(plugged.refused.len(), 2, "{plugged:?}");
+    assert_eq!(one.secrets(), Vec::<String>::new());
 
     // Grown.
     assert_eq!(capacity(&one, &guest, "sdb"), 1 << 30);
@@ -182,18 +204,8 @@ async fn secrets_go_with_their_attachments() {
     std::fs::create_dir(&ceph).expect("the directory is created");
     let here = one.driver(LibvirtConfig { ceph: ceph.clone(), ..config() }).await;
     let mut guest = guest();
-    let mut volume = volume("vdb", "virtio");
+    let (volume, source) = with_login(&volume("vdb", "virtio"));
     let id = volume.attachment_id;
-    volume.connection = serde_json::from_value(json!({
-        "protocol": "iscsi", "paths": [{"portal": "192.0.2.9:3260", "iqn": "iqn.a", "lun": 1}],
-        "chap": {"user": "me", "password": "open sesame"},
-    }))
-    .expect("the connection is readable");
-    let source: VolumeSource = serde_json::from_value(json!({
-        "type": "iscsi", "iqn": "iqn.a", "lun": 1, "user": "me", "secret": id,
-        "portal": {"name": "192.0.2.9", "port": 3260},
-    }))
-    .expect("the source is readable");
     for _ in 0..2 {
         here.give_secret(guest.server, &volume, &source).await.expect("libvirt gets the secret");
     }
