@@ -48,7 +48,7 @@ pub(crate) type RunFuture<'a> = Pin<Box<dyn Future<Output = Result<String, Failu
 /// The future of a write.
 pub(crate) type WriteFuture<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + Send + 'a>>;
 
-/// The host. What waits for a device or for a server is a future with a time limit: the agent has few threads.
+/// The host. A step that waits for a device or for a server is a future with a time limit: the agent has few threads.
 pub(crate) trait System: Send + Sync + 'static {
     /// Runs a program without a shell and returns its output.
     fn run<'a>(&'a self, program: &'a str, arguments: Vec<Argument>) -> RunFuture<'a>;
