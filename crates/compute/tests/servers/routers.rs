@@ -210,7 +210,7 @@ async fn a_host_that_is_silent_loses_its_routers_and_a_deleted_one_too() {
     }
 }
 
-/// What a host registers when its agent starts with these physical networks.
+/// Registers a host as its agent does that starts with these physical networks.
 async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Option<&[&str]>) {
     let named = cloud.host(host);
     let registration = Registration {

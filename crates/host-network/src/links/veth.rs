@@ -3,7 +3,7 @@
 use super::OURS;
 use crate::run::{run, words};
 
-/// A pair that is to be created.
+/// A pair, not yet created.
 #[derive(Debug)]
 pub(crate) struct Veth<'a> {
     /// The host's end.

@@ -64,8 +64,7 @@ fn visible(caller: &Caller, router: &Router) -> bool {
         && caller.allows("get_router", &targets::of_project(&router.project))
 }
 
-/// Whether a gateway translates: it does unless the request for it says otherwise, also where an earlier
-/// request did.
+/// True unless the request for a gateway switches translation off. An earlier request has no effect.
 fn snat(wanted: &Value) -> bool {
     wanted.get("enable_snat").and_then(Value::as_bool).unwrap_or(true)
 }
