@@ -90,13 +90,10 @@ kilonova_store::statements! {
     SET_HOST = "UPDATE external_servers SET host = ?2, is_bound = 0, next_host = NULL, is_prepared = 0,
         may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
-    /// Forgets the host: nothing is bound until there is another. Ports that leave still have to.
+    /// Forgets the host: the ports are to be unbound until there is another.
     CLEAR_HOST = "UPDATE external_servers SET host = NULL, is_bound = 0, next_host = NULL,
         is_prepared = 0, may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
-        revision = revision + 1, attempts = 0, due_at = CASE WHEN EXISTS (SELECT 1
-        FROM external_ports p WHERE p.server_id = ?1 AND p.is_leaving = 1)
-        THEN COALESCE(due_at, since) END
-        WHERE server_id = ?1";
+        revision = revision + 1, attempts = 0, since = ?2, due_at = ?2 WHERE server_id = ?1";
     /// Prepares another host.
     PREPARE = "UPDATE external_servers SET next_host = ?2, is_prepared = 0, may_have_more = 1,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
@@ -306,9 +303,9 @@ pub fn set_host(
     Ok(())
 }
 
-/// The ports need not be bound anywhere. They stay as they are.
-pub fn clear_host(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.defer(CLEAR_HOST, params![server])?;
+/// Makes the worker unbind the ports. They stay the server's.
+pub fn clear_host(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(CLEAR_HOST, params![server, now])?;
     Ok(())
 }
 

@@ -222,10 +222,19 @@ async fn ports_are_prepared_on_a_second_host() {
         assert!(moved.iter().all(|one| one.port.host == host && one.port.vif_type == "ovs"));
         assert_eq!(hosts(), ["host2", "host2"]);
     }
-    cloud.fake.take_calls();
-    guest.make(&cloud, None, None, &known).await.expect("the ports are read");
-    let calls = cloud.fake.take_calls();
-    assert!(calls.iter().all(|call| call.starts_with("GET")), "{calls:?}");
+    // A server without a host keeps its ports, unbound.
+    for is_bound in [true, false] {
+        cloud.fake.take_calls();
+        let kept = guest.make(&cloud, None, None, &known).await.expect("they are unbound");
+        let changes = cloud.fake.take_calls().iter().filter(|call| call.starts_with("PUT")).count();
+        assert_eq!(changes, if is_bound { kept.len() } else { 0 });
+        for one in kept {
+            let port = one.expect("it exists").port;
+            assert_eq!((port.host.as_str(), port.vif_type.as_str()), ("", "unbound"));
+            assert_eq!(port.device_id, guest.server.to_string());
+            assert!(port.device_owner.starts_with("compute:"), "{}", port.device_owner);
+        }
+    }
     cloud.fake.state().remove_port(&guest.supplied());
     let left = guest.make(&cloud, Some("host2"), None, &known).await.expect("one is left");
     assert_eq!(left.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true]);

@@ -716,6 +716,13 @@ async fn ports_follow_an_evacuation_and_an_unshelving() {
             Some(1),
             "it keeps its port"
         );
+        cloud.wait_for_neutron().await;
+        let port = port_of(&neutron, &id);
+        assert_eq!(port["device_owner"], "compute:nova");
+        assert_eq!(
+            (&port["binding:host_id"], &port["binding:vif_type"]),
+            (&json!(""), &json!("unbound"))
+        );
         operate(&running, &id, json!({"unshelve": {"host": "a"}})).await;
         running.wait_for_status(&id, "ACTIVE").await;
         assert_eq!(hosts_of(&neutron, &id), ["a"]);

@@ -317,7 +317,11 @@ impl Networks for CloudNeutron {
         now: Timestamp,
     ) -> Result<(), Error> {
         let Some(row) = external_ports::find(tx, server)? else { return Ok(()) };
-        let Some(host) = host else { return Ok(external_ports::clear_host(tx, server)?) };
+        let Some(host) = host else {
+            external_ports::clear_host(tx, server, now)?;
+            self.changed(tx, server);
+            return Ok(());
+        };
         if row.host.as_ref() == Some(host) {
             return Ok(());
         }

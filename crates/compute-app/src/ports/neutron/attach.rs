@@ -25,7 +25,8 @@ pub struct Attachment<'a> {
     pub server: ServerId,
     /// Its project.
     pub project: &'a str,
-    /// The host that its ports are bound to, as Neutron knows it; without one they stay as they are.
+    /// The host that its ports are bound to, as Neutron knows it; without one they are unbound, and stay the
+    /// server's.
     pub host: Option<&'a str>,
     /// The host on which they are prepared besides.
     pub next_host: Option<&'a str>,
@@ -326,7 +327,7 @@ async fn bound(
     port: Port,
     network: &Network,
 ) -> Result<Port, Failure> {
-    let Some(host) = attachment.host else { return Ok(port) };
+    let Some(host) = attachment.host else { return parked(logins, attachment, port).await };
     let id = port.id;
     let mut profile = port.profile.clone();
     if let Some(device) = attachment.devices.get(&id) {
@@ -369,6 +370,23 @@ async fn bound(
         return Err(failed_binding(id));
     }
     Ok(updated)
+}
+
+/// Unbinds a port that its server keeps: a shelved server has no host.
+async fn parked(
+    logins: Logins<'_>,
+    attachment: &Attachment<'_>,
+    port: Port,
+) -> Result<Port, Failure> {
+    if port.host.is_empty() || port.device_id != attachment.server.to_string() {
+        return Ok(port);
+    }
+    let change = PortChange {
+        host: Some(None),
+        profile: Some(released(&port.profile)),
+        ..PortChange::default()
+    };
+    Ok(logins.neutron.update_port(logins.own, port.id, &change).await?)
 }
 
 /// Names a port in an external DNS. The record belongs to the user's zone, so the user's token names it.
