@@ -62,6 +62,26 @@ impl Cinder {
         self.one(call, Microversion::COMPLETE, request, "attachment").await
     }
 
+    /// Reserves a volume for a server and connects a host, in one call: the only way to connect a second host
+    /// to a volume that is not shared, and only for the server that has it. After a failure of the host's
+    /// connection the reservation may be left.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn create_connected_attachment(
+        &self,
+        call: Call<'_>,
+        volume: VolumeId,
+        server: ServerId,
+        connector: &Value,
+    ) -> Result<Attachment, Error> {
+        let attachment =
+            json!({"volume_uuid": volume, "instance_uuid": server, "connector": connector});
+        let body = json!({"attachment": attachment});
+        let request = (Method::POST, "/attachments", Some(&body));
+        self.one(call, Microversion::COMPLETE, request, "attachment").await
+    }
+
     /// An attachment.
     ///
     /// # Errors
@@ -89,7 +109,8 @@ impl Cinder {
         self.list(call, version, path, &query, "attachments").await
     }
 
-    /// Connects a host: Cinder exports the volume to the connector. Repeated on 500 and 504, as upstream.
+    /// Connects a host: Cinder exports the volume to the connector, and refuses that with 409 while another
+    /// host is connected to a volume that is not shared. Repeated on 500 and 504, as upstream.
     ///
     /// # Errors
     /// [`Error`].

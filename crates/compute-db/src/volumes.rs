@@ -105,9 +105,9 @@ kilonova_store::statements! {
     SET_SIZE = "UPDATE block_devices SET size_gb = ?2 WHERE id = ?1";
     /// Forgets a device.
     FORGET = "DELETE FROM block_devices WHERE id = ?1";
-    /// Adds an attachment that is about to be reserved.
-    ADD_ATTACHMENT = "INSERT INTO volume_attachments (id, server_id, device_id, volume_id, state, ordinal)
-        VALUES (?1, ?2, ?3, ?4, 'reserving', ?5)";
+    /// Adds an attachment that is about to be reserved, or connected at once.
+    ADD_ATTACHMENT = "INSERT INTO volume_attachments (id, server_id, device_id, volume_id, state, ordinal,
+        host) VALUES (?1, ?2, ?3, ?4, 'reserving', ?5, ?6)";
     /// The attachments of a server.
     ATTACHMENTS = "SELECT id, server_id, device_id, volume_id, attachment_id, host, state, plug
         FROM volume_attachments WHERE server_id = ?1 ORDER BY ordinal, id";
@@ -203,7 +203,7 @@ words! {
 words! {
     /// How far an attachment is.
     State {
-        /// Its reservation was sent, and may have been carried out.
+        /// Its reservation was sent, and may have been carried out; with a host, its connection too.
         Reserving = "reserving",
         /// Cinder has it, without a host.
         Reserved = "reserved",
@@ -458,14 +458,15 @@ pub fn forget(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds an attachment of a device that is about to be reserved.
+/// Adds an attachment of a device that is about to be reserved; with a host, it is about to be connected too.
 pub fn add_attachment(
     tx: &mut Tx<'_>,
     id: RowId,
     device: &BlockDevice,
     volume: VolumeId,
+    host: Option<&HostName>,
 ) -> Result<(), Error> {
-    let values = params![id, device.server, device.id, volume, device.ordinal];
+    let values = params![id, device.server, device.id, volume, device.ordinal, host];
     tx.defer(ADD_ATTACHMENT, values)?;
     Ok(())
 }

@@ -95,8 +95,13 @@ async fn an_attachment_lives_as_in_cinder() {
 
     // A second one of the same server, as a live migration makes it.
     let other = json!({"host": "b", "initiator": "iqn.1994-05.com.kilonova:b"});
-    let second = cinder.create_attachment(call, id, server).await.expect("it is made");
-    let second = cinder.update_attachment(call, second.id, &other).await.expect("it is connected");
+    let late = cinder.create_attachment(call, id, server).await.expect("it is made");
+    let refused =
+        cinder.update_attachment(call, late.id, &other).await.expect_err("one is connected");
+    assert_eq!(refused.status(), Some(StatusCode::CONFLICT));
+    assert!(cinder.delete_attachment(call, late.id).await.expect("it is deleted"));
+    let second = cinder.create_connected_attachment(call, id, server, &other).await;
+    let second = second.expect("it is connected");
     assert!(!second.connection_info.is_empty());
     let foreign = cinder.create_attachment(call, id, ServerId::new_v4()).await;
     let foreign = foreign.expect_err("the volume is in use");

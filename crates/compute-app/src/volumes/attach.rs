@@ -251,7 +251,7 @@ fn prepare(
     };
     let row = RowId::new_v4();
     rows::add(tx, &device)?;
-    rows::add_attachment(tx, row, &device, request.volume)?;
+    rows::add_attachment(tx, row, &device, request.volume, None)?;
     Ok((device, row))
 }
 

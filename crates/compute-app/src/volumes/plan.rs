@@ -55,6 +55,9 @@ pub(super) enum Next {
     Find(RowId),
     /// Connect a host.
     Connect(RowId, HostName),
+    /// Reserve the volume of a device and connect a further host in one call; end what an earlier call whose
+    /// answer was lost has left.
+    Join(BlockDeviceId, HostName, Option<RowId>),
     /// Write the document of a host again.
     Deliver(HostName),
     /// Tell Cinder that the server uses the volume.
@@ -192,15 +195,19 @@ impl Scene {
         if device.volume.is_none() {
             return Some(Next::Make(device.id));
         }
-        for row in rows {
-            if row.state == State::Reserving {
-                return Some(Next::Reserve(device.id, Some(row.id)));
-            }
-        }
         let wanting: Vec<&Guest> =
             self.guests.iter().filter(|guest| guest.is_present && guest.wants).collect();
         // Also on a host that is silent: its guest may run there, with the disk open.
         let is_wanted_on = |host: &HostName| wanting.iter().any(|guest| guest.host == *host);
+        if let Some(row) = rows.iter().find(|row| row.state == State::Reserving) {
+            return Some(match &row.host {
+                None => Next::Reserve(device.id, Some(row.id)),
+                Some(host) if is_wanted_on(host) => {
+                    Next::Join(device.id, host.clone(), Some(row.id))
+                }
+                Some(_) => Next::Find(row.id),
+            });
+        }
         let mut is_blocked = false;
         for row in rows {
             let Some(host) = &row.host else { continue };
@@ -230,8 +237,12 @@ impl Scene {
             if is_blocked {
                 return None;
             }
+            let is_connected = rows.iter().any(|row| row.host.is_some());
             return Some(match idle {
+                // While a host is connected, Cinder connects another one only as it creates the attachment.
+                Some(row) if is_connected => Next::End(row.id),
                 Some(row) => Next::Connect(row.id, guest.host.clone()),
+                None if is_connected => Next::Join(device.id, guest.host.clone(), None),
                 None => Next::Reserve(device.id, None),
             });
         }

@@ -92,8 +92,30 @@ impl Model {
                     plug: Plug::None,
                 });
             }
+            Next::Join(id, host, row) => {
+                let device = self.device(*id).clone();
+                self.scene.attachments.retain(|one| Some(one.id) != *row);
+                self.scene.attachments.push(AttachmentRow {
+                    id: RowId::new_v4(),
+                    server: device.server,
+                    device: device.id,
+                    volume: device.volume.expect("it is attached"),
+                    attachment: Some(AttachmentId::new_v4()),
+                    host: Some(host.clone()),
+                    state: State::Connected,
+                    plug: Plug::None,
+                });
+            }
             Next::Find(id) => self.scene.attachments.retain(|row| row.id != *id),
             Next::Connect(id, host) => {
+                let device = self.row(*id).device;
+                let others = self.scene.attachments.iter();
+                let is_connected = |row: &AttachmentRow| row.id != *id && row.host.is_some();
+                assert!(
+                    !others.filter(|row| row.device == device).any(is_connected),
+                    "Cinder refuses a second connection: {:#?}",
+                    self.steps
+                );
                 let row = self.row(*id);
                 (row.host, row.state, row.plug) =
                     (Some(host.clone()), State::Connected, Plug::None);
@@ -231,6 +253,23 @@ fn a_live_migration_has_both_hosts_connected() {
     model.scene.guests.push(guest("c"));
     model.settle();
     model.scene.guests.pop();
+    model.settle();
+    assert_eq!(model.hosts(), ["b"]);
+    // One whose call is not answered, and that ends then.
+    model.scene.guests.push(guest("c"));
+    let row = model.scene.attachments[0].clone();
+    let lost = AttachmentRow {
+        id: RowId::new_v4(),
+        attachment: None,
+        host: Some(host("c")),
+        state: State::Reserving,
+        ..row
+    };
+    model.scene.attachments.push(lost.clone());
+    let device = model.scene.devices[0].id;
+    assert_eq!(model.scene.next(), Some(Next::Join(device, host("c"), Some(lost.id))));
+    model.scene.guests.pop();
+    assert_eq!(model.scene.next(), Some(Next::Find(lost.id)));
     model.settle();
     assert_eq!(model.hosts(), ["b"]);
 }

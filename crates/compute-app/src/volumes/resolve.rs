@@ -358,7 +358,7 @@ pub async fn reserve(
             rows::take_or_add(tx, server, &project, now, until(now), &token)?;
             for (device, volume, row) in &list {
                 rows::add(tx, device)?;
-                rows::add_attachment(tx, *row, device, *volume)?;
+                rows::add_attachment(tx, *row, device, *volume, None)?;
             }
             Ok::<_, Error>(Taken {
                 server,

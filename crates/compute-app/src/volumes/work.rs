@@ -220,6 +220,7 @@ impl Worker<'_> {
                 let row = scene.attachments.iter().find(|one| one.id == *row);
                 (row.map(|row| row.device), Some(host.clone()))
             }
+            Next::Join(id, host, _) => (Some(*id), Some(host.clone())),
             Next::Deliver(host) => (None, Some(host.clone())),
             Next::Drop(id) => {
                 // As upstream: the failure is logged, and the server goes.
@@ -263,6 +264,9 @@ impl Worker<'_> {
             }
             Next::Find(row) => self.find(scene, row_of(scene, *row)?).await,
             Next::Connect(row, host) => self.connect(scene, row_of(scene, *row)?, host).await,
+            Next::Join(device, host, row) => {
+                self.join(scene, device_of(scene, *device)?, host, *row).await
+            }
             Next::Deliver(host) => self.deliver(scene, host).await,
             Next::Complete(row) => {
                 let row = row_of(scene, *row)?.clone();
@@ -424,7 +428,7 @@ impl Worker<'_> {
             None => {
                 let (row, device) = (RowId::new_v4(), device.clone());
                 let add = move |tx: &mut Tx<'_>, _: &Compute| {
-                    Ok(rows::add_attachment(tx, row, &device, volume)?)
+                    Ok(rows::add_attachment(tx, row, &device, volume, None)?)
                 };
                 self.write(add).await?;
                 row
@@ -502,11 +506,7 @@ impl Worker<'_> {
                 Ok(rows::connector(tx, &to)?)
             })
             .await?;
-        let connector = connector.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let Some(mut connector) = connector.filter(Value::is_object) else {
-            return Err(Trouble::Final(format!("host {host} cannot attach volumes")));
-        };
-        connector["mountpoint"] = json!(format!("/dev/{}", device.device));
+        let connector = connector_of(device, host, connector)?;
         let client = &self.volumes.client;
         let call = |by| client.update_attachment(by, id, &connector);
         let project = &self.taken.project_id;
@@ -521,6 +521,60 @@ impl Worker<'_> {
             Ok(rows::set_attachment(tx, row_id, State::Connecting, &to)?)
         })
         .await?;
+        Ok(())
+    }
+
+    /// Lets Cinder connect a host besides another one, for a live migration. Cinder refuses that for an
+    /// attachment that exists, unless the volume is shared, so the call that reserves has the connector.
+    async fn join(
+        &mut self,
+        scene: &Scene,
+        device: &BlockDevice,
+        host: &HostName,
+        row: Option<RowId>,
+    ) -> Result<(), Trouble> {
+        let Some(volume) = device.volume else { return Ok(()) };
+        if row.is_some() {
+            // It may be reserved only: Cinder keeps an attachment whose host it could not connect.
+            while let Some(found) = self.reserved_before(scene, volume).await? {
+                let (client, user) = (&self.volumes.client, self.user.as_ref());
+                let call = |by| client.delete_attachment(by, found);
+                let project = &self.taken.project_id;
+                self.volumes.for_user(user, project, call).await.map_err(Trouble::Call)?;
+            }
+        }
+        let (is_new, row) = (row.is_none(), row.unwrap_or_else(RowId::new_v4));
+        let (one, to) = (device.clone(), host.clone());
+        let connector = self
+            .write(move |tx, _| {
+                if is_new {
+                    rows::add_attachment(tx, row, &one, volume, Some(&to))?;
+                }
+                Ok(rows::connector(tx, &to)?)
+            })
+            .await?;
+        let connector = connector_of(device, host, connector)?;
+        let (server, client) = (self.taken.server, &self.volumes.client);
+        let call = |by| client.create_connected_attachment(by, volume, server, &connector);
+        let project = &self.taken.project_id;
+        let made = match self.volumes.for_user(self.user.as_ref(), project, call).await {
+            Ok(made) => made,
+            Err(error) => {
+                if !error.may_have_effect() {
+                    self.write(move |tx, _| Ok(rows::forget_attachment(tx, row)?)).await?;
+                }
+                return Err(Trouble::Call(error));
+            }
+        };
+        let (id, host) = (made.id, host.clone());
+        self.write(move |tx, _| {
+            let to = Answered { attachment: Some(id), host: Some(&host), state: State::Connected };
+            Ok(rows::set_attachment(tx, row, State::Reserving, &to)?)
+        })
+        .await?;
+        let connection = Connection::parse(&made.connection_info.0)
+            .map_err(|why| Trouble::Final(why.to_string()))?;
+        self.known.insert(id, connection);
         Ok(())
     }
 
@@ -611,6 +665,20 @@ impl Worker<'_> {
         let id = device.id;
         self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await
     }
+}
+
+/// What a host says of itself to Cinder, with the place of a disk there.
+fn connector_of(
+    device: &BlockDevice,
+    host: &HostName,
+    stored: Option<String>,
+) -> Result<Value, Trouble> {
+    let connector = stored.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let Some(mut connector) = connector.filter(Value::is_object) else {
+        return Err(Trouble::Final(format!("host {host} cannot attach volumes")));
+    };
+    connector["mountpoint"] = json!(format!("/dev/{}", device.device));
+    Ok(connector)
 }
 
 fn completed(tx: &mut Tx<'_>, row: &AttachmentRow) -> Result<(), Error> {

@@ -114,6 +114,11 @@ impl Both {
 
     /// Makes one service answer late.
     fn delay(&self, service: Service) {
+        self.delay_connection(service, "PUT attachments");
+    }
+
+    /// Makes one service answer late. Cinder connects the host with this call.
+    fn delay_connection(&self, service: Service, call: &str) {
         let time = Duration::from_millis(1500);
         match service {
             Service::Neutron => {
@@ -122,7 +127,7 @@ impl Both {
                 }
             }
             Service::Cinder => {
-                self.cinder.fail("PUT attachments", cinder::Failure::Slow(time), 1);
+                self.cinder.fail(call, cinder::Failure::Slow(time), 1);
             }
         }
     }
@@ -230,7 +235,7 @@ async fn a_live_migration_waits_for_both() {
         both.assert_on(&id, &from, &disk, "booted").await;
         for (last, host) in SERVICES.into_iter().zip([&to, &from]) {
             let when = format!("{} {last:?}", both.cloud.name);
-            both.delay(last);
+            both.delay_connection(last, "POST attachments");
             let live = json!({"os-migrateLive": {"host": null, "block_migration": "auto"}});
             both.operate(&id, live).await;
             both.assert_waits_for(last, host, &when).await;

@@ -104,7 +104,7 @@ pub(crate) fn answer(state: &mut State, by: &Identity, request: &Request<'_>) ->
             not_found("Volume attachment could not be found with filter: attachment_id =", id)
         }
         ("GET", ["attachments", id]) => ok(json!({"attachment": attachment_view(state, id)})),
-        ("PUT", ["attachments", id]) => connect(state, id, body),
+        ("PUT", ["attachments", id]) => update_attachment(state, id, body),
         ("POST", ["attachments", id, "action"]) => complete(state, by, id, body),
         ("DELETE", ["attachments", id]) => delete_attachment(state, by, id),
         _ => refuse(404, "itemNotFound", "The resource could not be found."),
@@ -415,7 +415,24 @@ fn create_attachment(state: &mut State, by: &Identity, body: &Value) -> Answer {
     ok(json!({"attachment": attachment_view(state, &attachment)}))
 }
 
-/// `attachment_update`.
+/// `attachment_update` of the API: it connects no host while another one is connected, unless the volume is
+/// shared. A second host is connected by [`create_attachment`].
+fn update_attachment(state: &mut State, id: &str, body: &Value) -> Answer {
+    let volume = state.attachments[id].volume.clone();
+    let all = state.attachments_of(&volume);
+    let is_shared = state.volumes.get(&volume).is_some_and(|volume| volume.flag("multiattach"));
+    let is_connected = all.iter().any(|(_, one)| !one.connector.is_null());
+    if all.len() > 1 && is_connected && !is_shared {
+        return refuse(
+            409,
+            "conflictingRequest",
+            format!("ResourceConflict: duplicate connectors detected on volume {volume}"),
+        );
+    }
+    connect(state, id, body)
+}
+
+/// `attachment_update` of the backend.
 fn connect(state: &mut State, id: &str, body: &Value) -> Answer {
     if let Err(refusal) = check(body, "attachment", &["connector", "mode"]) {
         return refusal;
