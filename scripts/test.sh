@@ -37,8 +37,9 @@
 #               reports those that no row names
 #   upgrade     this build takes over from the program that KILONOVA_OLD names, killed in the middle of every
 #               operation, on both databases; not run unless KILONOVA_OLD is set
-#   cloud       servers with images of a real Glance and tokens of a real Keystone; skipped unless KILONOVA_CLOUD is
-#               set, because the run changes the cloud that the OS_* variables name (scripts/cloud.py)
+#   cloud       servers with tokens of a real Keystone, images of a real Glance, ports of a real Neutron and volumes of a
+#               real Cinder; skipped unless KILONOVA_CLOUD is set, because the run changes the cloud that the OS_*
+#               variables name (scripts/cloud_stage.py)
 #   lab         the virtual hosts of docs/lab.md; skipped, with the reason, if the machine cannot run
 #               them; all scenarios if the step is named, otherwise the four of docs/lab.md
 #
@@ -399,7 +400,7 @@ upgrade() {
 
 # The services of a real cloud, which the environment names as for the client.
 cloud() {
-    title "cloud: images of a real Glance"
+    title "cloud: beside a real Keystone, Glance, Neutron and Cinder"
     if [ -z "${KILONOVA_CLOUD:-}" ]; then
         echo "skipped: KILONOVA_CLOUD is not set: no cloud may be changed"
         add 0 0 1
@@ -407,6 +408,9 @@ cloud() {
     fi
     program || return 0
     script cloud
+    script cloud_ports
+    script cloud_volumes
+    script cloud_kills
 }
 
 # Always: the ground, joining, devices and migrations; all scenarios if the step is named.
