@@ -8,6 +8,7 @@ cloud_stage.py, cloud_ports.py and cloud_volumes.py say what the environment nam
 kills (default 10), KILONOVA_SEED repeats the choices of a run.
 """
 
+import collections
 import http.client
 import os
 import random
@@ -23,6 +24,7 @@ from cloud_volumes import Cinder, lacking, settings
 KILLS = int(os.environ.get("KILONOVA_KILLS", "10"))
 SEED = int(os.environ.get("KILONOVA_SEED", str(random.randrange(1 << 30))))
 USERS = 8
+PAUSES = (0.5, 3, 10, 20)       # seconds: during a request, a build, and after a worker's lease is over
 AWAY = (OSError, urllib.error.URLError, http.client.HTTPException)
 
 
@@ -39,10 +41,13 @@ class User(threading.Thread):
     def call(self, method, path, body=None, token=None):
         """The answer; None if the controller dies or is dead."""
         try:
-            return self.stage.kilonova.call(token or self.stage.cloud.demo, method, path, body)
+            answer = self.stage.kilonova.call(token or self.stage.cloud.demo, method, path, body)
         except AWAY:
             time.sleep(0.3)
-            return None
+            answer = None
+        if method != "GET":
+            self.stage.seen[f"{answer.status // 100}xx" if answer else "unanswered"] += 1
+        return answer
 
     def act(self, server, action, token=None):
         return self.call("POST", f"/servers/{server}/action", action, token)
@@ -104,7 +109,7 @@ class User(threading.Thread):
                 if server is None:
                     continue
                 self.stage.servers.append(server)
-                self.settled(server)
+                self.stage.seen[f"builds that end {self.settled(server)}"] += 1
                 for _ in range(self.random.randrange(4)):
                     self.change(server)
                     self.settled(server)
@@ -123,7 +128,7 @@ class Stage:
         self.image = cloud.upload("cirros")
         self.network = self.neutron.network("192.0.2.0/24", name="inside")
         self.journey = Journey(cloud, kilonova, None)
-        self.servers, self.ended = [], False
+        self.servers, self.ended, self.seen = [], False, collections.Counter()
 
     def all(self):
         """The servers that there are."""
@@ -169,7 +174,7 @@ def scene(cloud, kilonova):
     for user in users:
         user.start()
     for _ in range(KILLS):
-        time.sleep(chance.uniform(0.3, 8))
+        time.sleep(chance.choice(PAUSES) * chance.uniform(0.5, 1.5))
         kilonova.kill()
         kilonova.start()
     time.sleep(10)
@@ -178,7 +183,8 @@ def scene(cloud, kilonova):
         user.join(400)
         if user.wrong or user.is_alive():
             raise Wrong(f"a user fails: {user.wrong!r}")
-    print(f"    {KILLS} kills, {len(stage.servers)} servers accepted")
+    counts = ", ".join(f"{count} {what}" for what, count in sorted(stage.seen.items()))
+    print(f"    {KILLS} kills, {len(stage.servers)} servers; {counts}", flush=True)
     stage.clear()
     until(lambda: f"something is left: {left_in(stage, users)}", lambda: not left_in(stage, users), 180)
     for user in users:
