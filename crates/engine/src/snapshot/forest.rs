@@ -61,6 +61,29 @@ impl Forest {
         self.chunk(slot)?.trees.get(slot % CHUNK)?.as_deref()
     }
 
+    /// The slots whose trees are not the very same in both, with the tree of `earlier` and the present one.
+    /// The cost is that of the chunks, and of the trees in chunks that differ.
+    pub(crate) fn changed_since<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> impl Iterator<Item = (Option<&'a CompactTree>, Option<&'a CompactTree>)> {
+        let chunks = self.chunks.len().max(earlier.chunks.len());
+        let differs = |at: &usize| match (self.chunks.get(*at), earlier.chunks.get(*at)) {
+            (Some(now), Some(then)) => !Arc::ptr_eq(now, then),
+            (now, then) => now.is_some() || then.is_some(),
+        };
+        let slots = (0..chunks).filter(differs).flat_map(|at| at * CHUNK..(at + 1) * CHUNK);
+        slots.filter_map(|slot| {
+            let (now, then) = (self.get(slot), earlier.get(slot));
+            let is_same = match (now, then) {
+                (Some(now), Some(then)) => std::ptr::eq(now, then),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            (!is_same).then_some((then, now))
+        })
+    }
+
     /// Puts a tree into a free slot.
     pub(crate) fn add(&mut self, tree: CompactTree) -> Slot {
         let slot = if self.vacant.is_empty() {

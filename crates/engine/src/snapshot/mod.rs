@@ -84,6 +84,21 @@ impl Snapshot {
         self.roots.keys()
     }
 
+    /// The roots of the trees that may differ from those of an earlier or later snapshot of the same forest:
+    /// changed, new and removed ones, in no particular order; one may appear twice. The cost grows with the
+    /// number of changes, and hardly with the number of trees.
+    pub fn changed_since<'a>(
+        &'a self,
+        other: &'a Self,
+    ) -> impl Iterator<Item = ProviderId> + use<'a> {
+        let changed = self.forest.changed_since(&other.forest);
+        changed.flat_map(|(then, now)| {
+            let then = then.map(|tree| tree.root().id);
+            let now = now.map(|tree| tree.root().id);
+            [then.filter(|then| Some(*then) != now), now].into_iter().flatten()
+        })
+    }
+
     /// The number of trees.
     pub fn len(&self) -> usize {
         self.forest.len()

@@ -107,3 +107,22 @@ fn what_is_read_is_what_was_put() {
         tree.outline().map(|(p, name, parent, g)| (p, &**name, parent, g)).collect();
     assert_eq!(outline, [(id(1), "p1", None, 0), (id(2), "p2", Some(id(1)), 0)]);
 }
+
+#[test]
+fn changes_between_snapshots_are_named_by_root() {
+    let mut snapshot = forest((0..200).map(|at| gpu_host(1 + at * 100, 2, 1)));
+    let before = snapshot.clone();
+    let changes = |now: &Snapshot, then: &Snapshot| -> Vec<_> {
+        let mut roots: Vec<_> = now.changed_since(then).collect();
+        roots.sort_unstable();
+        roots
+    };
+    assert_eq!(changes(&snapshot, &before), []);
+    snapshot.set_usage(id(102), 1, &[(class("VGPU"), 1)]);
+    snapshot.remove(id(301));
+    snapshot.upsert(Tree { providers: gpu_host(50_001, 1, 1) });
+    // The new tree is in the slot of the removed one.
+    assert_eq!(changes(&snapshot, &before), [id(101), id(301), id(50_001)]);
+    assert_eq!(changes(&before, &snapshot), [id(101), id(301), id(50_001)]);
+    assert_eq!(changes(&snapshot, &Snapshot::default()).len(), 200);
+}
