@@ -9,6 +9,7 @@ use kilonova_changes::{Progress, Topic};
 use kilonova_compute_db::documents::{self, Wake};
 use kilonova_compute_db::silence;
 use kilonova_compute_scheduler::fleet::{DOWN_AFTER, Fleet};
+use kilonova_compute_scheduler::packer::Packer;
 use kilonova_compute_scheduler::{Reasons, Scope};
 use kilonova_ids::{HostName, ServerId};
 use kilonova_image::Images;
@@ -37,6 +38,8 @@ pub struct Compute {
     pub world: World,
     /// The in-memory copy of hosts.
     pub fleet: Fleet,
+    /// The hosts by the cost of their states, and the learned demand.
+    pub packer: Packer,
     /// The operator's settings.
     pub options: Arc<Options>,
     /// The image service.
@@ -73,11 +76,12 @@ impl Compute {
     pub async fn open(store: Store, world: World) -> Result<Self, Error> {
         let policy = Enforcer::of(crate::RULES, Dialect::Compute);
         let image_policy = Enforcer::of(kilonova_image::RULES, Dialect::Image);
-        let (fleet, options, network_news, consoles, reasons) = Default::default();
+        let (fleet, packer, options, network_news, consoles, reasons) = Default::default();
         let compute = Self {
             store,
             world,
             fleet,
+            packer,
             options,
             images: ImageService::Elsewhere,
             networks: Arc::new(Own),
@@ -205,7 +209,7 @@ impl Compute {
 
     /// The hosts and the rules of scheduling decisions.
     pub(crate) fn scope(&self) -> Scope<'_> {
-        Scope { fleet: &self.fleet, rules: &self.options.scheduler }
+        Scope { fleet: &self.fleet, packer: &self.packer, rules: &self.options.scheduler }
     }
 
     /// Notes how a build on a host ended, for the weighers of every controller, once that is durable.

@@ -10,6 +10,7 @@ pub mod census;
 pub mod clock;
 pub mod consoles;
 pub mod counted;
+pub mod demand;
 pub mod documents;
 pub mod error;
 pub mod external_ports;
@@ -65,6 +66,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         clock::STATEMENTS,
         consoles::STATEMENTS,
         counted::STATEMENTS,
+        demand::STATEMENTS,
         documents::STATEMENTS,
         external_ports::STATEMENTS,
         fleet::STATEMENTS,

@@ -20,6 +20,7 @@ pub const SERVERS: &[Migration] = &[
     super::volumes::VOLUMES,
     super::external_ports::EXTERNAL_PORTS,
     super::documents::HELD,
+    super::demand::DEMAND,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -10,12 +10,15 @@ use kilonova_ids::{HostName, ProviderId};
 
 use super::rules::Rules;
 use crate::fleet::{Fleet, Host};
+use crate::packer::Packer;
 
 /// The hosts and the rules of every decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
     /// The hosts.
     pub fleet: &'a Fleet,
+    /// The order of hosts.
+    pub packer: &'a Packer,
     /// The operator's settings.
     pub rules: &'a Rules,
 }
@@ -66,6 +69,8 @@ impl GroupFacts {
 pub struct Constraints<'a> {
     /// The hosts.
     pub fleet: &'a Fleet,
+    /// The order of hosts.
+    pub packer: &'a Packer,
     /// The operator's settings.
     pub rules: &'a Rules,
     /// The requested properties.

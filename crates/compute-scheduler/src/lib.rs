@@ -2,9 +2,10 @@
 //! rest.
 //!
 //! ```text
-//!   engine: candidates ─► filters ─► weighers ─► a plan for N servers ─► the claim re-checks
-//!              │             │
-//!              └─ explain ───┴─► the reason, if there is no valid host
+//!   packer: hosts by cost ─► filters ─► engine: candidates ─┬─► a plan for N servers ─► the claim re-checks
+//!   engine: candidates ────► filters ─► weighers ───────────┘        (with `packing = upstream`)
+//!              │                │
+//!              └─── explain ────┴─► the reason, if there is no valid host
 //! ```
 //!
 //! The scheduler is pure except for its input; only [`facts`] reads the database, for requests that
@@ -18,6 +19,7 @@ mod facts;
 mod filters;
 pub mod fleet;
 pub mod owners;
+pub mod packer;
 mod place;
 mod reason;
 mod rules;
@@ -30,5 +32,5 @@ pub use facts::{Facts, Subject, are_needed, facts, group_facts};
 pub use filters::Filter;
 pub use place::{Choice, Plan, places};
 pub use reason::NoHost;
-pub use rules::{Rules, Weights};
+pub use rules::{Packing, Rules, Weights};
 pub use unplaced::{Reasons, Unplaced};

@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use kilonova_compute_db::servers::short;
 use kilonova_engine::{Candidate, Query, Snapshot};
-use kilonova_ids::{HostName, ProviderId, ResourceClass};
+use kilonova_ids::{HostName, ProviderId};
 
 use super::constraints::Constraints;
 use super::filters::{Filter, prefilter};
+use crate::fleet::Host;
 use crate::owners;
 
 /// Candidates examined for one server before the request counts as impossible.
@@ -91,6 +92,25 @@ pub(super) enum Obstacle {
 /// The first reason that excludes a candidate.
 pub(super) fn obstacle(constraints: &Constraints<'_>, candidate: &Candidate) -> Option<Obstacle> {
     let Some(host) = constraints.host(candidate.root) else { return Some(Obstacle::NotCompute) };
+    unusable(constraints, &host)
+        .or_else(|| is_by_hand(candidate).then_some(Obstacle::NoDevice))
+        .or_else(|| filtered(constraints, &host))
+}
+
+/// The first reason that excludes every candidate on a host.
+pub(super) fn obstacle_of_host(constraints: &Constraints<'_>, host: &Host) -> Option<Obstacle> {
+    unusable(constraints, host).or_else(|| filtered(constraints, host))
+}
+
+/// True if the units of a candidate are not devices.
+pub(super) fn is_by_hand(candidate: &Candidate) -> bool {
+    candidate
+        .allocations
+        .iter()
+        .any(|(provider, class, _)| *provider == candidate.root && owners::only_devices_have(class))
+}
+
+fn unusable(constraints: &Constraints<'_>, host: &Host) -> Option<Obstacle> {
     let spec = constraints.spec;
     if !host.takes_servers(constraints.now) {
         return Some(Obstacle::NotUp);
@@ -101,25 +121,20 @@ pub(super) fn obstacle(constraints: &Constraints<'_>, candidate: &Candidate) -> 
     if spec.availability_zone.as_deref().is_some_and(|zone| !host.is_in(zone)) {
         return Some(Obstacle::OtherZone);
     }
-    if constraints.excluded.contains(&host.name) {
-        return Some(Obstacle::Excluded);
-    }
-    let by_hand = |(provider, class, _): &(ProviderId, ResourceClass, i64)| {
-        *provider == candidate.root && owners::only_devices_have(class)
-    };
-    if candidate.allocations.iter().any(by_hand) {
-        return Some(Obstacle::NoDevice);
-    }
+    constraints.excluded.contains(&host.name).then_some(Obstacle::Excluded)
+}
+
+fn filtered(constraints: &Constraints<'_>, host: &Host) -> Option<Obstacle> {
     if constraints.forced {
         return None;
     }
-    if let Some(words) = prefilter(constraints, &host) {
+    if let Some(words) = prefilter(constraints, host) {
         return Some(Obstacle::Kept(words));
     }
     let filters = &constraints.rules.filters;
     filters
         .iter()
-        .find(|filter| !filter.passes(constraints, &host))
+        .find(|filter| !filter.passes(constraints, host))
         .map(|one| Obstacle::Filter(*one))
 }
 

@@ -13,8 +13,10 @@ pub struct Rules {
     pub weights: Weights,
     /// `host_subset_size`: the host is selected randomly among this many of the best.
     pub host_subset_size: usize,
-    /// `hosts_weighed`, our own: maximum number of hosts compared for one server. Upstream compares
-    /// all, whose cost grows with the cloud.
+    /// `packing`, our own: how the host and the device are chosen.
+    pub packing: Packing,
+    /// `hosts_weighed`, our own: with upstream's weighers, the maximum number of hosts compared for one server.
+    /// Upstream compares all, whose cost grows with the cloud.
     pub hosts_weighed: usize,
     /// `max_instances_per_host`, for `NumInstancesFilter`.
     pub max_instances_per_host: i64,
@@ -47,6 +49,7 @@ impl Default for Rules {
             filters: Filter::DEFAULT.to_vec(),
             weights: Weights::default(),
             host_subset_size: 1,
+            packing: Packing::default(),
             hosts_weighed: 32,
             max_instances_per_host: 50,
             max_io_ops_per_host: 8,
@@ -68,6 +71,31 @@ impl Rules {
         use Filter::{AggregateIoOps, AggregateNumInstances, IoOps, NumInstances};
         let counted = [AggregateIoOps, AggregateNumInstances, IoOps, NumInstances];
         self.weights.num_instances != 0.0 || self.filters.iter().any(|one| counted.contains(one))
+    }
+}
+
+/// How the host of a server is chosen among those that pass the filters.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Packing {
+    /// By upstream's weighers, among a window of hosts.
+    Upstream,
+    /// By the cost of the hosts' states, with these weights, among all hosts.
+    Cost(kilonova_packing::Weights),
+}
+
+impl Packing {
+    /// The named sets.
+    pub const NAMED: [(&str, Self); 4] = [
+        ("fragmentation", Self::Cost(kilonova_packing::Weights::FRAGMENTATION)),
+        ("balanced", Self::Cost(kilonova_packing::Weights::BALANCED)),
+        ("spread", Self::Cost(kilonova_packing::Weights::SPREAD)),
+        ("upstream", Self::Upstream),
+    ];
+}
+
+impl Default for Packing {
+    fn default() -> Self {
+        Self::Cost(kilonova_packing::Weights::default())
     }
 }
 

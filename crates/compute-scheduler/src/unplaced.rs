@@ -49,6 +49,7 @@ impl Unplaced {
     pub(super) fn constraints<'a>(&'a self, scope: Scope<'a>) -> Constraints<'a> {
         Constraints {
             fleet: scope.fleet,
+            packer: scope.packer,
             rules: scope.rules,
             spec: &self.spec,
             project_id: &self.project_id,

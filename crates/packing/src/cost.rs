@@ -71,7 +71,21 @@ impl Weights {
         broken: 0.05,
         emptiness: 0.1,
     };
+
+    /// The emptiest host first.
+    pub const SPREAD: Self = Self {
+        fragment: 0.0,
+        device_fragment: 0.0,
+        starved: 0.0,
+        partly_used: 0.0,
+        scarcity: 0.0,
+        broken: 0.0,
+        emptiness: -1.0,
+    };
 }
+
+/// Thousandths of a CPU that weigh as much as a device, where hosts without devices are compared.
+const CPU_OF_DEVICE: f64 = 1_000_000.0;
 
 impl Default for Weights {
     fn default() -> Self {
@@ -110,8 +124,15 @@ impl Cost {
 }
 
 impl Scorer for Cost {
-    fn score(&self, before: &Host, after: &Host, _: &Shape) -> f64 {
+    /// Hosts without devices have no cost; the one with the most free CPU wins. Under every set of weights, a
+    /// request without devices prefers hosts with few free devices.
+    fn score(&self, before: &Host, after: &Host, shape: &Shape) -> f64 {
+        if before.devices() == 0 {
+            return f64::from(before.cpu) / CPU_OF_DEVICE;
+        }
         let free = f64::from(before.total()) / f64::from(WHOLE);
-        self.of(before) - self.of(after) - self.weights.emptiness * free
+        let emptiness = self.weights.emptiness;
+        let emptiness = if shape.is_accelerated() { emptiness } else { emptiness.abs() };
+        self.of(before) - self.of(after) - emptiness * free
     }
 }

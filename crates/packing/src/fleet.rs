@@ -103,6 +103,12 @@ impl<S: Scorer> Fleet<S> {
         &self.scorer
     }
 
+    /// Replaces the scorer, and forgets all scores.
+    pub fn set_scorer(&mut self, scorer: S) {
+        self.scorer = scorer;
+        self.scores.clear();
+    }
+
     /// The number of classes.
     #[must_use]
     pub fn classes(&self) -> usize {

@@ -65,6 +65,11 @@ impl Shape {
         f64::from(self.count) * f64::from(self.share) / f64::from(WHOLE)
     }
 
+    /// True if it asks for several shares.
+    const fn are_shares(&self) -> bool {
+        self.count > 1 && self.share > 0 && self.share < WHOLE
+    }
+
     /// True if it asks for devices.
     #[must_use]
     pub const fn is_accelerated(&self) -> bool {
@@ -128,11 +133,17 @@ impl Host {
     pub fn could_hold(&self, shape: &Shape) -> bool {
         self.cpu >= shape.cpu
             && (!shape.is_accelerated()
-                || shape.models.accepts(self.model)
-                    && self
-                        .free
-                        .get(usize::from(shape.count) - 1)
-                        .is_some_and(|n| *n >= shape.share))
+                || shape.models.accepts(self.model) && self.has_devices(shape))
+    }
+
+    /// True if the devices suffice. Several shares may be of one device.
+    fn has_devices(&self, shape: &Shape) -> bool {
+        if shape.are_shares() {
+            let shares = self.free.iter().map(|free| u32::from(free / shape.share));
+            return shares.sum::<u32>() >= u32::from(shape.count);
+        }
+        let last = self.free.get(usize::from(shape.count) - 1);
+        last.is_some_and(|free| *free >= shape.share)
     }
 
     /// True if the request fits.
@@ -142,7 +153,8 @@ impl Host {
     }
 
     /// The state after the request. `remainder` is the remainder of the device that gives a share; whole
-    /// devices are all the same. `None` if it does not fit.
+    /// devices are all the same, and several shares come from the devices with the least room each. `None` if it
+    /// does not fit.
     #[must_use]
     pub fn after(&self, shape: &Shape, remainder: Option<u16>) -> Option<Self> {
         if !self.fits(shape) {
@@ -151,8 +163,13 @@ impl Host {
         let mut free = self.free.to_vec();
         if shape.is_accelerated() {
             for _ in 0..shape.count {
-                let wanted = remainder.unwrap_or(WHOLE);
-                let at = free.iter().position(|free| *free == wanted && wanted >= shape.share)?;
+                let at = if shape.are_shares() {
+                    let fitting = (0..free.len()).filter(|at| free[*at] >= shape.share);
+                    fitting.min_by_key(|at| free[*at])?
+                } else {
+                    let wanted = remainder.unwrap_or(WHOLE);
+                    free.iter().position(|free| *free == wanted && wanted >= shape.share)?
+                };
                 free[at] -= shape.share;
             }
         }

@@ -150,7 +150,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("compute-scheduler", &["compute-db", "engine", "ids", "store"]),
+    ("compute-scheduler", &["compute-db", "engine", "ids", "packing", "store"]),
     ("devices", &["ids", "node-api"]),
     ("disks", &["guest-metadata", "hypervisor", "ids", "node-api"]),
     ("engine", &["ids"]),

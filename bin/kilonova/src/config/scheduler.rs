@@ -1,6 +1,6 @@
 //! `[scheduler]` and `[filter_scheduler]`, as in nova.conf.
 
-use kilonova_compute_scheduler::{Filter, Rules, Weights};
+use kilonova_compute_scheduler::{Filter, Packing, Rules, Weights};
 
 use super::File;
 use super::compute::number;
@@ -10,13 +10,21 @@ use kilonova_ids::HostName;
 const GROUP: &str = "filter_scheduler";
 
 /// The known options, by group.
-pub(super) const KNOWN: [(&str, &str); 22] = [
+pub(super) const KNOWN: [(&str, &str); 30] = [
     ("scheduler", "limit_tenants_to_placement_aggregate"),
     ("scheduler", "placement_aggregate_required_for_tenants"),
     ("scheduler", "enable_isolated_aggregate_filtering"),
     (GROUP, "enabled_filters"),
     (GROUP, "host_subset_size"),
     (GROUP, "hosts_weighed"),
+    (GROUP, "packing"),
+    (GROUP, "packing_fragment_weight"),
+    (GROUP, "packing_device_fragment_weight"),
+    (GROUP, "packing_starved_weight"),
+    (GROUP, "packing_partly_used_weight"),
+    (GROUP, "packing_scarcity_weight"),
+    (GROUP, "packing_broken_weight"),
+    (GROUP, "packing_emptiness_weight"),
     (GROUP, "max_instances_per_host"),
     (GROUP, "max_io_ops_per_host"),
     (GROUP, "isolated_images"),
@@ -50,6 +58,7 @@ pub(super) fn read(file: &File) -> Result<Rules, Failure> {
         filters: filters(file, usual.filters)?,
         weights: weights(file)?,
         host_subset_size: number(file, GROUP, "host_subset_size", 1, usual.host_subset_size)?,
+        packing: packing(file)?,
         hosts_weighed: number(file, GROUP, "hosts_weighed", 1, usual.hosts_weighed)?,
         max_instances_per_host: number(
             file,
@@ -115,16 +124,61 @@ fn filters(file: &File, usual: Vec<Filter>) -> Result<Vec<Filter>, Failure> {
     Ok(filters)
 }
 
+/// Upstream's weighers that packing replaces. A file that sets one of them means upstream's choice.
+const REPLACED: [&str; 6] = [
+    "ram_weight_multiplier",
+    "cpu_weight_multiplier",
+    "disk_weight_multiplier",
+    "hypervisor_version_weight_multiplier",
+    "num_instances_weight_multiplier",
+    "pci_weight_multiplier",
+];
+
+fn packing(file: &File) -> Result<Packing, Failure> {
+    const OPTION: &str = "packing";
+    let named = match file.get(GROUP, OPTION).map(str::trim) {
+        Some(name) => {
+            Packing::NAMED.into_iter().find(|(known, _)| *known == name).ok_or_else(|| {
+                let known = Packing::NAMED.map(|(known, _)| known).join(", ");
+                file.wrong(
+                    GROUP,
+                    OPTION,
+                    &format!("{name} is not a set of weights; expected one of {known}"),
+                )
+            })?
+        }
+        None if REPLACED.iter().any(|option| file.get(GROUP, option).is_some()) => {
+            ("upstream", Packing::Upstream)
+        }
+        None => ("balanced", Packing::default()),
+    };
+    let (_, Packing::Cost(mut weights)) = named else { return Ok(Packing::Upstream) };
+    for (option, value) in [
+        ("packing_fragment_weight", &mut weights.fragment),
+        ("packing_device_fragment_weight", &mut weights.device_fragment),
+        ("packing_starved_weight", &mut weights.starved),
+        ("packing_partly_used_weight", &mut weights.partly_used),
+        ("packing_scarcity_weight", &mut weights.scarcity),
+        ("packing_broken_weight", &mut weights.broken),
+        ("packing_emptiness_weight", &mut weights.emptiness),
+    ] {
+        *value = multiplier(file, option, *value)?;
+    }
+    Ok(Packing::Cost(weights))
+}
+
+fn multiplier(file: &File, option: &str, usual: f64) -> Result<f64, Failure> {
+    match file.parse::<f64>(GROUP, option, "a number")? {
+        Some(value) if !value.is_finite() => {
+            Err(file.wrong(GROUP, option, &format!("{value} is not a number to multiply by")))
+        }
+        value => Ok(value.unwrap_or(usual)),
+    }
+}
+
 fn weights(file: &File) -> Result<Weights, Failure> {
     let usual = Weights::default();
-    let weight = |option: &str, usual: f64| -> Result<f64, Failure> {
-        match file.parse::<f64>(GROUP, option, "a number")? {
-            Some(value) if !value.is_finite() => {
-                Err(file.wrong(GROUP, option, &format!("{value} is not a number to multiply by")))
-            }
-            value => Ok(value.unwrap_or(usual)),
-        }
-    };
+    let weight = |option: &str, usual: f64| multiplier(file, option, usual);
     Ok(Weights {
         ram: weight("ram_weight_multiplier", usual.ram)?,
         cpu: weight("cpu_weight_multiplier", usual.cpu)?,

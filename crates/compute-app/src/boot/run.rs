@@ -41,6 +41,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     let flavor = super::on_host(spec, &spec.flavor);
     let query =
         query_of(&flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
+    compute.packer.record(&query, request.max_count);
     // A commit may have made room just now that memory does not show yet, so nothing is refused before
     // catching up.
     let mut has_caught_up = false;
@@ -48,6 +49,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let facts = read_facts(compute, &request).await?;
         let constraints = Constraints {
             fleet: &compute.fleet,
+            packer: &compute.packer,
             rules: &compute.options.scheduler,
             spec,
             project_id: &request.project_id,

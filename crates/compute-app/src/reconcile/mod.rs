@@ -7,6 +7,7 @@
 
 pub mod confirm;
 pub mod consoles;
+pub mod demand;
 mod fleet;
 pub mod glance;
 pub mod networks;
@@ -36,6 +37,7 @@ pub fn start(compute: &Compute, lease: &Lease) {
     every(compute, None, Duration::from_secs(10), "fleet", run);
     let signal = Arc::clone(&compute.network_news);
     every_or_when(compute, None, Duration::from_secs(1), signal, "networks", networks::run);
+    every(compute, None, Duration::from_secs(30), "demand", demand::run);
     if compute.neutron.is_some() {
         tokio::spawn(crate::ports::external::run(compute.clone()));
     }

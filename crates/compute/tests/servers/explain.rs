@@ -71,7 +71,7 @@ async fn an_active_server_is_explained_with_its_devices_and_host_choice() {
         let create = &explanation["actions"][0];
         assert_eq!((&create["action"], &create["outcome"]), (&json!("create"), &json!("done")));
         let chosen = create["host_chosen"].as_str().expect("the value is a string");
-        assert!(chosen.starts_with("Of 2 hosts with room, by weight: "), "{chosen}");
+        assert!(chosen.starts_with("By packing, best first: "), "{chosen}");
         assert!(next_steps(&explanation).contains("Nothing"), "{explanation}");
 
         let mine = explained_to_owner(&running, &id).await;

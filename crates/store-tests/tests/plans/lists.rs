@@ -48,6 +48,7 @@ pub const SMALL: &[(&str, &[&str])] = &[
         ],
     ),
     ("a row for each version", &["schema_migrations"]),
+    ("at most 512 kinds of requests", &["scheduler_demand"]),
     ("a row for each kind of work that one controller does", &["leases"]),
 ];
 

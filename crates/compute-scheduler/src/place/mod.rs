@@ -3,9 +3,11 @@
 //!
 //! Pure except for the given time. A plan is not a claim: the claim re-checks it.
 //!
-//! Servers are planned one by one, each on the best of several hosts with resources. If that fails
-//! before all are planned, [`Snapshot::pack`] tries other combinations. Its result is used if it
-//! places more servers.
+//! Servers are planned one by one, each on the best host by the cost of its state, or on the best of several hosts
+//! by upstream's weighers. If that fails before all are planned, [`Snapshot::pack`] tries other combinations. Its
+//! result is used if it places more servers.
+
+mod by_cost;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use kilonova_ids::ProviderId;
 
 use super::constraints::{Constraints, GroupFacts};
 use super::reason::{LOOKED_AT, NoHost, Obstacle, obstacle, passed_over, reason};
+use super::rules::Packing;
 use super::weighers::weigh;
 use crate::fleet::Host;
 
@@ -109,8 +112,22 @@ fn join(constraints: &mut Constraints<'_>, root: ProviderId) {
     }
 }
 
-/// Ranked candidates of one server among the examined hosts.
+/// Ranked candidates of one server.
 fn ranked(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+) -> Result<Choice, NoHost> {
+    if let Packing::Cost(weights) = constraints.rules.packing
+        && let Some(choice) = by_cost::ranked(world, constraints, query, weights)?
+    {
+        return Ok(choice);
+    }
+    by_weight(world, constraints, query)
+}
+
+/// Candidates ranked by upstream's weighers among the examined hosts.
+fn by_weight(
     world: &Snapshot,
     constraints: &Constraints<'_>,
     query: &Query,
@@ -144,17 +161,22 @@ fn ranked(
     let weights = weigh(world, constraints, query, &hosts);
     let mut order: Vec<usize> = (0..found.len()).collect();
     order.sort_by(|a, b| weights[*b].total_cmp(&weights[*a]));
-    let subset = constraints.rules.host_subset_size.clamp(1, order.len());
-    if subset > 1 {
-        let chosen = usize::try_from(query.seed % subset as u64).unwrap_or(0);
-        order[..=chosen].rotate_right(1);
-    }
+    draw(&mut order, constraints, query);
     let ranking: Vec<(&str, f64)> =
         order.iter().map(|at| (&*hosts[*at].name, weights[*at])).collect();
     let how = describe(constraints, &hosts, &ranking, &met);
     let candidates =
         order.into_iter().take(ALTERNATES).filter_map(|at| found.get(at).cloned()).collect();
     Ok(Choice { candidates, how })
+}
+
+/// Moves one of the best, as many as `host_subset_size` says, to the front.
+fn draw<T>(order: &mut [T], constraints: &Constraints<'_>, query: &Query) {
+    let subset = constraints.rules.host_subset_size.min(order.len());
+    if subset > 1 {
+        let chosen = usize::try_from(query.seed % subset as u64).unwrap_or(0);
+        order[..=chosen].rotate_right(1);
+    }
 }
 
 /// Describes the compared and the skipped hosts.
@@ -229,7 +251,7 @@ fn together(
 }
 
 /// The query restricted to one tree.
-fn confined(query: &Query, root: ProviderId) -> Query {
+pub(crate) fn confined(query: &Query, root: ProviderId) -> Query {
     let mut query = query.clone();
     let group = query.groups.iter_mut().find(|group| !group.resources.is_empty());
     if let Some(group) = group {

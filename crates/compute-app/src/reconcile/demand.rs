@@ -1,0 +1,36 @@
+//! Learns from the requests for servers which requests to expect, together with the other controllers.
+//!
+//! Each controller adds what it has counted and reads the sum of all. A controller that dies loses its latest
+//! counts, which only influence the choice among hosts that fit.
+
+use kilonova_compute_db::demand;
+use kilonova_compute_scheduler::packer::Request;
+
+use crate::{Compute, Error};
+
+/// Writes the requests since the last run, and reads the demand.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    let pending = compute.packer.take_pending();
+    let counted: Vec<(String, i64)> = pending
+        .iter()
+        .filter_map(|(request, weight)| {
+            let key = serde_json::to_string(request).ok()?;
+            Some((key, (weight * 1000.0).round() as i64))
+        })
+        .collect();
+    if !counted.is_empty() {
+        let written = compute.store.write(move |tx| Ok::<_, Error>(demand::count(tx, &counted)?));
+        if let Err(error) = written.await {
+            compute.packer.give_back(pending);
+            return Err(error);
+        }
+    }
+    let rows = compute.store.read(|tx| Ok::<_, Error>(demand::all(tx)?)).await?;
+    // A key that a later version has written, in another form, is not known here.
+    let known = rows.into_iter().filter_map(|(key, weight)| {
+        let request = serde_json::from_str::<Request>(&key).ok()?;
+        Some((request, weight as f64 / 1000.0))
+    });
+    compute.packer.learn(known);
+    Ok(())
+}

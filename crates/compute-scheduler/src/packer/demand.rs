@@ -1,0 +1,78 @@
+//! A request as it is learned: the resources that one server asks for, by names that every controller knows.
+
+use kilonova_engine::Query;
+use kilonova_ids::ResourceClass;
+use serde::{Deserialize, Serialize};
+
+use super::kinds::is_device;
+
+/// The requested devices of one kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Devices {
+    /// The resource class.
+    pub class: ResourceClass,
+    /// Units of each device.
+    pub amount: i64,
+    /// Number of groups that ask for as much.
+    pub count: u8,
+    /// Required traits of the device; each inner list is an "any of".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<Vec<String>>,
+    /// Traits that the device must not have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forbidden: Vec<String>,
+}
+
+/// The resources that a server asks for. Its JSON form is a key in the database.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Request {
+    /// Processors, shared and dedicated.
+    pub vcpus: i64,
+    /// MiB; not part of the learned demand.
+    #[serde(skip)]
+    pub memory_mb: i64,
+    /// The devices of the kind of which it asks for most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Devices>,
+}
+
+impl Request {
+    /// The request of a query for one server.
+    pub(super) fn of(query: &Query) -> Self {
+        let mut request = Self::default();
+        let mut kinds: Vec<Devices> = Vec::new();
+        for group in &query.groups {
+            for (class, amount) in &group.resources {
+                match class.as_str() {
+                    "VCPU" | "PCPU" => request.vcpus += amount,
+                    "MEMORY_MB" => request.memory_mb += amount,
+                    _ if is_device(class) => {
+                        // The traits of the unsuffixed group may be those of another provider.
+                        let own = !group.suffix.is_empty();
+                        let devices = Devices {
+                            class: class.clone(),
+                            amount: *amount,
+                            count: 1,
+                            required: if own { group.required.clone() } else { Vec::new() },
+                            forbidden: if own { group.forbidden.clone() } else { Vec::new() },
+                        };
+                        match kinds.iter_mut().find(|kind| kind.is_like(&devices)) {
+                            Some(kind) => kind.count = kind.count.saturating_add(1),
+                            None => kinds.push(devices),
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        request.devices = kinds.into_iter().rev().max_by_key(|kind| (kind.count, kind.amount));
+        request
+    }
+}
+
+impl Devices {
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.class, self.amount, &self.required, &self.forbidden)
+            == (&other.class, other.amount, &other.required, &other.forbidden)
+    }
+}

@@ -1,0 +1,117 @@
+//! Kinds of devices, and the states of hosts and shapes of requests in their terms.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kilonova_engine::{Inventory, TreeView};
+use kilonova_ids::ResourceClass;
+use kilonova_packing::{Host, Model, Models, Shape, WHOLE};
+
+use super::demand::{Devices, Request};
+
+/// Classes of resources that are no devices, besides bandwidth.
+const NO_DEVICES: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "MEM_ENCRYPTION_CONTEXT"];
+
+/// True if units of a class are parts of devices.
+pub(crate) fn is_device(class: &ResourceClass) -> bool {
+    let class = class.as_str();
+    !NO_DEVICES.contains(&class) && !class.starts_with("NET_") && !class.starts_with("IPV4_")
+}
+
+/// Free thousandths of a device.
+pub(super) fn free_of(inventory: &Inventory) -> u16 {
+    let free = inventory.capacity().saturating_sub(inventory.used).max(0);
+    let thousandths = free.saturating_mul(i64::from(WHOLE)) / inventory.total.max(1);
+    u16::try_from(thousandths).unwrap_or(WHOLE).min(WHOLE)
+}
+
+/// A resource class with the traits of its providers.
+#[derive(Debug)]
+struct Kind {
+    class: ResourceClass,
+    /// Sorted.
+    traits: Box<[Arc<str>]>,
+    /// Units of one device.
+    units: i64,
+}
+
+/// The kinds that were seen, by number. Model 0 stands for hosts without devices.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(Vec<Kind>);
+
+impl Kinds {
+    /// The number of kinds.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The state of a host, once for each kind of its devices; once if it has none.
+    pub(super) fn hosts(&mut self, tree: &TreeView<'_>) -> Vec<Host> {
+        let (mut cpu, mut memory) = (0_i64, 0_i64);
+        let mut devices: BTreeMap<Model, Vec<u16>> = BTreeMap::new();
+        for node in tree.nodes() {
+            for (class, inventory) in node.inventories() {
+                let free = inventory.capacity().saturating_sub(inventory.used).max(0);
+                match class.as_str() {
+                    "VCPU" | "PCPU" => cpu += free,
+                    "MEMORY_MB" => memory += free,
+                    _ if node.parent().is_some() && is_device(class) => {
+                        let traits = node.traits().cloned().collect();
+                        let model = self.model(class, traits, inventory.total);
+                        devices.entry(model).or_default().push(free_of(&inventory));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let (cpu, memory) = (thousandths(cpu), u32::try_from(memory).unwrap_or(u32::MAX));
+        if devices.is_empty() {
+            return vec![Host::new(cpu, memory, Model(0), Vec::new())];
+        }
+        devices.into_iter().map(|(model, free)| Host::new(cpu, memory, model, free)).collect()
+    }
+
+    fn model(&mut self, class: &ResourceClass, mut traits: Vec<Arc<str>>, units: i64) -> Model {
+        traits.sort_unstable();
+        let is_known =
+            |kind: &Kind| kind.class == *class && kind.units == units && *kind.traits == *traits;
+        let at = self.0.iter().position(is_known).unwrap_or_else(|| {
+            self.0.push(Kind { class: class.clone(), traits: traits.into(), units });
+            self.0.len() - 1
+        });
+        Model(u8::try_from(at + 1).unwrap_or(u8::MAX))
+    }
+
+    /// The shape of a request. `None` if no known device serves it.
+    pub(super) fn shape(&self, request: &Request) -> Option<Shape> {
+        let cpu = thousandths(request.vcpus);
+        let memory = u32::try_from(request.memory_mb).unwrap_or(u32::MAX);
+        let Some(devices) = &request.devices else {
+            return Some(Shape { cpu, memory, count: 0, share: 0, models: Models::ANY });
+        };
+        let serving = || self.0.iter().enumerate().filter(|(_, kind)| kind.serves(devices));
+        // The share is that of the device with the fewest units: no device is said to hold more than it does.
+        // It is rounded down like the free part, so that the last unit of a device remains usable.
+        let units = serving().map(|(_, kind)| kind.units.max(1)).min()?;
+        let share = devices.amount.saturating_mul(i64::from(WHOLE)) / units;
+        let share = u16::try_from(share).ok().filter(|share| *share <= WHOLE)?.max(1);
+        let models = serving().map(|(at, _)| Model(u8::try_from(at + 1).unwrap_or(u8::MAX)));
+        Some(Shape { cpu, memory, count: devices.count, share, models: Models::of(models) })
+    }
+}
+
+impl Kind {
+    fn serves(&self, devices: &Devices) -> bool {
+        let has = |name: &String| {
+            self.traits.binary_search_by(|known| known.as_ref().cmp(name.as_str())).is_ok()
+        };
+        self.class == devices.class
+            && self.units >= devices.amount
+            && devices.required.iter().all(|clause| clause.iter().any(has))
+            && !devices.forbidden.iter().any(has)
+    }
+}
+
+fn thousandths(amount: i64) -> u32 {
+    u32::try_from(amount.saturating_mul(1000)).unwrap_or(u32::MAX)
+}

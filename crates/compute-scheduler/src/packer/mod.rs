@@ -1,0 +1,252 @@
+//! All hosts in the order in which a request should be placed, by the cost of their states.
+//!
+//! The packer mirrors the provider snapshot: each host with its free CPU, memory and devices, grouped by equal
+//! state (`kilonova-packing`). It takes over only the trees that changed since its last use, so that the cost of
+//! a decision grows with the number of distinct states, not of hosts. It gives an order and never decides that a
+//! request fits or does not: the engine finds the candidate on each host, and the filters judge it.
+
+mod demand;
+mod kinds;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kilonova_engine::{Query, Snapshot};
+use kilonova_ids::ProviderId;
+use kilonova_packing::{Cost, Demand, Fleet, Model, Shape, WHOLE, Weights};
+
+pub use demand::Request;
+pub(crate) use kinds::is_device;
+use kinds::{Kinds, free_of};
+
+/// The part of the known demand by which it must grow before the scores are computed anew.
+const GROWTH: f64 = 0.125;
+
+/// Requests that are remembered as pending between two visits of the database.
+const MAX_PENDING: usize = 512;
+
+/// A host to try.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Preference {
+    /// The root of its tree.
+    pub(crate) root: ProviderId,
+    /// The score of its state; greater is better.
+    pub(crate) score: f64,
+    /// Free thousandths of the device that should give a share; `None` if any will do.
+    pub(crate) remainder: Option<u16>,
+}
+
+/// The hosts by state, and the learned demand; see the module documentation. Clones share both.
+#[derive(Debug, Clone, Default)]
+pub struct Packer(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    fleet: Fleet<Cost>,
+    /// The snapshot that `fleet` mirrors.
+    seen: Snapshot,
+    kinds: Kinds,
+    /// The entries of each host: one for each kind of its devices, or one without devices.
+    entries: HashMap<ProviderId, Vec<u32>>,
+    /// The host of each entry.
+    roots: Vec<ProviderId>,
+    vacant: Vec<u32>,
+    /// Number of devices of each kind.
+    supply: HashMap<Model, u32>,
+    /// The demand in the database, as it was last read.
+    learned: HashMap<Request, f64>,
+    /// Requests since then.
+    pending: HashMap<Request, f64>,
+    scored: Scored,
+}
+
+/// The input of the present scores.
+#[derive(Debug, Default, PartialEq)]
+struct Scored {
+    demand: f64,
+    devices: u32,
+    kinds: usize,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let cost = Cost { profile: Demand::default().profile(&[]), weights: Weights::default() };
+        Self {
+            fleet: Fleet::new(cost),
+            seen: Snapshot::default(),
+            kinds: Kinds::default(),
+            entries: HashMap::new(),
+            roots: Vec::new(),
+            vacant: Vec::new(),
+            supply: HashMap::new(),
+            learned: HashMap::new(),
+            pending: HashMap::new(),
+            scored: Scored::default(),
+        }
+    }
+}
+
+impl Packer {
+    /// Up to `most` hosts for a request, best first, after the first `skipped` of them; the seed of the query
+    /// chooses among hosts in the same state. `None` if the request has no place in this order, because no host
+    /// has such a device.
+    pub(crate) fn order(
+        &self,
+        world: &Snapshot,
+        query: &Query,
+        weights: Weights,
+        skipped: usize,
+        most: usize,
+    ) -> Option<Vec<Preference>> {
+        let mut state = self.lock();
+        state.follow(world);
+        state.rescore(weights);
+        let shape = state.kinds.shape(&Request::of(query))?;
+        Some(state.order(&shape, query.seed, skipped, most))
+    }
+
+    /// Counts servers that were requested, placed or refused.
+    pub fn record(&self, query: &Query, servers: usize) {
+        let request = Request { memory_mb: 0, ..Request::of(query) };
+        let mut state = self.lock();
+        if state.pending.len() < MAX_PENDING || state.pending.contains_key(&request) {
+            *state.pending.entry(request).or_default() += servers as f64;
+        }
+    }
+
+    /// Takes the requests that were counted since the last call, for the database.
+    pub fn take_pending(&self) -> Vec<(Request, f64)> {
+        self.lock().pending.drain().collect()
+    }
+
+    /// Counts requests again that could not be written.
+    pub fn give_back(&self, pending: impl IntoIterator<Item = (Request, f64)>) {
+        let mut state = self.lock();
+        for (request, weight) in pending {
+            *state.pending.entry(request).or_default() += weight;
+        }
+    }
+
+    /// Replaces the demand by that of the database.
+    pub fn learn(&self, demand: impl IntoIterator<Item = (Request, f64)>) {
+        let mut state = self.lock();
+        state.learned = demand.into_iter().collect();
+        state.scored = Scored::default();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Takes over the trees that differ from those of the last snapshot.
+    fn follow(&mut self, world: &Snapshot) {
+        let changed: BTreeSet<ProviderId> = world.changed_since(&self.seen).collect();
+        for root in changed {
+            self.take_over(world, root);
+        }
+        self.seen = world.clone();
+    }
+
+    fn take_over(&mut self, world: &Snapshot, root: ProviderId) {
+        let hosts = world.tree(root).map(|tree| self.kinds.hosts(&tree)).unwrap_or_default();
+        let mut numbers = self.entries.remove(&root).unwrap_or_default();
+        while numbers.len() > hosts.len() {
+            let Some(number) = numbers.pop() else { break };
+            self.leave(number);
+            self.fleet.remove(number);
+            self.vacant.push(number);
+        }
+        while numbers.len() < hosts.len() {
+            numbers.push(self.number(root));
+        }
+        for (number, host) in numbers.iter().zip(hosts) {
+            self.leave(*number);
+            *self.supply.entry(host.model).or_default() += host.devices();
+            self.fleet.set(*number, host);
+        }
+        if !numbers.is_empty() {
+            self.entries.insert(root, numbers);
+        }
+    }
+
+    /// Takes the devices of an entry out of the supply.
+    fn leave(&mut self, number: u32) {
+        if let Some(before) = self.fleet.host(number) {
+            let devices = self.supply.entry(before.model).or_default();
+            *devices = devices.saturating_sub(before.devices());
+        }
+    }
+
+    fn number(&mut self, root: ProviderId) -> u32 {
+        if let Some(number) = self.vacant.pop() {
+            self.roots[number as usize] = root;
+            return number;
+        }
+        self.roots.push(root);
+        u32::try_from(self.roots.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Prepares new scores if the weights, the devices or the demand have changed much.
+    fn rescore(&mut self, weights: Weights) {
+        let demand = self.learned.values().chain(self.pending.values()).sum::<f64>();
+        let devices = self.supply.values().sum();
+        let now = Scored { demand, devices, kinds: self.kinds.len() };
+        let is_near = |now: f64, then: f64| (now - then).abs() <= GROWTH * then;
+        let is_same = self.fleet.scorer().weights == weights
+            && now.kinds == self.scored.kinds
+            && is_near(now.demand, self.scored.demand)
+            && is_near(f64::from(now.devices), f64::from(self.scored.devices));
+        if is_same {
+            return;
+        }
+        let mut demand = Demand::default();
+        for (request, weight) in self.learned.iter().chain(&self.pending) {
+            if let Some(shape) = self.kinds.shape(request) {
+                demand.record(shape, *weight);
+            }
+        }
+        let mut supply: Vec<(Model, u32)> =
+            self.supply.iter().map(|(model, devices)| (*model, *devices)).collect();
+        supply.sort_unstable();
+        self.fleet.set_scorer(Cost { profile: demand.profile(&supply), weights });
+        self.scored = now;
+    }
+
+    fn order(&mut self, shape: &Shape, seed: u64, skipped: usize, most: usize) -> Vec<Preference> {
+        let Self { fleet, roots, .. } = self;
+        let pivot = u32::try_from(seed % roots.len().max(1) as u64).unwrap_or(0);
+        let gives_share = shape.is_accelerated() && shape.share < WHOLE;
+        let preferences = fleet.rank(shape).flat_map(|place| {
+            let in_turn = place.hosts.range(pivot..).chain(place.hosts.range(..pivot));
+            in_turn.map(move |number| (*number, place.score, place.remainder))
+        });
+        preferences
+            .skip(skipped)
+            .take(most)
+            .filter_map(|(number, score, remainder)| {
+                let root = *roots.get(number as usize)?;
+                Some(Preference { root, score, remainder: remainder.filter(|_| gives_share) })
+            })
+            .collect()
+    }
+}
+
+/// Free thousandths of the device at which a candidate takes a share, if it takes one.
+pub(crate) fn remainder_of(
+    world: &Snapshot,
+    candidate: &kilonova_engine::Candidate,
+) -> Option<u16> {
+    let (provider, class, _) = candidate
+        .allocations
+        .iter()
+        .find(|(id, class, _)| *id != candidate.root && is_device(class))?;
+    let tree = world.tree(candidate.root)?;
+    let node = tree.nodes().find(|node| node.id() == *provider)?;
+    let inventory = node.inventories().find(|(known, _)| *known == class)?.1;
+    Some(free_of(&inventory))
+}
+
+#[cfg(test)]
+mod tests;

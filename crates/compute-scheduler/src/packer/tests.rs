@@ -1,0 +1,254 @@
+//! The order of hosts, and that an order kept up to date is the one that a new packer gives.
+
+use kilonova_engine::{Candidate, Group, Inventory, Provider, Query, Snapshot, Tree};
+use kilonova_ids::{ProviderId, ResourceClass};
+use kilonova_packing::Weights;
+
+use super::{Packer, Preference, Request, remainder_of};
+
+fn id(number: u128) -> ProviderId {
+    ProviderId::from_bytes(number.to_be_bytes())
+}
+
+fn class(name: &str) -> ResourceClass {
+    ResourceClass::verbatim(name)
+}
+
+fn stock(class_name: &str, total: i64) -> (ResourceClass, Inventory) {
+    let inventory = Inventory {
+        total,
+        reserved: 0,
+        min_unit: 1,
+        max_unit: total,
+        step_size: 1,
+        allocation_ratio: 1.0,
+        used: 0,
+    };
+    (class(class_name), inventory)
+}
+
+fn provider(number: u128, parent: Option<u128>, inventories: &[(&str, i64)]) -> Provider {
+    Provider {
+        id: id(number),
+        name: format!("p{number}").into(),
+        parent: parent.map(id),
+        generation: 0,
+        inventories: inventories.iter().map(|(name, total)| stock(name, *total)).collect(),
+        traits: Vec::new(),
+        aggregates: Vec::new(),
+    }
+}
+
+/// A host of 32 processors with `gpus` GPUs of this class and so many units, numbered from `first` on.
+fn host(first: u128, gpus: u128, class: &str, units: i64) -> Tree {
+    let mut providers = vec![provider(first, None, &[("VCPU", 32), ("MEMORY_MB", 65536)])];
+    for gpu in 1..=gpus {
+        providers.push(provider(first + gpu, Some(first), &[(class, units)]));
+    }
+    Tree { providers }
+}
+
+fn world(trees: impl IntoIterator<Item = Tree>) -> Snapshot {
+    let mut world = Snapshot::default();
+    trees.into_iter().for_each(|tree| world.upsert(tree));
+    world
+}
+
+fn query(vcpus: i64, devices: &[(&str, i64)]) -> Query {
+    let host = vec![(class("VCPU"), vcpus), (class("MEMORY_MB"), 1024)];
+    let mut groups = vec![Group { resources: host, ..Group::default() }];
+    for (at, (name, amount)) in devices.iter().enumerate() {
+        let resources = vec![(class(name), *amount)];
+        groups.push(Group { suffix: format!("_{at}"), resources, ..Group::default() });
+    }
+    Query { groups, ..Query::default() }
+}
+
+fn taken(provider: u128, class_name: &str, amount: i64) -> Candidate {
+    let root = id(provider / 100 * 100);
+    let allocations = vec![(id(provider), class(class_name), amount)];
+    Candidate { root, allocations, mappings: Vec::new() }
+}
+
+fn order(packer: &Packer, world: &Snapshot, query: &Query) -> Vec<Preference> {
+    packer.order(world, query, Weights::BALANCED, 0, 1000).expect("a device of this kind")
+}
+
+fn roots(order: &[Preference]) -> Vec<ProviderId> {
+    order.iter().map(|one| one.root).collect()
+}
+
+#[test]
+fn a_share_goes_to_the_device_that_is_used_already() {
+    let mut world = world([host(100, 2, "VGPU", 16), host(200, 2, "VGPU", 16)]);
+    world.take(&taken(202, "VGPU", 4));
+    let order = order(&Packer::default(), &world, &query(2, &[("VGPU", 1)]));
+    assert_eq!(roots(&order), [id(200), id(100)]);
+    assert_eq!(order[0].remainder, Some(750));
+    assert_eq!(order[1].remainder, Some(1000));
+    assert_eq!(remainder_of(&world, &taken(202, "VGPU", 1)), Some(750));
+}
+
+#[test]
+fn the_last_unit_of_a_device_is_offered() {
+    let mut world = world([host(100, 1, "VGPU", 16)]);
+    world.take(&taken(101, "VGPU", 15));
+    assert_eq!(roots(&order(&Packer::default(), &world, &query(1, &[("VGPU", 1)]))), [id(100)]);
+    world.take(&taken(101, "VGPU", 1));
+    assert!(order(&Packer::default(), &world, &query(1, &[("VGPU", 1)])).is_empty());
+}
+
+#[test]
+fn several_shares_may_come_from_one_device() {
+    let world = world([host(100, 1, "VGPU", 16)]);
+    let wanted = query(1, &[("VGPU", 4), ("VGPU", 4), ("VGPU", 4)]);
+    assert_eq!(roots(&order(&Packer::default(), &world, &wanted)), [id(100)]);
+}
+
+#[test]
+fn a_server_without_devices_keeps_off_hosts_with_free_ones() {
+    let world = world([host(100, 8, "PGPU", 1), host(200, 0, "PGPU", 1)]);
+    for weights in [Weights::BALANCED, Weights::FRAGMENTATION, Weights::SPREAD] {
+        let order =
+            Packer::default().order(&world, &query(2, &[]), weights, 0, 9).expect("an order");
+        assert_eq!(roots(&order), [id(200), id(100)], "{weights:?}");
+    }
+}
+
+#[test]
+fn hosts_without_devices_are_filled_evenly() {
+    let mut world = world([host(100, 0, "PGPU", 1), host(200, 0, "PGPU", 1)]);
+    world.take(&taken(100, "VCPU", 16));
+    let order = order(&Packer::default(), &world, &query(2, &[]));
+    assert_eq!(roots(&order), [id(200), id(100)]);
+}
+
+#[test]
+fn the_sets_pack_or_spread() {
+    let mut world = world([host(100, 4, "PGPU", 1), host(200, 4, "PGPU", 1)]);
+    world.take(&taken(201, "PGPU", 1));
+    let wanted = query(1, &[("PGPU", 1)]);
+    let first = |weights| {
+        Packer::default().order(&world, &wanted, weights, 0, 1).expect("an order")[0].root
+    };
+    assert_eq!(first(Weights::BALANCED), id(200));
+    assert_eq!(first(Weights::FRAGMENTATION), id(200));
+    assert_eq!(first(Weights::SPREAD), id(100));
+}
+
+#[test]
+fn the_demand_keeps_hosts_for_those_who_need_them() {
+    // Servers of four GPUs and 32 processors still fit on host 100, and no longer on host 200.
+    let mut world = world([host(100, 4, "PGPU", 1), host(200, 4, "PGPU", 1)]);
+    world.take(&taken(200, "VCPU", 8));
+    let small = query(8, &[]);
+    assert_eq!(roots(&order(&Packer::default(), &world, &small)), [id(100), id(200)]);
+    let large = query(32, &[("PGPU", 1), ("PGPU", 1), ("PGPU", 1), ("PGPU", 1)]);
+    let packer = Packer::default();
+    packer.record(&large, 10);
+    assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
+    // The database's demand takes the place of what was counted.
+    packer.learn(packer.take_pending());
+    assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
+    packer.learn([]);
+    assert_eq!(roots(&order(&packer, &world, &small)), [id(100), id(200)]);
+}
+
+#[test]
+fn an_order_kept_up_to_date_is_that_of_a_new_packer() {
+    let kinds = [("VGPU", 16), ("PGPU", 1), ("FPGA", 4)];
+    let wanted = [
+        query(1, &[]),
+        query(2, &[("VGPU", 3)]),
+        query(4, &[("PGPU", 1), ("PGPU", 1)]),
+        query(1, &[("FPGA", 1)]),
+    ];
+    let (mut world, packer) = (Snapshot::default(), Packer::default());
+    // A fixed sequence of pseudo-random changes.
+    let mut state = 7_u64;
+    let mut next = |below: u64| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for round in 0..400 {
+        let first = u128::from(1 + next(150)) * 100;
+        let (name, units) = kinds[next(3) as usize];
+        match next(4) {
+            0 => world.upsert(host(first, u128::from(next(5)), name, units)),
+            1 => world.remove(id(first)),
+            _ => world.take(&taken(first + u128::from(next(5)), name, 1)),
+        }
+        let query = &wanted[round % wanted.len()];
+        let kept = packer.order(&world, query, Weights::BALANCED, 0, 1000);
+        let new = Packer::default();
+        // Numbers of kinds are those of the first sight, so both see the trees in the same order.
+        let fresh = new.order(&world, query, Weights::BALANCED, 0, 1000);
+        let scores = |order: Option<Vec<Preference>>| {
+            let mut scores: Vec<(ProviderId, i64, Option<u16>)> = order
+                .unwrap_or_default()
+                .into_iter()
+                .map(|one| (one.root, (one.score * 1e6).round() as i64, one.remainder))
+                .collect();
+            scores.sort_unstable();
+            scores
+        };
+        assert_eq!(scores(kept), scores(fresh), "after change {round}");
+    }
+}
+
+#[test]
+fn a_batch_continues_where_the_last_one_ended() {
+    let world = world((1..=20).map(|at| host(at * 100, 1, "VGPU", 16)));
+    let (packer, wanted) = (Packer::default(), query(1, &[("VGPU", 1)]));
+    let part =
+        |skipped| packer.order(&world, &wanted, Weights::BALANCED, skipped, 8).expect("an order");
+    let mut all = roots(&[part(0), part(8), part(16)].concat());
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 20);
+}
+
+#[test]
+fn the_seed_chooses_among_hosts_in_the_same_state() {
+    let world = world((1..=20).map(|at| host(at * 100, 1, "VGPU", 16)));
+    let packer = Packer::default();
+    let firsts: std::collections::BTreeSet<ProviderId> = (0..100)
+        .map(|seed| {
+            let wanted = Query { seed, ..query(1, &[("VGPU", 1)]) };
+            order(&packer, &world, &wanted)[0].root
+        })
+        .collect();
+    assert_eq!(firsts.len(), 20);
+}
+
+#[test]
+fn traits_tell_kinds_apart() {
+    let mut tree = host(100, 1, "PGPU", 1);
+    tree.providers[1].traits = vec!["CUSTOM_A100".into()];
+    let world = world([tree, host(200, 1, "PGPU", 1)]);
+    let mut wanted = query(1, &[("PGPU", 1)]);
+    wanted.groups[1].required = vec![vec!["CUSTOM_A100".into(), "CUSTOM_H100".into()]];
+    assert_eq!(roots(&order(&Packer::default(), &world, &wanted)), [id(100)]);
+    wanted.groups[1].required = Vec::new();
+    wanted.groups[1].forbidden = vec!["CUSTOM_A100".into()];
+    assert_eq!(roots(&order(&Packer::default(), &world, &wanted)), [id(200)]);
+    wanted.groups[1].resources = vec![(class("FPGA"), 1)];
+    assert_eq!(Packer::default().order(&world, &wanted, Weights::BALANCED, 0, 9), None);
+}
+
+#[test]
+fn a_request_is_one_key_however_much_memory_it_asks_for() {
+    let packer = Packer::default();
+    let mut large = query(2, &[("VGPU", 1)]);
+    packer.record(&large, 1);
+    large.groups[0].resources[1].1 = 999;
+    packer.record(&large, 2);
+    let pending = packer.take_pending();
+    assert_eq!(pending.len(), 1);
+    assert!((pending[0].1 - 3.0).abs() < f64::EPSILON);
+    let key = serde_json::to_string(&pending[0].0).expect("JSON");
+    assert_eq!(key, r#"{"vcpus":2,"devices":{"class":"VGPU","amount":1,"count":1}}"#);
+    assert_eq!(serde_json::from_str::<Request>(&key).expect("a request"), pending[0].0);
+    assert!(packer.take_pending().is_empty());
+}

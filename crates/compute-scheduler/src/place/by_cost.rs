@@ -1,0 +1,191 @@
+//! The candidates of one server, on the hosts whose cost falls most.
+//!
+//! Every host is compared, by class of equal states. Soft rules of server groups and recent build failures go
+//! before the cost, as upstream's defaults have it. An empty result says nothing: the caller searches again
+//! without an order, and that search decides that nothing fits.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use kilonova_compute_db::server_groups::Policy;
+use kilonova_engine::{Candidate, Query, Snapshot};
+use kilonova_ids::ProviderId;
+use kilonova_packing::Weights;
+
+use super::{ALTERNATES, Choice, NAMED, confined, draw};
+use crate::constraints::Constraints;
+use crate::fleet::Host;
+use crate::packer::{Preference, remainder_of};
+use crate::reason::{NoHost, Obstacle, is_by_hand, obstacle_of_host, passed_over};
+
+/// Hosts asked of the order at first; eight times as many each further time.
+const FIRST_BATCH: usize = 64;
+
+/// Hosts that are enough, however few candidates each has.
+const HOSTS: usize = 4;
+
+/// Candidates of one host that are kept, in case another request claims the first.
+const ON_ONE_HOST: usize = 4;
+
+/// Candidates of one host among which the best device is looked for.
+const DEVICES: usize = 32;
+
+/// A host that is used only if there are too few others, with what speaks against it: build failures, then
+/// members of its group.
+type Deferred = ((i64, usize), Preference, Arc<Host>);
+
+/// The candidates of one host, best first.
+struct Found {
+    candidates: Vec<Candidate>,
+    host: Arc<Host>,
+    score: f64,
+}
+
+/// The search, and what it has found.
+struct Finder<'a> {
+    world: &'a Snapshot,
+    constraints: &'a Constraints<'a>,
+    query: &'a Query,
+    tried: HashSet<ProviderId>,
+    met: HashMap<ProviderId, Obstacle>,
+    found: Vec<Found>,
+    deferred: Vec<Deferred>,
+}
+
+/// Candidates, best first. `None` if this order has none.
+pub(super) fn ranked(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    weights: Weights,
+) -> Result<Option<Choice>, NoHost> {
+    if constraints.spec.wanted_host.is_some() {
+        return Ok(None);
+    }
+    let (tried, met) = (HashSet::new(), HashMap::new());
+    let (found, deferred) = (Vec::new(), Vec::new());
+    let mut finder = Finder { world, constraints, query, tried, met, found, deferred };
+    for host in finder.mates() {
+        finder.examine(Preference { root: host.root, score: 0.0, remainder: None }, false)?;
+    }
+    let (mut skipped, mut batch) = (0, FIRST_BATCH);
+    while !finder.has_enough() {
+        let order = constraints.packer.order(world, query, weights, skipped, batch);
+        let Some(order) = order else { break };
+        for preference in &order {
+            finder.examine(*preference, true)?;
+            if finder.has_enough() {
+                break;
+            }
+        }
+        if order.len() < batch {
+            break;
+        }
+        skipped += batch;
+        batch *= 8;
+    }
+    finder.deferred.sort_by_key(|(against, ..)| *against);
+    for (_, preference, host) in std::mem::take(&mut finder.deferred) {
+        if finder.has_enough() {
+            break;
+        }
+        finder.add(preference, host)?;
+    }
+    Ok(finder.choice())
+}
+
+impl Finder<'_> {
+    fn has_enough(&self) -> bool {
+        let subset = self.constraints.rules.host_subset_size;
+        self.found.len() >= HOSTS.max(subset)
+            || self.found.len() >= subset
+                && self.found.iter().map(|found| found.candidates.len()).sum::<usize>()
+                    >= ALTERNATES
+    }
+
+    /// With soft affinity: the hosts of the group, the one with most members first.
+    fn mates(&self) -> Vec<Arc<Host>> {
+        let group = self.constraints.group.as_ref();
+        let Some(group) = group.filter(|group| group.policy == Policy::SoftAffinity) else {
+            return Vec::new();
+        };
+        let mut hosts: Vec<_> = group.hosts.iter().collect();
+        hosts.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
+        hosts.into_iter().filter_map(|(name, _)| self.constraints.fleet.by_name(name)).collect()
+    }
+
+    /// Looks for a candidate on a host, at once or, if something speaks against the host, later.
+    fn examine(&mut self, preference: Preference, may_defer: bool) -> Result<(), NoHost> {
+        if !self.tried.insert(preference.root) {
+            return Ok(());
+        }
+        let Some(host) = self.constraints.host(preference.root) else { return Ok(()) };
+        if let Some(obstacle) = obstacle_of_host(self.constraints, &host) {
+            self.met.insert(preference.root, obstacle);
+            return Ok(());
+        }
+        let against = self.against(&host);
+        if may_defer && against > (0, 0) {
+            self.deferred.push((against, preference, host));
+            return Ok(());
+        }
+        self.add(preference, host)
+    }
+
+    fn against(&self, host: &Host) -> (i64, usize) {
+        let group = self.constraints.group.as_ref();
+        let group = group.filter(|group| group.policy == Policy::SoftAntiAffinity);
+        let weights = &self.constraints.rules.weights;
+        let failures = if weights.build_failure > 0.0 { host.build_failures() } else { 0 };
+        (failures, group.map_or(0, |group| group.on(&host.name)))
+    }
+
+    /// Adds the host's candidate on the device that the order prefers, or its first one.
+    fn add(&mut self, preference: Preference, host: Arc<Host>) -> Result<(), NoHost> {
+        let here = confined(self.query, preference.root);
+        let search = self.world.search(&here).map_err(|error| NoHost::new(format!("{error}.")))?;
+        let (mut preferred, mut others) = (Vec::new(), Vec::new());
+        for candidate in search.take(DEVICES).filter(|one| one.root == preference.root) {
+            if is_by_hand(&candidate) {
+                self.met.insert(preference.root, Obstacle::NoDevice);
+                continue;
+            }
+            let is_preferred = preference
+                .remainder
+                .is_none_or(|wanted| remainder_of(self.world, &candidate) == Some(wanted));
+            if is_preferred {
+                preferred.push(candidate)
+            } else {
+                others.push(candidate)
+            }
+            if preferred.len() >= ON_ONE_HOST {
+                break;
+            }
+        }
+        preferred.append(&mut others);
+        preferred.truncate(ON_ONE_HOST);
+        if !preferred.is_empty() {
+            self.met.remove(&preference.root);
+            self.found.push(Found { candidates: preferred, host, score: preference.score });
+        }
+        Ok(())
+    }
+
+    fn choice(mut self) -> Option<Choice> {
+        if self.found.is_empty() {
+            return None;
+        }
+        draw(&mut self.found, self.constraints, self.query);
+        let named = self.found.iter().take(NAMED);
+        let named: Vec<String> =
+            named.map(|found| format!("{} ({:.2})", found.host.name, found.score)).collect();
+        // More hosts are looked for until two have a candidate.
+        let mut how = match &*self.found {
+            [only] => format!("{} was the only suitable host.", only.host.name),
+            _ => format!("By packing, best first: {}.", named.join(", ")),
+        };
+        how.push_str(&passed_over(self.constraints, &self.met));
+        let candidates = self.found.into_iter().flat_map(|found| found.candidates);
+        Some(Choice { candidates: candidates.take(ALTERNATES).collect(), how })
+    }
+}
