@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs operators' commands against a real `kilonova serve`: server explain, host drain, doctor.
+"""Runs operators' commands against a real `kilonova serve`: server explain, capacity, host drain, doctor.
 
     scripts/operators.py [--kilonova PROGRAM] [--database URL]
 
@@ -155,6 +155,25 @@ class Cloud:
         return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
 
 
+def step_capacity(operator, cloud):
+    print("\n── capacity")
+    capacity = operator.document("capacity")
+    flavors = {flavor["name"]: flavor for flavor in capacity["flavors"]}
+    operator.tick("the JSON counts every flavor", {"vgpu", "fpga", "gold"} <= set(flavors), str(capacity))
+    before = flavors["vgpu"]["servers"]
+    operator.tick("servers with a vGPU fit", before > 1 and flavors["vgpu"]["hosts"] > 0, str(capacity))
+    operator.tick("no server with an unknown trait fits, for a reason",
+                  flavors["gold"]["servers"] == 0 and "CUSTOM_GOLD" in flavors["gold"]["reason"], str(capacity))
+    counted = cloud.boot("counted", "vgpu")
+    one = operator.document("capacity", "--flavor", "vgpu")["flavors"]
+    operator.tick("one more server is one fewer that fits", [flavor["servers"] for flavor in one] == [before - 1], str(one))
+    cloud.delete(counted)
+    page, _ = operator.run("capacity")
+    operator.tick("the page lists flavors and devices", "more servers" in page and "VGPU" in page, page)
+    _, err = operator.run("capacity", "--flavor", "nothing", code=2)
+    operator.tick("an unknown flavor is refused with a message", "Flavor nothing could not be found." in err, err)
+
+
 def step_explain(operator, cloud, edge):
     print("\n── server explain")
     good = cloud.boot("good", "vgpu", "gpu-1")
@@ -169,6 +188,7 @@ def step_explain(operator, cloud, edge):
                   cloud.guest_devices(good, "gpu-1") == [handle["mdev_uuid"]],
                   str(cloud.guest_devices(good, "gpu-1")))
 
+    step_capacity(operator, cloud)
     failed = cloud.boot("failed", "gold", status="ERROR")
     page, _ = operator.run("server", "explain", failed)
     explanation = operator.document("server", "explain", failed)

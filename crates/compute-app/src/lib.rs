@@ -11,6 +11,7 @@ pub mod attention;
 pub mod batch;
 pub mod bitstreams;
 pub mod boot;
+pub mod capacity;
 pub mod consoles;
 pub mod error;
 pub mod explain;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kilonova_compute_db::flavors::Flavor;
 use kilonova_compute_db::servers::FlavorOf;
 use kilonova_compute_db::{self};
 use kilonova_ids::ImageId;
@@ -60,7 +61,12 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
     {
         return Err(missing().into());
     }
-    Ok(FlavorOf {
+    Ok(flavor_of(flavor))
+}
+
+/// The flavor as servers keep it.
+pub(crate) fn flavor_of(flavor: Flavor) -> FlavorOf {
+    FlavorOf {
         id: flavor.id,
         name: flavor.name,
         vcpus: flavor.vcpus,
@@ -69,7 +75,7 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
         ephemeral: flavor.ephemeral_gb,
         swap: flavor.swap,
         extra_specs: flavor.extra_specs,
-    })
+    }
 }
 
 /// Checks that the image can be booted with the flavor, and returns its properties.

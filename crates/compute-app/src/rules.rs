@@ -296,6 +296,7 @@ const OTHERS: &[Rule] = &[
     // Not upstream's.
     rule("kilonova:servers:show", READER, PROJECT),
     rule("kilonova:hosts:show", ADMIN, PROJECT),
+    rule("kilonova:capacity:show", ADMIN, PROJECT),
     rule("kilonova:enrollments:create", ADMIN, PROJECT),
     rule("kilonova:enrollments:index", ADMIN, PROJECT),
     rule("kilonova:enrollments:delete", ADMIN, PROJECT),

@@ -12,6 +12,7 @@
 //! need it.
 
 mod atomic;
+pub mod capacity;
 mod choose;
 mod constraints;
 mod extra_specs;

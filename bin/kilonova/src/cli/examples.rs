@@ -41,6 +41,12 @@ Examples:
   kilonova server explain vm1
   kilonova server explain vm1 --os-cloud kilonova --format json";
 
+/// Of `capacity`.
+pub const CAPACITY: &str = "\
+Examples:
+  kilonova capacity
+  kilonova capacity --flavor gpu.large --os-cloud kilonova --format json";
+
 /// Of `host drain`.
 pub const DRAIN: &str = "\
 Examples:

@@ -1,6 +1,7 @@
 //! The command line: one file per command.
 
 mod ca;
+mod capacity;
 mod completion;
 mod config;
 mod database;
@@ -46,6 +47,9 @@ enum Command {
     Server(server::ServerArgs),
     /// Drain a host, or enable it again.
     Host(host::HostArgs),
+    /// Show how many more servers of each flavor fit now, and how the free devices are divided.
+    #[command(after_help = examples::CAPACITY)]
+    Capacity(capacity::CapacityArgs),
     /// List this machine's devices and whether the configuration offers them.
     #[command(after_help = examples::DISCOVER)]
     Discover(discover::DiscoverArgs),
@@ -152,6 +156,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Doctor(options) => doctor::run(options),
         Command::Server(options) => server::run(options),
         Command::Host(options) => host::run(options),
+        Command::Capacity(options) => capacity::run(options),
         Command::Discover(options) => discover::run(options),
         Command::Node(options) => node::run(options),
         Command::Keys(options) => keys::run(options),

@@ -1,8 +1,9 @@
-//! Operators' commands for a running cloud: explain a server, drain a host.
+//! Operators' commands for a running cloud: explain a server, drain a host, count what fits.
 //!
 //! They use the HTTP API with the operator's credentials, so policy applies; nothing here may open a
 //! database.
 
+pub mod capacity;
 pub mod drain;
 pub mod explain;
 pub mod find;

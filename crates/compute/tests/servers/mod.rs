@@ -46,6 +46,7 @@ mod next_microversion;
 mod no_room;
 mod owner_traits;
 mod packet_filters;
+mod packing;
 mod pci_aliases;
 mod policy;
 mod ports;

@@ -1,6 +1,7 @@
 //! `/kilonova/…`: read-only views for the operators' commands, at every microversion. Upstream has no
 //! such paths. They are for administrators; the owner of a server sees a part of its view.
 
+mod capacity;
 mod host;
 mod server;
 
@@ -10,5 +11,6 @@ use kilonova_compute_app::Compute;
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
         .route("/v2.1/kilonova/servers/{id}", [get("kilonova:servers:show", server::show)])
+        .route("/v2.1/kilonova/capacity", [get("kilonova:capacity:show", capacity::show)])
         .route("/v2.1/kilonova/hosts/{host}", [get("kilonova:hosts:show", host::show)])
 }

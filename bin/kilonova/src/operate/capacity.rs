@@ -1,0 +1,106 @@
+//! The capacity of a cloud as a text page: servers that fit by flavor, and free devices by kind.
+
+use serde_json::Value;
+
+use super::text::{of, table};
+
+/// Formats the page.
+pub fn page(capacity: &Value) -> String {
+    let mut page = format!(
+        "{} of {} compute hosts are up and enabled.\n",
+        of(&capacity["hosts_up"]),
+        of(&capacity["hosts"])
+    );
+    let mut flavors = vec![row(["flavor", "more servers", "on hosts", "reason"])];
+    for flavor in list(&capacity["flavors"]) {
+        let reason = if flavor["reason"].is_null() { String::new() } else { of(&flavor["reason"]) };
+        flavors.push(vec![
+            of(&flavor["name"]),
+            of(&flavor["servers"]),
+            of(&flavor["hosts"]),
+            reason,
+        ]);
+    }
+    page.push_str(&format!("\nServers that fit now, of each flavor alone\n{}", table(&flavors)));
+    let head = [
+        "devices",
+        "free",
+        "partly used",
+        "free units",
+        "on partly used",
+        "reserved",
+        "class",
+        "traits",
+    ];
+    let mut devices = vec![row(head)];
+    for kind in list(&capacity["devices"]) {
+        let numbers = [
+            "devices",
+            "free",
+            "partly_used",
+            "free_units",
+            "divided_units",
+            "reserved_units",
+            "resource_class",
+        ];
+        let mut cells: Vec<String> = numbers.iter().map(|key| of(&kind[key])).collect();
+        // The owner traits are on every device.
+        let told = list(&kind["traits"])
+            .filter_map(Value::as_str)
+            .filter(|name| !name.starts_with("OWNER_"))
+            .map(str::to_owned);
+        cells.push(of(&Value::from(told.collect::<Vec<_>>())));
+        devices.push(cells);
+    }
+    if devices.len() > 1 {
+        page.push_str(&format!("\nDevices\n{}", table(&devices)));
+    }
+    page
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.iter().map(|cell| (*cell).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn flavors_and_devices_are_in_columns() {
+        let page = page(&json!({
+            "hosts": 3,
+            "hosts_up": 2,
+            "flavors": [
+                {"id": "1", "name": "gpu", "servers": 12, "hosts": 2, "reason": null},
+                {"id": "2", "name": "huge", "servers": 0, "hosts": 0, "reason": "None of 3 hosts has room."},
+                {"id": "3", "name": "slow", "servers": null, "hosts": null, "reason": "Ask for it alone."},
+            ],
+            "devices": [{
+                "resource_class": "VGPU", "traits": ["CUSTOM_NVIDIA_35", "OWNER_NOVA"], "units": 16, "devices": 8,
+                "free": 5, "partly_used": 2, "free_units": 100, "divided_units": 20, "reserved_units": 0,
+            }],
+        }));
+        assert_eq!(
+            page,
+            "2 of 3 compute hosts are up and enabled.
+
+Servers that fit now, of each flavor alone
+  flavor  more servers  on hosts  reason
+  gpu     12            2
+  huge    0             0         None of 3 hosts has room.
+  slow    -             -         Ask for it alone.
+
+Devices
+  devices  free  partly used  free units  on partly used  reserved  class  traits
+  8        5     2            100         20              0         VGPU   CUSTOM_NVIDIA_35
+"
+        );
+    }
+}

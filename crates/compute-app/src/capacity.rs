@@ -1,0 +1,189 @@
+//! How many more servers of each flavor fit now, and how the free devices are divided. For operators.
+//!
+//! Nothing here changes anything. The counting runs on a thread of its own, outside any transaction.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZero;
+use std::sync::{Arc, LazyLock};
+
+use kilonova_accelerator::ledger as devices;
+use kilonova_compute_db::flavors::{self, Flavor};
+use kilonova_compute_db::servers::{Creator, FlavorOf, SchedulerHints, Spec};
+use kilonova_compute_scheduler::Constraints;
+use kilonova_compute_scheduler::capacity::{
+    self, Capacity, DeviceKind, DeviceUse, EqualHosts, Searches,
+};
+use kilonova_engine::{Query, Snapshot};
+use kilonova_node_api::ImageNumbers;
+use kilonova_threads::Pool;
+use kilonova_wire::{Refusal, time};
+
+use crate::boot::{self, ProfileGroups, Profiles};
+use crate::resolve::flavor_of;
+use crate::{Compute, Error};
+
+/// Searches for one request to this view. A search takes about 20 microseconds.
+const SEARCHES: u64 = 500_000;
+
+/// Requests to this view that wait for a thread.
+const WAITING: usize = 16;
+
+/// The threads that count.
+static THREADS: LazyLock<std::io::Result<Pool>> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    Pool::with_waiting("capacity", (cores / 2).max(1), WAITING)
+});
+
+/// The result for one flavor.
+#[derive(Debug, Clone)]
+pub enum Fits {
+    /// The count.
+    Counted(Capacity),
+    /// No server of the flavor can be scheduled, for this reason.
+    Unusable(String),
+    /// The count takes too long beside those of the other flavors.
+    NotCounted,
+}
+
+/// The capacity of the cloud.
+#[derive(Debug, Clone)]
+pub struct CloudCapacity {
+    /// The flavors, by id and name, in the order of their names.
+    pub flavors: Vec<(String, String, Fits)>,
+    /// The devices.
+    pub devices: BTreeMap<DeviceKind, DeviceUse>,
+    /// Compute hosts.
+    pub hosts: usize,
+    /// Those that are up and enabled.
+    pub up: usize,
+}
+
+/// Counts for one flavor, by id or name, or for all.
+///
+/// # Errors
+/// 404 for an unknown flavor, 503 if too many others count; store errors.
+pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<CloudCapacity, Error> {
+    let named = wanted.clone();
+    let (chosen, profiles) = compute
+        .store
+        .read(move |tx| {
+            let mut chosen = flavors::all(tx)?;
+            if let Some(wanted) = &named {
+                // An id goes before a name, as in the clients.
+                let by_id = chosen.iter().any(|flavor| flavor.id == *wanted);
+                chosen.retain(|one| if by_id { one.id == *wanted } else { one.name == *wanted });
+            }
+            chosen.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+            let mut profiles = HashMap::new();
+            for name in chosen.iter().filter_map(|one| one.extra_specs.get(PROFILE)) {
+                if let Some(found) = devices::profile_by_name(tx, name)? {
+                    let groups = ProfileGroups { id: found.id, groups: found.groups, port: None };
+                    profiles.insert(name.clone(), groups);
+                }
+            }
+            Ok::<_, Error>((chosen, profiles))
+        })
+        .await?;
+    if let (Some(wanted), true) = (wanted, chosen.is_empty()) {
+        let why = format!("Flavor {} could not be found.", wanted.escape_debug());
+        return Err(Refusal::not_found(why).into());
+    }
+    compute.catch_up().await;
+    let (compute, world) = (compute.clone(), compute.world.snapshot());
+    let threads = THREADS.as_ref().map_err(Refusal::internal)?;
+    let counted = threads.run(move || count(&compute, &world, chosen, &profiles)).await;
+    counted.map_err(|error| Refusal::unavailable(error).into())
+}
+
+/// The extra spec that names a device profile.
+const PROFILE: &str = "accel:device_profile";
+
+fn count(
+    compute: &Compute,
+    world: &Arc<Snapshot>,
+    chosen: Vec<Flavor>,
+    profiles: &HashMap<String, ProfileGroups>,
+) -> CloudCapacity {
+    let (equal, mut left) = (EqualHosts::of(world), Searches(SEARCHES));
+    let now = time::now();
+    let mut flavors = Vec::with_capacity(chosen.len());
+    for flavor in chosen {
+        let (id, name) = (flavor.id.clone(), flavor.name.clone());
+        let spec = spec_of(flavor_of(flavor));
+        let fits = match query_of(compute, &spec, profiles) {
+            Err(why) => Fits::Unusable(why),
+            Ok(query) => {
+                let (nobody, loads) = (HashSet::new(), HashMap::new());
+                let constraints = Constraints {
+                    fleet: &compute.fleet,
+                    packer: &compute.packer,
+                    rules: &compute.options.scheduler,
+                    spec: &spec,
+                    project_id: "",
+                    group: None,
+                    excluded: &nobody,
+                    loads: &loads,
+                    same_host: None,
+                    different_host: None,
+                    forced: false,
+                    now,
+                };
+                match capacity::capacity(world, &equal, &constraints, &query, &mut left) {
+                    Ok(Some(counted)) => Fits::Counted(counted),
+                    Ok(None) => Fits::NotCounted,
+                    Err(why) => Fits::Unusable(why.owner_text()),
+                }
+            }
+        };
+        flavors.push((id, name, fits));
+    }
+    let hosts = compute.fleet.all();
+    let up = hosts.iter().filter(|host| host.takes_servers(now)).count();
+    CloudCapacity { flavors, devices: capacity::devices(world), hosts: hosts.len(), up }
+}
+
+fn query_of(
+    compute: &Compute,
+    spec: &Spec,
+    profiles: &HashMap<String, ProfileGroups>,
+) -> Result<Query, String> {
+    let flavor = match spec.flavor.extra_specs.get(PROFILE) {
+        None => None,
+        Some(name) => match profiles.get(name) {
+            Some(found) => Some(found.clone()),
+            None => return Err(format!("Device profile {name} could not be found.")),
+        },
+    };
+    let profiles = Profiles { flavor, ports: Vec::new() };
+    let aliases = &compute.options.pci_aliases;
+    match boot::query_of(&spec.flavor, &spec.image_properties, &profiles, aliases, 0) {
+        Ok(query) => Ok(query),
+        Err(Error::Refused(fault)) => Err(fault.message),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The properties of a server that only its flavor determines.
+fn spec_of(flavor: FlavorOf) -> Spec {
+    Spec {
+        flavor,
+        image: None,
+        image_properties: BTreeMap::new(),
+        key_name: None,
+        key: None,
+        hostname: String::new(),
+        config_drive: false,
+        user_data: None,
+        availability_zone: None,
+        wanted_host: None,
+        hints: SchedulerHints::default(),
+        reservation_id: String::new(),
+        launch_index: 0,
+        access: [String::new(), String::new()],
+        disk_config: "AUTO".to_owned(),
+        networked: false,
+        creator: Creator::default(),
+        image_numbers: ImageNumbers::default(),
+        dynamic_vendordata: false,
+    }
+}

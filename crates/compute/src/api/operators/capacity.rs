@@ -1,0 +1,60 @@
+//! `/kilonova/capacity`: how many more servers of each flavor fit now, and how the free devices are divided.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::capacity::{CloudCapacity, Fits, of_cloud};
+use kilonova_wire::Refusal;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The query string.
+#[derive(Debug, Deserialize)]
+pub(super) struct Parameters {
+    /// The only flavor to count, by id or name.
+    flavor: Option<String>,
+}
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    Query(parameters): Query<Parameters>,
+) -> Result<Json<Value>, Refusal> {
+    let capacity = of_cloud(&compute, parameters.flavor).await?;
+    Ok(Json(json!({"capacity": view(&capacity)})))
+}
+
+fn view(capacity: &CloudCapacity) -> Value {
+    let flavors = capacity.flavors.iter().map(|(id, name, fits)| {
+        let (servers, hosts, reason) = match fits {
+            Fits::Counted(counted) => {
+                let reason = counted.reason.as_ref().map(|reason| reason.all());
+                (Some(counted.servers), Some(counted.hosts), reason)
+            }
+            Fits::Unusable(why) => (Some(0), Some(0), Some(why.clone())),
+            Fits::NotCounted => {
+                let why = "It takes too long beside the other flavors; ask for this one alone.";
+                (None, None, Some(why.to_owned()))
+            }
+        };
+        json!({"id": id, "name": name, "servers": servers, "hosts": hosts, "reason": reason})
+    });
+    let devices = capacity.devices.iter().map(|(kind, used)| {
+        json!({
+            "resource_class": kind.class,
+            "traits": kind.traits,
+            "units": kind.units,
+            "devices": used.devices,
+            "free": used.free,
+            "partly_used": used.partly_used,
+            "free_units": used.free_units,
+            "divided_units": used.divided_units,
+            "reserved_units": used.reserved_units,
+        })
+    });
+    json!({
+        "flavors": flavors.collect::<Vec<_>>(),
+        "devices": devices.collect::<Vec<_>>(),
+        "hosts": capacity.hosts,
+        "hosts_up": capacity.up,
+    })
+}
