@@ -90,7 +90,7 @@ kilonova_store::statements! {
     SET_HOST = "UPDATE external_servers SET host = ?2, is_bound = 0, next_host = NULL, is_prepared = 0,
         may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
-    /// Forgets the host: the ports are to be unbound until there is another.
+    /// Forgets the host: the worker unbinds the ports.
     CLEAR_HOST = "UPDATE external_servers SET host = NULL, is_bound = 0, next_host = NULL,
         is_prepared = 0, may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
         revision = revision + 1, attempts = 0, since = ?2, due_at = ?2 WHERE server_id = ?1";
