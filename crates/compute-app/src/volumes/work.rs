@@ -667,7 +667,7 @@ impl Worker<'_> {
     }
 }
 
-/// What a host says of itself to Cinder, with the place of a disk there.
+/// The connector of a host, with the place of a disk there.
 fn connector_of(
     device: &BlockDevice,
     host: &HostName,
