@@ -693,6 +693,8 @@ async fn ports_follow_a_live_migration() {
             assert_eq!(hosts_of(&neutron, &id), [host]);
             let activated = calls.iter().any(|call| call.contains("/activate"));
             assert!(activated, "the prepared binding is activated: {calls:?}");
+            let port = text(&port_of(&neutron, &id), "id");
+            assert!(!neutron.state().is_skipped(&port), "the agent looks again: {calls:?}");
         }
         end(&cloud, &running, &neutron, &[]).await;
     }

@@ -375,7 +375,7 @@ pub(crate) fn create_port(state: &mut State, identity: &Identity, body: &Value) 
     });
     let vnic_type = asked["binding:vnic_type"].as_str().unwrap_or("normal").to_owned();
     let body = fields.as_object().cloned().unwrap_or_default();
-    let port = Port { body, vnic_type, bindings: Vec::new() };
+    let port = Port { body, vnic_type, bindings: Vec::new(), is_skipped: false };
     let view = port.view(identity);
     state.ports.insert(id, port);
     json!({"port": view})
@@ -483,6 +483,9 @@ fn update_port(state: &mut State, identity: &Identity, id: &str, change: &Value)
             }
         }
     }
+    if port.bindings.iter().all(|binding| binding.active) {
+        port.is_skipped = false;
+    }
     if host.is_some() || profile.is_some() {
         let before = port.active().cloned();
         let host = host.or_else(|| before.as_ref().map(|one| one.host.clone())).unwrap_or_default();
@@ -554,6 +557,7 @@ fn activate(state: &mut State, id: &str, host: &str) -> Answer {
         binding.active = binding.host == host;
     }
     port.body.insert("status".into(), json!("DOWN"));
+    port.is_skipped = true;
     // Unlike the other answers this one is not under a key.
     ok(port.active().map(Binding::view).unwrap_or_default())
 }

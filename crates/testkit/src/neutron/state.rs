@@ -43,6 +43,9 @@ pub(crate) struct Port {
     pub body: Map<String, Value>,
     pub vnic_type: String,
     pub bindings: Vec<Binding>,
+    /// True if the agent of its host takes it for one that leaves. As seen with the Open vSwitch agent: it looks
+    /// again only when the port is updated, and the other binding must be gone by then.
+    pub is_skipped: bool,
 }
 
 impl Port {
@@ -240,6 +243,11 @@ impl State {
     pub fn port(&self, id: &str) -> Value {
         let admin = Identity { project: String::new(), admin: true };
         self.ports.get(id).map_or(Value::Null, |port| port.view(&admin))
+    }
+
+    /// True if the agent of its host does not connect a port, as it takes it for one that leaves.
+    pub fn is_skipped(&self, id: &str) -> bool {
+        self.ports.get(id).is_some_and(|port| port.is_skipped)
     }
 
     /// The hosts of the bindings of a port, the active one first.

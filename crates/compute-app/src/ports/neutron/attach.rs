@@ -153,7 +153,7 @@ pub async fn attach(
         if wanted.known.is_none() && port.requests_resources() {
             return Err(uncounted(attachment.server, wanted, &port, &network));
         }
-        let next = settle_bindings(logins, attachment, &port).await?;
+        let next = settle_bindings(logins, attachment, &port, wanted.known.is_some()).await?;
         attached.push(Some(Attached { port, next, network }));
     }
     Ok(attached)
@@ -439,10 +439,16 @@ async fn activated(logins: Logins<'_>, port: &Port, host: &str) -> Result<bool, 
 
 /// Prepares the port on the next host, and deletes its bindings to hosts that are neither. Returns the port
 /// as it is on the next host.
+///
+/// The Open vSwitch agent of the destination takes a port for one that leaves while the source's binding
+/// exists, and does not hear of its deletion. Any update of the port makes it look again. The state of a port
+/// that the server had before (`is_known`) tells whether that is still due, so that a crash after the deletion
+/// does no harm.
 async fn settle_bindings(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,
     port: &Port,
+    is_known: bool,
 ) -> Result<Option<Port>, Failure> {
     let next = attachment.next_host;
     if next.is_none() && !attachment.may_have_more {
@@ -453,18 +459,26 @@ async fn settle_bindings(
         // The binding follows the guest when it has arrived.
         return Ok(next.map(|_| port.clone()));
     }
-    let mut prepared = None;
+    let (mut prepared, mut has_deleted) = (None, false);
     for binding in neutron.bindings(own, port.id).await? {
         if next == Some(binding.host.as_str()) {
             prepared = Some(binding);
         } else if binding.status == BindingStatus::Inactive {
             match neutron.delete_binding(own, port.id, &binding.host).await {
                 Err(error) if !error.is_not_found() => return Err(error.into()),
-                Ok(()) | Err(_) => {}
+                Ok(()) | Err(_) => has_deleted = true,
             }
         }
     }
-    let Some(next) = next else { return Ok(None) };
+    let Some(next) = next else {
+        let is_due = has_deleted || is_known && port.status != "ACTIVE";
+        if attachment.host.is_some() && is_due {
+            let device_owner = Some(port.device_owner.clone());
+            let change = PortChange { device_owner, ..PortChange::default() };
+            neutron.update_port(own, port.id, &change).await?;
+        }
+        return Ok(None);
+    };
     let binding = match prepared {
         Some(binding) => binding,
         None => {
