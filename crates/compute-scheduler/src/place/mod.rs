@@ -25,6 +25,9 @@ use crate::fleet::Host;
 /// Candidates kept per server in case another request claims the first.
 const ALTERNATES: usize = 8;
 
+/// Candidates examined for alternates on other hosts.
+const LOOKED_AT_FOR_SPARES: usize = 256;
+
 /// Number of hosts named with their weights.
 const NAMED: usize = 3;
 
@@ -121,9 +124,38 @@ fn ranked(
     if let Packing::Cost(weights) = constraints.rules.packing
         && let Some(choice) = by_cost::ranked(world, constraints, query, weights)?
     {
-        return Ok(choice);
+        return with_spares(world, constraints, query, choice);
     }
     by_weight(world, constraints, query)
+}
+
+/// Replaces the second half of the alternates by candidates elsewhere, from a tree that the seed determines.
+///
+/// Packing prefers the fullest hosts. All of them may have room only on devices that were freed just now and
+/// that their agents have not cleaned up yet: a claim fails there, and concurrent requests collide there.
+fn with_spares(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    mut choice: Choice,
+) -> Result<Choice, NoHost> {
+    let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
+    let rest = choice.candidates.split_off(choice.candidates.len().min(ALTERNATES / 2));
+    for candidate in search.take(LOOKED_AT_FOR_SPARES) {
+        if choice.candidates.len() >= ALTERNATES {
+            break;
+        }
+        let is_new = !choice.candidates.contains(&candidate);
+        if is_new && obstacle(constraints, &candidate).is_none() {
+            choice.candidates.push(candidate);
+        }
+    }
+    for candidate in rest {
+        if choice.candidates.len() < ALTERNATES && !choice.candidates.contains(&candidate) {
+            choice.candidates.push(candidate);
+        }
+    }
+    Ok(choice)
 }
 
 /// Candidates ranked by upstream's weighers among the examined hosts.
