@@ -39,7 +39,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     }
     let aliases = &compute.options.pci_aliases;
     let flavor = super::on_host(spec, &spec.flavor);
-    let query =
+    let mut query =
         query_of(&flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
     compute.packer.record(&query, request.max_count);
     // A commit may have made room just now that memory does not show yet, so nothing is refused before
@@ -87,7 +87,11 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
         let work = move |tx: &mut Tx<'_>| commit(tx, &compute_, &request_, &planned);
         let booted = compute.store.write_together(usage, host, ports, work).await;
         match booted {
-            Err(Error::Aged) => compute.catch_up().await,
+            Err(Error::Aged) => {
+                // The next plan has other alternates.
+                query.seed = rand::random();
+                compute.catch_up().await;
+            }
             ended => return ended,
         }
     }

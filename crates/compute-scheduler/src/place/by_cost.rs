@@ -21,11 +21,14 @@ use crate::reason::{NoHost, Obstacle, is_by_hand, obstacle_of_host, passed_over}
 /// Hosts asked of the order at first; eight times as many each further time.
 const FIRST_BATCH: usize = 64;
 
-/// Hosts that are enough, however few candidates each has.
-const HOSTS: usize = 4;
+/// Candidates in the order of the cost; the other alternates are found without an order.
+const BY_COST: usize = ALTERNATES / 2;
+
+/// Hosts that are looked for at least, so that one host is named the only one if it is.
+const HOSTS: usize = 2;
 
 /// Candidates of one host that are kept, in case another request claims the first.
-const ON_ONE_HOST: usize = 4;
+const ON_ONE_HOST: usize = BY_COST / HOSTS;
 
 /// Candidates of one host among which the best device is looked for.
 const DEVICES: usize = 32;
@@ -96,11 +99,7 @@ pub(super) fn ranked(
 
 impl Finder<'_> {
     fn has_enough(&self) -> bool {
-        let subset = self.constraints.rules.host_subset_size;
-        self.found.len() >= HOSTS.max(subset)
-            || self.found.len() >= subset
-                && self.found.iter().map(|found| found.candidates.len()).sum::<usize>()
-                    >= ALTERNATES
+        self.found.len() >= self.constraints.rules.host_subset_size.max(HOSTS)
     }
 
     /// With soft affinity: the hosts of the group, the one with most members first.
@@ -179,13 +178,12 @@ impl Finder<'_> {
         let named = self.found.iter().take(NAMED);
         let named: Vec<String> =
             named.map(|found| format!("{} ({:.2})", found.host.name, found.score)).collect();
-        // More hosts are looked for until two have a candidate.
         let mut how = match &*self.found {
             [only] => format!("{} was the only suitable host.", only.host.name),
             _ => format!("By packing, best first: {}.", named.join(", ")),
         };
         how.push_str(&passed_over(self.constraints, &self.met));
         let candidates = self.found.into_iter().flat_map(|found| found.candidates);
-        Some(Choice { candidates: candidates.take(ALTERNATES).collect(), how })
+        Some(Choice { candidates: candidates.take(BY_COST).collect(), how })
     }
 }

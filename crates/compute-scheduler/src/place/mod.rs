@@ -129,7 +129,7 @@ fn ranked(
     by_weight(world, constraints, query)
 }
 
-/// Replaces the second half of the alternates by candidates elsewhere, from a tree that the seed determines.
+/// Adds alternates, each from a walk that starts at another tree, until there are enough or a walk has no other.
 ///
 /// Packing prefers the fullest hosts. All of them may have room only on devices that were freed just now and
 /// that their agents have not cleaned up yet: a claim fails there, and concurrent requests collide there.
@@ -139,20 +139,20 @@ fn with_spares(
     query: &Query,
     mut choice: Choice,
 ) -> Result<Choice, NoHost> {
-    let search = world.search(query).map_err(|error| NoHost::new(format!("{error}.")))?;
-    let rest = choice.candidates.split_off(choice.candidates.len().min(ALTERNATES / 2));
-    for candidate in search.take(LOOKED_AT_FOR_SPARES) {
-        if choice.candidates.len() >= ALTERNATES {
+    let mut query = query.clone();
+    while choice.candidates.len() < ALTERNATES {
+        query.seed = query.seed.wrapping_add(1);
+        let search = world.search(&query).map_err(|error| NoHost::new(format!("{error}.")))?;
+        let known = choice.candidates.len();
+        for candidate in search.take(LOOKED_AT_FOR_SPARES) {
+            let is_new = !choice.candidates.contains(&candidate);
+            if is_new && obstacle(constraints, &candidate).is_none() {
+                choice.candidates.push(candidate);
+                break;
+            }
+        }
+        if choice.candidates.len() == known {
             break;
-        }
-        let is_new = !choice.candidates.contains(&candidate);
-        if is_new && obstacle(constraints, &candidate).is_none() {
-            choice.candidates.push(candidate);
-        }
-    }
-    for candidate in rest {
-        if choice.candidates.len() < ALTERNATES && !choice.candidates.contains(&candidate) {
-            choice.candidates.push(candidate);
         }
     }
     Ok(choice)
@@ -291,3 +291,6 @@ pub(crate) fn confined(query: &Query, root: ProviderId) -> Query {
     }
     query
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! The candidates of a choice: the best by cost, and alternates elsewhere.
+
+use std::collections::{HashMap, HashSet};
+
+use jiff::Timestamp;
+use kilonova_compute_db::fleet::{About, HostRow, Version};
+use kilonova_compute_db::servers::Spec;
+use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
+use kilonova_ids::{HostId, HostName, ProviderId, ResourceClass};
+use serde_json::json;
+
+use super::{ALTERNATES, places};
+use crate::constraints::Constraints;
+use crate::fleet::Fleet;
+use crate::packer::Packer;
+use crate::rules::Rules;
+
+fn id(number: u128) -> ProviderId {
+    ProviderId::from_bytes(number.to_be_bytes())
+}
+
+fn provider(number: u128, parent: Option<u128>, class: &str, total: i64, used: i64) -> Provider {
+    let inventory = Inventory {
+        total,
+        reserved: 0,
+        min_unit: 1,
+        max_unit: total,
+        step_size: 1,
+        allocation_ratio: 1.0,
+        used,
+    };
+    Provider {
+        id: id(number),
+        name: format!("p{number}").into(),
+        parent: parent.map(id),
+        generation: 0,
+        inventories: vec![(ResourceClass::verbatim(class), inventory)],
+        traits: Vec::new(),
+        aggregates: Vec::new(),
+    }
+}
+
+/// A host with one GPU of 16 units.
+fn host(fleet: &Fleet, world: &mut Snapshot, number: u128, used: i64) {
+    let providers = vec![
+        provider(number * 10, None, "VCPU", 64, 0),
+        provider(number * 10 + 1, Some(number * 10), "VGPU", 16, used),
+    ];
+    world.upsert(Tree { providers });
+    fleet.refresh(&HostRow {
+        version: Version { number: 1, revision: 0, epoch: 1 },
+        host: HostName::verbatim(format!("host{number}")),
+        id: HostId::new_v4(),
+        root: id(number * 10),
+        generation: 1,
+        enabled: true,
+        forced_down: false,
+        availability_zone: "nova".into(),
+        last_seen: Timestamp::UNIX_EPOCH,
+        reported_at: Timestamp::UNIX_EPOCH,
+        about: About::default(),
+    });
+}
+
+fn spec() -> Spec {
+    let flavor = json!({
+        "id": "1", "name": "gpu", "vcpus": 1, "ram": 0, "disk": 0, "ephemeral": 0, "swap": 0, "extra_specs": {},
+    });
+    serde_json::from_value(json!({
+        "flavor": flavor, "image": null, "image_properties": {}, "key_name": null, "hostname": "", "config_drive": false,
+        "user_data": null, "availability_zone": null, "wanted_host": null, "hints": {}, "reservation_id": "",
+        "launch_index": 0, "access": ["", ""], "disk_config": "AUTO",
+    }))
+    .expect("a specification")
+}
+
+#[test]
+fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
+    let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
+    // The last unit of each of twenty hosts was freed just now: a claim may fail on all of them.
+    (1..=20).for_each(|number| host(&fleet, &mut world, number, 15));
+    (21..=40).for_each(|number| host(&fleet, &mut world, number, 0));
+    let spec = spec();
+    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
+    let constraints = Constraints {
+        fleet: &fleet,
+        packer: &packer,
+        rules: &rules,
+        spec: &spec,
+        project_id: "p",
+        group: None,
+        excluded: &excluded,
+        loads: &loads,
+        same_host: None,
+        different_host: None,
+        forced: false,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let device = Group {
+        suffix: "_1".into(),
+        resources: vec![(ResourceClass::verbatim("VGPU"), 1)],
+        ..Group::default()
+    };
+    let own = Group { resources: vec![(ResourceClass::verbatim("VCPU"), 1)], ..Group::default() };
+    let mut elsewhere = 0;
+    for seed in 0..20 {
+        let groups = vec![own.clone(), device.clone()];
+        let query = Query { groups, seed, ..Query::default() };
+        let plan = places(&world, &constraints, &query, 1).expect("hosts have room");
+        let candidates = &plan[0].candidates;
+        assert_eq!(candidates.len(), ALTERNATES);
+        assert!(candidates[0].root <= id(200), "the best is one of the fullest");
+        let roots: HashSet<ProviderId> = candidates.iter().map(|one| one.root).collect();
+        assert_eq!(roots.len(), ALTERNATES, "each has one device");
+        elsewhere += usize::from(roots.iter().any(|root| *root > id(200)));
+    }
+    // Each of four walks starts at the fullest hosts or at the empty ones.
+    assert!(elsewhere >= 17, "{elsewhere} of 20 choices have alternates on empty hosts");
+}
