@@ -91,6 +91,11 @@ impl Packing {
         ("spread", Self::Cost(kilonova_packing::Weights::SPREAD)),
         ("upstream", Self::Upstream),
     ];
+
+    /// The multipliers of upstream's weighers that [`Packing::Cost`] replaces.
+    pub fn replaced_multipliers() -> &'static [&'static str] {
+        KEYS.split_at(REPLACED).0
+    }
 }
 
 impl Default for Packing {
@@ -164,6 +169,9 @@ impl Weights {
         }
     }
 }
+
+/// The number of weighers that packing replaces; their keys come first.
+const REPLACED: usize = 6;
 
 const KEYS: [&str; 9] = [
     "ram_weight_multiplier",

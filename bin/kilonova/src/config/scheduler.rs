@@ -124,16 +124,7 @@ fn filters(file: &File, usual: Vec<Filter>) -> Result<Vec<Filter>, Failure> {
     Ok(filters)
 }
 
-/// Upstream's weighers that packing replaces. A file that sets one of them means upstream's choice.
-const REPLACED: [&str; 6] = [
-    "ram_weight_multiplier",
-    "cpu_weight_multiplier",
-    "disk_weight_multiplier",
-    "hypervisor_version_weight_multiplier",
-    "num_instances_weight_multiplier",
-    "pci_weight_multiplier",
-];
-
+/// A file that sets a multiplier of a replaced weigher, and no `packing`, means upstream's choice.
 fn packing(file: &File) -> Result<Packing, Failure> {
     const OPTION: &str = "packing";
     let named = match file.get(GROUP, OPTION).map(str::trim) {
@@ -147,9 +138,7 @@ fn packing(file: &File) -> Result<Packing, Failure> {
                 )
             })?
         }
-        None if REPLACED.iter().any(|option| file.get(GROUP, option).is_some()) => {
-            ("upstream", Packing::Upstream)
-        }
+        None if is_upstreams(file) => ("upstream", Packing::Upstream),
         None => ("balanced", Packing::default()),
     };
     let (_, Packing::Cost(mut weights)) = named else { return Ok(Packing::Upstream) };
@@ -165,6 +154,10 @@ fn packing(file: &File) -> Result<Packing, Failure> {
         *value = multiplier(file, option, *value)?;
     }
     Ok(Packing::Cost(weights))
+}
+
+fn is_upstreams(file: &File) -> bool {
+    Packing::replaced_multipliers().iter().any(|option| file.get(GROUP, option).is_some())
 }
 
 fn multiplier(file: &File, option: &str, usual: f64) -> Result<f64, Failure> {
@@ -196,4 +189,52 @@ fn weights(file: &File) -> Result<Weights, Failure> {
         )?,
         build_failure: weight("build_failure_weight_multiplier", usual.build_failure)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::adapter::testing;
+
+    fn packing_of(text: &str) -> Result<Packing, String> {
+        let text = format!("[filter_scheduler]\n{text}");
+        testing::read(&text, |file, _| read(file)).map(|rules| rules.packing)
+    }
+
+    #[test]
+    fn packing_is_named_and_its_weights_can_be_changed() {
+        assert_eq!(packing_of(""), Ok(Packing::default()));
+        for (name, set) in Packing::NAMED {
+            assert_eq!(packing_of(&format!("packing = {name}\n")), Ok(set));
+        }
+        let Ok(Packing::Cost(changed)) =
+            packing_of("packing = fragmentation\npacking_starved_weight = 7.5\n")
+        else {
+            panic!("it is valid")
+        };
+        let ("fragmentation", Packing::Cost(usual)) = Packing::NAMED[0] else {
+            panic!("it is first")
+        };
+        assert!((changed.starved - 7.5).abs() < f64::EPSILON);
+        assert!((changed.fragment - usual.fragment).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_file_with_upstreams_multipliers_keeps_its_meaning() {
+        for option in Packing::replaced_multipliers() {
+            let file = format!("{option} = 1.0\n");
+            assert_eq!(packing_of(&file), Ok(Packing::Upstream), "{option}");
+            let named = packing_of(&format!("{file}packing = balanced\n"));
+            assert_eq!(named, Ok(Packing::default()), "{option}");
+        }
+        let kept = packing_of("soft_affinity_weight_multiplier = 2.0\n");
+        assert_eq!(kept, Ok(Packing::default()), "packing keeps this weigher");
+    }
+
+    #[test]
+    fn an_unknown_set_and_a_weight_that_is_no_number_are_refused() {
+        let refused = packing_of("packing = tight\n").expect_err("it is unknown");
+        assert!(refused.contains("fragmentation, balanced, spread, upstream"), "{refused}");
+        packing_of("packing_starved_weight = inf\n").expect_err("it is not finite");
+    }
 }

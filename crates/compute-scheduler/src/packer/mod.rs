@@ -129,9 +129,11 @@ impl Packer {
 
     /// Replaces the demand by that of the database.
     pub fn learn(&self, demand: impl IntoIterator<Item = (Request, f64)>) {
-        let mut state = self.lock();
-        state.learned = demand.into_iter().collect();
-        state.scored = Scored::default();
+        let (mut state, demand) = (self.lock(), demand.into_iter().collect());
+        if state.learned != demand {
+            state.learned = demand;
+            state.scored = Scored::default();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
