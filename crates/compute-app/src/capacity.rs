@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 
-use kilonova_accelerator::ledger as devices;
-use kilonova_compute_db::flavors::{self, Flavor};
+use kilonova_compute_db::flavors;
 use kilonova_compute_db::servers::{Creator, FlavorOf, SchedulerHints, Spec};
 use kilonova_compute_scheduler::Constraints;
 use kilonova_compute_scheduler::capacity::{
@@ -20,9 +19,9 @@ use kilonova_wire::{Refusal, time};
 
 use crate::boot::{self, ProfileGroups, Profiles};
 use crate::resolve::flavor_of;
-use crate::{Compute, Error};
+use crate::{Compute, Error, ports};
 
-/// Searches for one request to this view. A search takes about 20 microseconds.
+/// Searches for one request to this view, so that it ends on a cloud of any size.
 const SEARCHES: u64 = 500_000;
 
 /// Requests to this view that wait for a thread.
@@ -64,7 +63,7 @@ pub struct CloudCapacity {
 /// 404 for an unknown flavor, 503 if too many others count; store errors.
 pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<CloudCapacity, Error> {
     let named = wanted.clone();
-    let (chosen, profiles) = compute
+    let chosen = compute
         .store
         .read(move |tx| {
             let mut chosen = flavors::all(tx)?;
@@ -74,14 +73,9 @@ pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<Cloud
                 chosen.retain(|one| if by_id { one.id == *wanted } else { one.name == *wanted });
             }
             chosen.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
-            let mut profiles = HashMap::new();
-            for name in chosen.iter().filter_map(|one| one.extra_specs.get(PROFILE)) {
-                if let Some(found) = devices::profile_by_name(tx, name)? {
-                    let groups = ProfileGroups { id: found.id, groups: found.groups, port: None };
-                    profiles.insert(name.clone(), groups);
-                }
-            }
-            Ok::<_, Error>((chosen, profiles))
+            let chosen = chosen.into_iter().map(flavor_of);
+            let chosen = chosen.map(|flavor| Ok((ports::of_flavor(tx, &flavor)?, flavor)));
+            chosen.collect::<Result<Vec<Chosen>, Error>>()
         })
         .await?;
     if let (Some(wanted), true) = (wanted, chosen.is_empty()) {
@@ -91,26 +85,21 @@ pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<Cloud
     compute.catch_up().await;
     let (compute, world) = (compute.clone(), compute.world.snapshot());
     let threads = THREADS.as_ref().map_err(Refusal::internal)?;
-    let counted = threads.run(move || count(&compute, &world, chosen, &profiles)).await;
+    let counted = threads.run(move || count(&compute, &world, chosen)).await;
     counted.map_err(|error| Refusal::unavailable(error).into())
 }
 
-/// The extra spec that names a device profile.
-const PROFILE: &str = "accel:device_profile";
+/// A flavor with its device profile, or why that cannot be used.
+type Chosen = (Result<Option<ProfileGroups>, String>, FlavorOf);
 
-fn count(
-    compute: &Compute,
-    world: &Arc<Snapshot>,
-    chosen: Vec<Flavor>,
-    profiles: &HashMap<String, ProfileGroups>,
-) -> CloudCapacity {
+fn count(compute: &Compute, world: &Arc<Snapshot>, chosen: Vec<Chosen>) -> CloudCapacity {
     let (equal, mut left) = (EqualHosts::of(world), Searches(SEARCHES));
     let now = time::now();
     let mut flavors = Vec::with_capacity(chosen.len());
-    for flavor in chosen {
+    for (profile, flavor) in chosen {
         let (id, name) = (flavor.id.clone(), flavor.name.clone());
-        let spec = spec_of(flavor_of(flavor));
-        let fits = match query_of(compute, &spec, profiles) {
+        let spec = spec_of(flavor);
+        let fits = match profile.and_then(|profile| query_of(compute, &spec, profile)) {
             Err(why) => Fits::Unusable(why),
             Ok(query) => {
                 let (nobody, loads) = (HashSet::new(), HashMap::new());
@@ -145,15 +134,8 @@ fn count(
 fn query_of(
     compute: &Compute,
     spec: &Spec,
-    profiles: &HashMap<String, ProfileGroups>,
+    flavor: Option<ProfileGroups>,
 ) -> Result<Query, String> {
-    let flavor = match spec.flavor.extra_specs.get(PROFILE) {
-        None => None,
-        Some(name) => match profiles.get(name) {
-            Some(found) => Some(found.clone()),
-            None => return Err(format!("Device profile {name} could not be found.")),
-        },
-    };
     let profiles = Profiles { flavor, ports: Vec::new() };
     let aliases = &compute.options.pci_aliases;
     match boot::query_of(&spec.flavor, &spec.image_properties, &profiles, aliases, 0) {

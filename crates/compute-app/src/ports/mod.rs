@@ -24,7 +24,7 @@ pub use connections::{Connections, connections};
 pub use kilonova_network::ledger::{Fixed, GroupFacts, ServerPort};
 pub use networks::{GuestPorts, Networks, PortOwner, Requested, ResolvedPort, ServerPorts};
 pub use own::Own;
-pub use profile::profiles_of;
+pub use profile::{of_flavor, profiles_of};
 pub use request::{NetworkRequest, PortRequest, no_port};
 
 use crate::Error;

@@ -33,6 +33,20 @@ pub(super) fn of_port(
     Ok(Ok(found))
 }
 
+/// The profile that a flavor names, if it names one; or the error.
+///
+/// # Errors
+/// Store errors only.
+pub fn of_flavor(
+    tx: &mut Tx<'_>,
+    flavor: &FlavorOf,
+) -> Result<Result<Option<ProfileGroups>, String>, Error> {
+    let Some(name) = flavor.extra_specs.get("accel:device_profile") else { return Ok(Ok(None)) };
+    let found = devices::profile_by_name(tx, name)?;
+    let found = found.map(|found| ProfileGroups { id: found.id, groups: found.groups, port: None });
+    Ok(found.map(Some).ok_or_else(|| format!("Device profile {name} could not be found.")))
+}
+
 /// The profiles of an existing server, from its flavor and its ports; or the error.
 ///
 /// # Errors
@@ -43,16 +57,11 @@ pub fn profiles_of(
     server: &Server,
     flavor: &FlavorOf,
 ) -> Result<Result<Profiles, String>, Error> {
-    let mut profiles = Profiles::default();
-    if let Some(name) = flavor.extra_specs.get("accel:device_profile") {
-        match devices::profile_by_name(tx, name)? {
-            Some(found) => {
-                profiles.flavor =
-                    Some(ProfileGroups { id: found.id, groups: found.groups, port: None });
-            }
-            None => return Ok(Err(format!("Device profile {name} could not be found."))),
-        }
-    }
+    let flavor = match of_flavor(tx, flavor)? {
+        Ok(found) => found,
+        Err(why) => return Ok(Err(why)),
+    };
+    let mut profiles = Profiles { flavor, ports: Vec::new() };
     if server.spec.networked {
         for (port, profile) in networks.device_profiles(tx, server.id)? {
             match of_port(tx, port, profile.as_deref())? {
