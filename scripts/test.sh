@@ -53,6 +53,9 @@
 #   KILONOVA_FUZZ, KILONOVA_FUZZ_BODIES
 #                         random requests, in the unit step
 #
+# The steps after `docs` hardly use a core, so KILONOVA_LANES of them (default 2) run at a time; the output of each is
+# printed when it ends.
+#
 # A failed step does not stop the later ones. The last line is the summary; the exit code is 1 if anything failed.
 # KILONOVA names a program to use instead of building one. The script builds without optimization, like
 # the tests: most of it is then already built, and integer overflow is checked.
@@ -63,22 +66,28 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-10}
+LANES=${KILONOVA_LANES:-2}
 # Uses the program that the environment names; otherwise builds one.
 program_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/debug/kilonova}
 SCRATCH=$(mktemp -d)
 TALLY=$SCRATCH/tally WRONG=$SCRATCH/wrong
-second=
+second= output=
+declare -A running=()
 : >"$TALLY" >"$WRONG"
 
 finish() {
-    # The process group: the step's own children end with it.
-    [ -z "$second" ] || { kill -INT -- "-$second" && wait "$second"; } 2>/dev/null || true
+    local pid
+    end_second
+    for pid in "${!running[@]}"; do { kill -INT -- "-$pid" && wait "$pid"; } 2>/dev/null || true; done
     pg_stop
     s3_stop
     rm -rf "$SCRATCH" "/dev/shm/kilonova-test.$$"
 }
 trap finish EXIT
+
+# The process group: the step's own children end with it.
+end_second() { [ -z "$second" ] || { kill -INT -- "-$second" && wait "$second"; } 2>/dev/null || true; }
 
 title() { printf '\n== %s (%s s)\n' "$*" "$SECONDS"; }
 # add PASSED FAILED SKIPPED: appends to a file, because some steps run beside others.
@@ -195,9 +204,10 @@ script() {
 # beside NAME ARGUMENTS...: like `script`, in the background, since a step uses hardly more than one
 # core; `told TITLE` waits for its end and prints its output.
 beside() {
+    output=$(mktemp "$SCRATCH/beside.XXXX")
     # With job control it is a process group and can be interrupted.
     set -m
-    script "$@" >"$SCRATCH/beside" 2>&1 &
+    script "$@" >"$output" 2>&1 &
     second=$!
     set +m
 }
@@ -205,7 +215,36 @@ told() {
     wait "$second" || add 0 1 0
     second=
     title "$1"
-    cat "$SCRATCH/beside"
+    cat "$output"
+}
+
+# lanes STEP...: runs the steps, $LANES at a time, and prints the output of each when it ends.
+lanes() {
+    local step
+    for step in "$@"; do
+        [ "${#running[@]}" -lt "$LANES" ] || lane_ends
+        set -m
+        (
+            trap end_second EXIT
+            trap 'exit 1' INT TERM
+            # The lane's own: those of the others are not its to end.
+            running=()
+            "$step"
+        ) >"$SCRATCH/lane.$step" 2>&1 &
+        running[$!]=$step
+        set +m
+        [ ! -t 1 ] || title "started: $step"
+    done
+    while [ "${#running[@]}" -gt 0 ]; do lane_ends; done
+}
+
+# Waits until one of the running steps ends.
+lane_ends() {
+    local pid ok=yes
+    wait -n -p pid "${!running[@]}" || ok=no
+    cat "$SCRATCH/lane.${running[$pid]}"
+    [ "$ok" = yes ] || { add 0 1 0; echo "the step ended early" | wrong "${running[$pid]}"; }
+    unset "running[$pid]"
 }
 
 program() {
@@ -434,7 +473,7 @@ lab() {
 asked=yes
 if [ $# -eq 0 ]; then
     asked=no
-    set -- lint deny unit docs placement accelerator compute browser network image tls quickstart demo operators chaos anywhere controllers failover copy restore ${KILONOVA_OLD:+upgrade} cloud lab
+    set -- lint deny unit docs lab compute chaos network tls operators quickstart controllers placement accelerator image demo anywhere copy failover restore browser ${KILONOVA_OLD:+upgrade} cloud
 fi
 for step in "$@"; do
     case $step in
@@ -449,7 +488,22 @@ done
 
 title "PostgreSQL 15 in a temporary folder"
 pg_start
-for step in "$@"; do "$step"; done
+first=() later=()
+for step in "$@"; do
+    case $step in
+        lint | deny | unit | docs) first+=("$step") ;;
+        *) later+=("$step") ;;
+    esac
+done
+for step in ${first[@]+"${first[@]}"}; do "$step"; done
+if [ "${#later[@]}" -gt 1 ]; then
+    # Both are shared by the lanes. A step that needs one that failed says so.
+    program || true
+    case " ${later[*]} " in *' image '*) object_store || true ;; esac
+    lanes "${later[@]}"
+else
+    for step in ${later[@]+"${later[@]}"}; do "$step"; done
+fi
 
 read -r passed failed skipped < <(awk '{p += $1; f += $2; s += $3} END {print p + 0, f + 0, s + 0}' "$TALLY")
 if [ -s "$WRONG" ]; then
