@@ -13,7 +13,7 @@ pub enum Check {
     Dependencies,
     /// HTTP stays in `api/`, SQL stays in `db/`.
     Layers,
-    /// Each file opens with what it owns.
+    /// Each file opens with a description of what it owns.
     Headers,
     /// Sentences and words that the project does not use.
     Prose,

@@ -55,8 +55,8 @@ impl<C: ControlPlane> Shared<C> {
         }
     }
 
-    /// The answers of the operator's vendor data services. A controller that is away is waited for, because
-    /// a config drive is made once.
+    /// The answers of the operator's vendor data services. Waits for an unavailable controller,
+    /// because a config drive is created only once.
     async fn answers(&self, server: ServerId) -> Result<Map<String, Value>, String> {
         let mut tries = 0;
         loop {

@@ -11,7 +11,7 @@ use crate::check::{self, Report};
 use crate::settings::Settings;
 use crate::{cli, facts, pki_dir};
 
-/// Joins, and reports what the host still lacks.
+/// Joins the cloud and reports the host's remaining problems.
 ///
 /// # Errors
 /// If the control plane refuses, or the identity cannot be written.
@@ -21,7 +21,7 @@ pub async fn join(settings: &Settings, url: &str, token: &str) -> Result<Report,
     let own = || HostName::verbatim(kilonova_program::host_name().to_ascii_lowercase());
     let host = settings.host.clone().unwrap_or_else(own);
     let address = settings.my_ip.or_else(|| facts::address_towards(url));
-    // A running agent owns the directory, and uses a new identity by itself.
+    // A running agent owns the directory, and picks up a new identity automatically.
     let owned = StateDir::check_free(&settings.state_dir).is_err();
     let identity = Identity::at(&settings.state_dir);
     let known = identity

@@ -11,9 +11,9 @@ use crate::check::ahead;
 use crate::connection::Connection;
 
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The clock is checked every this many rounds.
+/// Number of rounds between two checks of the clock.
 const CLOCK: u32 = 240;
-/// A larger difference is reported.
+/// The clock difference above which a report is made.
 const OFF: Duration = Duration::from_secs(2);
 
 /// Runs forever.
@@ -49,7 +49,7 @@ fn off(ahead: SignedDuration) -> Option<String> {
     let which = if ahead.is_positive() { "ahead of" } else { "behind" };
     (ahead.unsigned_abs() > OFF).then(|| {
         format!(
-            "the clock of this host is {} s {which} the control plane's: set both by NTP",
+            "the clock of this host is {} s {which} the control plane's: synchronize both with NTP",
             ahead.unsigned_abs().as_secs()
         )
     })

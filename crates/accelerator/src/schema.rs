@@ -9,8 +9,8 @@
 //! `handle_changes` is append-only and contains copies, because the objects may be deleted.
 //! `nova_events` is an outbox; a row is deleted when it has been delivered.
 //!
-//! `dirty_of` is the consumer that released a handle on a host that could not be told to drop it.
-//! Such a handle has no owner, and is not assigned before the host has dropped it.
+//! `dirty_of` is the consumer that released a handle on a host that could not be reached. Such a
+//! handle has no owner, and is not assigned before the host has dropped it.
 //!
 //! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
 //! if handles of one card exclude each other. `health` is the effective health: an event

@@ -63,8 +63,8 @@ impl Caller {
         self.may(rule, &own(&self.context))
     }
 
-    /// [`Caller::may`] with the route's own rule, on the target that was found. Does nothing if the
-    /// route has no single rule; the handler then enforces one by name.
+    /// [`Caller::may`] with the route's own rule, on the target that the handler has looked up.
+    /// Does nothing if the route has no single rule; the handler then enforces one by name.
     ///
     /// # Errors
     /// 403 in the service's dialect.

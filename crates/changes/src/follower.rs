@@ -1,12 +1,12 @@
-//! The follower of a process: polls the log and passes what is new to the subscribers.
+//! The follower of a process: polls the log and passes new entries to the subscribers.
 //!
-//! On PostgreSQL numbers and transaction ids become visible out of order, so an entry below the last
-//! one seen may still appear. The follower keeps the snapshot of its last poll. Each poll reads the
-//! entries of the transactions that had not ended in it, and no other: a long transaction delays
-//! nothing and makes nothing be read again.
+//! On PostgreSQL numbers and transaction ids become visible out of order, so an entry below the
+//! last one seen may still appear. The follower keeps the snapshot of its last poll. Each poll
+//! reads only the entries of transactions that had not ended in that snapshot, so a long
+//! transaction neither delays entries nor causes repeated reads.
 //!
-//! A snapshot counts for one run of one server. After a restart, a promotion or a restore everything is
-//! read again, because memory may be ahead of the database.
+//! A snapshot is valid for one run of one server. After a restart, a promotion or a restore the
+//! follower reloads everything, because memory may be ahead of the database.
 //!
 //! It polls instead of LISTEN/NOTIFY, because a notification locks the whole cluster at each commit,
 //! and the poll is one small read.
@@ -25,14 +25,14 @@ use crate::db::{self, Behind, Entry, News, Seen};
 
 /// The pause between two polls; another process's commit is applied after at most twice this.
 const PAUSE: Duration = Duration::from_millis(25);
-/// A poll that takes long is followed by a pause of this many times its duration.
+/// The pause after a slow poll, as a multiple of the poll's duration.
 const SHARE: u32 = 4;
 /// The pause after a failure.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// Above this number of entries a complete reload is cheaper.
 const MAX_ENTRIES: i64 = 50_000;
 
-/// The longest time that [`Progress::catch_up`] waits.
+/// Maximum time that [`Progress::catch_up`] waits.
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// Why a subscriber could not apply a change.
@@ -41,11 +41,11 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// The future of a subscriber.
 pub type Applied<'a> = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>;
 
-/// A copy in memory that follows the log. Both functions must be safe to repeat: after a failure
-/// the same entries come again.
+/// A copy in memory that follows the log. Both functions must be idempotent: after a failure the
+/// follower passes the same entries again.
 pub trait Subscriber: Send + Sync {
-    /// Applies entries, which have any topic and come in the order of their positions. Some may be
-    /// this process's own.
+    /// Applies entries of any topic, in the order of their positions. Some may be this process's
+    /// own.
     fn apply<'a>(&'a self, entries: &'a [Entry]) -> Applied<'a>;
 
     /// Reads everything again, because entries were lost.
@@ -61,7 +61,7 @@ pub enum Followed {
     Everything(Behind),
 }
 
-/// How far the follower of this process has come; cheap to clone.
+/// The progress of this process's follower; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Progress(Arc<Reached>);
 
@@ -89,17 +89,18 @@ impl Progress {
         }))
     }
 
-    /// Returns once everything is applied that was committed before the call, or after a second. For
-    /// a caller that is about to refuse something because of what memory says.
+    /// Returns once all commits before the call are applied, or after a second. For a caller that
+    /// is about to refuse a request on the basis of memory.
     pub async fn catch_up(&self) {
         let mut done = self.0.done.subscribe();
-        // A poll with a higher number begins after this call, and sees what was committed before.
+        // A poll with a higher number begins after this call, so it sees all commits before the
+        // call.
         let last = self.0.begun.load(Ordering::SeqCst);
         self.0.hurry.notify_one();
         drop(timeout(CATCH_UP, done.wait_for(|number| *number > last)).await);
     }
 
-    /// How long ago this process's memory was known to be current.
+    /// The time since this process's memory was last known to be current.
     pub fn lag(&self) -> Duration {
         self.0.at.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
     }
@@ -120,7 +121,8 @@ impl Progress {
     }
 }
 
-/// The follower of a process. Open it before the subscribers load, so that no commit falls between.
+/// The follower of a process. Open it before the subscribers load, so that it misses no commit in
+/// between.
 pub struct Follower {
     store: Store,
     seen: Seen,
@@ -135,7 +137,7 @@ impl fmt::Debug for Follower {
 }
 
 impl Follower {
-    /// A follower from the present end of the log on.
+    /// A follower that starts at the present end of the log.
     ///
     /// # Errors
     /// Store errors only.
@@ -161,7 +163,8 @@ impl Follower {
     /// Applies the commits since the last call.
     ///
     /// # Errors
-    /// Store errors and those of subscribers, each of which got the entries; the next call repeats them.
+    /// Store errors and those of subscribers. Every subscriber has got the entries; the next call
+    /// passes them again.
     pub async fn poll(&mut self) -> Result<Followed, Failure> {
         let (number, begun, seen) = (self.progress.begin(), Instant::now(), self.seen.clone());
         let news = self.store.read(move |tx| db::news(tx, &seen, MAX_ENTRIES)).await?;
@@ -197,7 +200,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Polls for as long as the runtime runs.
+    /// Polls until the runtime shuts down.
     pub async fn run(mut self) -> std::convert::Infallible {
         let mut failing = false;
         loop {
@@ -205,14 +208,12 @@ impl Follower {
             let followed = self.poll().await;
             match &followed {
                 Ok(_) if failing => {
-                    tracing::info!(
-                        "this controller follows the commits of other controllers again"
-                    );
+                    tracing::info!("following the commits of other controllers again");
                 }
                 Ok(Followed::Entries(_)) => {}
                 Ok(Followed::Everything(why)) => tracing::info!(
                     reason = why.as_str(),
-                    "read everything again that this controller keeps in memory"
+                    "reloaded everything that this controller keeps in memory"
                 ),
                 Err(error) if failing => {
                     tracing::debug!(%error, "still cannot follow the commits of other controllers");
@@ -220,8 +221,8 @@ impl Follower {
                 Err(error) => tracing::warn!(
                     %error,
                     lag = ?self.progress.lag(),
-                    "cannot follow the commits of other controllers, and memory grows old; retrying every \
-                     second: if this lasts, check the database"
+                    "cannot follow the commits of other controllers; memory becomes stale; \
+                     retrying every second: if this lasts, check the database"
                 ),
             }
             failing = followed.is_err();

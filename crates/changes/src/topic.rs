@@ -9,7 +9,7 @@ pub enum Topic {
     Documents,
     /// The row of the host that is the subject: its registration, zone and state, or its deletion.
     Host,
-    /// Builds on the host that is the subject; the number is that of failures since a success.
+    /// Builds on the host that is the subject; the number counts failures since the last success.
     Builds,
     /// The host aggregates and their members.
     Aggregates,
@@ -17,7 +17,7 @@ pub enum Topic {
     Identity,
     /// Revoked certificates of hosts.
     Revoked,
-    /// Networks, ports and security groups that hosts must learn of.
+    /// Networks, ports and security groups whose changes hosts need.
     Networks,
 }
 
@@ -48,7 +48,7 @@ impl Topic {
         }
     }
 
-    /// The topic of a row; `None` for one of a newer controller, which this one has no use for.
+    /// The topic of a row; `None` for one of a newer controller, which this one ignores.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|topic| topic.as_str() == text)
     }

@@ -1,4 +1,4 @@
-//! Requests to Cinder: where they go, which microversion they name, and what answers mean.
+//! Requests to Cinder: their address, their microversion, and the meaning of the answers.
 //!
 //! ```text
 //!   endpoint of the catalog       http://cinder:8776/v3, or with the project: http://cinder:8776/v3/<project>
@@ -24,9 +24,9 @@ const REQUEST_ID: &str = "x-openstack-request-id";
 /// The names of a project in `endpoint_template`.
 const PLACEHOLDERS: [&str; 4] =
     ["%(project_id)s", "%(tenant_id)s", "$(project_id)s", "$(tenant_id)s"];
-/// The most pages of a list.
+/// Maximum number of pages of a list.
 const MAX_PAGES: usize = 1000;
-/// Attempts of a request that upstream repeats on 500 and 504.
+/// Number of attempts of a request that upstream retries on 500 and 504.
 const ATTEMPTS: usize = 5;
 
 /// The microversion of a request.
@@ -40,7 +40,7 @@ impl Microversion {
     pub const COMPLETE: Self = Self(44);
 }
 
-/// On whose behalf a request is sent, and the request of our own that causes it.
+/// The identity behind a request, and the user's request that causes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
     /// The tokens.
@@ -60,7 +60,7 @@ impl Call<'static> {
 pub struct Cinder {
     service: Service,
     template: Option<String>,
-    /// The pause before a request is repeated.
+    /// The pause before a retry.
     pause: Duration,
     /// The newest microversion of each root.
     newest: Mutex<Option<(String, Microversion)>>,
@@ -69,15 +69,15 @@ pub struct Cinder {
 /// The parts of an endpoint.
 #[derive(Debug, PartialEq, Eq)]
 struct Address {
-    /// Up to the version, without a slash at its end.
+    /// The URL up to the version, without a trailing slash.
     root: String,
     /// The version and, if the endpoint has it, the project.
     base: String,
 }
 
 impl Address {
-    /// Splits the URL of an endpoint. `own` is the project of the login whose catalog has it, `project`
-    /// that of the caller.
+    /// Splits the URL of an endpoint. `own` is the project of the login whose catalog contains it,
+    /// `project` that of the caller.
     fn of(url: &str, own: Option<&str>, project: Option<&str>) -> Option<Self> {
         let mut url = url.trim_end_matches('/').to_owned();
         for placeholder in PLACEHOLDERS {
@@ -91,7 +91,7 @@ impl Address {
         let tail = rest.strip_prefix("/v3")?;
         let base = match (tail.strip_prefix('/'), own, project) {
             (None, ..) if tail.is_empty() => "/v3".to_owned(),
-            // The catalog was made for the login; the token is for another project.
+            // The catalog is the login's; the token is for another project.
             (Some(named), Some(own), Some(project)) if named == own => format!("/v3/{project}"),
             (Some(named), ..) if !named.is_empty() => format!("/v3/{named}"),
             (Some(_) | None, ..) => return None,
@@ -108,13 +108,13 @@ impl Cinder {
         Self { service, template, pause, newest: Mutex::default() }
     }
 
-    /// True for a URL with which [`Cinder::new`] can ask on behalf of any project.
+    /// True for a URL with which [`Cinder::new`] can send requests for any project.
     pub fn accepts_template(template: &str) -> bool {
         Address::of(template, None, Some("project"))
             .is_some_and(|address| !address.base.contains(['%', '$']))
     }
 
-    /// With another pause before a request is repeated.
+    /// Sets the pause before a retry.
     #[must_use]
     pub fn pausing(mut self, pause: Duration) -> Self {
         self.pause = pause;
@@ -193,8 +193,7 @@ impl Cinder {
         Err(Error::Refused(Box::new(Refused::read(request, answer.status, &answer.json(), id))))
     }
 
-    /// [`Cinder::send`], repeated where upstream repeats: on 500 and 504. The request must be one that may
-    /// be carried out twice.
+    /// [`Cinder::send`] with upstream's retries: on 500 and 504. The request must be idempotent.
     pub(crate) async fn send_again(
         &self,
         call: Call<'_>,
@@ -250,12 +249,12 @@ impl Cinder {
             let page = format!("{path}{query}");
             let mut answer = self.send(call, microversion, Method::GET, &page, None).await?;
             let Some(Value::Array(items)) = answer.get_mut(key).map(Value::take) else {
-                return Err(malformed(format!("there are no {key}")));
+                return Err(malformed(format!("{key} are missing")));
             };
             for item in items {
                 all.push(read(item, format!("GET {path}"), key)?);
             }
-            // The link names the address under which Cinder knows itself: only its query is used.
+            // The link contains the address that Cinder has for itself, so only its query is used.
             let links = answer.get(format!("{key}_links")).and_then(Value::as_array);
             let Some(next) = links.into_iter().flatten().find(|link| link["rel"] == "next") else {
                 return Ok(all);
@@ -269,7 +268,7 @@ impl Cinder {
         Err(malformed(format!("more than {MAX_PAGES} pages of {key}")))
     }
 
-    /// Logs in and asks for the versions and one volume, as a test of the settings.
+    /// Logs in and requests the versions and one volume, as a test of the settings.
     ///
     /// # Errors
     /// The text is for the operator.
@@ -288,7 +287,7 @@ pub(crate) fn read<T: DeserializeOwned>(
 ) -> Result<T, Error> {
     serde_json::from_value(object).map_err(|error| {
         let why = match error.classify() {
-            serde_json::error::Category::Data => format!("{key} lacks a field or has a wrong one"),
+            serde_json::error::Category::Data => format!("{key} has a missing or invalid field"),
             _ => format!("{key} cannot be read"),
         };
         Error::Malformed { request, why }

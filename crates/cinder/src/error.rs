@@ -14,7 +14,7 @@ pub enum Error {
     /// Cinder refuses the request.
     #[error(transparent)]
     Refused(Box<Refused>),
-    /// Cinder's answer does not have the form that its API promises.
+    /// Cinder's answer does not have the form of its API.
     #[error("Cinder answered {request} in an unknown form: {why}")]
     Malformed {
         /// The method and the path.
@@ -88,13 +88,13 @@ impl Error {
         self.refused().map(|refused| refused.status)
     }
 
-    /// True if the object does not exist: an undo has nothing left to do.
+    /// True if the object does not exist, so that no rollback is needed.
     pub fn is_not_found(&self) -> bool {
         self.status() == Some(StatusCode::NOT_FOUND)
     }
 
-    /// True if Cinder understood the request and refuses it, so that a repetition is refused too. A token
-    /// that it does not accept is no such refusal.
+    /// True if Cinder understood the request and refuses it, so that a retry would be refused too.
+    /// A rejected token is not such a refusal.
     pub fn is_final(&self) -> bool {
         self.status().is_some_and(|status| {
             status.is_client_error()
@@ -122,8 +122,8 @@ impl Error {
 }
 
 impl IntoRefusal for Error {
-    /// The answer for a user whose request depends on Cinder. Cinder's own message is shown where the user
-    /// can act on it; a failure of Cinder is 503, and its cause is only logged.
+    /// The answer for a user whose request depends on Cinder. It shows Cinder's own message if the
+    /// user can act on it; a failure of Cinder is a 503 whose cause is only logged.
     fn into_refusal(self) -> Refusal {
         let refused = match self {
             Self::NoAnswer(error) => return error.into_unavailable("volume"),

@@ -6,13 +6,13 @@
 //!   attachment  attachments of volumes to servers: reserved, connected, completed, deleted
 //!   snapshot    snapshots of volumes, and the limit on their number
 //!   kind        volume types
-//!   values      forms of values that several of them have
+//!   values      value formats that several modules share
 //! ```
 //!
-//! Each function is one request, or one for each page of a list. Requests that change an attachment always
-//! carry a service token: without one Cinder refuses to end an attachment that a server uses. The client
-//! must never decide what a server gets, nor in which order requests are sent: its caller does, and keeps
-//! a journal of them. It never logs a token or what an attachment says about a connection.
+//! Each function is one request, or one for each page of a list. Requests that change an attachment
+//! always carry a service token: without one Cinder refuses to end an attachment that a server
+//! uses. The client must never decide which volumes a server gets or the order of requests: its
+//! caller does, and journals them. It never logs a token or the connection data of an attachment.
 
 mod attachment;
 mod client;

@@ -13,7 +13,7 @@ use crate::{Call, Cinder, Error};
 pub struct Snapshot {
     /// Its id.
     pub id: SnapshotId,
-    /// The volume that it is of.
+    /// Its volume.
     pub volume_id: VolumeId,
     /// `available`, `creating`, …
     pub status: String,

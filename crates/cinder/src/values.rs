@@ -1,4 +1,4 @@
-//! Forms of values that several resources have.
+//! Value formats that several resources share.
 
 use serde::{Deserialize, Deserializer};
 
@@ -11,7 +11,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A truth value as JSON or as the text that Cinder stores: `"true"`, `"True"`.
+/// A boolean, as JSON or as the text that Cinder stores: `"true"`, `"True"`.
 pub(crate) fn truth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -26,7 +26,7 @@ pub(crate) fn truth<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, 
     })
 }
 
-/// A text for a query, percent-encoded.
+/// Percent-encodes a value for a query string.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

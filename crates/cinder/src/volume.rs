@@ -35,10 +35,10 @@ pub struct Volume {
     /// True if a server can boot from it.
     #[serde(default, deserialize_with = "truth")]
     pub bootable: bool,
-    /// True if its data are encrypted.
+    /// True if it is encrypted.
     #[serde(default, deserialize_with = "truth")]
     pub encrypted: bool,
-    /// The properties of the image that it was made from.
+    /// The properties of the image from which it was created.
     #[serde(default, deserialize_with = "or_default", rename = "volume_image_metadata")]
     pub image_metadata: BTreeMap<String, String>,
     /// Metadata of the user.
@@ -97,7 +97,7 @@ impl Cinder {
         self.one(call, Microversion::BASE, (Method::GET, &path, None), "volume").await
     }
 
-    /// The volumes of the caller's project with a pair of metadata.
+    /// The volumes of the caller's project that have this metadata item.
     ///
     /// # Errors
     /// [`Error`].
@@ -156,7 +156,7 @@ impl Cinder {
         self.act(call, Microversion::BASE, id, json!({"os-begin_detaching": null})).await
     }
 
-    /// Takes [`Cinder::begin_detaching`] back.
+    /// Undoes [`Cinder::begin_detaching`].
     ///
     /// # Errors
     /// [`Error`].

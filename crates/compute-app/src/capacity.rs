@@ -68,7 +68,7 @@ pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<Cloud
         .read(move |tx| {
             let mut chosen = flavors::all(tx)?;
             if let Some(wanted) = &named {
-                // An id goes before a name, as in the clients.
+                // An id takes precedence over a name, as in the clients.
                 let by_id = chosen.iter().any(|flavor| flavor.id == *wanted);
                 chosen.retain(|one| if by_id { one.id == *wanted } else { one.name == *wanted });
             }

@@ -26,8 +26,8 @@ pub enum Error {
     /// The journal refused.
     #[error(transparent)]
     Flow(#[from] kilonova_flow::Error),
-    /// A row of the journal is not a valid operation: a newer build wrote the database, or somebody
-    /// changed it by hand.
+    /// A row of the journal is not a valid operation: a newer build wrote the database, or the row
+    /// was changed manually.
     #[error("operation {operation} of server {server} cannot be read: {why}")]
     Unreadable {
         /// The operation.

@@ -1,4 +1,4 @@
-//! Keeps the copy of the hosts current with what other controllers commit.
+//! Keeps the copy of the hosts current with the commits of other controllers.
 //!
 //! Entries of documents come before those of the hosts' rows: a host that was deleted and registered
 //! again begins with a new generation.
@@ -50,8 +50,8 @@ impl Subscriber for Compute {
     }
 }
 
-/// Reads all hosts and aggregates again. Memory goes back where the rows are older than it was before:
-/// the database was restored, or lost commits when a standby took over.
+/// Reads all hosts and aggregates again. Memory adopts rows that are older than it was before: the
+/// database was restored, or lost commits when a standby took over.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,7 +1,7 @@
-//! The numbers of images for their EC2 names, which the cloud gives once and never changes.
+//! The numbers of images for their EC2 names, which the cloud assigns once and never changes.
 //!
-//! A server's row has the numbers of its images, so that its host and the metadata service tell the guest the
-//! same. Memory saves the look-up for images that are booted often.
+//! A server's row has the numbers of its images, so that its host and the metadata service give the
+//! guest the same names. Memory saves the look-up for images that are booted often.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use kilonova_store::Tx;
 use crate::boot::machine;
 use crate::{Compute, Error};
 
-/// The most images whose numbers are in memory.
+/// Maximum number of images whose numbers are in memory.
 const MOST: usize = 10_000;
 
 /// The numbers that this process has seen; cheap to clone.

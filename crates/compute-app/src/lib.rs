@@ -1,4 +1,5 @@
-//! The operations of the compute service: what a request, a host's report or a loop does to servers.
+//! The operations of the compute service: the effects of requests, hosts' reports and loops on
+//! servers.
 //!
 //! [`flows`] has the operations that take several steps, [`reconcile`] the loops. The crate must never
 //! know HTTP, contain SQL, or access another service's tables; it calls that service's ledger instead.

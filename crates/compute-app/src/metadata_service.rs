@@ -1,4 +1,4 @@
-//! The metadata service: what guests are told about themselves, from memory.
+//! The metadata service: answers guests' requests about themselves from memory.
 //!
 //! A guest asks 20 to 40 times within the seconds of its boot. The first question reads the server's
 //! rows and makes a document; the others are answered from it. A document is made again when the
@@ -193,7 +193,7 @@ impl MetadataService {
         Ok(Some(complete))
     }
 
-    /// True if nobody has changed the server since, as far as this process knows.
+    /// True if the server has not changed since, as far as this process knows.
     fn is_fresh(&self, cached: &Cached) -> bool {
         let age = cached.read_at.elapsed();
         age < self.options.expiration

@@ -1,7 +1,7 @@
 //! The microversions of the compute API: one constant for each change, named after it.
 //!
-//! Code compares a request's version with these constants and never with a number. Nothing is bounded by
-//! [`MAX`]: what exists in the newest microversion exists in the next one too. (Upstream:
+//! Code compares a request's version with these constants and never with a number. [`MAX`] bounds
+//! nothing: everything in the newest microversion exists in the next one too. (Upstream:
 //! `nova/api/openstack/rest_api_version_history.rst`.)
 
 use kilonova_wire::Microversion;
@@ -11,7 +11,7 @@ macro_rules! changes {
         $(#[$doc])*
         pub const $name: Microversion = Microversion(2, $minor);
     )*
-        /// Every microversion that changes what is served here, oldest first.
+        /// Every microversion with a change that exists here, oldest first.
         pub const ALL: &[Microversion] = &[$($name),*];
     };
 }

@@ -7,7 +7,7 @@ use kilonova_wire::Refusal;
 
 use crate::{Error, usage};
 
-/// The class with everybody's default limits.
+/// The quota class with the default limits of all projects.
 pub const DEFAULT_CLASS: &str = "default";
 
 /// Every resource with Nova's default, in the order of responses. `-1` means no limit.

@@ -1,7 +1,7 @@
-//! Nova's policy rules, with the defaults of Nova 34: what an operator's `policy.yaml` may override.
-//! Rules of operations that are not offered here are kept, so that such a file carries over whole. The
-//! rules of server actions are in the table of actions; the last ones here are of operations that only
-//! Kilonova has.
+//! Nova's policy rules, with the defaults of Nova 34: an operator's `policy.yaml` may override
+//! them. Rules of operations that are not offered here are kept, so that such a file carries over
+//! whole. The rules of server actions are in the table of actions; the last ones here are of
+//! operations that only Kilonova has.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};

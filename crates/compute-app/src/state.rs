@@ -60,7 +60,7 @@ pub struct Compute {
     pub network_news: Arc<Notify>,
     /// The consoles that are open or opened at this controller.
     pub consoles: Consoles,
-    /// The services of the operator that tell guests something, if there are any.
+    /// The operator's services that provide vendor data to guests, if any.
     pub vendordata: Option<Arc<DynamicVendordata>>,
     /// The EC2 numbers of images.
     pub seen_image_numbers: SeenImageNumbers,
@@ -100,14 +100,14 @@ impl Compute {
         Ok(compute)
     }
 
-    /// With what the operator decided.
+    /// Sets the operator's options.
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = Arc::new(options);
         self
     }
 
-    /// With services of the operator that tell guests something.
+    /// Sets the operator's services that provide vendor data to guests.
     #[must_use]
     pub fn with_vendordata(mut self, vendordata: Option<Arc<DynamicVendordata>>) -> Self {
         self.vendordata = vendordata;
@@ -181,10 +181,10 @@ impl Compute {
         }
     }
 
-    /// Runs `work`, which uses this very handle, as one transaction. Where a server in it finds no
-    /// place, all of it is undone. A commit may have made room just now that memory does not show yet:
-    /// after catching up `work` is run again. If there is no place still, the reason is worked out,
-    /// and `work` is run again to note it.
+    /// Runs `work`, which uses this very handle, as one transaction. If a server in it finds no
+    /// place, all of it is rolled back. A recent commit may have freed capacity that memory does
+    /// not show yet, so `work` runs again after catching up. If there is still no place, the reason
+    /// is determined, and `work` runs again to record it.
     pub async fn write<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -243,10 +243,11 @@ impl Compute {
         self.host_is_lost(tx, host, now)
     }
 
-    /// True if a host that is known has not been heard of for so long that nobody waits for it.
+    /// True if a known host has been silent for so long that operations no longer wait for it.
     ///
-    /// The memory of a process that was stopped is old, and so is that of a controller whose hosts poll
-    /// another one. So memory alone shows only that a host lives; the row decides that it is lost.
+    /// The memory of a suspended process is stale, and so is that of a controller whose hosts poll
+    /// another one. Memory alone can therefore only prove that a host is alive; the row decides
+    /// that it is lost.
     pub(crate) fn host_is_lost(
         &self,
         tx: &mut Tx<'_>,
@@ -273,8 +274,8 @@ impl Compute {
         host.map(|host| host.zone()).unwrap_or_default()
     }
 
-    /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` was declared by an operator,
-    /// `UNKNOWN` is a host that was not heard of lately.
+    /// The state of a server's host in Nova's terms (`HostStatus`): `DOWN` was declared by an
+    /// operator, `UNKNOWN` is a host that has not reported recently.
     pub fn host_status(&self, host: &HostName) -> &'static str {
         match self.fleet.by_name(host) {
             None => "",
@@ -285,7 +286,7 @@ impl Compute {
         }
     }
 
-    /// True if a host was heard of lately.
+    /// True if a host has reported recently.
     pub fn host_is_up(&self, host: &HostName) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_up(time::now()))
     }

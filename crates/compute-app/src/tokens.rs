@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use kilonova_wire::UserToken;
 
-/// The most tokens.
+/// Maximum number of tokens.
 const MOST: usize = 10_000;
 /// A service token makes Keystone accept a token for two days after its end; no operation takes longer.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);

@@ -25,7 +25,7 @@ pub fn take(
     ask_take(tx, project_id, user_id, wanted)?.check(tx, project_id, user_id)
 }
 
-/// A request that is counted, and whose limits nobody has compared yet.
+/// A counted request whose limits are not checked yet.
 #[must_use = "a request may exceed a limit"]
 pub struct AskedUsage {
     wanted: ProjectUsage,

@@ -1,4 +1,4 @@
-//! Dynamic vendor data: what services of the operator tell each guest (Nova: `DynamicJSON`).
+//! Dynamic vendor data: data for each guest from the operator's services (Nova: `DynamicJSON`).
 //!
 //! Each service gets a description of the server by `POST`, with the roles of the user who created it, and its
 //! answer becomes a part of the guest's `vendor_data2.json` under the service's name. Services are asked in no
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-/// The most servers about which services are asked at once.
+/// Maximum number of servers about which services are asked at once.
 const AT_ONCE: usize = 64;
 /// How long all services together have to answer about a server. A host that asks its controller gives up
 /// after 45 s, and would ask again.

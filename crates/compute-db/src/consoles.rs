@@ -42,7 +42,7 @@ CREATE INDEX console_requests_by_host ON console_requests (host, generation);
 CREATE INDEX console_requests_asked ON console_requests (asked_at);",
 };
 
-/// The age after which no host is asked any more: nobody waits so long.
+/// The age after which a request to a host is obsolete: no client waits that long.
 pub const STALE: SignedDuration = SignedDuration::from_secs(60);
 
 kilonova_store::statements! {

@@ -7,13 +7,14 @@ use kilonova_store::{Migration, Tx, params};
 
 use crate::Error;
 
-/// The requests, in thousandths, after which all weights are halved, so that the past fades.
+/// The requests, in thousandths, after which all weights are halved, so that old requests lose
+/// influence.
 const FADES_AT: i64 = 10_000 * 1000;
 
-/// Weights below this are forgotten.
+/// Weights below this are deleted.
 const LEAST: i64 = 10;
 
-/// The kinds of requests that are remembered.
+/// Maximum number of kinds of requests in the table.
 const MOST: i64 = 512;
 
 /// The table of the demand.
@@ -33,16 +34,16 @@ kilonova_store::statements! {
     /// Halves all weights if their sum exceeds a limit.
     FADE = "UPDATE scheduler_demand SET weight = weight / 2
         WHERE (SELECT CAST(SUM(all_of.weight) AS BIGINT) FROM scheduler_demand all_of) > ?1";
-    /// Forgets small weights.
+    /// Deletes small weights.
     FORGET = "DELETE FROM scheduler_demand WHERE weight < ?1";
-    /// Forgets all but the largest weights.
+    /// Deletes all but the largest weights.
     TRIM = "DELETE FROM scheduler_demand WHERE request NOT IN
         (SELECT kept.request FROM scheduler_demand kept ORDER BY kept.weight DESC, kept.request LIMIT ?1)";
     /// The kinds of requests with their weights.
     ALL = "SELECT request, weight FROM scheduler_demand ORDER BY request";
 }
 
-/// Adds counts, in thousandths, and lets the past fade.
+/// Adds counts, in thousandths, and decays the earlier ones.
 ///
 /// # Errors
 /// Store errors only.

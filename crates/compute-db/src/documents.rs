@@ -1,10 +1,10 @@
 //! The documents for the agents. A host's generation is in its row: increasing it in the same
 //! transaction orders the documents of a host by commit, on PostgreSQL too.
 //!
-//! A generation is the time in microseconds, or one more than the last one if the clock is behind. A
-//! database that went back, by a restore or by a standby that lacked the last commits, therefore never
-//! gives another document a generation that a host already has. The row also keeps the last
-//! generations before its own. They prove that what a host has comes from these rows.
+//! A generation is the time in microseconds, or one more than the last one if the clock is behind.
+//! A database that lost its last commits, by a restore or a takeover of a standby, therefore never
+//! reuses a generation that a host already has. The row also keeps the generations before its own.
+//! They prove that a host's documents come from these rows.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,8 @@ macro_rules! later {
     };
 }
 
-/// Increases the generation of a host's row. A generation has 16 digits: 32 of them are kept.
+/// Increases the generation of a host's row. A generation has 16 digits, so the limit of 544
+/// characters keeps 32 of them.
 macro_rules! next {
     () => {
         concat!(
@@ -47,7 +48,7 @@ pub const HISTORY: Migration = Migration {
     sql: "ALTER TABLE hosts ADD COLUMN history TEXT NOT NULL DEFAULT '';",
 };
 
-/// Documents that hosts do not get yet.
+/// Adds the marker of documents that are held back.
 pub const HELD: Migration = Migration {
     name: "compute-0730-held",
     sql: "ALTER TABLE documents ADD COLUMN held BIGINT NOT NULL DEFAULT 0;",
@@ -58,8 +59,8 @@ kilonova_store::statements! {
     HOSTS_OF = "SELECT DISTINCT host FROM documents WHERE server_id IN ({})";
     /// Increases the generation of a host.
     NEXT = concat!("UPDATE hosts SET ", next!(), " WHERE host = ?1 RETURNING generation");
-    /// The epoch and the newest generation of a host, those before it, and whether it has unanswered
-    /// questions and requests for consoles since another generation.
+    /// The epoch and the newest generation of a host, the generations before it, and whether it has
+    /// unanswered questions and console requests since a given generation.
     NEWEST = "SELECT epoch, generation, history, filtered, EXISTS (SELECT 1 FROM questions q
         WHERE q.host = ?1 AND q.generation > ?2 AND q.answer IS NULL) AS asked, EXISTS (SELECT 1
         FROM console_requests c WHERE c.host = ?1 AND c.generation > ?2) AS watched
@@ -103,8 +104,8 @@ pub trait Wake {
     /// Wakes the host's long poll once the generation is durable.
     fn wake_on_commit(&self, tx: &mut Tx<'_>, host: &HostName, generation: i64);
 
-    /// The document with the volumes that the guest has on the host, and whether it lacks some, so that the
-    /// host must not get it yet. `None` for a document that is complete.
+    /// The document completed with the guest's volumes on the host, and whether some are still
+    /// missing, so that the host must not get it yet. `None` if the document needs no change.
     ///
     /// # Errors
     /// Store errors only.
@@ -138,10 +139,10 @@ pub fn put(
 pub enum Delivery {
     /// At once.
     Now,
-    /// Not before something outside the database is ready. The document is written again then, or is
-    /// replaced by the next step if that fails. Until then the host keeps what it has.
+    /// Not before something outside the database is ready. The document is then written again, or
+    /// replaced by the next step on failure. Until then the host keeps its previous document.
     Held,
-    /// When it would have got the document that this one replaces.
+    /// When the replaced document would have been delivered.
     AsBefore,
 }
 
@@ -216,7 +217,7 @@ pub fn put_next_as(
     Ok(())
 }
 
-/// The generation after [`ask_next`]; the other controllers are told.
+/// The generation after [`ask_next`]; notifies the other controllers.
 fn generation(
     tx: &mut Tx<'_>,
     host: &HostName,
@@ -235,7 +236,7 @@ pub fn next_of(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<i64>, kilonova
     generation(tx, host, asked)
 }
 
-/// Tells the other controllers, one of which may hold the host's poll.
+/// Notifies the other controllers, one of which may hold the host's poll.
 fn logged(tx: &mut Tx<'_>, host: &HostName, generation: i64) -> Result<i64, kilonova_store::Error> {
     kilonova_changes::append(tx, Topic::Documents, host, generation)?;
     Ok(generation)
@@ -290,8 +291,8 @@ pub fn expect_of_server(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> 
     Ok(tx.expect(OF_SERVER, params![server])?)
 }
 
-/// The document of a server on a host, found among all of the server, which a caller announces before
-/// it knows the host.
+/// The document of a server on a host, selected from all documents of the server. A caller
+/// announces those before it knows the host.
 ///
 /// # Errors
 /// Store errors only.
@@ -354,7 +355,7 @@ pub fn expect_servers_on(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> 
     Ok(tx.expect(SERVERS_ON, params![host])?)
 }
 
-/// The servers with a document on a host, also one that is held back.
+/// The servers with a document on a host, including documents that are held back.
 ///
 /// # Errors
 /// Store errors only.
@@ -385,9 +386,9 @@ pub struct Newest {
 pub enum Origin {
     /// These rows had it: the host lacks only what is newer.
     Ours,
-    /// These rows never had it: the database went back, and the host has other documents.
+    /// These rows never had it: the database lost commits, and the host has documents of those.
     Foreign,
-    /// It is older than what the row keeps.
+    /// It is older than the generations that the row keeps.
     Forgotten,
 }
 
@@ -411,7 +412,7 @@ fn history(row: &Row) -> Result<Vec<i64>, Error> {
     let text = row.text("history")?;
     let whole = text.rsplit_once(' ').map_or("", |(whole, _)| whole);
     let number = |word: &str| {
-        word.parse().map_err(|_| shape(format!("there is no generation {word:?} of a host")))
+        word.parse().map_err(|_| shape(format!("invalid generation {word:?} of a host")))
     };
     whole.split_terminator(' ').map(number).collect()
 }
@@ -470,7 +471,8 @@ pub fn containing(
     Ok((epoch, documents))
 }
 
-/// Sends the host its guests' security groups with its next generation, and wakes it on commit.
+/// Requests the security groups of the host's guests with its next generation, and wakes it on
+/// commit.
 ///
 /// # Errors
 /// Store errors only.
@@ -502,7 +504,7 @@ pub fn hosts_of(
     Ok(hosts)
 }
 
-/// Deletes a document once nothing of the server is on the host.
+/// Deletes a document once the host has removed the guest.
 ///
 /// # Errors
 /// Store errors only.

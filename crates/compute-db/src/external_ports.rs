@@ -1,11 +1,11 @@
-//! The ports that servers have in the cloud's Neutron: what was requested, the last view of each port, and
-//! the journal of the calls, which no transaction can contain.
+//! The ports of servers in the cloud's Neutron: the requests, the last view of each port, and the
+//! journal of the calls, which cannot be part of a transaction.
 //!
-//! A row of `external_servers` says what Neutron has to be made: the host of the bindings, the destination
-//! that a live migration prepares, or the end of the server. `due_at` is set while Neutron may differ from
-//! that. A worker takes the row for a while, makes the calls, and stores their results; `revision` changes
-//! with the goal, so that results of an older goal are discarded. `external_ports` has one row for each
-//! connection, in the order in which the guest has them.
+//! A row of `external_servers` has the goal for Neutron: the host of the bindings, the destination
+//! that a live migration prepares, or the end of the server. `due_at` is set while Neutron may
+//! differ from the goal. A worker leases the row, makes the calls, and stores their results;
+//! `revision` changes with the goal, so that results of an older goal are discarded.
+//! `external_ports` has one row for each connection, in the order in which the guest has them.
 
 use std::collections::HashSet;
 
@@ -90,14 +90,14 @@ kilonova_store::statements! {
     SET_HOST = "UPDATE external_servers SET host = ?2, is_bound = 0, next_host = NULL, is_prepared = 0,
         may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
-    /// Forgets the host: the worker unbinds the ports.
+    /// Clears the host: the worker unbinds the ports.
     CLEAR_HOST = "UPDATE external_servers SET host = NULL, is_bound = 0, next_host = NULL,
         is_prepared = 0, may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
         revision = revision + 1, attempts = 0, since = ?2, due_at = ?2 WHERE server_id = ?1";
     /// Prepares another host.
     PREPARE = "UPDATE external_servers SET next_host = ?2, is_prepared = 0, may_have_more = 1,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
-    /// Gives up the host that was prepared.
+    /// Clears the prepared host.
     LEAVE = "UPDATE external_servers SET next_host = NULL, is_prepared = 0, revision = revision + 1,
         attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1 AND next_host = ?2";
     /// Makes the prepared host the one of the bindings. They are ready there.
@@ -107,7 +107,7 @@ kilonova_store::statements! {
     /// Makes the views of the prepared host those of the ports.
     SWITCH_PORTS = "UPDATE external_ports SET view = COALESCE(next_view, view), next_view = NULL,
         is_plugged = 0 WHERE server_id = ?1";
-    /// Forgets which ports were plugged.
+    /// Marks all ports as unplugged.
     UNPLUG = "UPDATE external_ports SET is_plugged = 0, next_view = NULL WHERE server_id = ?1";
     /// Ends a server.
     END = "UPDATE external_servers SET is_gone = 1, revision = revision + 1, attempts = 0, since = ?2,
@@ -143,11 +143,11 @@ kilonova_store::statements! {
     DROP_PLACE = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND ordinal = ?2";
     /// Forgets a port.
     FORGET_PORT = "DELETE FROM external_ports WHERE server_id = ?1 AND ordinal = ?2";
-    /// Forgets the ports of a server.
+    /// Deletes the rows of a server's ports.
     FORGET_PORTS = "DELETE FROM external_ports WHERE server_id = ?1";
-    /// Forgets a server.
+    /// Deletes a server's row.
     FORGET = "DELETE FROM external_servers WHERE server_id = ?1";
-    /// The servers that are due and that nobody has taken.
+    /// The servers that are due and that no worker leases.
     DUE = "SELECT server_id FROM external_servers WHERE due_at <= ?1 AND taken_until <= ?1
         ORDER BY due_at LIMIT 100";
     /// The servers of a list that existed once.
@@ -224,11 +224,11 @@ pub struct NewView {
     pub next_view: Option<String>,
     /// Its addresses, each followed by a space.
     pub addresses: String,
-    /// True if Neutron says that it is plugged, or that nobody need wait for it.
+    /// True if Neutron reports it as plugged, or if it needs no wait.
     pub is_plugged: bool,
 }
 
-/// Adds a server. Nobody but this process need take it before `due`.
+/// Adds a server. Only this process should lease it before `due`.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -349,7 +349,8 @@ pub fn end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Erro
     Ok(())
 }
 
-/// The ports of the server are others than before. Nobody but this process need see to it before `due`.
+/// Records that the set of the server's ports changed. Only this process should lease the server
+/// before `due`.
 pub fn change(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -444,7 +445,7 @@ pub fn forget_port(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<()
     Ok(())
 }
 
-/// Forgets a server and its ports.
+/// Deletes the rows of a server and its ports.
 pub fn forget(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(FORGET_PORTS, params![server])?;
     tx.defer(FORGET, params![server])?;

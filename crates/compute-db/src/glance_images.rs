@@ -73,7 +73,7 @@ pub enum GlanceState {
     Rotating {
         /// `daily`, …
         backup_type: String,
-        /// How many backups of the type stay.
+        /// Number of backups of the type to keep.
         rotation: i64,
     },
     /// It is deleted next.
@@ -91,7 +91,7 @@ pub struct GlanceImage {
     pub project_id: String,
     /// Its state.
     pub state: GlanceState,
-    /// Failed attempts of what is due.
+    /// Failed attempts of the pending call.
     pub attempts: i64,
     /// When its row was written.
     pub created_at: Timestamp,
@@ -123,7 +123,7 @@ pub fn adopt(tx: &mut Tx<'_>, image: ImageId) -> Result<bool, Error> {
     Ok(tx.row(MOVE, params![image, "creating", "expected"])?.is_some())
 }
 
-/// Records that Glance has the bytes. False if nobody expects them any more.
+/// Records that Glance has the bytes. False if they are no longer expected.
 pub fn fill(tx: &mut Tx<'_>, image: ImageId) -> Result<bool, Error> {
     Ok(tx.row(MOVE, params![image, "expected", "complete"])?.is_some())
 }
@@ -146,7 +146,7 @@ pub fn discard(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<(), Er
     Ok(())
 }
 
-/// Postpones the next attempt of what is due.
+/// Postpones the next attempt of the pending call.
 pub fn postpone(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<(), Error> {
     tx.defer(POSTPONE, params![image, due])?;
     Ok(())

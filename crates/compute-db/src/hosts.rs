@@ -151,7 +151,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// True if its agent has already registered by a later attempt, or by this one.
+    /// True if its agent has already registered with this attempt or a later one.
     pub fn has_passed(&self, attempt: Attempt) -> bool {
         self.attempt
             .is_some_and(|last| last.agent == attempt.agent && last.number >= attempt.number)
@@ -188,7 +188,7 @@ pub(super) fn is_enabled(row: &Row) -> Result<bool, Error> {
     match row.text("status")? {
         "enabled" => Ok(true),
         "disabled" => Ok(false),
-        other => Err(shape(format!("there is no status {other:?} of a host"))),
+        other => Err(shape(format!("invalid status {other:?} of a host"))),
     }
 }
 
@@ -196,7 +196,7 @@ fn attempt(row: &Row) -> Result<Option<Attempt>, Error> {
     let (Some(agent), Some(number)) = (row.text_opt("agent")?, row.int_opt("attempt")?) else {
         return Ok(None);
     };
-    let agent = agent.parse().map_err(|_| shape(format!("there is no agent {agent:?}")))?;
+    let agent = agent.parse().map_err(|_| shape(format!("invalid agent id {agent:?}")))?;
     Ok(Some(Attempt { agent, number }))
 }
 

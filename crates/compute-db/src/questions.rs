@@ -23,7 +23,7 @@ kilonova_store::statements! {
     ANSWER = "SELECT answer FROM questions WHERE id = ?1";
     /// Deletes a question.
     FORGET = "DELETE FROM questions WHERE id = ?1";
-    /// Deletes questions that nobody waits for.
+    /// Deletes questions without a waiting caller.
     PURGE = "DELETE FROM questions WHERE id IN (SELECT id FROM questions
         WHERE asked_at < ?1 ORDER BY asked_at LIMIT ?2)";
 }

@@ -1,5 +1,5 @@
-//! How long a host has been silent, by its row and the database's clock. All controllers agree on it,
-//! while each one's memory knows only the hosts that poll it.
+//! How long a host has been silent, by its row and the database's clock. All controllers agree on
+//! it, while the memory of each knows only the hosts that poll that controller.
 
 use jiff::SignedDuration;
 use kilonova_ids::HostName;

@@ -1,12 +1,13 @@
-//! The volumes of servers: which they have, the attachment of each in Cinder, and who works for a server.
+//! The volumes of servers: the block devices, their attachments in Cinder, and the worker of each
+//! server.
 //!
-//! `block_devices` has a row for each volume that a server has or gets, `volume_attachments` one for each
-//! attachment, which is written before its call is sent, and `volume_servers` one for each server that has
-//! or had any. Its `due_at` is set while Cinder may differ from the other rows and from the documents of the
-//! server; a worker takes it until `taken_until`, and its `token` fences an earlier worker. The rows outlive
-//! the server's until nothing of it is left in Cinder.
+//! `block_devices` has a row for each volume that a server has or gets, `volume_attachments` one
+//! for each attachment, which is written before its call is sent, and `volume_servers` one for each
+//! server that has or had any. Its `due_at` is set while Cinder may differ from the other rows and
+//! from the documents of the server; a worker leases it until `taken_until`, and its `token` fences
+//! an earlier worker. The rows outlive the server's until Cinder has none of its attachments.
 //!
-//! How a host reaches a volume is in no row: only the documents of hosts have it.
+//! Connection data is in no row: only the documents of hosts have it.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,7 @@ use kilonova_store::{Asked, Migration, Row, Tx, Value, listed, params};
 use super::servers::shape;
 use crate::Error;
 
-/// Adds the tables, the marker of documents that wait for volumes, and what a host says of itself to Cinder.
+/// Adds the tables, the marker of documents that wait for volumes, and the connectors of hosts.
 pub const VOLUMES: Migration = Migration {
     name: "compute-0730-volumes",
     sql: "
@@ -94,16 +95,17 @@ kilonova_store::statements! {
     /// Moves a device from one phase to another.
     SET_PHASE = "UPDATE block_devices SET phase = ?3, error = ?4 WHERE id = ?1 AND phase = ?2
         RETURNING id";
-    /// Records the volume that was made for a device.
+    /// Records the volume that was created for a device.
     SET_VOLUME = "UPDATE block_devices SET volume_id = ?2, size_gb = ?3, is_shared = ?4 WHERE id = ?1
         RETURNING id";
-    /// Records that the creation of a volume is about to be sent, for the first time.
+    /// Records that the creation of a volume is about to be sent. No row if it may have been sent
+    /// before.
     SET_SENT = "UPDATE block_devices SET is_sent = 1 WHERE id = ?1 AND is_sent = 0 RETURNING id";
-    /// Sets whether a volume ends with its server.
+    /// Sets whether a volume is deleted with its server.
     SET_DELETE = "UPDATE block_devices SET delete_on_termination = ?2 WHERE id = ?1";
     /// Sets the size of a volume.
     SET_SIZE = "UPDATE block_devices SET size_gb = ?2 WHERE id = ?1";
-    /// Forgets a device.
+    /// Deletes a device's row.
     FORGET = "DELETE FROM block_devices WHERE id = ?1";
     /// Adds an attachment that is about to be reserved, or connected at once.
     ADD_ATTACHMENT = "INSERT INTO volume_attachments (id, server_id, device_id, volume_id, state, ordinal,
@@ -116,9 +118,9 @@ kilonova_store::statements! {
         WHERE id = ?1 AND state = ?2 RETURNING id";
     /// Records whether a guest has the disk of an attachment.
     SET_PLUG = "UPDATE volume_attachments SET plug = ?2 WHERE id = ?1";
-    /// Forgets an attachment.
+    /// Deletes an attachment's row.
     FORGET_ATTACHMENT = "DELETE FROM volume_attachments WHERE id = ?1";
-    /// Takes a server, or adds it: nobody else works for it until a time.
+    /// Leases a server to a worker until a time; adds the server if it has no row.
     TAKE_OR_ADD = "INSERT INTO volume_servers (server_id, project_id, due_at, taken_until, token)
         VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (server_id) DO UPDATE SET due_at = excluded.due_at,
         taken_until = excluded.taken_until, token = excluded.token
@@ -128,29 +130,29 @@ kilonova_store::statements! {
     /// Takes a server that is due.
     TAKE = "UPDATE volume_servers SET taken_until = ?3, token = ?4 WHERE server_id = ?1
         AND due_at <= ?2 AND taken_until <= ?2 RETURNING project_id, is_gone, attempts, due_at";
-    /// Takes a server for longer.
+    /// Renews the lease of a server.
     RENEW = "UPDATE volume_servers SET taken_until = ?3 WHERE server_id = ?1 AND token = ?2
         RETURNING due_at, is_gone";
-    /// Cinder is as the rows say, unless something changed since `due_at` was read.
+    /// Records that Cinder matches the rows, unless something changed since `due_at` was read.
     SETTLE = "UPDATE volume_servers SET due_at = NULL, taken_until = 0, attempts = 0
         WHERE server_id = ?1 AND token = ?2 AND due_at = ?3 RETURNING server_id";
-    /// Gives a server back; it is due at a time.
+    /// Ends the lease of a server, which is due again at a time.
     GIVE_BACK = "UPDATE volume_servers SET taken_until = 0, attempts = ?4,
         due_at = CASE WHEN due_at = ?3 OR due_at IS NULL THEN ?5 ELSE due_at END
         WHERE server_id = ?1 AND token = ?2";
-    /// Something changed for a server.
+    /// Makes a server due because something changed.
     NUDGE = "UPDATE volume_servers SET due_at = ?2, attempts = 0 WHERE server_id = ?1
         RETURNING server_id";
-    /// The server is gone.
+    /// Records that the server is gone.
     END = "UPDATE volume_servers SET is_gone = 1, due_at = ?2, attempts = 0 WHERE server_id = ?1
         RETURNING server_id";
-    /// Forgets a server that nobody has.
+    /// Deletes the row of a server that no worker leases.
     FORGET_SERVER = "DELETE FROM volume_servers WHERE server_id = ?1 AND taken_until = 0
         AND due_at IS NULL";
-    /// The servers that are due and that nobody has taken.
+    /// The servers that are due and that no worker leases.
     DUE = "SELECT server_id FROM volume_servers WHERE due_at <= ?1 AND taken_until <= ?1
         ORDER BY due_at LIMIT 100";
-    /// The connector of a host: its own words for Cinder.
+    /// The connector of a host.
     CONNECTOR = "SELECT connector FROM hosts WHERE host = ?1";
     /// Sets it.
     SET_CONNECTOR = "UPDATE hosts SET connector = ?2 WHERE host = ?1";
@@ -163,7 +165,7 @@ macro_rules! words {
         pub enum $type { $($(#[$member_doc])* $name,)* }
 
         impl $type {
-            /// As it is stored.
+            /// The word in the column.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
@@ -181,27 +183,27 @@ macro_rules! words {
 }
 
 words! {
-    /// How far a device of a server is.
+    /// The phase of a block device.
     Phase {
         /// Its request is not complete: the volume is not reserved.
         Requested = "requested",
-        /// The server gets the volume.
+        /// The volume is being attached.
         Attaching = "attaching",
-        /// The server has the volume.
+        /// The volume is attached.
         Attached = "attached",
         /// A detachment was requested, and Cinder may not know.
         BeginDetaching = "begin_detaching",
-        /// The guest loses the volume.
+        /// The volume is being detached.
         Detaching = "detaching",
-        /// The guest does not give the volume up, and Cinder may not know.
+        /// The guest has refused to release the volume, and Cinder may not know.
         RollDetaching = "roll_detaching",
-        /// The server cannot get the volume: what there is of it ends.
+        /// The volume cannot be attached: its attachment is being deleted.
         Failed = "failed",
     }
 }
 
 words! {
-    /// How far an attachment is.
+    /// The state of an attachment.
     State {
         /// Its reservation was sent, and may have been carried out; with a host, its connection too.
         Reserving = "reserving",
@@ -213,7 +215,7 @@ words! {
         Connected = "connected",
         /// Cinder knows that the server uses the volume.
         Complete = "complete",
-        /// It ends.
+        /// It is being deleted.
         Ending = "ending",
     }
 }
@@ -223,7 +225,7 @@ words! {
     Plug {
         /// No document ever had it.
         None = "none",
-        /// A document has it, or the host has not reported on the one that does not.
+        /// A document has it, or the host has not yet reported on the document without it.
         Given = "given",
         /// The host reported the disk.
         Plugged = "plugged",
@@ -237,9 +239,9 @@ words! {
 pub enum Source {
     /// A volume that existed before.
     Volume,
-    /// A new volume, made of an image.
+    /// A new volume, created from an image.
     Image(ImageId),
-    /// A new volume, made of a snapshot.
+    /// A new volume, created from a snapshot.
     Snapshot(SnapshotId),
     /// A new, empty volume.
     Blank,
@@ -273,17 +275,17 @@ pub struct BlockDevice {
     pub server: ServerId,
     /// Its place among the server's devices.
     pub ordinal: i64,
-    /// How far it is.
+    /// Its state.
     pub phase: Phase,
-    /// The volume; none before it is made.
+    /// The volume; none before it is created.
     pub volume: Option<VolumeId>,
     /// Where the volume comes from.
     pub source: Source,
     /// GiB.
     pub size_gb: i64,
-    /// The type of a volume that is made.
+    /// The type of a volume to create.
     pub volume_type: Option<String>,
-    /// The zone of a volume that is made.
+    /// The zone of a volume to create.
     pub zone: Option<String>,
     /// The name of the disk, without a directory.
     pub device: String,
@@ -297,9 +299,9 @@ pub struct BlockDevice {
     pub tag: Option<String>,
     /// True if other servers may have it too.
     pub is_shared: bool,
-    /// True if the volume ends with the server.
+    /// True if the volume is deleted with the server.
     pub delete_on_termination: bool,
-    /// Why it is where it is, for its instance action.
+    /// The reason of its phase, for its instance action.
     pub error: Option<String>,
     /// When its row was written.
     pub created_at: Timestamp,
@@ -330,13 +332,13 @@ pub struct AttachmentRow {
     pub attachment: Option<AttachmentId>,
     /// The host that is connected.
     pub host: Option<HostName>,
-    /// How far it is.
+    /// Its state.
     pub state: State,
     /// The disk on that host.
     pub plug: Plug,
 }
 
-/// The row of a server, as its worker took it.
+/// The row of a server as leased by its worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     /// The server.
@@ -347,9 +349,9 @@ pub struct Taken {
     pub is_gone: bool,
     /// Failed attempts since the last change.
     pub attempts: i64,
-    /// The change that the worker follows.
+    /// The time of the change that the worker processes.
     pub due_at: Timestamp,
-    /// A text that fences earlier workers.
+    /// The token that fences earlier workers.
     pub token: String,
 }
 
@@ -412,7 +414,7 @@ pub fn of_servers(
     Ok(found)
 }
 
-/// Moves a device from one phase to another, with the reason. False if it is in another one.
+/// Moves a device from one phase to another, with the reason. False if it is not in the first.
 pub fn set_phase(
     tx: &mut Tx<'_>,
     device: BlockDeviceId,
@@ -424,7 +426,7 @@ pub fn set_phase(
     Ok(tx.row(SET_PHASE, values)?.is_some())
 }
 
-/// Records the volume that was made for a device. False if the device is gone.
+/// Records the volume that was created for a device. False if the device is gone.
 pub fn set_volume(
     tx: &mut Tx<'_>,
     device: BlockDeviceId,
@@ -440,7 +442,7 @@ pub fn set_sent(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<bool, Error> {
     Ok(tx.row(SET_SENT, params![device])?.is_some())
 }
 
-/// Sets whether a volume ends with its server.
+/// Sets whether a volume is deleted with its server.
 pub fn set_delete(tx: &mut Tx<'_>, device: BlockDeviceId, delete: bool) -> Result<(), Error> {
     tx.defer(SET_DELETE, params![device, delete])?;
     Ok(())
@@ -452,7 +454,7 @@ pub fn set_size(tx: &mut Tx<'_>, device: BlockDeviceId, size_gb: i64) -> Result<
     Ok(())
 }
 
-/// Forgets a device.
+/// Deletes a device's row.
 pub fn forget(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<(), Error> {
     tx.defer(FORGET, params![device])?;
     Ok(())
@@ -481,7 +483,7 @@ pub fn attachments(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<AttachmentRo
     tx.rows(ATTACHMENTS, params![server])?.iter().map(read_attachment).collect()
 }
 
-/// The state that an answer gives an attachment.
+/// The state of an attachment after an answer of Cinder.
 #[derive(Debug, Clone)]
 pub struct Answered<'a> {
     /// Its id in Cinder.
@@ -492,7 +494,8 @@ pub struct Answered<'a> {
     pub state: State,
 }
 
-/// Records what became of an attachment that was in a state. False if it is in another one, or gone.
+/// Records the new state of an attachment that is in a given state. False if it is in another one,
+/// or gone.
 pub fn set_attachment(
     tx: &mut Tx<'_>,
     id: RowId,
@@ -510,13 +513,13 @@ pub fn set_plug(tx: &mut Tx<'_>, id: RowId, plug: Plug) -> Result<(), Error> {
     Ok(())
 }
 
-/// Forgets an attachment.
+/// Deletes an attachment's row.
 pub fn forget_attachment(tx: &mut Tx<'_>, id: RowId) -> Result<(), Error> {
     tx.defer(FORGET_ATTACHMENT, params![id])?;
     Ok(())
 }
 
-/// Takes a server, which may be new here, until a time. False if somebody else has it.
+/// Leases a server until a time; adds it if it has no row. False if another worker leases it.
 pub fn take_or_add(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -540,7 +543,7 @@ pub fn add_server(
     Ok(())
 }
 
-/// Takes a server that is due, until a time. `None` if it is not, or somebody else has it.
+/// Leases a server that is due, until a time. `None` if it is not due or another worker leases it.
 pub fn take(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -559,7 +562,7 @@ pub fn take(
     }))
 }
 
-/// Takes a server for longer, and returns what changed meanwhile. `None` if somebody else has taken it.
+/// Renews the lease of a server and returns its present row. `None` if another worker has taken it.
 pub fn renew(tx: &mut Tx<'_>, taken: &Taken, until: Timestamp) -> Result<Option<Taken>, Error> {
     let values = params![taken.server, taken.token.as_str(), until];
     let Some(row) = tx.row(RENEW, values)? else { return Ok(None) };
@@ -567,13 +570,14 @@ pub fn renew(tx: &mut Tx<'_>, taken: &Taken, until: Timestamp) -> Result<Option<
     Ok(Some(Taken { is_gone: row.bool("is_gone")?, due_at, ..taken.clone() }))
 }
 
-/// Cinder is as the rows say. False if something has changed since.
+/// Records that Cinder matches the rows. False if something has changed since.
 pub fn settle(tx: &mut Tx<'_>, taken: &Taken) -> Result<bool, Error> {
     let values = params![taken.server, taken.token.as_str(), taken.due_at];
     Ok(tx.row(SETTLE, values)?.is_some())
 }
 
-/// Gives a server back, due at a time, with the number of failed attempts.
+/// Ends the lease of a server, with the time at which it is due again and the number of failed
+/// attempts.
 pub fn give_back(
     tx: &mut Tx<'_>,
     taken: &Taken,
@@ -595,7 +599,7 @@ pub fn ask_end(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<Aske
     Ok(tx.ask(END, params![server, now])?)
 }
 
-/// Forgets a server of which nothing is left, once it is settled.
+/// Deletes the row of a server without devices and attachments, once it is settled.
 pub fn forget_settled(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     tx.defer(FORGET_SERVER, params![server])?;
     Ok(())
@@ -612,7 +616,7 @@ pub fn connector(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, Err
     Ok(row.string_opt("connector")?)
 }
 
-/// Records what a host says of itself to Cinder.
+/// Records the connector of a host.
 pub fn set_connector(
     tx: &mut Tx<'_>,
     host: &HostName,

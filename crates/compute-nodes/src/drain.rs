@@ -1,4 +1,5 @@
-//! The end of a controller: what it still does, and when waiting polls of hosts are answered.
+//! The end of a controller: its remaining work, and the time when it answers waiting polls of
+//! hosts.
 //!
 //! A poll is answered at the next phase after its begin, so each host is told once per phase to move
 //! to another controller, and never polls in a tight loop. The process that stops decides when the

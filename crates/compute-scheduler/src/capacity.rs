@@ -57,7 +57,7 @@ impl EqualHosts {
 /// How often a request fits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capacity {
-    /// Servers that fit now, one after the other; at least so many, as another order may place more.
+    /// Servers that fit now, one after the other: a lower bound, as another order may place more.
     pub servers: u64,
     /// Hosts on which one fits.
     pub hosts: u64,

@@ -75,8 +75,8 @@ impl Filter {
         Self::ServerGroupAffinity,
     ];
 
-    /// Parses upstream's name. `Some(None)` for a filter without remaining work, `None` for an
-    /// unknown one.
+    /// Parses upstream's name. `Some(None)` for a filter whose check the engine performs, `None`
+    /// for an unknown one.
     pub fn parse(name: &str) -> Option<Option<Self>> {
         if DONE_ALREADY.contains(&name) {
             return Some(None);

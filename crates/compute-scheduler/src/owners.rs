@@ -41,7 +41,7 @@ pub fn of_flavor(group: &mut Group) {
 }
 
 /// Restricts a group of an alias to reported devices for flavors: a server must get a device, not
-/// units that somebody added manually.
+/// units that an operator added manually.
 pub fn of_alias(group: &mut Group) {
     group.required.extend([NOVA, CYBORG].map(|owner| vec![owner.to_owned()]));
 }

@@ -81,7 +81,7 @@ pub(super) enum Obstacle {
     OtherZone,
     /// It failed before, or is the server's present host.
     Excluded,
-    /// The candidate's units are not devices: somebody added them to the host's own provider.
+    /// The candidate's units are not devices: they were added manually to the host's own provider.
     NoDevice,
     /// One of upstream's pre-filters, with its reason.
     Kept(&'static str),

@@ -26,8 +26,8 @@ const RECORD: &str = "kilonova.json";
 const BASE: &str = "_base";
 const NEW: &str = ".new-";
 
-/// The id of a machine (systemd's `/etc/machine-id`). It tells the machines that share a directory
-/// apart, whatever names they have in the cloud.
+/// The id of a machine (systemd's `/etc/machine-id`). It distinguishes machines that share a
+/// directory, regardless of their names in the cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct MachineId(String);

@@ -151,7 +151,7 @@ impl Disks {
         }
     }
 
-    /// Creates the rescue disk anew, if the definition has a rescue configuration.
+    /// Recreates the rescue disk, if the definition has a rescue configuration.
     ///
     /// # Errors
     /// All of [`Error`].

@@ -1,5 +1,5 @@
-//! Runs programs without a shell and without input. Their time, and the output that is kept, are
-//! limited.
+//! Runs programs without a shell and without input. Bounds their run time and the output that is
+//! kept.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

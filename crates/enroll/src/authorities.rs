@@ -154,7 +154,7 @@ pub(crate) fn bundle(trusted: &[&KnownAuthority]) -> String {
     trusted.iter().map(|one| one.certificate.as_str()).collect()
 }
 
-/// The digest of a bundle, by which a host says what it trusts.
+/// The digest of a bundle, by which a host reports the authorities that it trusts.
 pub(crate) fn mark(bundle: &str) -> String {
     Fingerprint::of(bundle.as_bytes()).to_string()
 }

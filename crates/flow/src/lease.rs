@@ -14,23 +14,23 @@ use kilonova_store::{Error, Store, Tx, params};
 kilonova_store::statements! {
     /// A lease.
     LEASE = "SELECT holder, epoch, expires_at FROM leases WHERE name = ?1";
-    /// The first hold.
+    /// Creates the row with the first holder.
     CREATE = "INSERT INTO leases (name, holder, epoch, expires_at) VALUES (?1, ?2, 1, ?3)";
-    /// Extends a hold.
+    /// Extends the lease.
     RENEW = "UPDATE leases SET expires_at = ?3 WHERE name = ?1 AND epoch = ?2";
     /// Takes over an expired lease.
     TAKE = "UPDATE leases SET holder = ?3, epoch = epoch + 1, expires_at = ?4
         WHERE name = ?1 AND epoch = ?2";
-    /// Ends a hold.
+    /// Ends the lease.
     RELEASE = "UPDATE leases SET expires_at = 0 WHERE name = ?1 AND epoch = ?2";
-    /// The epoch of the present hold.
+    /// The present epoch.
     EPOCH = "SELECT epoch FROM leases WHERE name = ?1";
 }
 
 /// The tables of leases. Their rows are those of one database: a copy of it begins without them.
 pub const TABLES: &[&str] = &["leases"];
 
-/// The epoch of the present hold, which nobody can take over until the end of the transaction.
+/// The epoch of the lease, locked against a takeover until the end of the transaction.
 const PG_EPOCH: &str = "SELECT epoch FROM leases WHERE name = ?1 FOR SHARE";
 
 /// Statements for PostgreSQL only.
@@ -56,19 +56,19 @@ struct Held {
 }
 
 impl Lease {
-    /// A lease that this process may come to hold, for a period after each renewal.
+    /// A lease that this process may take; it lasts for a period after each renewal.
     pub fn new(name: &'static str, holder: impl Into<String>, period: Duration) -> Self {
         let held = Mutex::default();
         Self(Arc::new(Inner { name, holder: holder.into(), period, held }))
     }
 
-    /// True if this process holds the lease, as far as it knows. Another controller may have taken it over
-    /// since; [`Lease::fence`] knows.
+    /// True if this process holds the lease, as far as it knows. Another controller may have taken
+    /// it over since; only [`Lease::fence`] is certain.
     pub fn is_held(&self) -> bool {
         self.held().is_some_and(|held| Instant::now() < held.until)
     }
 
-    /// Takes the lease if nobody holds it, or renews it. Returns whether this process holds it.
+    /// Takes the lease if it is free, or renews it. Returns whether this process holds it.
     ///
     /// # Errors
     /// Store errors only; the lease then lasts as long as before.
@@ -81,7 +81,7 @@ impl Lease {
         Ok(held.is_some())
     }
 
-    /// Gives the lease back, so that another controller need not wait for its expiry.
+    /// Releases the lease, so that another controller need not wait for its expiry.
     ///
     /// # Errors
     /// Store errors only.
@@ -116,7 +116,7 @@ impl Lease {
     }
 }
 
-/// The epoch of the hold of this process; `None` while another one has the lease.
+/// The epoch under which this process holds the lease; `None` while another one holds it.
 fn hold(tx: &mut Tx<'_>, lease: &Inner) -> Result<Option<i64>, Error> {
     let now = tx.database_time()?;
     let until = after(now, lease.period);
@@ -126,7 +126,7 @@ fn hold(tx: &mut Tx<'_>, lease: &Inner) -> Result<Option<i64>, Error> {
     };
     let epoch = row.int("epoch")?;
     if row.text("holder")? == lease.holder {
-        // A released lease has the same holder until somebody takes it.
+        // A released lease keeps its holder until another process takes it.
         tx.execute(RENEW, params![lease.name, epoch, until])?;
         return Ok(Some(epoch));
     }
@@ -138,8 +138,8 @@ fn hold(tx: &mut Tx<'_>, lease: &Inner) -> Result<Option<i64>, Error> {
     Ok(Some(epoch + 1))
 }
 
-/// When the hold of a lease ends, and the present time, both by the database's clock. `None` if nobody has
-/// held it yet.
+/// The expiry of a lease and the present time, both by the database's clock. `None` if it was never
+/// held.
 ///
 /// # Errors
 /// Store errors only.

@@ -7,9 +7,9 @@
 //!
 //! The compute API shows operations and their events as instance actions.
 //!
-//! [`lease`] gives one controller of the cloud work that only one may do at a time.
+//! [`lease`] grants one controller of the cloud the work that only one may do at a time.
 //!
-//! This crate stores kinds, steps and data, and must never know what they mean: they belong to the
+//! This crate stores kinds, steps and data, and must never know their meaning: they belong to the
 //! service.
 
 mod error;

@@ -28,7 +28,7 @@ pub struct NewOperation {
 /// The outcome of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is under way.
+    /// It is in progress.
     Open,
     /// Done.
     Done,
@@ -93,7 +93,7 @@ pub struct Event {
     pub name: String,
     /// The host.
     pub host: Option<HostName>,
-    /// `Success`, `Error`, or `None` while it is under way.
+    /// `Success`, `Error`, or `None` while it is in progress.
     pub result: Option<String>,
     /// Details for operators.
     pub details: Option<String>,

@@ -28,7 +28,7 @@ kilonova_store::statements! {
         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0, ?8, ?9, ?10, ?10)";
     /// The open operation of a server.
     OPEN_OF = concat!(select!(), " WHERE open_subject = ?1");
-    /// Advances an operation, unless another transaction did.
+    /// Advances an operation, unless another transaction has advanced it.
     ADVANCE = "UPDATE operations SET step = ?3, data = ?4, version = version + 1, updated_at = ?5
         WHERE id = ?1 AND version = ?2 AND outcome = 'open'";
     /// Ends an operation.
@@ -51,7 +51,7 @@ kilonova_store::statements! {
     /// Open operations that have not advanced since a time.
     OPEN_SINCE = concat!(select!(), " WHERE outcome = 'open'
         AND updated_at <= ?1 ORDER BY updated_at, id LIMIT ?2");
-    /// Sets times that are ahead of now to now.
+    /// Sets times in the future to the present.
     REDATE = "UPDATE operations SET updated_at = ?1,
         created_at = CASE WHEN created_at > ?1 THEN ?1 ELSE created_at END WHERE updated_at > ?1";
     /// Deletes old, ended operations, a bounded number at a time.

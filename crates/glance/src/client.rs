@@ -1,7 +1,8 @@
 //! Requests to Glance, their retries, and the meaning of its answers.
 //!
-//! An attempt without an answer, or answered that the service is unavailable, is repeated at the next of the
-//! configured endpoints. Creating an image names its id, so a repetition finds what an earlier attempt made.
+//! The client retries at the next configured endpoint if an attempt gets no answer or one that the
+//! service is unavailable. Creating an image names its id, so a retry finds the image of an earlier
+//! attempt.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,21 +21,21 @@ use crate::{Download, Error, Image, Uploaded};
 const TEMPORARY: [StatusCode; 3] =
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 const JSON_PATCH: &str = "application/openstack-images-v2.1-json-patch";
-/// The most pages of a list that are read.
+/// Maximum number of pages read of a list.
 const PAGES: usize = 200;
 
-/// How the client behaves.
+/// Limits and retries of the client.
 #[derive(Debug, Clone)]
 pub struct GlanceOptions {
     /// Attempts after the first one (`num_retries`).
     pub retries: u32,
     /// The pause before each of them; upstream waits a second.
     pub pause: Duration,
-    /// The time for all attempts of one request without bytes of an image.
+    /// The maximum time for all attempts of one request that carries no image data.
     pub patience: Duration,
-    /// The longest time between two pieces of an upload.
+    /// The maximum time between two chunks of an upload.
     pub idle: Duration,
-    /// The time in which Glance stores an image after its last byte.
+    /// The maximum time for Glance to store an image after its last byte.
     pub storing: Duration,
 }
 
@@ -98,7 +99,7 @@ impl Glance {
         let body = Some(Bytes::from(body.to_string()));
         let created = self.exchange_noting(by, image, Method::POST, "/v2/images", &[], body).await;
         let (answer, is_repeated) = created?;
-        // An earlier attempt, whose answer was lost, has created it: nobody else knows the id.
+        // An earlier attempt, whose answer was lost, has created it: no other client knows the id.
         if answer.status == StatusCode::CONFLICT && is_repeated {
             return self.show(by, image).await;
         }
@@ -260,9 +261,10 @@ impl Glance {
             return Err(unavailable(&host, answer.status.to_string()));
         }
         expect(image, answer, &[StatusCode::NO_CONTENT])?;
-        upload
-            .finish()
-            .ok_or_else(|| Error::Unexpected { host, what: "204 before it had all bytes".into() })
+        upload.finish().ok_or_else(|| Error::Unexpected {
+            host,
+            what: "204 before it had received all bytes".into(),
+        })
     }
 
     async fn exchange(
@@ -277,7 +279,7 @@ impl Glance {
         Ok(self.exchange_noting(by, image, method, path, more, body).await?.0)
     }
 
-    /// The answer, and whether an earlier attempt may have been carried out.
+    /// The answer, and whether Glance may have carried out an earlier attempt.
     async fn exchange_noting(
         &self,
         by: As<'_>,
@@ -313,7 +315,7 @@ impl Glance {
                 }
                 other => other,
             };
-            tracing::debug!(%image, %failure, "no answer of Glance");
+            tracing::debug!(%image, %failure, "no answer from Glance");
             self.pause(&mut attempts, begun, failure).await?;
         }
     }
@@ -346,7 +348,7 @@ impl Glance {
     fn parsed(&self, answer: &Answer) -> Result<Image, Error> {
         Image::parse(&answer.json()).ok_or_else(|| Error::Unexpected {
             host: "the image service".into(),
-            what: format!("{} without a description of an image", answer.status),
+            what: format!("{} with a body that does not describe an image", answer.status),
         })
     }
 }
@@ -406,7 +408,7 @@ pub(crate) fn failed(host: &str, error: CallError) -> Error {
     }
 }
 
-/// A part of a query, with every byte escaped that is not unreserved.
+/// Percent-encodes a value for a query string.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {

@@ -32,7 +32,7 @@ impl Download {
         let begins = range
             .and_then(|range| range.strip_prefix("bytes ")?.split('-').next()?.parse::<u64>().ok());
         if begins.is_some_and(|begins| begins != offset) {
-            let what = format!("another range than the one from byte {offset} on");
+            let what = format!("a range that does not start at byte {offset}");
             return Err(Error::Unexpected { host, what });
         }
         Ok(Self { image, host, answer, held: Bytes::new(), offset, failed: None })

@@ -5,7 +5,7 @@ use kilonova_ids::ImageId;
 /// An error of a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The caller's token shows no such image.
+    /// The image does not exist for the caller's token.
     #[error("Image {0} could not be found.")]
     NotFound(ImageId),
     /// The caller's token does not allow this.
@@ -32,7 +32,7 @@ pub enum Error {
         /// The message of the answer.
         why: String,
     },
-    /// There is no answer, or one that says that the service is unavailable, after all attempts.
+    /// All attempts failed: without an answer, or with the answer that the service is unavailable.
     #[error("Connection to glance host {host} failed: {cause}")]
     Unavailable {
         /// The URL of the service.
@@ -42,8 +42,8 @@ pub enum Error {
         /// True if the service may have carried out the request.
         is_sent: bool,
     },
-    /// The bytes are not those of the image.
-    #[error("the bytes of image {image} are not those that the image service describes: {why}")]
+    /// The bytes do not match the image.
+    #[error("the bytes of image {image} do not match the image service's description: {why}")]
     Damaged {
         /// The image.
         image: ImageId,

@@ -14,7 +14,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// The hash to check, if the bytes can be checked at all.
+    /// A digest to check the bytes; `None` if the algorithm is not supported.
     pub fn digest(&self) -> Option<Digest> {
         Digest::of(&self.algorithm)
     }

@@ -51,7 +51,7 @@ pub struct Image {
     pub id: ImageId,
     /// Its name.
     pub name: Option<String>,
-    /// The owning project; none for an image that nobody owns.
+    /// The owning project, if any.
     pub owner: Option<String>,
     /// `queued`, `saving`, `active`, …
     pub status: String,
@@ -61,9 +61,9 @@ pub struct Image {
     pub disk_format: Option<String>,
     /// `bare`, …
     pub container_format: Option<String>,
-    /// The least memory of a server, in MiB.
+    /// Minimum memory of a server, in MiB.
     pub min_ram: i64,
-    /// The least disk of a server, in GiB.
+    /// Minimum disk of a server, in GiB.
     pub min_disk: i64,
     /// Bytes of data.
     pub size: Option<i64>,
@@ -86,7 +86,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Reads Glance's description; `None` if it is none.
+    /// Parses Glance's JSON; `None` if it does not describe an image.
     pub fn parse(value: &Value) -> Option<Self> {
         let text = |key: &str| value[key].as_str().map(str::to_owned);
         let time = |key: &str| value[key].as_str()?.parse().ok();

@@ -3,12 +3,12 @@
 //! ```text
 //!   client     requests, retries and the meaning of answers
 //!   image      an image as Glance describes it
-//!   download   bytes from an offset, with their hash
-//!   upload     bytes on their way to Glance, with their hash and a bound on idle time
+//!   download   a download from an offset, with its hash
+//!   upload     an upload to Glance, with its hash and a bound on idle time
 //! ```
 //!
-//! It knows no server, no row and no rule about which image a server may use. It never holds the bytes of a
-//! whole image, and never logs a token.
+//! The crate must never know servers, rows, or the rules for a server's choice of image. It never
+//! holds a whole image in memory, and never logs a token.
 
 mod client;
 mod download;

@@ -1,5 +1,4 @@
-//! Bytes of an image on their way to Glance: they are hashed as they pass, and a transfer in which
-//! nothing moves for too long ends.
+//! An upload of image data to Glance: hashes the bytes as they pass, and ends a stalled transfer.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +40,7 @@ pub(crate) struct Upload {
 }
 
 impl Upload {
-    /// The bytes for the body, and the upload that observes them.
+    /// Starts an upload: returns the stream for the request body, and the upload that observes it.
     pub fn start<S>(bytes: S, options: &GlanceOptions) -> (Watched, Self)
     where
         S: Stream<Item = std::io::Result<Bytes>> + Send + 'static,
@@ -63,7 +62,7 @@ impl Upload {
         lock(&self.state)
     }
 
-    /// Returns with the reason when nothing has moved for too long.
+    /// Returns once the transfer has stalled, with the reason.
     pub async fn stalled(&mut self) -> String {
         loop {
             let (moved, limit, what) = {
@@ -71,7 +70,7 @@ impl Upload {
                 if state.is_complete {
                     (state.moved, self.storing, "the image service did not store it within")
                 } else {
-                    (state.moved, self.idle, "no byte moved for")
+                    (state.moved, self.idle, "no data was transferred for")
                 }
             };
             let end = moved + limit;
@@ -82,7 +81,7 @@ impl Upload {
         }
     }
 
-    /// Why the source of the bytes failed.
+    /// The error of the source of the bytes, if it failed.
     pub fn source_error(&self) -> Option<String> {
         self.state().error.clone()
     }

@@ -3,7 +3,7 @@
 use kilonova_node_api::{Bus, Volume};
 use serde_json::{Value, json};
 
-/// A volume with a tag, as its guest finds it.
+/// A volume with a tag, as the guest sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaggedDisk {
     /// The disk's name: `vdb`.
@@ -27,7 +27,7 @@ impl TaggedDisk {
         })
     }
 
-    /// Its entry. The address of a SCSI disk follows from its name; a PCI address is libvirt's choice.
+    /// Its entry. The address of a SCSI disk follows from its name; libvirt chooses PCI addresses.
     pub(crate) fn entry(&self) -> Value {
         let unit = match self.bus {
             Bus::Scsi => self.bus.disk_names().position(|name| name == self.device),

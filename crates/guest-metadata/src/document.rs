@@ -1,4 +1,4 @@
-//! The values from which all answers are made.
+//! The data of all answers.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::path::{self, Answer};
 use crate::{TaggedDisk, ec2, openstack};
 
-/// Everything that a guest may be told.
+/// All data that a guest may get about itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
     /// The server.
@@ -64,7 +64,7 @@ pub struct Vendordata {
 }
 
 impl Default for Vendordata {
-    /// The data of a cloud without any: the provider of the file is on, and there is no file.
+    /// The default: the provider `StaticJSON` is on, without a file.
     fn default() -> Self {
         Self { fixed: Some(Value::Object(Map::new())), dynamic: Map::new() }
     }
@@ -107,9 +107,9 @@ impl Document {
 
     /// The answer to a path of the metadata service; `None` if there is nothing.
     ///
-    /// `seed` is the base64 of 512 fresh random bytes. `today` (`2026-01-31`) hides the versions of the
-    /// format that are in the future. `address` is the guest's as seen by whoever forwards the
-    /// request; it stands in for the first IPv4 address of a guest without one.
+    /// `seed` is the base64 of 512 fresh random bytes. `today` (`2026-01-31`) hides the versions of
+    /// the format that are in the future. `address` is the guest's address as seen by the forwarder
+    /// of the request; it replaces the first IPv4 address of a guest without one.
     pub fn lookup(
         &self,
         path: &str,
@@ -152,8 +152,8 @@ impl Document {
     }
 }
 
-/// The EC2 name of an image: with the number that the cloud has given to it, or with the beginning of its id
-/// where a document of an earlier version has no number.
+/// The EC2 name of an image: with its number in the cloud, or with the beginning of its id if the
+/// document of an earlier version has no number.
 fn name(kind: &str, number: Option<i64>, image: Option<ImageId>) -> Option<String> {
     let image = image?;
     Some(match number {

@@ -17,7 +17,8 @@ const VERSIONS: [&str; 9] = [
     "2008-09-01",
     "2009-04-04",
 ];
-/// The versions on the config drive, as Nova's option `config_drive_skip_versions` leaves them.
+/// The versions on the config drive: those that Nova's default `config_drive_skip_versions` does
+/// not skip.
 const ON_DRIVE: [&str; 2] = ["2009-04-04", LATEST];
 /// The key of a directory's own line in the list of its parent.
 const LINE: &str = "_name";

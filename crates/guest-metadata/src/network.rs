@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use kilonova_node_api::{Address, Interface, Vif};
 use serde_json::{Value, json};
 
-/// The network data of a guest's interfaces; an empty object without any, as upstream.
+/// The network data of a guest's interfaces; an empty object if there are none, as upstream.
 pub(crate) fn data(interfaces: &[Interface]) -> Value {
     if interfaces.is_empty() {
         return json!({});
@@ -43,8 +43,8 @@ fn kind(interface: &Interface) -> &'static str {
     }
 }
 
-/// The device metadata of the interfaces with tags; newer versions of the format know the VLAN of a
-/// function and whether the host trusts it.
+/// The device metadata of the interfaces with tags; newer versions of the format include the VLAN
+/// of a function and whether the host trusts it.
 pub(crate) fn tagged(interfaces: &[Interface], vlans: bool, trust: bool) -> Vec<Value> {
     let tagged = interfaces.iter().filter_map(|interface| {
         let tag = interface.tag.as_ref()?;
@@ -63,7 +63,8 @@ pub(crate) fn tagged(interfaces: &[Interface], vlans: bool, trust: bool) -> Vec<
     tagged.collect()
 }
 
-/// The MTU; `None` where a DHCP server tells it, as upstream. No DHCP server of ours reaches a function.
+/// The MTU; `None` if a DHCP server announces it, as upstream. Our DHCP servers do not reach a
+/// passed-through function.
 fn mtu(interface: &Interface) -> Option<i64> {
     let told = interface.addresses.iter().any(|address| address.dhcp_server.is_some());
     (interface.device.is_some() || !told).then_some(interface.mtu)

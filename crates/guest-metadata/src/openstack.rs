@@ -69,7 +69,7 @@ pub(crate) fn lookup(
         [VENDOR_DATA] if version.knows(HAVANA) => {
             document.vendordata.fixed.as_ref().map(Answer::json)
         }
-        // Nova serves it in every version by its path, and as text.
+        // Like Nova, serves it at this path in every version, as text.
         [NETWORK_DATA] => {
             Some(Answer::text(network::data(&document.interfaces).to_string().into_bytes()))
         }
@@ -145,7 +145,8 @@ fn meta_data(document: &Document, version: Version<'_>, seed: &str) -> Value {
     data.into()
 }
 
-/// The file's content and the services' answers. A service does not replace the file's content.
+/// The content of the vendor-data file merged with the services' answers. An answer never replaces
+/// the file's content.
 fn vendor_data_2(document: &Document) -> Value {
     let mut data = document.vendordata.dynamic.clone();
     if let Some(fixed) = &document.vendordata.fixed {

@@ -12,7 +12,8 @@ pub(crate) const LATEST: &str = "latest";
 pub enum Answer {
     /// A body.
     Body(ContentType, Vec<u8>),
-    /// The password that the guest has set. The document does not have it: its reader does.
+    /// The password that the guest has set. The caller supplies it; the document does not contain
+    /// it.
     Password,
 }
 
@@ -25,10 +26,10 @@ pub enum ContentType {
     Json,
 }
 
-/// The most bytes of a password: what four of Nova's rows of 255 hold.
+/// Maximum length of a password in bytes: the content of four of Nova's rows of 255 bytes.
 pub const MAX_PASSWORD: usize = 4 * 255;
 
-/// The texts of answers other than 200, which are Nova's.
+/// Nova's texts for answers other than 200.
 pub mod texts {
     /// 404.
     pub const NOT_FOUND: &str = "The resource could not be found.";

@@ -1,4 +1,5 @@
-//! A host with a router: guests reach the outside and are reached, with real address translation.
+//! A host with a router: guests reach the external network and are reached from it, with real
+//! address translation.
 
 use kilonova_node_api::{FloatingAddress, Router, RouterAddress, SixMode};
 
@@ -103,7 +104,7 @@ pub(super) async fn host() {
     assert!(a.reaches("10.0.0.2", "198.51.100.8"), "and by itself");
     assert!(!outer.reaches("198.51.100.1", "198.51.100.9"), "nothing has this address");
 
-    // The same again changes nothing.
+    // Reconciling the same state again changes nothing.
     let pid = host.router_pid().expect("the router has a process");
     assert_eq!(host.make(&[router()]).await, NetworkFailures::default());
     assert_eq!(host.router_pid(), Some(pid.clone()));
@@ -117,7 +118,7 @@ pub(super) async fn host() {
     assert!(outer.reaches("198.51.100.1", "198.51.100.9"), "it is reached");
     assert!(!outer.reaches("198.51.100.1", "198.51.100.8"), "the other one is gone");
 
-    // Without SNAT, only guests with a floating address come back.
+    // Without SNAT, only guests with a floating address get answers.
     let bare = Router { snat: false, ..more };
     assert_eq!(host.make(std::slice::from_ref(&bare)).await, NetworkFailures::default());
     assert!(b.reaches("10.0.0.3", "198.51.100.1"));
@@ -146,7 +147,7 @@ pub(super) async fn host() {
     assert_eq!(host.router_pid(), Some(pid), "its connections go on");
     assert!(patiently(|| outer.reaches("198.51.100.1", "198.51.100.8")));
 
-    // A subnet that wants it is advertised, without harm to the router.
+    // A subnet with a router advertisement mode is advertised, without harm to the router.
     if crate::metadata::has_six() {
         let six = || RouterAddress {
             address: "fd00:7::1".parse().expect("the address is valid"),

@@ -6,7 +6,7 @@
 //!   links    the host's links, and the steps to the desired links (`ip`)
 //!   rules    the packet filter: one nftables table of our own (`nft`)
 //!   space    one namespace per network, held by its dnsmasq
-//!   plug     the veth pair to the namespace, and what is inside
+//!   plug     the veth pair to the namespace, and its inner configuration
 //!   dhcp     the configuration of the dnsmasq
 //!   routers  one namespace per router: interfaces, routes, address translation, advertisements
 //!   metadata the sockets of the metadata service in the namespaces

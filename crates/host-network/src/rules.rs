@@ -8,7 +8,7 @@
 //!   port_ingress    ingress rules of guests' security groups
 //!   host            blocks guests from the host itself
 //!   metadata_owner  keeps the metadata service's addresses to its namespace
-//!   metadata        lets each guest ask the metadata service as itself alone
+//!   metadata        lets each guest ask the metadata service only as itself
 //! ```
 //!
 //! The table is text in the form that `nft` prints, and replaces the previous one atomically: there
@@ -179,7 +179,7 @@ fn matching(rule: &FilterRule) -> String {
         _ => {}
     }
     let Some(protocol) = rule.protocol else { return text };
-    // On IPv6, either number of ICMP means ICMPv6.
+    // On IPv6, both protocol numbers of ICMP mean ICMPv6.
     let protocol = if rule.six && protocol == 1 { 58 } else { protocol };
     text.push_str(&format!("meta l4proto {protocol} "));
     match (protocol, rule.first, rule.last) {

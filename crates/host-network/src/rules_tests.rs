@@ -83,7 +83,7 @@ fn invalid_addresses_enter_no_rule() {
 #[test]
 fn networks_have_separate_conntrack_zones() {
     let mut other = interface(3);
-    // The same prefix, so that the same number would be chosen.
+    // The same prefix, so that the zone numbers would collide.
     other.network = "01112222-2222-4333-8444-555555555555".parse().expect("the value is a UUID");
     let wanted = wanted(vec![interface(2), other], Filters::default());
     let zones = zones(&Nets::of(&wanted, &config()));

@@ -27,10 +27,10 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Replaces a file atomically, like [`write_atomically`], and keeps the old one as `spare`, which the next call
-/// writes: nothing is created and deleted. A file system that was asked to create files searches past every
-/// file that was deleted within the last minute. For files that nobody reads while another is written; `spare`
-/// is in the same directory and ends in `.new`.
+/// Replaces a file atomically, like [`write_atomically`], and keeps the old one as `spare`, which
+/// the next call overwrites, so that it creates and deletes no file: to create one, a file system
+/// searches past every file that was deleted within the last minute. Only for files without readers
+/// during a write; `spare` is in the same directory and ends in `.new`.
 pub fn write_exchanging(path: &Path, spare: &Path, content: &[u8]) -> io::Result<()> {
     let open = || std::fs::File::options().write(true).create(true).truncate(false).open(spare);
     let file = match open() {

@@ -1,4 +1,4 @@
-//! A domain's definition: its configuration, and what the agent must remember with it.
+//! A domain's definition: its configuration, and the agent's records about it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Definition {
     pub config: DomainConfig,
     /// The last one-shot verb that was carried out.
     pub done: Option<OperationId>,
-    /// Where the hypervisor finds each volume of the configuration that is connected.
+    /// The source of each connected volume of the configuration, for the hypervisor.
     pub sources: BTreeMap<VolumeId, VolumeSource>,
 }
 

@@ -273,8 +273,8 @@ fn write_volume(xml: &mut String, volume: &Volume, source: &VolumeSource) -> std
     writeln!(xml, "    </disk>")
 }
 
-/// Writes a network interface: a passed-through PCI function, a tap on a bridge, or a macvtap. A test
-/// function is left out, as it is among the host devices.
+/// Writes a network interface: a passed-through PCI function, a tap on a bridge, or a macvtap.
+/// Omits a test function, as the host devices do.
 fn write_interface(
     xml: &mut String,
     interface: &Interface,

@@ -67,7 +67,7 @@ pub struct IdentityOptions {
     pub cache_time: Duration,
     /// The cost of a password hash.
     pub hash_cost: argon2::Params,
-    /// The most logins that may wait for their hash.
+    /// Maximum number of logins that may wait for their hash.
     pub logins_waiting: usize,
     /// When failed logins lock an account (`[security_compliance] lockout_*`); `None` for never.
     pub lockout: Option<Lockout>,

@@ -41,7 +41,7 @@ macro_rules! names {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// A name as a row, a report or a request has it; no rule is enforced.
+            /// A name exactly as in a row, a report or a request, without checks.
             pub fn verbatim(text: impl Into<Arc<str>>) -> Self {
                 Self(text.into())
             }
@@ -143,7 +143,7 @@ impl HostName {
     ///
     /// # Errors
     /// If it is empty, longer than 255 bytes or an IP address, or has a character that host names
-    /// do not have.
+    /// cannot have.
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if !(1..=MAX_NAME).contains(&text.len()) || !text.bytes().all(fits) {
@@ -160,7 +160,7 @@ impl HostName {
     /// would interpret it as one.
     ///
     /// # Errors
-    /// If it breaks a rule of these or of [`HostName::parse`].
+    /// If it breaks one of these rules or one of [`HostName::parse`].
     pub fn parse_new(text: &str) -> Result<Self, InvalidName> {
         if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
             return Err(InvalidName("write it in lower case"));
@@ -189,7 +189,7 @@ impl ResourceClass {
     pub fn parse(text: &str) -> Result<Self, InvalidName> {
         let fits = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
         if !(1..=MAX_NAME).contains(&text.len()) || !text.bytes().all(fits) {
-            return Err(InvalidName("classes have the letters A-Z, 0-9 and _"));
+            return Err(InvalidName("it must consist of the characters A-Z, 0-9 and _"));
         }
         Ok(Self::verbatim(text))
     }

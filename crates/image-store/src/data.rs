@@ -1,6 +1,6 @@
-//! Streams of bytes, and a file as one.
+//! Streams of bytes, also of a file.
 //!
-//! A pool thread is held while a file is read, not while the receiver is busy.
+//! A file's stream occupies a pool thread only while it reads, not while the receiver is busy.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -8,7 +8,7 @@ pub enum Error {
     /// The object does not exist.
     #[error("{0}")]
     Missing(String),
-    /// The store does not answer, or answers that it cannot serve now. A retry may succeed.
+    /// The store does not answer, or answers that it is unavailable. A retry may succeed.
     #[error("{0}")]
     Unavailable(String),
     /// The store refuses the request: its credentials, its bucket or its settings are wrong.

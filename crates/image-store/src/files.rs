@@ -25,7 +25,7 @@ use kilonova_threads::Pool;
 use crate::data::exactly;
 use crate::{Answer, Error, ImageStore, Object, ObjectName, Stored, Upload, file_bytes};
 
-/// The most entries of one [`ImageStore::list`].
+/// Maximum number of entries of one [`ImageStore::list`].
 const PAGE: usize = 1000;
 /// The file with the cloud's id.
 const MARKER: &str = ".cloud";
@@ -67,8 +67,9 @@ impl Files {
         if let Some(other) = &foreign {
             tracing::warn!(
                 directory = %path.display(), cloud, other,
-                "the image directory belongs to another cloud, so leftovers in it are kept; give this cloud a \
-                 directory of its own, or delete the file .cloud if that cloud is gone"
+                "the image directory belongs to another cloud, so leftovers in it are kept; give \
+                 this cloud its own directory, or delete the file .cloud if that cloud no longer \
+                 exists"
             );
         }
         Ok(Self { directory: path.into(), pool, foreign: foreign.map(Into::into) })

@@ -1,4 +1,4 @@
-//! Where the bytes of images are: one small interface, and a module for each kind of store.
+//! Storage of image data: one small interface, and a module for each kind of store.
 //!
 //! ```text
 //!   image ─► ImageStore ─┬─► files   a directory of this machine, or one that controllers share
@@ -27,38 +27,40 @@ pub use files::Files;
 pub use name::ObjectName;
 pub use s3::{LEAST_PART, S3, S3Options, Secret};
 
-/// A call of a store: a future with its result.
+/// The future of a call to a store.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// A store of objects. A call of an object store returns within a bounded time; a call of a directory
-/// takes as long as its file system does.
+/// A store of objects. A call to an object store returns within a bounded time; a call to a
+/// directory takes as long as its file system does.
 pub trait ImageStore: Debug + Send + Sync {
     /// Starts to write an object. It is not readable under its name before [`Upload::finish`].
     fn create<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Box<dyn Upload>>;
 
-    /// Reads an object from the offset `from`: `most` bytes, or all bytes to its end if that is nearer or
-    /// `most` is `None`.
+    /// Reads an object from the offset `from`: at most `most` bytes, or to its end if `most` is
+    /// `None`.
     fn read<'a>(&'a self, name: &'a ObjectName, from: u64, most: Option<u64>)
     -> Answer<'a, Object>;
 
     /// The size of an object; `None` if it does not exist.
     fn size<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, Option<u64>>;
 
-    /// Deletes an object. It is not an error if the object does not exist.
+    /// Deletes an object. Succeeds if the object does not exist.
     fn delete<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, ()>;
 
     /// The next objects and unfinished uploads after a name, ordered by name; empty at the end.
     fn list<'a>(&'a self, after: Option<&'a ObjectName>) -> Answer<'a, Vec<Stored>>;
 
-    /// Deletes what [`ImageStore::list`] found, unless a process of this machine is writing it.
+    /// Deletes an object or an unfinished upload that [`ImageStore::list`] found, unless a process
+    /// of this machine is writing it.
     fn discard<'a>(&'a self, found: &'a Stored) -> Answer<'a, ()>;
 
-    /// True if the store can prove that no process writes the object any more; false if it cannot tell.
+    /// True if the store can prove that no process writes the object any more; false if that is
+    /// unknown.
     fn is_abandoned<'a>(&'a self, name: &'a ObjectName) -> Answer<'a, bool>;
 }
 
-/// An object that is being written. If it is dropped without [`Upload::finish`] or [`Upload::abort`], the
-/// sweep deletes what was written.
+/// An object that is being written. If it is dropped without [`Upload::finish`] or
+/// [`Upload::abort`], the sweep deletes the data.
 pub trait Upload: Send {
     /// Adds bytes. Returns when the store is ready for more.
     fn write(&mut self, bytes: Bytes) -> Answer<'_, ()>;
@@ -67,7 +69,7 @@ pub trait Upload: Send {
     /// one does not count as abandoned until the value is dropped.
     fn finish(&mut self) -> Answer<'_, ()>;
 
-    /// Deletes what was written, also after [`Upload::finish`].
+    /// Deletes the data, also after [`Upload::finish`].
     fn abort(&mut self) -> Answer<'_, ()>;
 }
 
@@ -75,7 +77,7 @@ pub trait Upload: Send {
 pub struct Object {
     /// Size of the whole object in bytes.
     pub size: u64,
-    /// The requested bytes. The stream yields an error if it ends before the last of them.
+    /// The requested bytes. The stream yields an error if it ends early.
     pub bytes: ByteStream,
 }
 
@@ -86,6 +88,7 @@ pub struct Stored {
     pub name: ObjectName,
     /// The store's id of an unfinished upload; `None` for an object.
     pub unfinished: Option<String>,
-    /// The time since its last change. It compares the clocks of this machine and of the store.
+    /// The time from its last change, by the store's clock, to the present, by this machine's
+    /// clock.
     pub age: Duration,
 }

@@ -13,7 +13,7 @@ impl ObjectName {
         Self(format!("{image}.{}", uuid::Uuid::new_v4().simple()))
     }
 
-    /// Parses a name; `None` if [`ObjectName::new`] never makes such a name.
+    /// Parses a name; `None` if [`ObjectName::new`] never creates such a name.
     pub fn parse(text: &str) -> Option<Self> {
         let (image, upload) = text.split_once('.')?;
         let ours = image.len() == 36
@@ -23,7 +23,7 @@ impl ObjectName {
         ours.then(|| Self(text.to_owned()))
     }
 
-    /// The image, as the name has it.
+    /// The image's id in the name.
     pub fn image(&self) -> &str {
         self.0.split_once('.').map_or("", |(image, _)| image)
     }

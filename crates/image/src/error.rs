@@ -96,7 +96,7 @@ impl IntoRefusal for Error {
     }
 }
 
-/// The refusal for an error of a store. Its message says nothing about the store itself.
+/// The refusal for an error of a store. Its message reveals nothing about the store itself.
 fn data(error: &DataError, text: String) -> Refusal {
     let message = match error {
         _ if error.is_full() => return full(text),

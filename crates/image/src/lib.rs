@@ -63,14 +63,14 @@ pub struct Images {
     watch: Arc<Watch>,
     options: Arc<ImageOptions>,
     uploads: Arc<Gate>,
-    /// Snapshots from hosts. They have slots of their own, which users cannot take.
+    /// Snapshots from hosts. They have separate slots, which users cannot take.
     snapshots: Arc<Gate>,
     downloads: Arc<Gate>,
 }
 
 /// Threads for image files.
 const THREADS: usize = 8;
-/// The most calls that may wait for a thread.
+/// Maximum number of calls that may wait for a thread.
 const WAITING: usize = 4096;
 
 impl Images {
@@ -125,7 +125,8 @@ impl Images {
     }
 }
 
-/// The id of this machine's boot. A lock on a file proves something about processes of the same boot only.
+/// The id of this machine's boot. A lock on a file is evidence only about processes of the same
+/// boot.
 fn machine() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     read.map_or_else(|_| uuid::Uuid::new_v4().to_string(), |id| id.trim().to_owned())

@@ -7,7 +7,7 @@ use crate::{Rate, StoreOptions, TransferLimit};
 /// Configuration of the image service. Options that Glance has keep their names and defaults.
 #[derive(Debug, Clone)]
 pub struct ImageOptions {
-    /// The most bytes of an image (`image_size_cap`).
+    /// Maximum number of bytes of an image (`image_size_cap`).
     pub size_cap: u64,
     /// The most bytes of a project's images (`user_storage_quota`).
     pub storage: Option<u64>,

@@ -82,7 +82,7 @@ words! {
     }
 }
 
-/// Where the data of an image is.
+/// The location of an image's data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The store.
@@ -91,7 +91,7 @@ pub struct Location {
     pub name: ObjectName,
 }
 
-/// A project that an image is shared with.
+/// A project with which an image is shared.
 #[derive(Debug, Clone)]
 pub struct Member {
     /// The project.
@@ -121,9 +121,9 @@ pub struct ImageRecord {
     pub disk_format: Option<String>,
     /// `bare`, …
     pub container_format: Option<String>,
-    /// The least memory of a server, in MiB.
+    /// Minimum memory of a server, in MiB.
     pub min_ram: i64,
-    /// The least disk of a server, in GiB.
+    /// Minimum disk of a server, in GiB.
     pub min_disk: i64,
     /// True if deletion is refused.
     pub protected: bool,
@@ -137,7 +137,7 @@ pub struct ImageRecord {
     pub checksum: Option<String>,
     /// SHA-512 of the data.
     pub hash: Option<String>,
-    /// Where its data is; set when an upload begins.
+    /// The location of its data; set when an upload begins.
     pub location: Option<Location>,
     /// Its tags, sorted.
     pub tags: Vec<String>,
@@ -176,7 +176,7 @@ impl ImageRecord {
         }
     }
 
-    /// Where its data is, if it is complete.
+    /// The location of its data, if it is complete.
     pub(crate) fn complete(&self) -> Option<&Location> {
         match self.status {
             Status::Active | Status::Deactivated => self.location.as_ref(),

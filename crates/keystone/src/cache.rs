@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use kilonova_wire::Context;
 use sha2::{Digest as _, Sha256};
 
-/// The most entries of each kind.
+/// Maximum number of entries of each kind.
 const MOST: usize = 10_000;
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
-/// The hash of a token and of whether it may have expired.
+/// The hash of a token and of the flag that accepts expired tokens.
 pub(crate) type Key = [u8; 32];
 
 /// The key of a token. A validation that accepts expired tokens has another key.
@@ -81,7 +81,7 @@ impl Cache {
     }
 }
 
-/// Makes room for one entry: evicts expired entries, then some of the rest.
+/// Makes room for one entry: evicts expired entries, then arbitrary ones.
 fn trim<T>(entries: &mut HashMap<Key, T>, alive: impl Fn(&T) -> bool) {
     if entries.len() < MOST {
         return;

@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const TEMPORARY: [StatusCode; 3] =
     [StatusCode::BAD_GATEWAY, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT];
 
-/// The body of a request that is sent in pieces.
+/// The body of a request, sent in chunks.
 pub type RequestBody = UnsyncBoxBody<Bytes, std::io::Error>;
 
 /// The client; cheap to clone.
@@ -149,8 +149,8 @@ impl Http {
         Self::trusting(&roots, own, CONNECT, timeout, largest)
     }
 
-    /// A client for these URLs alone, which needs no authorities where none of them has TLS. `connect` and
-    /// `read` bound the two parts of a wait.
+    /// A client for these URLs only, which needs no authorities if none of them uses TLS. `connect`
+    /// and `read` bound the wait for a connection and for an answer.
     ///
     /// # Errors
     /// As [`Http::new`].
@@ -200,7 +200,7 @@ impl Http {
         Ok(Self { client, timeout, largest })
     }
 
-    /// Sends a request and reads the whole answer, whatever its status.
+    /// Sends a request and reads the whole answer, regardless of its status.
     ///
     /// # Errors
     /// [`Error::Unreachable`] without a timely answer, [`Error::Unexpected`] if it is too large.
@@ -395,7 +395,7 @@ fn presenting(
         .map_err(|e| wrong(keyfile, "keyfile", e.to_string()))?;
     builder
         .with_client_auth_cert(chain, key)
-        .map_err(|e| wrong(certfile, "certfile", format!("it does not fit its key: {e}")))
+        .map_err(|e| wrong(certfile, "certfile", format!("it does not match its key: {e}")))
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

@@ -1,7 +1,7 @@
 //! Requests to another service of the cloud: its endpoint, retries, and the tokens that they carry.
 //!
-//! One [`Session`] may serve several services, so that they share one login. A request is repeated only
-//! if the other side cannot have carried it out, or if carrying it out twice is the same as once.
+//! One [`Session`] may serve several services, so that they share one login. A request is retried
+//! only if the other side cannot have carried it out, or if it is idempotent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::{Answer, Error, RequestBody, Session, SessionToken, Streaming};
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-openstack-request-id");
-/// The longest pause between two attempts.
+/// Maximum pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The address of a service: keystoneauth's adapter options.
 #[derive(Debug, Clone, Default)]
 pub struct Endpoint {
-    /// The types under which the catalog may have it, the preferred one first.
+    /// The service types to look for in the catalog, the preferred one first.
     pub service_types: Vec<String>,
     /// Its name in the catalog, if there are several of a type.
     pub service_name: Option<String>,
@@ -30,12 +30,13 @@ pub struct Endpoint {
     pub interfaces: Vec<String>,
     /// The region, if there are several.
     pub region: Option<String>,
-    /// The URL, instead of one in the catalog.
+    /// The URL to use instead of the catalog's.
     pub endpoint_override: Option<String>,
 }
 
 impl Endpoint {
-    /// The URL in a catalog without a slash at its end. An earlier interface goes before an earlier type.
+    /// The URL in a catalog without a slash at its end. The order of interfaces takes precedence
+    /// over the order of types.
     pub fn find(&self, catalog: &Value) -> Option<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let services: Vec<&Value> = catalog.as_array().into_iter().flatten().collect();
@@ -66,7 +67,7 @@ impl Endpoint {
     }
 }
 
-/// How often and after which pauses a request is repeated; the pauses double.
+/// The number of retries and the pauses before them; the pauses double.
 #[derive(Debug, Clone)]
 pub struct Retries {
     /// Without an answer (`connect_retries`).
@@ -95,15 +96,15 @@ impl Default for Retries {
     }
 }
 
-/// On whose behalf a request is sent.
+/// The identity behind a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Caller<'a> {
-    /// The service login; where the service has a voucher, with the voucher's service token.
+    /// The service login, with the voucher's service token if there is one.
     Own,
-    /// A user, with the user's token alone.
+    /// A user, with only the user's token.
     User(&'a HeaderValue),
-    /// A user, and the voucher or else the service login vouches: the token may have expired during an
-    /// operation.
+    /// A user, with a service token of the voucher or of the service login: the user's token may
+    /// have expired during an operation.
     Vouched(&'a HeaderValue),
 }
 
@@ -137,9 +138,10 @@ impl Service {
         self
     }
 
-    /// Sends a request to `path` below the endpoint and returns the answer, whatever its status. A path
-    /// begins with the version of the API, which some catalogs have in the endpoint too.
-    /// `request_id` (`req-…`) is the id of the caller's own request, for the logs of the other service.
+    /// Sends a request to `path` below the endpoint and returns the answer, regardless of its
+    /// status. A path begins with the version of the API, which some catalogs include in the
+    /// endpoint too. `request_id` (`req-…`) is the id of the caller's own request, for the logs of
+    /// the other service.
     ///
     /// # Errors
     /// [`Error::Unreachable`] without an answer after all attempts, [`Error::NoEndpoint`] without an
@@ -155,7 +157,7 @@ impl Service {
         self.send_with(caller, method, path, &[], body, request_id).await
     }
 
-    /// Like [`Service::send`], with more headers of the request.
+    /// Like [`Service::send`], with additional headers.
     ///
     /// # Errors
     /// Those of [`Service::send`].
@@ -173,7 +175,7 @@ impl Service {
         self.exchange(caller, held, method, &url, more, body, request_id).await
     }
 
-    /// Like [`Service::send_with`], to a URL that the caller made of [`Service::location`].
+    /// Like [`Service::send_with`], to a URL that the caller built from [`Service::location`].
     ///
     /// # Errors
     /// Those of [`Service::send`].
@@ -221,7 +223,7 @@ impl Service {
         self.repeat(&Method::GET, url, &[], None).await
     }
 
-    /// The URL of the service as its catalog has it, and the project of the service's own login, which may
+    /// The URL of the service in the catalog, and the project of the service's own login, which may
     /// be a part of that URL.
     ///
     /// # Errors
@@ -278,7 +280,8 @@ impl Service {
         self.url(held.as_deref())
     }
 
-    /// Other tokens of the logins after a 401, once: one may have been revoked before its end.
+    /// Replaces the tokens of the logins after a 401, once: one may have been revoked before its
+    /// expiry.
     async fn renewal(
         &self,
         caller: Caller<'_>,
@@ -369,8 +372,8 @@ impl Service {
     }
 }
 
-/// The URL of a path below an endpoint. A version at the end of one and the start of the other counts
-/// once.
+/// The URL of a path below an endpoint. A version at the end of the endpoint and at the start of
+/// the path appears once.
 fn join(endpoint: &str, path: &str) -> String {
     let version = path.split('/').nth(1).filter(|first| {
         let number = first.strip_prefix('v').unwrap_or_default();

@@ -11,10 +11,10 @@ use tokio::sync::Mutex;
 use crate::{Error, Http, token};
 
 const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
-/// A token that expires sooner is renewed.
+/// A token that expires within this time is renewed.
 const SPARE: Duration = Duration::from_secs(60);
-/// No login is tried for this long after a failed one: otherwise callers would queue up behind each
-/// other's timeouts while Keystone is unreachable.
+/// The pause after a failed login: without it, callers would queue up behind each other's timeouts
+/// while Keystone is unreachable.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The credentials of a login.
@@ -66,7 +66,7 @@ pub struct Ids {
 pub enum Credentials {
     /// `password`, `v3password`.
     Password(Login, Ids),
-    /// `v3applicationcredential`: the credential has its user and its project.
+    /// `v3applicationcredential`: the credential determines the user and the project.
     ApplicationCredential {
         /// Keystone's URL, with or without `/v3`.
         auth_url: String,
@@ -109,7 +109,7 @@ pub enum Named {
     Name {
         /// The name.
         name: String,
-        /// The domain's id, which goes before its name.
+        /// The domain's id, which takes precedence over its name.
         domain_id: Option<String>,
         /// The domain's name.
         domain_name: String,
@@ -117,7 +117,7 @@ pub enum Named {
 }
 
 impl Named {
-    /// As Keystone reads it.
+    /// The form in Keystone's requests.
     fn body(&self) -> Value {
         match self {
             Self::Id(id) => json!({"id": id}),
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Keystone's URL as it is configured.
+    /// Keystone's URL as configured.
     pub fn auth_url(&self) -> &str {
         match self {
             Self::Password(login, _) => &login.auth_url,

@@ -18,7 +18,7 @@ use crate::{Credentials, Error, Http, Session, token};
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const X_SERVICE_TOKEN: HeaderName = HeaderName::from_static("x-service-token");
 const X_SUBJECT_TOKEN: HeaderName = HeaderName::from_static("x-subject-token");
-/// The most bytes of a token; no Keystone issues longer ones.
+/// Maximum length of a token in bytes; no Keystone issues longer ones.
 const LONGEST: usize = 16 * 1024;
 /// Concurrent validations.
 const VALIDATIONS: usize = 32;
@@ -115,8 +115,9 @@ impl Inner {
         Ok(context)
     }
 
-    /// The caller of a token. `allow_expired` is set when a service vouches for the token: the service
-    /// is continuing a long operation that the user began while the token was valid.
+    /// The caller of a token. `allow_expired` is set if a valid service token accompanies the
+    /// token: that service continues a long operation that the user began while the token was
+    /// valid.
     async fn context(&self, text: &str, allow_expired: bool) -> Result<Arc<Context>, Refusal> {
         let key = key(text, allow_expired);
         if let Some(known) = self.cache.get(&key) {
@@ -182,7 +183,7 @@ impl Inner {
         }
     }
 
-    /// A 401 with the login URL, or any other refusal as it is.
+    /// A 401 with the login URL, or any other refusal unchanged.
     fn fault(&self, refusal: Refusal) -> Fault {
         let is_challenged = refusal.kind == Kind::Unauthorized;
         let fault = Fault::from(refusal);

@@ -202,7 +202,7 @@ impl Inner {
         }
         let events = self.events.clone();
         let sink = move |event| {
-            // Sending fails when nobody listens.
+            // Sending fails without a receiver, which is harmless.
             let _ = events.send(event);
         };
         if let Err(error) = sys::subscribe(connect, sink) {

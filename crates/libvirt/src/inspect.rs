@@ -1,4 +1,4 @@
-//! Checks of libvirt before a host has guests.
+//! Checks libvirt before a host runs guests.
 
 use kilonova_hypervisor::{Error, Step};
 

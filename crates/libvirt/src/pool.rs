@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-/// The largest number of concurrent calls.
+/// Maximum number of concurrent calls.
 const MAX_CALLS: usize = 16;
 
 #[derive(Debug, Clone)]

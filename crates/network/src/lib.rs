@@ -5,7 +5,7 @@
 //!   api/      one file per resource: routes, request, view
 //!   app/      validation, visibility, address allocation
 //!   db/       its SQL
-//!   ledger/   what the compute service calls within its own transaction
+//!   ledger/   the functions that the compute service calls within its own transaction
 //! ```
 //!
 //! A network is flat or a VLAN on a physical network that hosts are attached to. This service assigns

@@ -92,8 +92,8 @@ impl Neutron {
         self.one_or_bare(call, Method::PUT, &path, "binding").await
     }
 
-    /// Deletes a binding. Never delete the last one: Neutron then deletes what the port is to its
-    /// server too.
+    /// Deletes a binding. Never delete the last one: Neutron would then also delete the port's data
+    /// about its server.
     ///
     /// # Errors
     /// [`PortBindingNotFound`](crate::Type::PortBindingNotFound) and others of Neutron's.

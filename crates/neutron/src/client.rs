@@ -14,8 +14,8 @@ use crate::{Error, Refused};
 
 /// The path of the API's only version.
 const ROOT: &str = "/v2.0";
-/// The most pages of a list. Neutron's operators set the size of a page; a list without an end would
-/// be a defect there.
+/// Maximum number of pages of a list. Neutron's operators set the size of a page; a list without an
+/// end would be a defect there.
 const MAX_PAGES: usize = 10_000;
 /// The most ids in one query, which keeps a request shorter than any proxy's limit.
 pub(crate) const MAX_IDS: usize = 150;
@@ -116,7 +116,7 @@ impl Neutron {
         for _ in 0..MAX_PAGES {
             let mut page = self.send(call, Method::GET, &format!("{path}{query}"), None).await?;
             let Some(Value::Array(items)) = page.get_mut(key).map(Value::take) else {
-                return Err(malformed(format!("there are no {key}")));
+                return Err(malformed(format!("{key} are missing")));
             };
             for item in items {
                 let item = serde_json::from_value(item);

@@ -1,4 +1,5 @@
-//! The extensions of Neutron's API: its operator's choice of plugins decides which there are.
+//! The extensions of Neutron's API: the plugins that the operator has enabled determine which
+//! exist.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use crate::{Call, Error, Neutron};
 /// An extension on which the compute service's requests depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extension {
-    /// Networks that Neutron makes for a project on demand.
+    /// Networks that Neutron creates for a project on demand.
     AutoAllocatedTopology,
     /// Several bindings of one port.
     BindingExtended,
@@ -70,11 +71,11 @@ struct Alias {
 }
 
 impl Neutron {
-    /// True if Neutron has the extension. Concurrent callers share one request. While Neutron does not
-    /// answer, the last list is used.
+    /// True if Neutron has the extension. Concurrent callers share one request. If Neutron does not
+    /// answer, the last list applies.
     ///
     /// # Errors
-    /// Neutron's, if the list was never read.
+    /// Neutron's errors, if the list was never read.
     pub async fn has(&self, call: Call<'_>, extension: Extension) -> Result<bool, Error> {
         let cache = self.extensions();
         let mut known = cache.known.lock().await;
@@ -93,7 +94,8 @@ impl Neutron {
             }
             Err(error) => match &*known {
                 Some((_, aliases)) => {
-                    tracing::debug!(%error, "Neutron's list of extensions is old");
+                    tracing::debug!(%error, "could not refresh the list of Neutron's extensions; \
+                        using the last one");
                     Ok(aliases.contains(extension.alias()))
                 }
                 None => Err(error),

@@ -1,4 +1,4 @@
-//! Floating addresses, as a server's view shows them.
+//! Floating addresses, for the view of a server.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::{Call, Error, Neutron};
 pub struct FloatingIp {
     /// The address.
     pub floating_ip_address: IpAddr,
-    /// The fixed address to which it leads.
+    /// The fixed address to which it maps.
     pub fixed_ip_address: Option<IpAddr>,
     /// The port.
     pub port_id: Option<PortId>,

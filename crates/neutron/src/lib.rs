@@ -6,15 +6,15 @@
 //!   network         networks and subnets
 //!   port            ports of servers
 //!   binding         the bindings of a port to hosts, one of which is active
-//!   profile         the keys of binding:profile that are the compute service's
+//!   profile         the compute service's keys of binding:profile
 //!   security_group  security groups, without their rules
 //!   floating_ip     floating addresses of ports
 //!   quota           the quota of ports
-//!   topology        networks that Neutron makes for a project on demand
+//!   topology        networks that Neutron creates for a project on demand
 //! ```
 //!
-//! Each function is one request, or one for each page of a list. The client must never decide what a
-//! server gets, nor in which order requests are sent: its caller does, and keeps a journal of them.
+//! Each function is one request, or one for each page of a list. The client must never decide what
+//! a server gets or the order of requests: its caller does, and journals them.
 
 mod binding;
 mod client;

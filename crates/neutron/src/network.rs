@@ -1,4 +1,4 @@
-//! Networks and subnets, as far as a server's connection depends on them.
+//! Networks and subnets: the attributes on which a server's connection depends.
 
 use std::net::IpAddr;
 
@@ -24,7 +24,7 @@ pub struct Network {
     /// True if other projects may use it.
     #[serde(default)]
     pub shared: bool,
-    /// True if it leads outside.
+    /// True if it is external (`router:external`).
     #[serde(default, rename = "router:external")]
     pub external: bool,
     /// False if ports have no security groups there.
@@ -107,8 +107,8 @@ pub struct Route {
 pub enum NetworkFilter<'a> {
     /// Those with these ids that the caller sees.
     Ids(&'a [NetworkId]),
-    /// The project's own that are not shared. `ready` leaves out those that are administratively down,
-    /// as a topology that is being made is.
+    /// The project's own that are not shared. `ready` omits those that are administratively down,
+    /// such as a topology that is being created.
     Project {
         /// The project.
         project: &'a str,
@@ -128,8 +128,8 @@ impl Neutron {
         self.one(call, Method::GET, &format!("/networks/{id}"), None, "network").await
     }
 
-    /// The networks that the filter selects, as far as the caller sees them. Those with ids are in
-    /// their order, each as often as its id.
+    /// The networks that the filter selects, as far as the caller sees them. With ids, the result
+    /// has their order and their repetitions.
     ///
     /// # Errors
     /// Neutron's.
@@ -167,7 +167,7 @@ impl Neutron {
     /// Neutron's.
     pub async fn subnets(&self, call: Call<'_>, ids: &[SubnetId]) -> Result<Vec<Subnet>, Error> {
         let mut found = Vec::new();
-        // Without an id the list would be that of all subnets.
+        // Without an id, Neutron would list all subnets.
         for some in ids.chunks(MAX_IDS) {
             let query = Query::default();
             let query = some.iter().fold(query, |query, id| query.with("id", id.to_string()));

@@ -26,7 +26,7 @@ pub struct Port {
     /// MAC address.
     #[serde(default)]
     pub mac_address: String,
-    /// The id of its server; empty if it is free.
+    /// The id of its server; empty if the port is free.
     #[serde(default, deserialize_with = "or_default")]
     pub device_id: String,
     /// `compute:<zone>` for a server.
@@ -35,7 +35,7 @@ pub struct Port {
     /// `ACTIVE`, `DOWN`, `BUILD`, ….
     #[serde(default)]
     pub status: String,
-    /// False if its owner took it down.
+    /// False if its owner has set it down.
     #[serde(default)]
     pub admin_state_up: bool,
     /// Addresses, in order.
@@ -50,22 +50,22 @@ pub struct Port {
     /// The name in DNS.
     #[serde(default, deserialize_with = "or_default")]
     pub dns_name: String,
-    /// The host that it is bound to; empty if it is unbound.
+    /// The host to which it is bound; empty if it is unbound.
     #[serde(default, rename = "binding:host_id", deserialize_with = "or_default")]
     pub host: String,
     /// `ovs`, `hw_veb`, …; `unbound` or `binding_failed` without a connection.
     #[serde(default, rename = "binding:vif_type", deserialize_with = "or_default")]
     pub vif_type: String,
-    /// How the host connects it.
+    /// Details of the connection on the host.
     #[serde(default, rename = "binding:vif_details", deserialize_with = "or_default")]
     pub vif_details: Map<String, Value>,
-    /// Data of its owner and of the compute service for the host.
+    /// Data of the port's owner and of the compute service for the host.
     #[serde(default, rename = "binding:profile", deserialize_with = "or_default")]
     pub profile: Profile,
     /// `normal`, `direct`, `macvtap`, ….
     #[serde(default = "normal", rename = "binding:vnic_type")]
     pub vnic_type: String,
-    /// The resources of providers that it requests.
+    /// The resources that it requests from resource providers.
     #[serde(default, deserialize_with = "or_default")]
     pub resource_request: Map<String, Value>,
     /// `required`, `preferred`, `legacy` or `socket`.
@@ -81,12 +81,12 @@ fn normal() -> String {
 }
 
 impl Port {
-    /// True if Neutron could not connect it on its host. The answer that says so has status 200.
+    /// True if Neutron could not bind it on its host. Neutron reports that with status 200.
     pub fn has_failed_binding(&self) -> bool {
         self.vif_type == "binding_failed"
     }
 
-    /// True if it requests resources of providers; only administrators see that.
+    /// True if it requests resources from resource providers; only administrators see that.
     pub fn requests_resources(&self) -> bool {
         match self.resource_request.get("request_groups") {
             Some(groups) => groups.as_array().is_some_and(|groups| !groups.is_empty()),
@@ -112,7 +112,7 @@ pub struct FixedIp {
 /// A port to create for a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NewPort {
-    /// The server. The port of an unfinished request is found by it.
+    /// The server, by which the port of an unfinished request can be found.
     pub device_id: String,
     /// The network.
     pub network_id: NetworkId,
@@ -237,7 +237,8 @@ impl Neutron {
         Ok(found)
     }
 
-    /// Creates a port. An error may leave one behind ([`Error::may_have_effect`]); it has the device.
+    /// Creates a port. An error may leave a port behind ([`Error::may_have_effect`]), with this
+    /// device.
     ///
     /// # Errors
     /// [`OverQuota`](crate::Type::OverQuota), those of addresses, and others of Neutron's.
@@ -245,7 +246,7 @@ impl Neutron {
         self.one(call, Method::POST, "/ports", Some(json!({"port": port})), "port").await
     }
 
-    /// Changes a port. Repeating it changes nothing more. A failed binding is not an error: see
+    /// Changes a port. Idempotent. A failed binding is not an error: see
     /// [`Port::has_failed_binding`].
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// A profile. Its owner's keys are kept as they are.
+/// A profile. Its owner's keys are kept unchanged.
 pub type Profile = Map<String, Value>;
 
 /// The keys that the compute service sets for the device and the claim of a server.

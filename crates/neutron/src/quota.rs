@@ -16,7 +16,7 @@ fn unlimited() -> i64 {
 }
 
 impl Neutron {
-    /// The most ports of a project; `None` without a limit.
+    /// Maximum number of ports of a project; `None` without a limit.
     ///
     /// # Errors
     /// Neutron's.

@@ -1,4 +1,4 @@
-//! Networks that Neutron makes for a project that has none
+//! Networks that Neutron creates for a project that has none
 //! ([`AutoAllocatedTopology`](crate::Extension::AutoAllocatedTopology)).
 
 use http::{Method, StatusCode};
@@ -14,11 +14,11 @@ struct Topology {
 }
 
 impl Neutron {
-    /// True if Neutron can make a network for the project; nothing is made. It cannot without the
-    /// extension (404), or without what its operator must prepare (409).
+    /// True if Neutron can create a network for the project; creates nothing. It cannot if the
+    /// extension (404) or the operator's preparation (409) is missing.
     ///
     /// # Errors
-    /// Neutron's others.
+    /// Neutron's other errors.
     pub async fn can_allocate_network(&self, call: Call<'_>, project: &str) -> Result<bool, Error> {
         let path = format!("/auto-allocated-topology/{project}?fields=dry-run");
         let answer: Result<Value, Error> =
@@ -34,10 +34,10 @@ impl Neutron {
         }
     }
 
-    /// The project's network, which Neutron makes unless there is one. It may take a while.
+    /// The project's network, which Neutron creates if there is none. This may take a while.
     ///
     /// # Errors
-    /// 409 if Neutron cannot make one.
+    /// 409 if Neutron cannot create one.
     pub async fn allocate_network(
         &self,
         call: Call<'_>,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// A value, or its default where Neutron has null.
+/// The default for `null`.
 pub(crate) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -16,7 +16,7 @@ where
 pub(crate) struct Query(String);
 
 impl Query {
-    /// Adds a condition; several values of one key mean any of them.
+    /// Adds a condition; several conditions with the same key match any of the values.
     pub(crate) fn with(mut self, key: &str, value: impl AsRef<str>) -> Self {
         self.0.push(if self.0.is_empty() { '?' } else { '&' });
         for (text, end) in [(key, "="), (value.as_ref(), "")] {
@@ -41,7 +41,7 @@ impl Query {
         }
     }
 
-    /// Requests these fields only, or all of them if none is named.
+    /// Requests only these fields, or all if the list is empty.
     pub(crate) fn fields(self, fields: &[&str]) -> Self {
         fields.iter().fold(self, |query, field| query.with("fields", field))
     }

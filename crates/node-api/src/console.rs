@@ -92,7 +92,7 @@ words! {
         NoDevice = "no_device",
         /// The guest is shut off.
         ShutOff = "shut_off",
-        /// Somebody uses the console, or the hypervisor failed.
+        /// The console is in use, or the hypervisor failed.
         Failed = "failed",
     }
 }

@@ -113,7 +113,7 @@ pub trait ControlPlane: Send + Sync + 'static {
         request: PasswordRequest,
     ) -> ControlFuture<'a, PasswordAnswer>;
 
-    /// Asks the services of the operator what they have for a guest.
+    /// Requests the vendor data of a guest from the operator's services.
     fn vendordata<'a>(
         &'a self,
         host: &'a HostName,

@@ -41,7 +41,7 @@ pub struct Domain {
     /// The last one-shot verb; it is carried out once per operation id.
     pub verb: Option<(OperationId, Verb)>,
     /// The host that has the guest or its disks. Before the domain is first defined, the agent
-    /// fetches from there what a live migration does not transfer.
+    /// fetches from there the files that a live migration does not transfer.
     #[serde(default)]
     pub from: Option<Peer>,
     /// The live migration to carry out. Without it, a running migration is aborted.
@@ -184,8 +184,8 @@ pub enum Power {
     Off,
     /// Everything is ready for the guest of an incoming live migration.
     Incoming,
-    /// The guest stays as it is. A running live migration is aborted; the agent does nothing else
-    /// but report the guest's state, which is [`Absent`](crate::Outcome::Absent) without a domain.
+    /// The guest stays unchanged. A running live migration is aborted; otherwise the agent only
+    /// reports the guest's state, which is [`Absent`](crate::Outcome::Absent) without a domain.
     AsIs,
 }
 
@@ -271,7 +271,7 @@ pub struct Batch {
     pub complete: bool,
     /// The documents, oldest first.
     pub documents: Vec<Document>,
-    /// With `complete`, the servers whose document is held back: what the host has of them stays as it is.
+    /// With `complete`, the servers whose document is held back: the host leaves them unchanged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<ServerId>,
     /// Device orders, oldest first; with `complete`, all unfinished orders.

@@ -89,7 +89,7 @@ pub struct FilterRule {
     /// See `first`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<u16>,
-    /// The remote side; anybody if `None`.
+    /// The remote side; any address if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<Remote>,
 }

@@ -1,6 +1,6 @@
 //! The metadata of a guest, for its config drive and the metadata service on its host.
 //!
-//! A config drive keeps what it had at the boot or the rebuild.
+//! A config drive keeps the metadata of the boot or of the last rebuild.
 
 use std::collections::BTreeMap;
 
@@ -44,22 +44,23 @@ pub struct GuestMetadata {
     /// The EC2 numbers of its images.
     #[serde(skip_serializing_if = "is_default")]
     pub images: ImageNumbers,
-    /// True if services of the operator have vendor data for the guest: the host asks the control plane.
+    /// True if the operator's services provide vendor data for the guest, which the host requests
+    /// from the control plane.
     #[serde(skip_serializing_if = "is_default")]
     pub dynamic_vendordata: bool,
 }
 
-/// The numbers that the cloud has given to images for their EC2 names, such as `ami-0000002a`.
+/// The numbers of images in their EC2 names, such as `ami-0000002a`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageNumbers {
-    /// Of the image of the root disk.
+    /// The number of the root disk's image.
     #[serde(skip_serializing_if = "is_default")]
     pub machine: Option<i64>,
-    /// Of the kernel.
+    /// The number of the kernel.
     #[serde(skip_serializing_if = "is_default")]
     pub kernel: Option<i64>,
-    /// Of the initial RAM disk.
+    /// The number of the initial RAM disk.
     #[serde(skip_serializing_if = "is_default")]
     pub ramdisk: Option<i64>,
 }
@@ -82,7 +83,7 @@ pub struct Key {
     pub public_key: String,
 }
 
-/// A host's request for the vendor data that services of the operator have for a guest.
+/// A host's request for the vendor data of a guest from the operator's services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VendordataRequest {
     /// The server, which has a document on the host.
@@ -98,7 +99,7 @@ pub enum VendordataAnswer {
         /// The answers.
         answers: Map<String, Value>,
     },
-    /// A service failed, and the operator decided that a guest must not go without it.
+    /// A service failed, and the operator requires its data (`vendordata_dynamic_failure_fatal`).
     Failed,
     /// The host has no such server.
     NoServer,
@@ -114,7 +115,7 @@ impl std::fmt::Debug for VendordataAnswer {
     }
 }
 
-/// A guest's request for the password that it has set, or to set it.
+/// A guest's request to read or to set its password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasswordRequest {
     /// The server, which has a document on the host.
@@ -134,14 +135,14 @@ impl std::fmt::Debug for PasswordRequest {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "password", rename_all = "snake_case")]
 pub enum PasswordAnswer {
-    /// The guest has set this one; empty without one.
+    /// The password that the guest has set; empty if it has set none.
     Is {
         /// The password.
         text: String,
     },
     /// It is stored.
     Stored,
-    /// The guest has set one before, which stays.
+    /// The guest has already set one, which remains.
     Exists,
     /// The host has no such server.
     NoServer,

@@ -39,19 +39,19 @@ pub struct Interface {
     /// only to the host's own guests. `None` if there is no DHCP server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_mac: Option<String>,
-    /// The backend of the interface where an external Neutron connects the port. `None` on our own
-    /// networks, where the agent makes the network's bridge and its packet filter.
+    /// The backend of the interface if an external Neutron binds the port. `None` on our own
+    /// networks, for which the agent creates the bridge and the packet filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vif: Option<Vif>,
 }
 
-/// The backend of an interface that Neutron's agent on the host connects (`binding:vif_type`). A VF or
-/// a PF needs none: it is a device, with a VLAN where the network has one.
+/// The backend of an interface that Neutron's agent on the host connects (`binding:vif_type`). A VF
+/// or a PF needs none: it is a device, with the VLAN of its network, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Vif {
-    /// A tap in a bridge of Open vSwitch. libvirt adds it with the port's id, by which Neutron's agent
-    /// or OVN finds it.
+    /// A tap on an Open vSwitch bridge. libvirt adds it with the port's id, by which Neutron's
+    /// agent or OVN finds it.
     Ovs {
         /// The bridge, such as `br-int`.
         bridge: String,
@@ -60,7 +60,7 @@ pub enum Vif {
     Macvtap {
         /// The link.
         source: String,
-        /// How guests on the link reach each other.
+        /// Its mode.
         mode: MacvtapMode,
     },
 }
@@ -75,7 +75,7 @@ pub enum MacvtapMode {
     Vepa,
     /// Guests do not reach each other.
     Private,
-    /// The guest has the link alone.
+    /// The guest has exclusive use of the link.
     Passthrough,
 }
 
@@ -112,10 +112,10 @@ pub struct Address {
     /// The DHCP server: the host's own address on the subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dhcp_server: Option<IpAddr>,
-    /// How the guest gets an IPv6 address, if not by hand.
+    /// The IPv6 address mode of the subnet, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub six: Option<SixMode>,
-    /// The floating addresses that stand for it; the guest learns them from its metadata alone.
+    /// The floating addresses that map to it; the guest sees them only in its metadata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub floating: Vec<IpAddr>,
 }
@@ -143,12 +143,12 @@ impl Interface {
         link_local(&self.mac)
     }
 
-    /// True if it is a tap on a bridge that the agent makes.
+    /// True if it is a tap on a bridge that the agent creates.
     pub fn uses_own_bridge(&self) -> bool {
         self.device.is_none() && self.vif.is_none()
     }
 
-    /// Name of the bridge that the agent makes for the network.
+    /// Name of the bridge that the agent creates for the network.
     pub fn bridge(&self) -> String {
         let id = self.network.to_string();
         format!("brq{}", id.get(..11).unwrap_or(&id))

@@ -1,4 +1,4 @@
-//! How a host gets and renews its certificate.
+//! The messages by which a host gets and renews its certificate.
 
 use std::net::IpAddr;
 
@@ -72,7 +72,7 @@ pub struct Revocations {
 pub struct RevokedHost {
     /// Its serial number, hexadecimal.
     pub serial: String,
-    /// The host that it was issued to.
+    /// The host to which it was issued.
     pub host: HostName,
 }
 

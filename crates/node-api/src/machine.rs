@@ -1,7 +1,7 @@
 //! Hardware properties of a guest beyond its size, from its image and its flavor.
 //!
-//! The control plane has validated every value; a host uses them unchecked. The host chooses what
-//! is not set.
+//! The control plane has validated every value; a host uses them unchecked. The host chooses a
+//! default for each value that is not set.
 
 use kilonova_ids::ImageId;
 use serde::{Deserialize, Serialize};

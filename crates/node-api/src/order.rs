@@ -8,8 +8,8 @@
 use kilonova_ids::{ImageId, OperationId, ResourceClass, ServerId};
 use serde::{Deserialize, Serialize};
 
-/// The fact of a deployable that tells who cleans a released handle before it is given to anybody
-/// again. A deployable without the fact needs no cleaning.
+/// The fact of a deployable that names who cleans a released handle before its next use. A
+/// deployable without the fact needs no cleaning.
 pub const ON_RELEASE: &str = "on_release";
 /// [`ON_RELEASE`]: the agent cleans, on a [`Task::Clean`] order.
 pub const CLEANED_BY_AGENT: &str = "clean";
@@ -47,7 +47,7 @@ pub enum Task {
     Clean {
         /// Address of the function.
         address: String,
-        /// Resource class of its deployable: it says which command.
+        /// Resource class of its deployable, which selects the command.
         resource_class: ResourceClass,
     },
 }

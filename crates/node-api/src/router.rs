@@ -1,7 +1,7 @@
-//! Routers: what their gateway host realizes.
+//! Routers: the configuration that a router's gateway host applies.
 //!
-//! They travel beside the documents like packet filters, always complete: a router that is missing has
-//! moved to another host, or is gone.
+//! They accompany the documents like packet filters, and the list is always complete: a missing
+//! router has moved to another host or was deleted.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 pub struct Router {
     /// Its id.
     pub id: RouterId,
-    /// Its interfaces, oldest first. At most one is external.
+    /// Its interfaces, oldest first. At most one of them is external.
     pub interfaces: Vec<RouterInterface>,
-    /// True if guests without a floating address reach the outside with the router's own address.
+    /// True if guests without a floating address reach the external network through the router's
+    /// own address.
     pub snat: bool,
     /// Its floating addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -54,7 +55,7 @@ pub struct RouterAddress {
     pub address: IpAddr,
     /// Prefix length.
     pub prefix: u8,
-    /// The next hop to everywhere, on the external network.
+    /// The next hop of the default route, on the external network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
     /// The mode that the router advertises for the subnet, if any.
@@ -68,7 +69,7 @@ pub struct RouterAddress {
 /// A floating address, and the fixed one behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FloatingAddress {
-    /// The address outside.
+    /// The address on the external network.
     pub floating: Ipv4Addr,
     /// The address of the guest.
     pub fixed: Ipv4Addr,
@@ -82,7 +83,7 @@ words! {
         Slaac = "slaac",
         /// From DHCPv6.
         Stateful = "dhcpv6-stateful",
-        /// From router advertisements, and the rest from DHCPv6.
+        /// Addresses from router advertisements, other settings from DHCPv6.
         Stateless = "dhcpv6-stateless",
     }
 }

@@ -1,5 +1,5 @@
-//! Volumes of guests: what a document says of each, what a host reports of it, and what a host says of
-//! itself to Cinder.
+//! Volumes of guests: their description in a document, a host's reports of them, and a host's
+//! connector.
 //!
 //! A document lists the volumes that its guest has. Like interfaces they are attached and detached by a
 //! change of that list, never by a command. A volume's connection is parsed from Cinder's
@@ -44,12 +44,12 @@ pub struct Volume {
     /// The device tag in the guest's metadata.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tag: Option<String>,
-    /// True if other guests may have it too.
+    /// True if other guests may use it too.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shareable: bool,
-    /// Its size, GiB. The guest's disk grows with it.
+    /// Its size in GiB. The guest's disk is extended with it.
     pub size_gb: i64,
-    /// How the host reaches it.
+    /// Its connection to the host.
     pub connection: Connection,
 }
 
@@ -72,8 +72,8 @@ impl DomainConfig {
         self.volumes.iter().any(Volume::is_root)
     }
 
-    /// The first name of a bus that neither a volume nor another disk of the guest has. Disks of the
-    /// host get the names that remain, in the order root, ephemeral, swap, config drive.
+    /// The first disk name of a bus that no disk of the guest uses. Disks of the host get the names
+    /// that remain, in the order root, ephemeral, swap, config drive.
     pub fn free_device(&self, bus: Bus) -> Option<String> {
         let prefix = prefix(bus);
         let usual = self.machine.disk_bus.unwrap_or(Bus::Virtio);
@@ -82,8 +82,8 @@ impl DomainConfig {
         buses.extend((self.boot.ephemeral_gb > 0).then_some(usual));
         buses.extend((self.boot.swap_mb > 0).then_some(usual));
         buses.extend(self.rescue.is_some().then_some(usual));
-        // The machine type, which the host may choose, decides between SATA and IDE; and the host's
-        // operator may force a config drive.
+        // The machine type, which the host may choose, determines whether the config drive uses
+        // SATA or IDE; and the host's operator may force a config drive.
         buses.extend([Bus::Sata, Bus::Ide]);
         let local = buses.into_iter().filter(|one| self::prefix(*one) == prefix).count();
         let volumes = || self.volumes.iter().map(|volume| volume.device.as_str());

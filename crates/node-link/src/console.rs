@@ -1,8 +1,8 @@
-//! Answers a request for a console at the controller that made it: with a message, or with a connection
-//! that is upgraded to the console's bytes.
+//! Answers a console request at the controller that sent it: with a message, or with a connection
+//! that is upgraded to the console's byte stream.
 //!
-//! The controller's own address may be unreachable where there is one controller behind a forwarded port;
-//! then the usual address is tried.
+//! The controller's own address may be unreachable if a single controller is behind a forwarded
+//! port; then the configured address is tried.
 
 use std::io;
 use std::os::unix::net::UnixStream as Socket;
@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 
 use super::{CONNECT, Remote, connect_error, refusal, url, with_body};
 
-/// The most bytes that wait in each direction.
+/// Maximum number of buffered bytes in each direction.
 const BUFFER: usize = 64 * 1024;
 
 pub(super) async fn answer(
@@ -38,7 +38,7 @@ pub(super) async fn answer(
     .map(drop)
 }
 
-/// Sends a request to the controller that asked.
+/// Sends a request to the controller that requested the console.
 async fn send(
     remote: &Remote,
     request: &ConsoleRequest,
@@ -49,7 +49,7 @@ async fn send(
         Some(_) => &request.controller.api,
         None => &request.controller.hosts,
     };
-    // Only of the configured scheme: the shared token must not leave TLS.
+    // Only with the configured scheme: the shared token must not be sent without TLS.
     let own = own.as_ref().and_then(|own| url::base(own, remote.addresses.scheme).ok());
     if let Some(own) = own.filter(|own| own != usual) {
         match build(&own)?.send().await {
@@ -92,7 +92,7 @@ async fn connect(
         .await
         .map_err(|error| Refusal::Unavailable(connect_error::explain(&error)))?;
     if let Err(error) = join(console, upgraded).await {
-        tracing::debug!(server = %request.server, %error, "a console's connection broke");
+        tracing::debug!(server = %request.server, %error, "a console's connection was lost");
     }
     Ok(())
 }
@@ -109,7 +109,7 @@ where
         ended = copy(BufReader::with_capacity(BUFFER, one_reader), &mut other) => ended,
         ended = copy(BufReader::with_capacity(BUFFER, other_reader), &mut one) => ended,
     };
-    // Both sides learn of the end, whatever ended.
+    // Notifies both sides of the end, regardless of its cause.
     let (_, _) = (one.shutdown().await, other.shutdown().await);
     ended
 }

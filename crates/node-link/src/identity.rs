@@ -77,8 +77,7 @@ impl HostIdentity {
         Remote::certified(controllers, self.settings()?)
     }
 
-    /// The digest of the authorities that the host trusts, by which it names them to the control
-    /// plane.
+    /// The digest of the trusted authorities, which the host reports to the control plane.
     pub fn trust(&self) -> String {
         Fingerprint::of(self.authority.as_bytes()).to_string()
     }
@@ -130,7 +129,7 @@ impl Identity {
         let given = kilonova_pki::fingerprint(&credential.authority)?;
         if given != token.authority {
             return Err(Error::Refused(Refusal::Rejected(format!(
-                "the control plane's authority ({given}) is not the one of the token"
+                "the control plane's authority ({given}) is not the token's"
             ))));
         }
         let known = HostIdentity {
@@ -163,7 +162,7 @@ impl Identity {
         Ok(known)
     }
 
-    /// Trusts these authorities (PEM), and no other.
+    /// Trusts only these authorities (PEM).
     ///
     /// # Errors
     /// If one is invalid, or the identity cannot be written.

@@ -1,9 +1,9 @@
 //! The control plane for an agent on another machine: [`ControlPlane`] over HTTP.
 //!
 //! Owns the connection and the mapping of refusals. It must never retry a request or wait by
-//! itself: the agent decides that, in the same way for every control plane. After a request that
-//! brought no answer, or one of a controller that cannot work now, the next request goes to the next
-//! address.
+//! itself: the agent decides that, in the same way for every control plane. After a request without
+//! an answer, or with a controller's answer that it is unavailable, the next request goes to the
+//! next address.
 
 mod addresses;
 mod connect_error;
@@ -42,19 +42,19 @@ pub use url::Error;
 
 /// Time limit for most requests.
 const PATIENCE: Duration = Duration::from_secs(45);
-/// Time limit for a long poll, which is answered within 20 seconds: a host whose controller stopped
-/// answering must reach another one before it counts as down.
+/// Time limit for a long poll, which a controller answers within 20 seconds. If a controller stops
+/// answering, the host must reach another one before it counts as down.
 const POLL: Duration = Duration::from_secs(30);
 /// Time limit for uploading a disk image.
 const UPLOAD: Duration = Duration::from_secs(6 * 3600);
-/// Time limit for a request that a guest waits for.
+/// Time limit for a request on behalf of a waiting guest.
 const GUEST: Duration = Duration::from_secs(10);
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a connection is silent before the system checks it: a console may be idle for hours.
+/// The idle time after which the system probes a connection: a console may be idle for hours.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// How often a request is repeated whose connection closed before anything was sent.
+/// Number of attempts for a request whose connection closes before anything is sent.
 const TRIES: usize = 3;
-/// Header: size of the image that a chunk belongs to.
+/// Header: size of the whole image.
 const SIZE: &str = "x-image-size";
 /// Header: format of the image.
 const FORMAT: &str = "x-image-format";
@@ -93,7 +93,7 @@ impl Remote {
     }
 
     /// A control plane whose API port has TLS (`https://NAME:PORT`). It authenticates this host by
-    /// the shared token; one of the authorities (PEM) has signed its certificate.
+    /// the shared token; its certificate must be signed by one of the authorities (PEM).
     ///
     /// # Errors
     /// An invalid URL, token or certificate, or a system without sockets.
@@ -140,10 +140,11 @@ impl Remote {
         self.ask(with_body(self.request(Method::POST, &path), renewal)?).await
     }
 
-    /// The authorities that a host must trust. `has` is the digest of those that it trusts.
+    /// The authorities that the host must trust. `has` is the digest of those that it trusts now.
     ///
     /// # Errors
-    /// If the control plane refuses or is unavailable. One of an earlier version has no answer.
+    /// If the control plane refuses or is unavailable. A control plane of an earlier version
+    /// refuses the request.
     pub async fn authorities(&self, host: &HostName, has: &str) -> Result<Authorities, Refusal> {
         let path = format!("/v1/hosts/{}/authorities?has={has}", url::segment(host));
         self.ask(self.request(Method::GET, &path).timeout(CONNECT * 2)).await

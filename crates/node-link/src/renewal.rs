@@ -1,8 +1,10 @@
-//! Keeps a host's certificate valid: renews it in time, uses one that an operator installed by
-//! joining again, and follows a rotation of the cloud's authority: it trusts the authorities that the
-//! control plane names, and renews a certificate of one that does not sign any more.
+//! Keeps a host's certificate valid: renews it in time, uses a certificate that an operator
+//! installed by joining again, and follows a rotation of the cloud's authority: it trusts the
+//! authorities that the control plane names, and replaces a certificate of an authority that no
+//! longer signs.
 //!
-//! It never gives up: a host with an expired certificate keeps its guests and logs what to do.
+//! It never gives up: a host with an expired certificate keeps its guests, and its log tells the
+//! operator the remedy.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use kilonova_ids::HostName;
 
 use super::{HostIdentity, Identity, Remote};
 
-/// How many checks pass between two questions for the authorities.
+/// Number of checks between two requests for the authorities.
 const ROUNDS: u32 = 5;
 
 /// Checks at this interval. `changed` gets every new certificate and every change of the trusted
@@ -50,11 +52,11 @@ pub async fn keep_certified(
 #[derive(Default)]
 struct Problem(Option<String>);
 
-/// How a check differs from the one before.
+/// The difference between a check and the previous one.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Nothing,
-    /// A problem that differs from the last one, such as in the number of days that are left.
+    /// A problem that differs from the last one, for example in the number of remaining days.
     New,
     Same,
     Ended,
@@ -80,7 +82,7 @@ impl Problem {
             Change::New => tracing::error!(%host, "{text}"),
             Change::Same => tracing::debug!(%host, "still: {text}"),
             Change::Ended => {
-                tracing::info!(%host, "the certificate of this host is in order again")
+                tracing::info!(%host, "the certificate of this host is valid again")
             }
         }
     }
@@ -98,10 +100,10 @@ async fn follow(
     let host = &known.host;
     let named = match remote.authorities(host, &known.trust()).await {
         Ok(named) => named,
-        // A control plane of an earlier version does not know the question. Other failures are
-        // logged by the agent's other requests.
+        // A control plane of an earlier version does not know this request. The agent's other
+        // requests log other failures.
         Err(error) => {
-            tracing::debug!(%error, "could not ask for the authorities");
+            tracing::debug!(%error, "could not request the authorities");
             return Ok(None);
         }
     };
@@ -111,7 +113,7 @@ async fn follow(
         remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
         tracing::info!(%host, "the authorities of the cloud have changed");
         changed(&new);
-        // The control plane learns at once that this host trusts them.
+        // Reports at once that this host trusts them.
         if let Err(error) = remote.authorities(host, &new.trust()).await {
             tracing::debug!(%error, "could not confirm the authorities");
         }
@@ -122,7 +124,8 @@ async fn follow(
             format!("could not get a certificate of the cloud's new authority: {error}")
         })?;
         remote.speak_by(new.settings().map_err(text)?).map_err(text)?;
-        tracing::info!(%host, "renewed the certificate of this host by the cloud's new authority");
+        tracing::info!(%host, "renewed the certificate of this host with the cloud's new \
+            authority");
         changed(&new);
     }
     Ok((new != *known).then_some(new))

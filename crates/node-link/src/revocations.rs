@@ -8,9 +8,9 @@ use kilonova_node_api::{Revocations, RevokedHost};
 
 use super::Remote;
 
-/// Polls at this interval. `changed` gets every list with other certificates than the last one, and
-/// a fresh list before the last one expires, together with the newly revoked certificates. If it
-/// fails, it is called again.
+/// Polls at this interval. Calls `changed` with each list whose certificates differ from the last
+/// one, and with a fresh list before the last one expires, together with the newly revoked
+/// certificates. If `changed` fails, calls it again.
 pub async fn follow_revocations(
     remote: Remote,
     every: Duration,

@@ -26,7 +26,7 @@ pub enum Error {
     #[error("{0}")]
     Refused(kilonova_node_api::Refusal),
     /// The HTTP client could not be created.
-    #[error("cannot make an HTTP client: {0}")]
+    #[error("cannot create an HTTP client: {0}")]
     Client(String),
 }
 

@@ -1,8 +1,9 @@
-//! The metadata service of a host: what its networks hand to the agent, and what the agent answers.
+//! The metadata service of a host: the requests that its networks pass to the agent, and the
+//! agent's answers.
 //!
-//! The networks know who asks only as a network and an address. They guarantee that nobody but the
-//! guest with that address can ask from it and read the answer; the agent knows the guests. This module
-//! must never know sockets or the form of requests on the wire.
+//! The networks identify a requester only by network and address. They guarantee that only the
+//! guest with that address can send a request from it and read the answer; the agent knows the
+//! guests. This module must never know sockets or the form of requests on the wire.
 
 use std::net::IpAddr;
 use std::pin::Pin;

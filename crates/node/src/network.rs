@@ -1,8 +1,8 @@
 //! The interface between the agent and the networks of its host.
 //!
 //! The implementation always gets the complete desired state, never a change, and reconciles the
-//! host with it: it creates what is missing, removes what is no longer desired, and leaves the rest
-//! alone. It must never touch what it did not create.
+//! host with it: it creates the missing parts, removes those that are no longer desired, and leaves
+//! the rest unchanged. It must never touch anything that it did not create.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,16 +1,16 @@
-//! The cost of a host's state, and scores from it.
+//! The cost of a host's state, and the scores derived from it.
 
 use crate::demand::Profile;
 use crate::state::{Host, Shape, WHOLE};
 
-/// Rates a place for a request; the greatest score wins.
+/// Rates a place for a request; the highest score wins.
 pub trait Scorer {
     /// The score of a state, given the state after the request.
     fn score(&self, before: &Host, after: &Host, shape: &Shape) -> f64;
 }
 
-/// The free devices that typical requests cannot use, in devices: weighted by requests, and by requested
-/// devices. The first is FGD's fragment (Weng et al., USENIX ATC 2023).
+/// The number of free devices that typical requests cannot use, weighted by requests and by
+/// requested devices. The first is the fragmentation of FGD (Weng et al., USENIX ATC 2023).
 #[must_use]
 pub fn fragment(host: &Host, profile: &Profile) -> (f64, f64) {
     let total = host.total();
@@ -36,20 +36,21 @@ pub struct Weights {
     pub fragment: f64,
     /// The same, weighted by requested devices.
     pub device_fragment: f64,
-    /// Free devices that the host's free CPU cannot feed.
+    /// Free devices for which the host has too little free CPU.
     pub starved: f64,
     /// Devices that are partly used.
     pub partly_used: f64,
     /// Scarcity of the model, for each free device.
     pub scarcity: f64,
-    /// Free devices of a host that is not idle, times the part of the demand that asks for shares.
+    /// Free devices of a host that is not idle, times the fraction of the demand that requests
+    /// shares.
     pub broken: f64,
     /// Free devices before the request: a fuller host is preferred.
     pub emptiness: f64,
 }
 
 impl Weights {
-    /// The most requests while a cloud fills and nothing leaves.
+    /// Places the most requests while a cloud fills and no server is deleted.
     pub const FRAGMENTATION: Self = Self {
         fragment: 1.0,
         device_fragment: 0.5,
@@ -60,8 +61,8 @@ impl Weights {
         emptiness: 0.03,
     };
 
-    /// The most devices both while a cloud fills and while servers come and go; the default. It keeps whole hosts
-    /// for requests that need them.
+    /// Assigns the most devices, both while a cloud fills and while servers come and go; the
+    /// default. It keeps whole hosts for requests that need them.
     pub const BALANCED: Self = Self {
         fragment: 1.0,
         device_fragment: 5.0,
@@ -72,7 +73,7 @@ impl Weights {
         emptiness: 0.1,
     };
 
-    /// The emptiest host first.
+    /// Prefers the emptiest host.
     pub const SPREAD: Self = Self {
         fragment: 0.0,
         device_fragment: 0.0,
@@ -84,7 +85,7 @@ impl Weights {
     };
 }
 
-/// Thousandths of a CPU that weigh as much as a device, where hosts without devices are compared.
+/// Thousandths of a CPU that weigh as much as a device when hosts without devices are compared.
 const CPU_OF_DEVICE: f64 = 1_000_000.0;
 
 impl Default for Weights {

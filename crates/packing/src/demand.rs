@@ -1,13 +1,14 @@
-//! The requests that are expected: learned shapes with their weights, and what scoring needs of them.
+//! The expected requests: learned shapes with their weights, and the form of them that scoring
+//! uses.
 
 use std::collections::HashMap;
 
 use crate::state::{Host, Model, Models, Shape, WHOLE};
 
-/// Most shapes that are remembered.
+/// Maximum number of remembered shapes.
 const MAX_SHAPES: usize = 512;
 
-/// The part of the requests, by number, that counts as typical.
+/// The fraction of requests, by number, that counts as typical.
 const TYPICAL: f64 = 0.95;
 
 /// How often each shape was requested, placed or refused. Memory is not part of a shape here.
@@ -17,7 +18,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// Counts a request. A new shape displaces the rarest one if there are too many.
+    /// Counts a request. A new shape replaces the rarest one if there are too many.
     pub fn record(&mut self, shape: Shape, weight: f64) {
         let shape = Shape { memory: 0, ..shape };
         if self.shapes.len() >= MAX_SHAPES && !self.shapes.contains_key(&shape) {
@@ -29,7 +30,7 @@ impl Demand {
         *self.shapes.entry(shape).or_default() += weight;
     }
 
-    /// Halves all weights, so that the past fades.
+    /// Halves all weights, so that old requests lose influence.
     pub fn fade(&mut self) {
         self.shapes.retain(|_, weight| {
             *weight /= 2.0;
@@ -58,23 +59,23 @@ impl Demand {
 pub struct Typical {
     /// The shape, without memory.
     pub shape: Shape,
-    /// Its part of the requests.
+    /// Its fraction of the requests.
     pub weight: f64,
-    /// Its part of the requested devices.
+    /// Its fraction of the requested devices.
     pub device_weight: f64,
 }
 
-/// The demand as scoring needs it.
+/// The demand in the form that scoring uses.
 #[derive(Debug, Clone)]
 pub struct Profile {
     /// Typical shapes.
     pub typical: Vec<Typical>,
-    /// The part of the requested devices that is requested as shares.
+    /// The fraction of the requested devices that is requested as shares.
     pub shared: f64,
-    /// Thousandths of a CPU that are requested for each device.
+    /// Thousandths of a CPU requested per device.
     pub cpu_per_device: f64,
-    /// By model: the part of the requested devices that must be of this model, relative to the model's part
-    /// of all devices.
+    /// By model: the fraction of the requested devices that must be of this model, relative to the
+    /// model's fraction of all devices.
     scarcity: Vec<f64>,
 }
 

@@ -1,26 +1,28 @@
-//! Hosts by class of equal states, and the choice among them.
+//! Hosts grouped by equal state, and the choice among them.
 
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 use crate::cost::Scorer;
 use crate::state::{Host, Shape, WHOLE};
 
-/// The steps of scores, in devices. Places in one step are equal, and the first host wins: requests gather on
-/// few hosts, and others stay idle. Without steps, rounding and tiny differences would scatter them.
+/// The granularity of scores, in devices. Places within one step are equal, and the first host
+/// wins, so requests gather on few hosts and others stay idle. Without steps, rounding and tiny
+/// differences would scatter requests.
 const STEP: f64 = 0.01;
 
 /// Device remainders whose scores differ by less are equal.
 const EQUAL: f64 = 1e-9;
 
-/// Shapes whose scores are kept.
+/// Maximum number of shapes with cached scores.
 const MAX_SHAPES: usize = 1024;
 
-/// A host and the remainder of the device that gives a share.
+/// A host, and the remainder of the device from which a share is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The host, by its number.
     pub host: u32,
-    /// The remainder of the device before; `None` for whole devices and for none.
+    /// The free remainder of that device before the request; `None` for whole devices and for
+    /// requests without devices.
     pub remainder: Option<u16>,
 }
 
@@ -29,7 +31,7 @@ pub struct Place {
 pub struct Placement<'a> {
     /// Its score; greater is better.
     pub score: f64,
-    /// The remainder of the device that gives a share.
+    /// The free remainder of the device from which a share is taken.
     pub remainder: Option<u16>,
     /// The hosts, by number.
     pub hosts: &'a BTreeSet<u32>,
@@ -44,8 +46,8 @@ struct Class {
 /// The score of a class for a shape, with its remainder; `None` if the shape does not fit.
 type Score = Option<(f64, Option<u16>)>;
 
-/// Hosts by number, grouped by state, with cached scores. A choice looks at each class once; only the classes
-/// that appeared since the last request of this shape are scored anew.
+/// Hosts by number, grouped by state, with cached scores. A choice looks at each class once; only
+/// the classes that appeared since the last request of this shape are scored.
 #[derive(Debug)]
 pub struct Fleet<S> {
     scorer: S,
@@ -59,7 +61,7 @@ pub struct Fleet<S> {
 
 /// A class in the order of preference.
 struct Rank {
-    /// In steps.
+    /// The score, in steps.
     score: f64,
     first: u32,
     class: usize,
@@ -103,7 +105,7 @@ impl<S: Scorer> Fleet<S> {
         &self.scorer
     }
 
-    /// Replaces the scorer, and forgets all scores.
+    /// Replaces the scorer and discards all scores.
     pub fn set_scorer(&mut self, scorer: S) {
         self.scorer = scorer;
         self.scores.clear();
@@ -121,7 +123,7 @@ impl<S: Scorer> Fleet<S> {
         self.of_host.get(&host).map(|class| &self.classes[*class].state)
     }
 
-    /// Sets the state of a host, which may be new.
+    /// Adds a host, or sets its state.
     pub fn set(&mut self, host: u32, state: Host) {
         self.remove(host);
         let class = match self.by_state.get(&state) {
@@ -203,7 +205,7 @@ impl<S: Scorer> Fleet<S> {
     }
 }
 
-/// The best score of a state, over the distinct remainders that can give a share.
+/// The best score of a state, over the distinct remainders from which a share can be taken.
 fn best(scorer: &impl Scorer, state: &Host, shape: &Shape) -> Score {
     if !state.fits(shape) {
         return None;

@@ -1,11 +1,12 @@
 //! Chooses a host and a device for a request so that later requests fit too.
 //!
-//! A host has a cost: accelerators that typical requests cannot use ([`Cost`]). A request goes where the cost
-//! falls most. Typical requests are learned from those that were placed *and* refused ([`Demand`]). Hosts in
-//! the same state are one class, and a class's score for a shape is computed once ([`Fleet`]).
+//! A host has a cost: accelerators that typical requests cannot use ([`Cost`]). A request goes to
+//! the host whose cost falls most. Typical requests are learned from both placed *and* refused ones
+//! ([`Demand`]). Hosts in the same state are one class, and a class's score for a shape is computed
+//! once ([`Fleet`]).
 //!
-//! The crate is pure: no clock, no I/O, no async, no randomness but a caller's seed. It must never know
-//! servers, providers or rows, and it never decides whether a claim succeeds.
+//! The crate is pure: no clock, no I/O, no async, and no randomness but the caller's seed. It must
+//! never know servers, providers or rows, and it never decides whether a claim succeeds.
 
 mod cost;
 mod demand;

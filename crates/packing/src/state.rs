@@ -12,13 +12,14 @@ pub struct Model(pub u8);
 pub struct Models(u64);
 
 impl Models {
-    /// The number of models that can be told apart.
+    /// The number of models that can be distinguished.
     pub const MOST: u8 = 64;
 
     /// Any model.
     pub const ANY: Self = Self(0);
 
-    /// These models; any, if there is none. Models from [`Models::MOST`] on are not told apart from others.
+    /// These models; any, if the list is empty. Models from [`Models::MOST`] on are not
+    /// distinguished.
     #[must_use]
     pub fn of(models: impl IntoIterator<Item = Model>) -> Self {
         Self(models.into_iter().fold(0, |all, model| all | 1 << (model.0 % Self::MOST)))
@@ -30,7 +31,7 @@ impl Models {
         self.0 == 0 || self.0 & (1 << (model.0 % Self::MOST)) != 0
     }
 
-    /// True if the request insists on a model.
+    /// True if the request requires a model.
     #[must_use]
     pub const fn insists(self) -> bool {
         self.0 != 0
@@ -43,7 +44,7 @@ impl Models {
     }
 }
 
-/// The resources that a request asks for.
+/// The resources of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shape {
     /// Thousandths of a CPU.
@@ -59,18 +60,18 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The devices asked for, in whole devices.
+    /// The requested devices, in whole devices.
     #[must_use]
     pub fn devices(&self) -> f64 {
         f64::from(self.count) * f64::from(self.share) / f64::from(WHOLE)
     }
 
-    /// True if it asks for several shares.
+    /// True if it requests several shares.
     const fn are_shares(&self) -> bool {
         self.count > 1 && self.share > 0 && self.share < WHOLE
     }
 
-    /// True if it asks for devices.
+    /// True if it requests devices.
     #[must_use]
     pub const fn is_accelerated(&self) -> bool {
         self.count > 0 && self.share > 0
@@ -116,7 +117,7 @@ impl Host {
         self.free.iter().map(|free| u32::from(*free)).sum()
     }
 
-    /// Devices that nobody uses.
+    /// Number of unused devices.
     #[must_use]
     pub fn whole(&self) -> usize {
         self.free.iter().take_while(|free| **free >= WHOLE).count()
@@ -136,7 +137,7 @@ impl Host {
                 || shape.models.accepts(self.model) && self.has_devices(shape))
     }
 
-    /// True if the devices suffice. Several shares may be of one device.
+    /// True if the devices suffice. Several shares may come from one device.
     fn has_devices(&self, shape: &Shape) -> bool {
         if shape.are_shares() {
             let shares = self.free.iter().map(|free| u32::from(free / shape.share));
@@ -152,9 +153,9 @@ impl Host {
         self.memory >= shape.memory && self.could_hold(shape)
     }
 
-    /// The state after the request. `remainder` is the remainder of the device that gives a share; whole
-    /// devices are all the same, and several shares come from the devices with the least room each. `None` if it
-    /// does not fit.
+    /// The state after the request. `remainder` is the free remainder of the device from which a
+    /// share is taken. Whole devices are interchangeable, and each of several shares comes from the
+    /// device with the smallest sufficient remainder. `None` if it does not fit.
     #[must_use]
     pub fn after(&self, shape: &Shape, remainder: Option<u16>) -> Option<Self> {
         if !self.fits(shape) {
@@ -176,7 +177,7 @@ impl Host {
         Some(Self::new(self.cpu - shape.cpu, self.memory - shape.memory, self.model, free))
     }
 
-    /// The state after the end of a request whose devices have these remainders now.
+    /// The state after the release of a request whose devices have these remainders now.
     #[must_use]
     pub fn without(&self, shape: &Shape, remainders: &[u16]) -> Option<Self> {
         let mut free = self.free.to_vec();

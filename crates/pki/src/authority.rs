@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use crate::request::{check_host, named};
 use crate::{CONTROL_PLANE, Certificate, Error, Fingerprint, certificate};
 
-/// Certificates are valid from a day before their issue, as clocks differ.
+/// Certificates are backdated by a day, because clocks differ.
 const BEFORE: SignedDuration = SignedDuration::from_hours(24);
 const AUTHORITY_VALID: SignedDuration = SignedDuration::from_hours(20 * 365 * 24);
 const SERVER_VALID: SignedDuration = SignedDuration::from_hours(397 * 24);

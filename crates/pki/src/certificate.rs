@@ -19,7 +19,7 @@ pub struct Certificate {
     pub issuer: String,
     /// Start of validity.
     pub not_before: Timestamp,
-    /// End of validity. One after the year 9999 is the last time that a [`Timestamp`] can hold.
+    /// End of validity. A time after the year 9999 becomes the maximum of [`Timestamp`].
     pub not_after: Timestamp,
 }
 
@@ -74,7 +74,7 @@ pub fn fingerprint(pem: &str) -> Result<Fingerprint, Error> {
     Ok(Fingerprint::of(&der(pem)?))
 }
 
-/// The certificates of a PEM text, one at least.
+/// The certificates of a PEM text, at least one.
 ///
 /// # Errors
 /// If one is invalid, or there is none.

@@ -12,7 +12,7 @@ use crate::Error;
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Of a certificate in DER.
+    /// The fingerprint of a certificate in DER.
     pub fn of(der: &[u8]) -> Self {
         Self(Sha256::digest(der).into())
     }

@@ -1,5 +1,4 @@
-//! The list of revoked certificates, signed by the authority (X.509 CRL), as libvirt and QEMU read
-//! it.
+//! The list of revoked certificates, signed by the authority (X.509 CRL), for libvirt and QEMU.
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
@@ -9,7 +8,8 @@ use rcgen::{
 use crate::authority::at;
 use crate::{Authority, Error};
 
-/// Clocks differ, and GnuTLS refuses every certificate while the list is from the future.
+/// How far the list is backdated. Clocks differ, and GnuTLS refuses every certificate while the
+/// list is from the future.
 const BEFORE: SignedDuration = SignedDuration::from_hours(1);
 
 /// A revoked certificate.

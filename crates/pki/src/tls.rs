@@ -1,5 +1,5 @@
-//! The TLS settings of both sides, with one crypto provider (`ring`) and no authority but the
-//! cloud's.
+//! The TLS settings of both sides, with one crypto provider (`ring`) and only the cloud's
+//! authorities.
 
 use std::sync::Arc;
 
@@ -95,8 +95,8 @@ pub fn trusting(authorities: &str) -> Result<ClientConfig, Error> {
     Ok(builder(OfControlPlane::new(by))?.with_no_client_auth())
 }
 
-/// The settings of a client of the API port: it trusts a server whose certificate for the requested
-/// name one of these authorities (PEM) has signed.
+/// The settings of a client of the API port: the server's certificate must be valid for the
+/// requested name and signed by one of these authorities (PEM).
 ///
 /// # Errors
 /// A text without a certificate, or with one that cannot be an authority's.
@@ -150,7 +150,7 @@ fn control_plane() -> Result<ServerName<'static>, rustls::Error> {
         .map_err(|_| rustls::Error::General("the control plane has no name".into()))
 }
 
-/// The authority that the control plane is verified against.
+/// The means of verifying the control plane's authority.
 #[derive(Debug)]
 enum By {
     /// Known authorities.
@@ -159,7 +159,8 @@ enum By {
     Fingerprint(Fingerprint),
 }
 
-/// Verifies the control plane by the name that only its certificate has, whatever address was used.
+/// Verifies that the certificate has the name reserved for the control plane, regardless of the
+/// address used.
 #[derive(Debug)]
 struct OfControlPlane {
     by: By,
@@ -183,7 +184,7 @@ impl By {
         };
         let authority = chain.iter().find(|one| Fingerprint::of(one) == *fingerprint);
         let Some(authority) = authority else {
-            // General is the only error whose text is ours.
+            // `General` is the only error with a text of our own.
             return Err(rustls::Error::General(format!(
                 "the control plane's authority is not the one in the token ({fingerprint}); check \
                  the URL, or create a new token"

@@ -25,7 +25,7 @@ impl Secret {
         Self(bytes)
     }
 
-    /// The hash that is stored. It does not allow anybody to join.
+    /// The hash that the database stores. It does not allow a host to join.
     pub fn hash(&self) -> String {
         Sha256::digest(self.0).iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,7 +1,7 @@
-//! The authorities that the control plane trusts. They change while it runs, when an operator
-//! rotates the authority: a handshake is verified by those of its time. A session that a client
-//! resumes is not verified again, so the request handler compares the issuer with the trusted
-//! authorities at each request.
+//! The authorities that the control plane trusts. They change at run time when an operator rotates
+//! the authority; a handshake is verified with those trusted at that moment. TLS does not verify a
+//! resumed session again, so the request handler compares the issuer with the trusted authorities
+//! at each request.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -26,7 +26,7 @@ impl Trust {
         Ok(Arc::new(Self(RwLock::new(verifier(authorities)?))))
     }
 
-    /// Trusts these authorities, and no other, from now on.
+    /// From now on, trusts only these authorities.
     ///
     /// # Errors
     /// If there is none, or one is invalid; nothing changes then.
@@ -58,7 +58,7 @@ impl ClientCertVerifier for Trust {
         false
     }
 
-    /// None: a host has one certificate, and shows it.
+    /// Empty: a host has one certificate and always presents it.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

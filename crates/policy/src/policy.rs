@@ -21,7 +21,7 @@ pub struct Rule {
     pub scopes: &'static [Scope],
 }
 
-/// Which of upstream's two sets of defaults applies, and whether scopes are enforced.
+/// Selects one of upstream's two sets of defaults, and the enforcement of scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Defaults {
     /// `enforce_new_defaults`: the deprecated checks do not apply.
@@ -115,8 +115,8 @@ impl Policy {
     }
 
     /// Checks that every name is defined and that no rule refers to itself. The service's own rules
-    /// are valid, so an error comes from the operator: it contains the position of the first of
-    /// these rules.
+    /// are valid, so an error comes from the operator: it contains the position of the first
+    /// offending rule.
     fn resolve(&self, own: &[Override]) -> Result<(), Error> {
         let mut names: Vec<&str> = self.rules.keys().map(String::as_str).collect();
         names.sort_unstable();

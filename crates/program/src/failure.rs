@@ -1,8 +1,8 @@
-//! How a command fails.
+//! The failures of a command.
 
 use std::process::ExitCode;
 
-/// Why a command fails.
+/// A failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The request cannot be carried out: configuration, port or directory. Nothing was changed.

@@ -1,7 +1,8 @@
 //! Shared parts of the programs: failures, configuration file, state directory, logs, stop
 //! signals, and notifications to systemd.
 //!
-//! It must never know what either program does: a program reads the options that only it has.
+//! It must never know the purpose of either program: each program reads its specific options
+//! itself.
 
 pub mod config;
 mod failure;

@@ -1,6 +1,6 @@
 //! The signals that stop a program: SIGTERM and SIGINT (Ctrl-C).
 //!
-//! It must never decide what stopping means: the program that waits does.
+//! It must never decide how to stop: the waiting program does.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 

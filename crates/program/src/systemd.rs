@@ -1,22 +1,22 @@
-//! Notifies systemd of a service's state (`sd_notify`): one datagram to the socket that it names.
-//! Does nothing without systemd.
+//! Notifies systemd of a service's state (`sd_notify`): one datagram to the socket in
+//! `NOTIFY_SOCKET`. Does nothing without systemd.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The service is ready; `status` is for people.
+/// Reports that the service is ready; `status` is for people.
 pub fn ready(status: &str) {
     notify(&format!("READY=1\nSTATUS={}", line(status)));
 }
 
-/// The service's status, for people.
+/// Reports the service's status, for people.
 pub fn status(status: &str) {
     notify(&format!("STATUS={}", line(status)));
 }
 
-/// The service is stopping.
+/// Reports that the service is stopping.
 pub fn stopping() {
     notify("STOPPING=1");
 }

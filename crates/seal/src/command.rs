@@ -1,10 +1,10 @@
 //! Runs the operator's command that prints the sealing keys, within limits of time and output.
 //!
-//! A shell runs it, as it runs PostgreSQL's `ssl_passphrase_command`, with no input. Its errors go
-//! to the controller's own standard error. However the call ends, the whole process group dies, the
-//! shell is reaped and the pipe is closed: nothing that stayed in the group outlives the call, and a
-//! process that left it cannot hold up a thread. If this process is killed, a member of the group sees the
-//! end of a pipe, and kills the group.
+//! A shell runs it without input, like PostgreSQL's `ssl_passphrase_command`. Its standard error is
+//! the controller's. In every case the call ends by killing the process group, reaping the shell
+//! and closing the pipe: no process of the group outlives the call, and a process that left the
+//! group cannot block a thread. If this process is killed, a guard in the group sees the end of a
+//! pipe and kills the group.
 
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::process::CommandExt as _;
@@ -17,17 +17,17 @@ use zeroize::Zeroizing;
 
 use crate::source::MOST;
 
-/// The interval at which output and the end of the command are looked for.
+/// The interval of checks for output and for the end of the command.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Starts the command `$1`, and beside it the member of the group that waits for the end of this process,
-/// which alone holds the other end of the standard input.
+/// Starts the command `$1` and the guard, a member of the group that waits for the end of this
+/// process. Only this process holds the other end of the standard input.
 const GUARDED: &str = "exec 3<&0 </dev/null
 (read -r _ <&3; kill -KILL 0) >/dev/null 2>&1 &
 exec 3<&-
 exec /bin/sh -c \"$1\"";
 
-/// The output of a command. The error says what the command did, and shows no output.
+/// The output of a command. The error names the command's result, never its output.
 pub(crate) fn output(command: &str, limit: Duration) -> Result<Zeroizing<Vec<u8>>, String> {
     let deadline = Instant::now() + limit;
     let child = Command::new("/bin/sh")
@@ -51,7 +51,7 @@ pub(crate) fn output(command: &str, limit: Duration) -> Result<Zeroizing<Vec<u8>
     Ok(bytes)
 }
 
-/// The complete output of a command that has ended; `None` if it has not at the deadline.
+/// The complete output of a command that has ended; `None` if it has not ended by the deadline.
 fn read(
     group: &Group,
     mut stdout: ChildStdout,
@@ -102,10 +102,10 @@ impl Group {
             .map_err(|error| format!("could not be waited for: {error}"))
     }
 
-    /// Kills what is left of the group, and reaps the shell.
+    /// Kills the remaining processes of the group, and reaps the shell.
     fn end(mut self) -> std::io::Result<std::process::ExitStatus> {
         if let Some(group) = self.pid() {
-            // It fails if nothing but the ended shell is left.
+            // Fails, harmlessly, if only the ended shell remains.
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
         self.0.wait()
@@ -146,7 +146,7 @@ mod tests {
             ("sleep 600 & echo $! >FILE; exit 3", short, Some("did not end within")),
             ("sleep 600 >/dev/null & echo $! >FILE; echo key", LONG, None),
             ("echo $$ >FILE; exec sleep 600", short, Some("did not end within")),
-            // A process in a group of its own ends when nobody reads it any more.
+            // A process that left the group ends when its output has no reader any more.
             ("setsid sh -c 'echo $$ >FILE; exec yes' & wait", LONG, Some("printed more than")),
         ] {
             let command = command.replace("FILE", &file.display().to_string());

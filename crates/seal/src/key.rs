@@ -2,9 +2,10 @@
 //!
 //! A sealed text is `kns1:KEY:DATA`. `kns1` is the version of the form, `KEY` the id of the sealing
 //! key, and `DATA` the nonce, the encrypted secret and the tag, in URL-safe base64. The tag also
-//! covers the kind and the number of the secret, so that a sealed text opens at its own place only.
+//! covers the kind and the number of the secret, so that a sealed text opens only at its own place.
 //!
-//! Nonces are random. A cloud seals some secrets in a year; a collision is out of reach.
+//! Nonces are random. A cloud seals a few secrets per year, so a collision is practically
+//! impossible.
 
 use std::fmt;
 use std::str::FromStr;
@@ -135,7 +136,7 @@ impl FromStr for SealKey {
             .ok_or(())?;
         let bytes: [u8; BYTES] = decoded.as_slice().try_into().map_err(|_| ())?;
         let bytes = Zeroizing::new(bytes);
-        // The text of a file of zeros is no key.
+        // Refuses a key of equal bytes, such as that of a file of zeros.
         if bytes.iter().all(|byte| *byte == bytes[0]) {
             return Err(());
         }

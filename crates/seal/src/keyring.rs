@@ -1,8 +1,8 @@
 //! The sealing keys of a controller: one on each line of a key file or of a command's output, the
-//! oldest first. Lines that are empty or begin with `#` do not count.
+//! oldest first. Empty lines and lines that begin with `#` are ignored.
 //!
-//! The database names the key that seals. The others only open: one that is not used yet, and
-//! those of the time before a change of the sealing key.
+//! The database names the key that seals. The others only open secrets: a key that is not used yet,
+//! and the keys before a change of the sealing key.
 
 use std::str::FromStr;
 
@@ -48,7 +48,7 @@ impl Keyring {
         self.keys.iter().map(SealKey::id)
     }
 
-    /// Where the keys come from.
+    /// The origin of the keys.
     pub fn place(&self) -> &str {
         &self.place
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   key       one sealing key: authenticated encryption of a secret for its place
 //!   keyring   the sealing keys of a controller
-//!   source    where they come from: a key file, or a command that prints them
+//!   source    their origin: a key file, or a command that prints them
 //!   vault     the sealed rows of the database
 //!   db/       its SQL
 //! ```
@@ -13,7 +13,7 @@
 //! secret from root on a controller.
 //!
 //! It must never log a secret or a key, write one to a file other than the key file, or know the
-//! purpose of a secret: to this crate it is bytes of a kind, with a number.
+//! purpose of a secret: to this crate it consists of bytes, with a kind and a number.
 
 mod command;
 mod db;

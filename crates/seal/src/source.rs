@@ -1,4 +1,4 @@
-//! Where a controller's sealing keys come from: the key file in its state directory, a key file or
+//! The origin of a controller's sealing keys: the key file in its state directory, or a key file or
 //! a command that the operator configures.
 //!
 //! Only the owner may read a key file; one with wider permissions is refused with the command to
@@ -14,9 +14,9 @@ use zeroize::Zeroizing;
 
 use crate::{Error, Keyring, SealKey, command};
 
-/// The most bytes of a key file or of a command's output.
+/// Maximum size in bytes of a key file or of a command's output.
 pub(crate) const MOST: usize = 16 * 1024;
-/// The time that a command has.
+/// The time limit of a command.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The origin of a controller's sealing keys. `Debug` does not show a command, which may contain a
@@ -71,12 +71,13 @@ impl KeySource {
         Error::Key(match self {
             Self::Default(path) => format!(
                 "the secrets of this cloud are sealed, and {} does not exist: copy it from a \
-                 controller of this cloud, with mode 0600, or name another with [seal] key_file",
+                 controller of this cloud, with mode 0600, or name another key file with [seal] key_file",
                 path.display()
             ),
             Self::File(path) => format!(
-                "[seal] key_file {path} does not exist: copy it from a controller of this cloud; for \
-                 a new cloud type `(umask 077; openssl rand -base64 32 > {path})`, and copy it to \
+                "[seal] key_file {path} does not exist: copy it from a controller of this cloud; \
+                 for a new cloud run `(umask 077; openssl rand -base64 32 > {path})`, and copy it \
+                 to \
                  the other controllers",
                 path = path.display()
             ),
@@ -91,7 +92,8 @@ impl KeySource {
             .map_err(|error| Error::Key(format!("cannot create {}: {error}", path.display())))
     }
 
-    /// Removes the key file that [`Self::create`] created, as the cloud has another key. Blocks.
+    /// Removes the key file that [`Self::create`] created, because the cloud uses another key.
+    /// Blocks.
     pub(crate) fn discard(&self) {
         if let Self::Default(path) = self
             && let Err(error) = fs::remove_file(path)
@@ -135,8 +137,8 @@ fn file_text(before: Option<&str>, key: &SealKey) -> Zeroizing<String> {
     text
 }
 
-/// The content of a file that only its owner may read; `None` if there is none. The permissions
-/// are those of the opened file, so that nobody exchanges it in between.
+/// The content of a file that only its owner may read; `None` if there is none. The permissions are
+/// those of the opened file, so that replacing the file in between has no effect.
 fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let shown = path.display();
     let unread =
@@ -153,7 +155,8 @@ fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
     let mode = found.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(Error::Key(format!(
-            "other users have access to the key file {shown} (mode {mode:04o}): type `chmod 600 {shown}`"
+            "other users have access to the key file {shown} (mode {mode:04o}): run `chmod 600 \
+             {shown}`"
         )));
     }
     let mut bytes = Zeroizing::new(Vec::with_capacity(MOST + 1));
@@ -167,8 +170,8 @@ fn read_private(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
 /// Opening a FIFO must not wait for its writer.
 const NON_BLOCKING: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
-/// Writes a new file beside `path`; it belongs to the owner of `path` if that exists, so that the
-/// service can read what root writes.
+/// Writes a new file next to `path`; it gets the owner of `path` if that exists, so that the
+/// service can read a file written by root.
 fn draft(path: &Path, text: &str) -> std::io::Result<PathBuf> {
     let draft = path.with_extension(format!("new-{}", std::process::id()));
     let mut options = OpenOptions::new();
@@ -190,7 +193,7 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Creates the file whole or not at all. Returns false if it exists.
+/// Creates the file atomically. Returns false if it exists.
 fn create(path: &Path, text: &str) -> std::io::Result<bool> {
     let draft = draft(path, text)?;
     let linked = match fs::hard_link(&draft, path) {

@@ -1,8 +1,8 @@
 //! The sealed secrets of a cloud.
 //!
-//! Transactions of other crates read and add sealed rows ([`Vault::sealed`], [`Vault::add`]); the
-//! secrets are opened outside of the transaction ([`Vault::open_all`]), where the sealing keys may
-//! be read again.
+//! Transactions of other crates read and add sealed rows ([`Vault::sealed`], [`Vault::add`]);
+//! [`Vault::open_all`] opens the secrets outside of the transaction, where it may read the sealing
+//! keys again.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -50,7 +50,7 @@ fn place(kind: &str, number: i64) -> String {
 pub struct Resealed {
     /// The key that seals now.
     pub key: KeyId,
-    /// The number of secrets that it sealed anew.
+    /// The number of resealed secrets.
     pub secrets: usize,
 }
 
@@ -63,7 +63,8 @@ pub struct Inspection {
     pub secrets: usize,
     /// The number of sealing keys that this machine has.
     pub keys: usize,
-    /// Why keys cannot be read, and which secrets they do not open. Each text has advice.
+    /// The reasons why keys cannot be read, and the secrets that they do not open, each with
+    /// advice.
     pub problems: Vec<Error>,
 }
 
@@ -73,14 +74,14 @@ pub struct Vault {
     store: Store,
     source: Arc<KeySource>,
     ring: Arc<RwLock<Arc<Keyring>>>,
-    /// The last time that the keys were read again.
+    /// The last time the keys were read again.
     reading: Arc<Mutex<Option<Reading>>>,
 }
 
 /// One reading of the keys.
 struct Reading {
     began: Instant,
-    /// The text of the failure.
+    /// `Err` with the text of the failure.
     outcome: Result<(), String>,
 }
 
@@ -91,9 +92,9 @@ impl std::fmt::Debug for Vault {
 }
 
 impl Vault {
-    /// Reads the sealing keys over a migrated database. A new cloud gets the newest of them, or,
-    /// with [`KeySource::Default`], a new one. Of controllers that start at once, one determines
-    /// the key.
+    /// Reads the sealing keys for a migrated database. A new cloud uses the newest of them, or a
+    /// new one with [`KeySource::Default`]. If several controllers start at once, one of them
+    /// determines the key.
     ///
     /// # Errors
     /// If the cloud's sealing key is not among them, with advice for the operator.
@@ -132,7 +133,8 @@ impl Vault {
         if created {
             tracing::info!(
                 key = %id,
-                "created {}, which seals the secrets in the database: keep a copy apart from its backups",
+                "created {}, which seals the secrets in the database: keep a copy, separate from \
+                 the database's backups",
                 ring.place()
             );
         }
@@ -140,15 +142,15 @@ impl Vault {
     }
 
     /// Reads the sealing keys of a cloud that has been started, for an operator's command. Creates
-    /// and stores nothing, whoever runs it.
+    /// and stores nothing.
     ///
     /// # Errors
     /// Before the first start of the cloud, and if its sealing key is not among the keys.
     pub async fn open_existing(store: Store, source: KeySource) -> Result<Self, Error> {
         let Some(known) = store.read(current::read).await? else {
             return Err(Error::Key(
-                "this cloud has no secrets yet: start kilonova serve, as the user of the service; its \
-                 first start creates them"
+                "this cloud has no secrets yet: start kilonova serve as the user of the service; \
+                 its first start creates them"
                     .to_owned(),
             ));
         };
@@ -269,11 +271,11 @@ impl Vault {
         }
     }
 
-    /// Reads the sealing keys again. Of callers at once one reads; a caller that waited takes a
-    /// reading that began after its own call.
+    /// Reads the sealing keys again. Concurrent callers share a reading, but only one that began
+    /// after their call.
     ///
     /// # Errors
-    /// [`Error::Key`]; the keys in memory stay.
+    /// [`Error::Key`]; the keys in memory are unchanged.
     pub async fn reread(&self) -> Result<(), Error> {
         let asked = Instant::now();
         let mut last = self.reading.lock().await;
@@ -315,7 +317,7 @@ impl Vault {
         Ok(id)
     }
 
-    /// Seals all secrets anew with the newest key, which seals from then on: in one transaction.
+    /// Reseals all secrets with the newest key, in one transaction. That key seals from then on.
     ///
     /// # Errors
     /// If a secret cannot be opened; nothing is changed then.

@@ -11,8 +11,8 @@ const ROWS: i64 = 500;
 /// The number of rows that the planner assumes.
 const TOLD: i64 = 100_000;
 
-/// Fills every table but the store's own `store_commits`, which holds one row for each connection and
-/// in which this transaction too records its commit.
+/// Fills every table but the store's own `store_commits`, which has one row for each connection,
+/// including that of this transaction.
 const PREPARE: [&str; 3] = [
     // Disables foreign keys, because the referenced rows do not exist.
     "SET LOCAL session_replication_role = replica",

@@ -1,4 +1,4 @@
-//! `EXPLAIN QUERY PLAN`, whose words https://sqlite.org/eqp.html explains.
+//! `EXPLAIN QUERY PLAN`; see https://sqlite.org/eqp.html for its output.
 
 use kilonova_store::{Error, Store, Value};
 

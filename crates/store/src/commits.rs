@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The longest wait: a commit whose connection was lost may stay in progress for long.
+/// Maximum wait: a commit whose connection was lost may stay in progress for long.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The commits in progress; cheap to clone.

@@ -1,4 +1,4 @@
-//! The errors of the database itself. The services decide what an error *means*.
+//! The errors of the database itself. The services decide the *meaning* of an error.
 
 /// An error of the store.
 #[derive(Debug, thiserror::Error)]

@@ -200,13 +200,13 @@ impl Store {
         Pending::new(self.run_write(None, lanes, erase(work)))
     }
 
-    /// Like [`Store::write_on`], for work that always writes the row with the key `row`, and often comes
-    /// while other such work is in progress. Work that waits for the row shares the next transaction and
-    /// its commit with the others that wait. Each has a savepoint: an error rolls back its own effects
-    /// only. Work sees what the others of its transaction have written before it.
+    /// Like [`Store::write_on`], for work that always writes the row with the key `row`, and is
+    /// often concurrent with other such work. All work that waits for the row shares the next
+    /// transaction and its commit. Each has a savepoint: an error rolls back only its own effects.
+    /// Work sees the earlier writes of the others in its transaction.
     ///
-    /// `order` is the key of what it locks besides: work of one transaction runs in this order, so that
-    /// two transactions for different rows seldom wait for each other.
+    /// `order` is the key of the other row that it locks. The work of one transaction runs in this
+    /// order, so that two transactions for different rows seldom wait for each other.
     ///
     /// # Errors
     /// Like [`Store::write`].
@@ -276,8 +276,8 @@ impl Store {
         Pending::new(self.run_read(erase(work)))
     }
 
-    /// Waits until the hooks of every commit of this process that is visible now have run, at most a
-    /// second. For a caller that is about to refuse something because of what memory says: the
+    /// Waits until the hooks of every commit of this process that is visible now have run, at most
+    /// a second. For a caller that is about to refuse a request on the basis of memory: the
     /// database shows a commit before its hooks have changed memory.
     pub async fn settled(&self) {
         match &*self.backend {

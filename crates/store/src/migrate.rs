@@ -2,10 +2,10 @@
 //!
 //! The SQL is the common subset plus the token `{serial}`, an auto-incremented integer key.
 //!
-//! A migration *expands* the schema: programs that lack it keep working, so that two versions run side by
-//! side. A later version *contracts* what no supported program uses any more. The name of a contracting
-//! migration says so (`<service>-<number>-contract-<what>`), and the name is recorded: a program that
-//! does not know the migration refuses the database.
+//! A migration *expands* the schema: programs that lack it keep working, so that two versions run
+//! side by side. A later version *contracts* it: removes the parts that no supported program uses
+//! any more. The name of a contracting migration says so (`<service>-<number>-contract-<what>`),
+//! and the name is recorded: a program that does not know the migration refuses the database.
 
 use crate::{Error, Store, Tx, params};
 
@@ -31,7 +31,8 @@ const APPLIED: &str = "SELECT name FROM schema_migrations ORDER BY position";
 const IS_APPLIED: &str = "SELECT 1 AS found FROM schema_migrations WHERE name = ?1";
 const RECORD: &str = "INSERT INTO schema_migrations (name, position)
     SELECT ?1, COALESCE(MAX(position) + 1, 0) FROM schema_migrations";
-/// Waits for other programs that migrate. The transaction has no snapshot yet, so it sees what they did.
+/// Waits for other programs that migrate. The transaction has no snapshot yet, so it sees their
+/// changes.
 const PG_ALONE: &str = "LOCK TABLE schema_migrations IN SHARE ROW EXCLUSIVE MODE";
 
 /// The mark of a copy that is not complete, beside the names of migrations. Earlier builds take it for a
@@ -81,7 +82,8 @@ async fn run_after(
     if let Some(contracting) = newer().find(|name| Migration::contracts(name)) {
         return Err(Error::Migration {
             name: contracting.clone(),
-            reason: "a newer version has removed what this program needs; upgrade this program"
+            reason: "a newer version has removed parts that this program needs; upgrade this \
+                program"
                 .into(),
         });
     }

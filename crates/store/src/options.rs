@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How many connections a process keeps, and how long it waits for what.
+/// The connection limit of a process, and its timeouts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Maximum number of connections.
@@ -12,7 +12,7 @@ pub struct Options {
     pub pool_timeout: Duration,
     /// The age at which an idle connection is replaced; `None` means never.
     pub connection_recycle_time: Option<Duration>,
-    /// How often the start tries again to reach the server; `None` means for ever.
+    /// The number of retries to reach the server at the start; `None` means no limit.
     pub max_retries: Option<u32>,
     /// The pause between these attempts.
     pub retry_interval: Duration,
@@ -22,8 +22,8 @@ pub struct Options {
     pub statement_timeout: Duration,
     /// How long a statement waits for a lock.
     pub lock_timeout: Duration,
-    /// How long the server may take to answer, before the connection is given up. Longer than
-    /// `statement_timeout`, because a server that works ends the statement itself.
+    /// How long the server may take to answer before the connection is closed. Longer than
+    /// `statement_timeout`, because a working server ends the statement itself.
     pub answer_timeout: Duration,
 }
 
@@ -44,8 +44,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For a tool that an operator waits for: it does not wait for a server that is down, and its
-    /// statements may examine everything.
+    /// For an operator's command: it does not wait for a server that is down, and its statements
+    /// may run long.
     pub fn of_tool() -> Self {
         Self {
             max_retries: Some(0),

@@ -38,7 +38,7 @@ pub fn listed(sql: &str, number: usize) -> String {
     format!("{before}{}{after}", rows.join(", "))
 }
 
-/// The first list or row of a statement, with what is before and after it.
+/// The first list or row of a statement, with the text before and after it.
 fn place(sql: &str) -> Option<(&str, &str, &str)> {
     let begin = sql.find("({}")?;
     let (before, rest) = sql.split_at_checked(begin)?;

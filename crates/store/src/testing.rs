@@ -1,9 +1,9 @@
 //! Planned crashes, for tests of the state that a crash leaves.
 //!
 //! A [`CrashPlan`] counts write transactions. At the chosen one the "process" dies: before its
-//! transaction (no effect), or right after the commit (full effect, but nobody is notified). From
-//! then on every use of the store fails, as for a dead process. The plan counts across all clones
-//! of a store, so a scenario can name its n-th write.
+//! transaction (no effect), or right after the commit (full effect, but no notification). From then
+//! on every use of the store fails, as for a dead process. The plan counts across all clones of a
+//! store, so a scenario can name its n-th write.
 //!
 //! A [`Meter`] counts statements, round trips and work, for tests and metrics of an operation's cost.
 
@@ -97,13 +97,13 @@ impl Meter {
         })
     }
 
-    /// Lets a transaction list its statements if this meter wants them.
+    /// Makes a transaction list its statements if this meter lists them.
     pub(crate) fn begin(&self, tx: &mut Tx<'_>) {
         let lists = self.0.as_ref().is_some_and(|counts| counts.list.is_some());
         tx.listed = lists.then(Vec::new);
     }
 
-    /// Adds a transaction whose work has ended and whose commit, if it `commits`, follows.
+    /// Adds a transaction after its work and, if it `commits`, before its commit.
     pub(crate) fn add(&self, tx: &mut Tx<'_>, is_write: bool, commits: bool) {
         let Some(counts) = &self.0 else { return };
         let round_trips = tx.round_trips(commits);

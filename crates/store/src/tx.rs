@@ -169,7 +169,7 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Records what a failure means for the transaction.
+    /// Records the consequence of a failure for the transaction.
     fn note<T>(&mut self, answer: Result<T, Failed>) -> Result<T, Error> {
         let failed = match answer {
             Ok(answer) => return Ok(answer),
@@ -475,11 +475,11 @@ impl<'a> Tx<'a> {
             return Ok(Timestamp::now());
         }
         let row = self.row(PG_CLOCK, &[])?;
-        row.ok_or_else(|| Error::Shape("the database's clock gave no time".into()))?.time("now")
+        row.ok_or_else(|| Error::Shape("the database's clock returned no time".into()))?.time("now")
     }
 
-    /// True if this is PostgreSQL. Only for what one process on SQLite does not need: the change log's
-    /// horizon, clocks and leases.
+    /// True if this is PostgreSQL. Only for features that a single process on SQLite does not need:
+    /// the change log's horizon, clocks and leases.
     pub fn is_postgres(&self) -> bool {
         matches!(self.inner, Inner::Postgres(_))
     }

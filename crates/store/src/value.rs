@@ -46,13 +46,13 @@ impl From<f64> for Value {
         Self::Real(value)
     }
 }
-/// Microseconds since 1970; nanoseconds below them are cut off.
+/// Microseconds since 1970, rounded down.
 impl From<Timestamp> for Value {
     fn from(value: Timestamp) -> Self {
         Self::Int(value.as_microsecond())
     }
 }
-/// Microseconds, at most as many as an integer can hold.
+/// Microseconds, saturating at the range of an integer.
 impl From<SignedDuration> for Value {
     fn from(value: SignedDuration) -> Self {
         let limit = if value.is_negative() { i64::MIN } else { i64::MAX };
@@ -146,12 +146,12 @@ impl Names {
 pub struct Row {
     names: Arc<Names>,
     values: Vec<Value>,
-    /// The column after the one that was read last.
+    /// The column after the last one read.
     next: Cell<usize>,
 }
 
-/// A column of a result: its name, or its position where a test runs any statement
-/// (`COUNT(*)`, a pragma).
+/// A column of a result: its name, or its position for tests with arbitrary statements (`COUNT(*)`,
+/// a pragma).
 pub trait Column: Copy + std::fmt::Display {
     /// The position in a row.
     fn position(self, row: &Row) -> Option<usize>;

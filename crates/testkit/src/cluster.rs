@@ -1,7 +1,7 @@
-//! A PostgreSQL server of a test's own, for tests that configure, stop or kill one.
+//! A separate PostgreSQL server for tests that configure, stop or kill one.
 //!
-//! It needs Debian's package (`KILONOVA_PG_BIN` names another folder of programs). The server ends with
-//! the test, whatever ends the test.
+//! It needs Debian's package (`KILONOVA_PG_BIN` names another folder of programs). The server ends
+//! with the test, even if the test is killed.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Cluster {
             skip(format!("the test needs PostgreSQL's programs in {}", programs().display()));
             return None;
         }
-        // A socket's path holds 107 bytes at most, so a long TMPDIR will not do.
+        // A socket's path has at most 107 bytes, so a long TMPDIR would be unusable.
         let folder = tempfile::Builder::new().prefix("kn-pg.").tempdir_in("/tmp");
         let folder = folder.expect("a temporary directory is created");
         give(folder.path());
@@ -190,7 +190,7 @@ fn programs() -> PathBuf {
         .map_or_else(|| PathBuf::from("/usr/lib/postgresql/15/bin"), PathBuf::from)
 }
 
-/// True for root: PostgreSQL refuses to run as root, and Debian's package brings a user for it.
+/// True for root: PostgreSQL refuses to run as root, and Debian's package creates a user for it.
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)

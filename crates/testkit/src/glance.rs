@@ -1,5 +1,5 @@
-//! A strict Glance v2 with a Keystone beside it, on a free port: it refuses what a real one refuses, and
-//! fails on demand. `scripts/cloud.py` shows the same exchanges with the real services.
+//! A strict Glance v2 with its Keystone, on a free port: it refuses the same requests as a real
+//! one, and fails on demand. `scripts/cloud.py` shows the same exchanges with the real services.
 //!
 //! Tokens are texts: `USER:PROJECT` is a member's of that project, `admin` an admin's, `own-N` the N-th login
 //! of the service user, also an admin. Others are refused.
@@ -21,9 +21,9 @@ use sha2::{Digest as _, Sha512};
 /// How the next request of a kind fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// It is answered with this status, and nothing is done.
+    /// The answer has this status, and the request is not carried out.
     Status(u16),
-    /// The connection ends, and nothing is done.
+    /// The connection ends, and the request is not carried out.
     Lost,
     /// It is carried out, and the connection ends without an answer.
     LostAnswer,
@@ -31,18 +31,18 @@ pub enum Failure {
     Short(usize),
     /// A download has wrong bytes.
     Wrong,
-    /// There is never an answer.
+    /// No answer ever comes.
     Hangs,
 }
 
 /// An image of the fake.
 #[derive(Debug, Clone, Default)]
 pub struct FakeImage {
-    /// What `GET` shows.
+    /// The JSON of `GET`.
     pub shown: serde_json::Map<String, Value>,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// The projects that it is shared with.
+    /// The projects with which it is shared.
     pub members: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct FakeImage {
 pub struct Arrived {
     /// `GET show`, `PUT file`, …
     pub kind: String,
-    /// The token that acts.
+    /// The caller's token.
     pub token: String,
     /// The service token.
     pub service: Option<String>,
@@ -113,12 +113,12 @@ impl FakeGlance {
         self.inner().failures.push((kind.to_owned(), failure));
     }
 
-    /// Lets a token expire: it is accepted only together with a service token.
+    /// Makes a token expire: it is accepted only together with a service token.
     pub fn expire(&self, token: &str) {
         self.inner().expired.push(token.to_owned());
     }
 
-    /// Forgets the failures that did not happen.
+    /// Cancels the failures that have not happened.
     pub fn recover(&self) {
         self.inner().failures.clear();
     }
@@ -128,7 +128,7 @@ impl FakeGlance {
         self.inner().has_no_ranges = true;
     }
 
-    /// Describes new bytes by this algorithm of `hashlib` (`sha256`, or `md5` for a checksum alone).
+    /// Describes new bytes by this algorithm of `hashlib` (`sha256`, or `md5` for only a checksum).
     pub fn hash_by(&self, algorithm: &'static str) {
         self.inner().algorithm = Some(algorithm);
     }
@@ -138,7 +138,7 @@ impl FakeGlance {
         self.inner().observer = Some(Arc::new(observer));
     }
 
-    /// The requests so far, which are forgotten.
+    /// The requests since the last call.
     pub fn take_arrived(&self) -> Vec<Arrived> {
         std::mem::take(&mut self.inner().arrived)
     }
@@ -172,7 +172,7 @@ impl FakeGlance {
         image.shown.insert(key.to_owned(), value);
     }
 
-    /// Removes an image behind everybody's back.
+    /// Removes an image without the API.
     pub fn remove(&self, id: &str) {
         self.inner().images.remove(id);
     }
@@ -211,7 +211,7 @@ fn store(image: &mut FakeImage, bytes: Vec<u8>, algorithm: Option<&str>) {
     image.bytes = bytes;
 }
 
-/// Ends the connection. The task of the connection unwinds, which nobody reports.
+/// Ends the connection. The task of the connection unwinds without a report.
 fn hang_up() -> ! {
     std::panic::resume_unwind(Box::new("the fake ends the connection"))
 }

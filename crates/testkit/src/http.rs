@@ -62,7 +62,7 @@ impl Answer {
     /// The message of a fault in Cyborg's form: an `error_message` that holds JSON or HTML.
     ///
     /// # Panics
-    /// When the body is no such fault.
+    /// When the body is not such a fault.
     #[track_caller]
     pub fn fault(&self) -> String {
         let text = self.body["error_message"].as_str().expect("the body has an error_message");
@@ -109,7 +109,7 @@ pub fn request(what: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Re
 /// Sends a request and reads the answer to its end.
 ///
 /// # Panics
-/// When the body of the answer breaks off.
+/// When the body of the answer is cut off.
 pub async fn send(router: &Router, request: Request<Body>) -> Answer {
     let response = router.clone().oneshot(request).await.unwrap_or_else(|never| match never {});
     let (parts, body) = response.into_parts();

@@ -2,8 +2,8 @@
 //!
 //! PostgreSQL is used if `KILONOVA_TEST_POSTGRES` is a libpq URL of a server that allows creating
 //! databases; `make test` starts one. Each call gets a database of its own, copied from one that
-//! was migrated once: creating a hundred tables takes half the time of a small test. A database of
-//! 15 MB for each of a thousand tests would fill a disk, so later tests drop those of ended ones.
+//! was migrated once: creating a hundred tables takes half the time of a small test. A thousand
+//! databases of 15 MB would fill a disk, so each test may drop those of tests that have ended.
 
 #![allow(
     clippy::unwrap_used,
@@ -74,8 +74,8 @@ pub async fn stores(migrations: &[&[Migration]]) -> Vec<(&'static str, Store, Gu
     stores
 }
 
-/// The migrated, empty store on PostgreSQL, for tests of what SQLite does not have: a second writer.
-/// Without a server the test is skipped ([`skip()`]) and there is `None`.
+/// The migrated, empty store on PostgreSQL, for tests that need a second writer, which SQLite does
+/// not have. Without a server the test is skipped ([`skip()`]) and there is `None`.
 ///
 /// # Panics
 /// As [`stores`].
@@ -102,13 +102,13 @@ pub async fn fresh_postgres() -> Option<DatabaseUrl> {
 }
 
 /// A name that no other test uses. It contains the process that uses the database, so that other
-/// tests see when nobody needs it any more.
+/// tests can detect that it has ended.
 fn fresh_name() -> String {
     format!("kn_{}_{}", std::process::id(), uuid::Uuid::new_v4().simple())
 }
 
-/// Whether the process of a test database has ended. A name that is not of [`fresh_name`] is not
-/// ours to judge.
+/// True if the process of a test database has ended; false for a name that is not from
+/// [`fresh_name`].
 fn is_abandoned(database: &str) -> bool {
     let process = database.strip_prefix("kn_").and_then(|rest| rest.split_once('_'));
     process.is_some_and(|(process, _)| {
@@ -151,7 +151,7 @@ impl Server {
         if abandoned.len() < ABANDONED {
             return;
         }
-        // Key 0 is no template's: one test sweeps, the others go on.
+        // No template has the key 0. One test sweeps; the others continue.
         let first = "SELECT pg_try_advisory_lock(0)";
         if !self.client.query_one(first, &[]).await.expect(first).get::<_, bool>(0) {
             return;

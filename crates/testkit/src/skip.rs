@@ -10,8 +10,8 @@ pub fn skip(reason: impl Display) {
     println!("skipped: {reason}");
 }
 
-/// Reports that the running test leaves out a part, such as one of the databases, and goes on with
-/// the rest. `make test` prints the reason and counts the test as passed.
+/// Reports that the running test omits a part, such as one of the databases, and continues with the
+/// rest. `make test` prints the reason and counts the test as passed.
 pub fn skip_part(reason: impl Display) {
     println!("skipped in part: {reason}");
 }

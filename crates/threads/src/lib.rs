@@ -4,9 +4,9 @@
 //! all others. A [`Pool`] has its own threads: the database never waits for image files, and neither
 //! waits for password hashes.
 //!
-//! Work runs from start to end on its thread. It must not wait for a client, another host, or a lock
-//! that a client can hold: the caller gathers the input first. This crate must never know what the
-//! work does.
+//! Work runs from start to end on its thread. It must not wait for a client, another host, or a
+//! lock that a client can hold: the caller gathers the input first. This crate must never know the
+//! content of the work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub enum IscsiInitiator {
     /// The kernel, by `iscsiadm`: all features, multipath too.
     Kernel,
-    /// QEMU's libiscsi: the host has no device of the volume. One path.
+    /// QEMU's libiscsi, over one path; the host has no device for the volume.
     Qemu,
 }
 
@@ -39,7 +39,7 @@ pub struct VolumesConfig {
     pub rbd_user: Option<String>,
     /// `[libvirt] rbd_secret_uuid`.
     pub rbd_secret: Option<Uuid>,
-    /// Interval between two looks for a device.
+    /// Interval of checks for a device.
     pub look: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The connector of the host: its properties that Cinder gets.
+//! The connector of the host: its properties for Cinder.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::system::System;
 /// The file with the name of the host's iSCSI initiator.
 const INITIATOR: &str = "/etc/iscsi/initiatorname.iscsi";
 
-/// The connector. A property that the host does not have is left out.
+/// The connector. Omits properties that the host does not have.
 pub(crate) fn connector(system: &dyn System, config: &VolumesConfig, multipath: bool) -> Connector {
     let line = |path: &str| {
         let text = system.read(Path::new(path)).ok()?;

@@ -1,8 +1,8 @@
-//! The volumes of a real host: what connects them and takes them away again.
+//! The volumes of a real host: connects and disconnects them.
 //!
 //! ```text
 //!   config    the operator's options
-//!   identity  what the host says of itself to Cinder
+//!   identity  the host's connector for Cinder
 //!   system    programs, sysfs and /dev, behind a trait
 //!   locks     one step at a time for each target and each mount
 //!   scsi      SCSI devices in sysfs
@@ -14,10 +14,10 @@
 //! ```
 //!
 //! A record of each attachment exists before its first step and until after its last one
-//! ([`VolumeRecords`]). The records also count the users of what volumes share: a session, a mount and a
-//! subsystem go with the last record that uses them. Every step looks first and changes what differs,
-//! so it may be repeated after a crash. Nothing else on the host is touched: a session with a device
-//! that is not ours stays.
+//! ([`VolumeRecords`]). The records also count the users of shared resources: a session, a mount or
+//! a subsystem is removed with the last record that uses it. Every step is idempotent, so it may be
+//! repeated after a crash. The crate must never change anything else on the host: a session with a
+//! foreign device stays.
 
 mod config;
 mod identity;
@@ -99,7 +99,7 @@ impl HostVolumes {
                 }
             }
             Target::Unknown => {
-                Err("this agent does not know the volume's protocol: install a newer one".into())
+                Err("this agent does not know the volume's protocol: install a newer agent".into())
             }
         }
     }

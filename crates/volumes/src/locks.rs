@@ -1,5 +1,5 @@
-//! Locks by name. A step on a target or a mount never overlaps another one: a login between another
-//! volume's last look and its logout would lose its session.
+//! Locks by name. Steps on one target or mount never overlap: a login between another volume's last
+//! check and its logout would lose its session.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ impl Locks {
         for name in names {
             let lock = {
                 let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-                // A lock that nobody else has is free.
+                // A lock without another reference is free.
                 all.retain(|known, lock| *known == name || Arc::strong_count(lock) > 1);
                 Arc::clone(all.entry(name).or_default())
             };

@@ -1,4 +1,4 @@
-//! Multipath maps: one device of several paths.
+//! Multipath maps: one device over several paths.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +6,11 @@ use crate::config::{IscsiInitiator, VolumesConfig};
 use crate::scsi::{self, ScsiDevice};
 use crate::system::{System, arguments};
 
-/// How often a map is flushed before it counts as busy.
+/// Number of attempts to flush a map before it counts as busy.
 const FLUSHES: u32 = 3;
 
-/// True if the options ask for multipath and `multipathd` answers. The error says why not.
+/// True if the options request multipath and `multipathd` answers. The error contains the reason if
+/// it does not.
 pub(crate) async fn is_available(
     system: &dyn System,
     config: &VolumesConfig,
@@ -21,7 +22,7 @@ pub(crate) async fn is_available(
     asked.map(|_| true).map_err(|failure| failure.message)
 }
 
-/// Waits for the map of these paths. `None` if `multipathd` makes none.
+/// Waits for the map of these paths. `None` if `multipathd` creates none.
 pub(crate) async fn map(
     system: &dyn System,
     config: &VolumesConfig,
@@ -59,7 +60,7 @@ pub(crate) fn node(system: &dyn System, map: &str) -> PathBuf {
     lasting.filter(|path| system.resolve(path).is_ok_and(|to| to == real)).unwrap_or(real)
 }
 
-/// Makes a map as large as its paths, if it is smaller than expected.
+/// Resizes a map to the size of its paths, if it is smaller than expected.
 pub(crate) async fn grow(system: &dyn System, map: &str, gib: i64) {
     if scsi::size(system, map).is_none_or(|bytes| bytes >= scsi::bytes_of(gib)) {
         return;
@@ -67,18 +68,18 @@ pub(crate) async fn grow(system: &dyn System, map: &str, gib: i64) {
     let Some(name) = name(system, map) else { return };
     let resized = system.run("multipathd", arguments(&["resize", "map", &name])).await;
     if let Err(failure) = resized {
-        tracing::warn!(map, why = %failure.message, "could not grow a multipath map");
+        tracing::warn!(map, why = %failure.message, "could not resize a multipath map");
     }
 }
 
-/// Writes what a map still holds and removes it.
+/// Flushes the pending writes of a map and removes it.
 pub(crate) async fn flush(
     system: &dyn System,
     config: &VolumesConfig,
     map: &str,
 ) -> Result<(), String> {
     let Some(name) = name(system, map) else { return Ok(()) };
-    // Without a path that works, a flush of a queueing map would never end.
+    // Without a working path, a flush of a queueing map would never end.
     let _ = system.run("multipathd", arguments(&["disablequeueing", "map", &name])).await;
     let mut last = String::new();
     for _ in 0..FLUSHES {

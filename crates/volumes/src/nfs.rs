@@ -1,7 +1,7 @@
-//! Files on NFS exports: one mount for each export, at the place where upstream has it.
+//! Files on NFS exports: one mount for each export, at upstream's path.
 //!
-//! The agent's unit has a mount namespace of its own, so that QEMU would not see what the agent mounts.
-//! Where systemd runs, it mounts and unmounts; it does so in the host's namespace.
+//! The agent's unit has its own mount namespace, in which QEMU would not see a mount. If systemd
+//! runs, it therefore mounts and unmounts, in the host's namespace.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::system::{System, arguments};
 
 /// The mounts of the agent's mount namespace.
 const MOUNTS: &str = "/proc/self/mounts";
-/// Exists where systemd runs.
+/// Exists if systemd runs.
 const SYSTEMD: &str = "/run/systemd/system";
 /// A lock for all mounts: an unmount must not overtake another volume's mount.
 const LOCK: &str = "nfs";
@@ -25,8 +25,8 @@ impl HostVolumes {
         let system = &*self.system;
         let place = self.place(&export.export);
         self.mount_at(&place, export).await?;
-        // The record of the attachment keeps the mount, so that a server which does not answer delays no
-        // other export.
+        // The record of the attachment already protects the mount, so the lock is released first: a
+        // server that does not answer delays no other export.
         let path = place.join(&export.name);
         let words = arguments(&["-c", "%F", &path.display().to_string()]);
         match system.run("stat", words).await.as_deref().map(str::trim) {
@@ -50,7 +50,7 @@ impl HostVolumes {
         match there.iter().find(|mount| mount.place == place) {
             Some(mount) if same_export(&mount.source, &export.export) => Ok(()),
             Some(mount) => Err(format!(
-                "{} is mounted at {}, where {} should be: unmount it",
+                "{} is mounted at {} instead of {}: unmount it",
                 mount.source,
                 place.display(),
                 export.export
@@ -75,7 +75,7 @@ impl HostVolumes {
         }
     }
 
-    /// Unmounts what no attachment uses. A mount that is busy stays until the next time.
+    /// Unmounts the exports that no attachment uses. A busy mount stays until the next call.
     pub(crate) async fn unmount_unused(&self) {
         let _lock = self.locks.take([LOCK.to_owned()]).await;
         let targets = self.records.list().into_iter().map(|one| one.volume.connection.target);
@@ -103,7 +103,8 @@ impl HostVolumes {
             let program = if has_systemd(&*self.system) { "systemd-umount" } else { "umount" };
             let unmounted = self.system.run(program, arguments(&[&place])).await;
             if let Err(failure) = unmounted {
-                tracing::warn!(export = %mount.source, why = %failure.message, "could not unmount an unused export; trying again after the next volume");
+                tracing::warn!(export = %mount.source, why = %failure.message, "could not unmount \
+                    an unused export; retrying with the next volume");
             }
         }
     }
@@ -115,8 +116,8 @@ impl HostVolumes {
         self.config.nfs_mount_point_base.join(name)
     }
 
-    /// True for a mount that this file has made: its place is that of its source, which the kernel shows
-    /// without the slash at its end.
+    /// True for a mount that this module created: its mount point matches its source, which the
+    /// kernel shows without the trailing slash.
     fn is_ours(&self, mount: &Mount) -> bool {
         let slash = format!("{}/", mount.source);
         let is_of = |export: &str| mount.place == self.place(export);
@@ -124,7 +125,7 @@ impl HostVolumes {
     }
 }
 
-/// The options of a mount: the operator's, then the volume's, which Cinder writes as `-o OPTIONS`.
+/// The options of a mount: the operator's, then the volume's, which Cinder sends as `-o OPTIONS`.
 fn options(usual: Option<&str>, export: &Nfs) -> Result<Vec<String>, String> {
     let mut all: Vec<String> = usual.into_iter().map(str::to_owned).collect();
     let mut words = export.options.as_deref().unwrap_or_default().split_whitespace();
@@ -165,13 +166,13 @@ fn mounts(system: &dyn System) -> Result<Vec<Mount>, String> {
         .collect())
 }
 
-/// The kernel writes spaces and others as `\040`.
+/// Decodes the kernel's escapes, such as `\040` for a space.
 fn plain(text: &str) -> String {
     let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
     escapes.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
-/// The kernel shows an export without the slash at its end.
+/// Compares two exports; the kernel shows an export without the trailing slash.
 fn same_export(one: &str, other: &str) -> bool {
     one.trim_end_matches('/') == other.trim_end_matches('/')
 }

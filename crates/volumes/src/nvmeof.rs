@@ -1,5 +1,5 @@
 //! Namespaces of NVMe over Fabrics. A subsystem stays connected while an attachment uses one of its
-//! namespaces, or the host has another one.
+//! namespaces, or while the host has a foreign namespace of it.
 
 use std::path::{Path, PathBuf};
 
@@ -73,7 +73,8 @@ impl HostVolumes {
         let mut left = namespaces(system, &namespace.nqn);
         left.retain(|name| !is_of(system, name, namespace));
         if !left.is_empty() {
-            tracing::info!(subsystem = %namespace.nqn, ?left, "a subsystem stays connected, as it has other namespaces");
+            tracing::info!(subsystem = %namespace.nqn, ?left, "a subsystem stays connected \
+                because it has other namespaces");
             return Ok(());
         }
         let words = arguments(&["disconnect", "-n", &namespace.nqn]);
@@ -90,7 +91,8 @@ fn lock(namespace: &Nvmeof) -> String {
 
 async fn connect(system: &dyn System, nqn: &str, portal: &NvmePortal) -> Result<(), String> {
     let port = portal.port.to_string();
-    // A controller is not given up while a guest waits for its path to come back.
+    // `-l -1`: the kernel never gives up a lost controller, because a guest may wait for the path
+    // to return.
     let words = arguments(&[
         "connect",
         "-t",
@@ -167,7 +169,7 @@ fn attribute(system: &dyn System, name: &str, attribute: &str) -> Option<String>
     Some(text.trim().to_owned())
 }
 
-/// Makes the kernel read the namespaces again, if one is smaller than expected.
+/// Makes the kernel rescan the namespaces if this one is smaller than expected.
 async fn grow(system: &dyn System, name: &str, namespace: &Nvmeof, gib: i64) {
     if size(system, name).is_none_or(|bytes| bytes >= bytes_of(gib)) {
         return;
@@ -180,7 +182,7 @@ async fn grow(system: &dyn System, name: &str, namespace: &Nvmeof, gib: i64) {
     }
 }
 
-/// The path of a namespace that survives a restart of the host, once udev has made it.
+/// The path of a namespace that survives a restart of the host, once udev has created it.
 fn node(system: &dyn System, namespace: &Nvmeof, name: &str) -> PathBuf {
     let real = Path::new("/dev").join(name);
     let lasting =

@@ -4,7 +4,8 @@ use kilonova_node_api::{Rbd, VolumeSource};
 
 use crate::config::VolumesConfig;
 
-/// The source of an image. Cinder's user and secret come first, then the host's options, as upstream.
+/// The source of an image. Cinder's user and secret take precedence over the host's options, as
+/// upstream.
 pub(crate) fn source(config: &VolumesConfig, image: &Rbd) -> Result<VolumeSource, String> {
     let login = if image.auth {
         let user = image.user.clone().or_else(|| config.rbd_user.clone());

@@ -145,7 +145,7 @@ async fn run(program: &str, arguments: Vec<Argument>) -> Result<String, Failure>
     Err(Failure { code: output.status.code(), message })
 }
 
-/// The command and the beginning of what the program says, without the secrets among its arguments.
+/// The command and the beginning of the program's output, without the secrets among its arguments.
 fn message(program: &str, arguments: &[Argument], errors: &[u8], output: &[u8]) -> String {
     let said = if errors.is_empty() { output } else { errors };
     let said = String::from_utf8_lossy(said);

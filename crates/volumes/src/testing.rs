@@ -1,5 +1,5 @@
-//! A host with a storage network in memory: sessions, devices, maps and mounts change as the commands
-//! say. It counts every step and can die at one.
+//! A host with a storage network in memory: commands change its sessions, devices, maps and mounts.
+//! It counts every step and can die at one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,9 +27,9 @@ pub(crate) struct State {
     pub shares: BTreeMap<String, Vec<&'static str>>,
     /// The command lines that have run, without secrets.
     pub log: Vec<String>,
-    /// Commands that contain a text fail.
+    /// Commands that contain one of these texts fail.
     pub failing: Vec<&'static str>,
-    /// True if multipathd makes maps.
+    /// True if multipathd creates maps.
     pub maps: bool,
     /// The step before which the agent dies.
     pub dies_at: Option<usize>,
@@ -54,7 +54,7 @@ impl Fake {
         self.state().exports.insert((iqn.to_owned(), lun), Lun { wwid, gib });
     }
 
-    /// All that is connected: sessions, node records, devices, maps, mounts, controllers.
+    /// Everything that is connected: sessions, node records, devices, maps, mounts, controllers.
     pub(crate) fn left(&self) -> Vec<String> {
         let state = self.state();
         let mut left: Vec<String> = state
@@ -75,7 +75,7 @@ impl Fake {
 }
 
 impl State {
-    /// Counts a step. The step before which the agent dies, and all later ones, do nothing.
+    /// Counts a step. Fails from the step at which the agent dies.
     fn step(&mut self) -> Result<(), String> {
         self.steps += 1;
         match self.dies_at {
@@ -242,7 +242,7 @@ impl State {
         vec![(disk(host - 1, lun), found.gib)]
     }
 
-    /// A LUN's device appears, with a map if multipathd makes one.
+    /// Makes a LUN's device appear, with a map if multipathd creates one.
     pub(crate) fn appear(&mut self, session: u32, lun: u64) {
         let Some((iqn, portal)) = self.sessions.get(&session).cloned() else { return };
         let Some(Lun { wwid, gib }) = self.exports.get(&(iqn.clone(), lun)).cloned() else {

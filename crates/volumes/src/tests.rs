@@ -104,7 +104,7 @@ async fn a_lun_is_logged_in_scanned_and_taken_away_again() {
         ]
     );
     assert_eq!(host.connect(server, &one).await, Ok(VolumeSource::Block { path }));
-    assert_eq!(bench.log(), ["iscsiadm -m session"], "what is connected stays");
+    assert_eq!(bench.log(), ["iscsiadm -m session"], "a connected volume is not connected again");
     assert_eq!(host.attachments(server), [(one.attachment_id, one.volume_id)]);
 
     // The volume grows.
@@ -148,7 +148,7 @@ async fn a_session_stays_while_anybody_uses_it() {
     let session = format!("session {IQN} {PORTAL}");
     let node = format!("node {IQN} {PORTAL}");
     assert_eq!(bench.fake.left(), [session.clone(), node.clone(), "sd1x1".to_owned()]);
-    // A device of somebody else appears in the session.
+    // A foreign device appears in the session.
     bench.fake.export(IQN, 7, "x", 1);
     bench.fake.state().appear(1, 7);
     assert_eq!(drop_all(&host, other).await, []);
@@ -305,7 +305,7 @@ async fn an_export_with_a_slash_at_its_end_is_unmounted_too() {
     assert_eq!(bench.fake.left(), Vec::<String>::new());
 }
 
-/// A server that is away must not delay the volumes of others.
+/// An unreachable server must not delay the volumes of other servers.
 #[tokio::test]
 async fn an_export_that_does_not_answer_fails_alone() {
     let bench = Bench::new();
@@ -353,7 +353,8 @@ async fn a_namespace_is_connected_by_its_portals() {
     assert_eq!(bench.log()[1], "nvme disconnect -n nqn.2014-08.org:x");
     assert_eq!((bench.fake.left(), bench.records()), (Vec::new(), 0));
 
-    // A namespace of somebody else keeps the subsystem, until the next volume of it goes.
+    // A foreign namespace keeps the subsystem connected until the next volume of it is
+    // disconnected.
     host.connect(server, &one).await.expect("the volume is connected");
     let foreign = "/sys/class/block/nvme1n2";
     bench.fake.put(&format!("{foreign}/device/subsysnqn"), "nqn.2014-08.org:x\n");

@@ -1,7 +1,7 @@
 //! An OpenAPI document: its operations, and the schemas of each microversion.
 //!
 //! The document lists the schemas of all microversions side by side, each with its range. Its
-//! status codes are unreliable, so responses are judged by their bodies.
+//! status codes are unreliable, so only the bodies of responses are checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -140,8 +140,8 @@ impl Document {
         self.operations.iter().filter(fits).max_by_key(literal)
     }
 
-    /// The violation of the document in a body; `None` if it conforms, or if the document has no
-    /// schema.
+    /// The first violation of the document by a body; `None` if it conforms, or if the document has
+    /// no schema.
     pub fn objection(
         &self,
         operation: &Operation,
@@ -260,8 +260,8 @@ fn resolved(root: &Value, value: &Value) -> Value {
     }
 }
 
-/// A schema without references. The document sorts `prefixItems`, so the order that they demand is not
-/// upstream's: each item may be any of them. A single one stays as it is.
+/// A schema without references. The document sorts `prefixItems`, so their order is not upstream's:
+/// each item may match any of them. A single one stays unchanged.
 fn inlined(root: &Value, value: &Value) -> Value {
     match value {
         Value::Object(map) if map.contains_key("$ref") => inlined(root, &resolved(root, value)),
@@ -284,7 +284,7 @@ fn range(value: &Value) -> (u32, u32) {
     let minor =
         |key: &str| value["x-openstack"][key].as_str()?.strip_prefix("2.")?.parse::<u32>().ok();
     let first = minor("min-ver").unwrap_or(0);
-    // Some ranges in the document end before they begin; they are ignored.
+    // Ignores the end of a range that ends before it begins, as some in the document do.
     (first, minor("max-ver").filter(|last| *last >= first).unwrap_or(u32::MAX))
 }
 

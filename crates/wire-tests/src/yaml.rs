@@ -1,4 +1,5 @@
-//! YAML as JSON values, as far as OpenAPI documents need it: no aliases, no tags, string keys only.
+//! Parses the subset of YAML that OpenAPI documents use into JSON values: no aliases, no tags,
+//! string keys only.
 
 use saphyr_parser::{Event, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Number, Value};
@@ -51,13 +52,13 @@ impl<'a> Events<'a> {
                     let key = match self.next()? {
                         Event::MappingEnd => return Ok(Value::Object(map)),
                         Event::Scalar(text, ..) => text.into_owned(),
-                        other => return Err(format!("{other:?} is no key")),
+                        other => return Err(format!("{other:?} is not a key")),
                     };
                     let value = self.next()?;
                     map.insert(key, self.value(value)?);
                 }
             }
-            other => Err(format!("{other:?} is no value")),
+            other => Err(format!("{other:?} is not a value")),
         }
     }
 }

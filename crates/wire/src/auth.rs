@@ -1,5 +1,5 @@
-//! The authentication interface: turns a token into a [`Context`]. Identity implements it for its own
-//! tokens, [`crate::noauth`] by trusting headers; services cannot tell the difference.
+//! The authentication interface: turns a token into a [`Context`]. Identity implements it for its
+//! own tokens, [`crate::noauth`] by trusting headers; services do not see the difference.
 
 use std::future::Future;
 use std::pin::Pin;

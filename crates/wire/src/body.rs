@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::Refusal;
 use crate::refusal::Kind;
 
-/// The most bytes of a JSON body.
+/// Maximum number of bytes of a JSON body.
 pub const JSON_LIMIT: usize = 1024 * 1024;
 
 /// The time limit for a small body: a slow client must not hold its connection and memory.

@@ -126,7 +126,8 @@ fn title(status: StatusCode) -> &'static str {
     status.canonical_reason().unwrap_or("Error")
 }
 
-/// Neutron names its own errors, and what the framework below it refuses after the status.
+/// The type of a Neutron error: its own name, or for a refusal of the framework below Neutron, the
+/// name of the status.
 fn network_type(code: &str, title: &str) -> String {
     if code == UNDEFINED_CODE { format!("HTTP{}", title.replace(' ', "")) } else { code.to_owned() }
 }

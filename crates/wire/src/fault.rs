@@ -1,10 +1,10 @@
 //! The form of a [`Refusal`] in HTTP: its status, its headers, and whether the request reached an
-//! operation. The service's dialect turns it into a body at the very edge.
+//! operation. The service's dialect turns it into a body at the edge.
 //!
-//! All code refuses with a [`Refusal`], in `api/` too: it implements [`IntoResponse`]. A `Fault` is only
-//! for what a refusal cannot say, as `Fault::from(refusal).with_header(..)` or `.unrouted()`; a handler
-//! that never does so returns a `Refusal`. This file must never repeat a field or a constructor of
-//! [`Refusal`], and the status comes from the kind alone.
+//! All code refuses with a [`Refusal`], in `api/` too: it implements [`IntoResponse`]. A `Fault` is
+//! only for what a refusal cannot express: `Fault::from(refusal).with_header(..)` or `.unrouted()`;
+//! a handler that needs neither returns a `Refusal`. This file must never repeat a field or a
+//! constructor of [`Refusal`]. The status follows from the kind alone.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName};
@@ -19,8 +19,8 @@ pub struct Fault {
     pub refusal: Refusal,
     /// Headers that do not follow from the refusal, such as `WWW-Authenticate`.
     pub headers: Box<HeaderMap>,
-    /// True if no operation was reached (no such path, method or version); some dialects word this
-    /// differently.
+    /// True if the request reached no operation (no such path, method or version); some dialects
+    /// word this differently.
     pub unrouted: bool,
 }
 
@@ -30,7 +30,7 @@ impl Fault {
         status(self.refusal.kind)
     }
 
-    /// Marks that no operation was reached.
+    /// Marks the fault of a request that reached no operation.
     #[must_use]
     pub fn unrouted(mut self) -> Self {
         self.unrouted = true;

@@ -1,15 +1,15 @@
-//! `limit` and `marker`, as Nova and Glance read them.
+//! Parses `limit` and `marker` like Nova and Glance.
 
 use crate::Refusal;
 use crate::query::Query;
 
-/// The most rows in one answer (Nova's `[api] max_limit`).
+/// Maximum number of rows in one answer (Nova's `[api] max_limit`).
 pub const MAX_LIMIT: usize = 1000;
 
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The most rows of the page.
+    /// Maximum number of rows of the page.
     pub limit: usize,
     /// The last row of the previous page.
     pub marker: Option<String>,
@@ -36,7 +36,7 @@ impl Page {
         Ok(Self { limit, marker: query.get("marker").map(str::to_owned) })
     }
 
-    /// Cuts `rows` to the page; the flag tells whether more follow. `None` for an unknown marker.
+    /// Cuts `rows` to the page; the flag is true if more rows follow. `None` for an unknown marker.
     pub fn cut<T>(&self, rows: Vec<T>, id: impl Fn(&T) -> String) -> Option<(Vec<T>, bool)> {
         let start = match &self.marker {
             None => 0,

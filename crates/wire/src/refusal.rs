@@ -1,8 +1,9 @@
-//! A refusal: why a service does not do what it was asked. It is the one way to state an error that a
-//! caller is told, in `api/` and below.
+//! A refusal: the reason why a service rejects a request. It is the only form of an error for
+//! callers, in `api/` and below.
 //!
 //! It names the kind of the refusal and must never name a status or a header.
-//! [`Fault`](crate::Fault) is its form in HTTP, for code that adds a header or finds no operation.
+//! [`Fault`](crate::Fault) is its form in HTTP, for code that adds a header or reports an unknown
+//! path.
 
 /// The kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,27 +16,27 @@ pub enum Kind {
     Forbidden,
     /// The object does not exist, or the caller may not see it.
     NotFound,
-    /// The resource exists and does not have this method.
+    /// The resource exists but does not have this method.
     MethodNotAllowed,
-    /// The caller accepts no form that the service has.
+    /// The service has no representation that the caller accepts.
     NotAcceptable,
     /// The caller sent too slowly.
     Timeout,
     /// The state of the object does not allow it, or another request was faster.
     Conflict,
-    /// The object existed and does not any more.
+    /// The object existed, but no longer does.
     Gone,
     /// The request is larger than a limit.
     TooLarge,
-    /// The service does not read this media type.
+    /// The service does not support this media type.
     UnsupportedMediaType,
-    /// The request is well-formed and cannot be processed.
+    /// The request is well-formed but cannot be processed.
     Unprocessable,
     /// The object is locked.
     Locked,
     /// The caller sends too many requests.
     TooManyRequests,
-    /// A defect, or an environment that lacks something for good.
+    /// A defect, or a permanent problem of the environment.
     Internal,
     /// The service does not have this function.
     NotImplemented,
@@ -49,7 +50,7 @@ pub enum Kind {
     NoSpace,
 }
 
-/// Placement's code for a refusal without a code of its own.
+/// Placement's code for a refusal without a specific code.
 pub(crate) const UNDEFINED_CODE: &str = "placement.undefined_code";
 
 /// A refusal with its message for the user.
@@ -63,14 +64,14 @@ pub struct Refusal {
     pub code: &'static str,
     /// Details for the operator's log, never shown to the user.
     pub internal: Option<Box<str>>,
-    /// More keys of Placement's body.
+    /// Additional keys of Placement's body.
     pub extra: Vec<(&'static str, String)>,
     /// Seconds after which a retry may succeed.
     pub retry_after: Option<u64>,
 }
 
-/// An error that a user can be told: `?` turns it into a [`Refusal`], or into a
-/// [`Fault`](crate::Fault) where one is returned.
+/// An error that users may see: `?` turns it into a [`Refusal`], or into a [`Fault`](crate::Fault)
+/// if the function returns one.
 pub trait IntoRefusal {
     /// The refusal that the user sees.
     fn into_refusal(self) -> Refusal;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::Refusal;
 
-/// The length at which a value is cut in a message.
+/// The length to which a message truncates a value.
 const LONGEST: usize = 400;
 
 /// A compiled schema and its source; create it once, in a `LazyLock`.
@@ -40,7 +40,7 @@ impl Schema {
         let Some(error) = self.validator.iter_errors(body).next() else { return Ok(()) };
         let path = error.instance_path().to_string();
         let path = path.trim_start_matches('/');
-        // A list item is named together with its list, because an index alone is not helpful.
+        // Names a list item together with its list, because an index alone is not helpful.
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         let start = path.rmatch_indices('/').map(|(at, _)| at + 1).chain([0]);
         let field = start
@@ -121,7 +121,7 @@ fn surplus(error: &ValidationError<'_>, names: &[String], schema: &Value) -> Str
     }
 }
 
-/// A value as Python shows it, cut to a readable length.
+/// A value as Python shows it, truncated to a readable length.
 pub fn shown(value: &Value) -> String {
     cut(python(value))
 }
@@ -146,7 +146,7 @@ fn python(value: &Value) -> String {
     }
 }
 
-/// A string as a literal of Python.
+/// A string as a Python literal.
 fn quoted(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::from(quote);

@@ -9,9 +9,9 @@ use kilonova_pki::Certificate;
 use super::Report;
 use crate::settings::Settings;
 
-/// A larger clock difference is an error: certificates and logs depend on the time.
+/// The clock difference above which the check fails: certificates and logs depend on the time.
 const FAR: Duration = Duration::from_secs(60);
-/// A larger clock difference is a warning.
+/// The clock difference above which the check warns.
 const OFF: Duration = Duration::from_secs(2);
 
 pub(super) async fn look(settings: &Settings, report: &mut Report) {
@@ -119,7 +119,7 @@ fn judge(ahead: SignedDuration, report: &mut Report) {
     match ahead.unsigned_abs() {
         far if far > FAR => report.wrong("clock", what, remedy),
         off if off > OFF => report.warn("clock", what, remedy),
-        _ => report.fine("clock", "as the control plane's"),
+        _ => report.fine("clock", "in sync with the control plane"),
     }
 }
 

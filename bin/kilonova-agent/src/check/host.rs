@@ -52,8 +52,8 @@ fn iommu(sysfs: &Path, needed: bool, report: &mut Report) {
     if groups > 0 {
         return report.fine("iommu", format!("on, {groups} groups"));
     }
-    let remedy = "enable VT-d or AMD-Vi in the firmware, and add intel_iommu=on (on AMD it is on by \
-                  itself) and iommu=pt to the kernel's command line";
+    let remedy = "enable VT-d or AMD-Vi in the firmware, and add intel_iommu=on (on AMD it is on \
+        by default) and iommu=pt to the kernel's command line";
     if needed {
         report.wrong("iommu", "off: no PCI function can be passed through", remedy);
     } else {

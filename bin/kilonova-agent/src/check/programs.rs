@@ -11,8 +11,8 @@ const NEEDED: &[(&str, &str, &str, bool)] = &[
     ("ip", "iproute2", "bridges and VLANs", true),
     ("nft", "nftables", "security groups", true),
     ("dnsmasq", "dnsmasq-base", "DHCP and the metadata service", false),
-    ("mdevctl", "mdevctl", "mediated devices that survive a reboot of the host", false),
-    ("rsync", "rsync", "disks that move to another host", false),
+    ("mdevctl", "mdevctl", "mediated devices that persist across a reboot of the host", false),
+    ("rsync", "rsync", "moving disks to another host", false),
 ];
 
 pub(super) fn look(report: &mut Report) {

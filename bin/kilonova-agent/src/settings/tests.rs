@@ -99,7 +99,7 @@ fn refusals_name_the_line() {
         ("[libvirt]\nvolume_enforce_multipath = true\n", "it needs volume_use_multipath"),
         (
             "[libvirt]\nvolume_use_multipath = true\n[node]\niscsi_initiator = qemu\n",
-            "has one path",
+            "supports only one path",
         ),
         ("[libvirt]\nrbd_secret_uuid = x\n", "[libvirt] rbd_secret_uuid: x is not a valid"),
         ("[node]\ntoken_file = /x\n", "needs --control"),

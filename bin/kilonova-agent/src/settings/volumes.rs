@@ -35,7 +35,7 @@ pub(super) fn read(file: &File, state_dir: &Path) -> Result<VolumesConfig, Failu
         None | Some("kernel") => IscsiInitiator::Kernel,
         Some("qemu") => IscsiInitiator::Qemu,
         Some(other) => {
-            let why = format!("{other} is not known; choose kernel or qemu");
+            let why = format!("unknown value {other}; choose kernel or qemu");
             return Err(file.wrong("node", "iscsi_initiator", &why));
         }
     };
@@ -58,7 +58,7 @@ pub(super) fn read(file: &File, state_dir: &Path) -> Result<VolumesConfig, Failu
         return Err(file.wrong(GROUP, "volume_enforce_multipath", why));
     }
     if config.use_multipath && config.iscsi == IscsiInitiator::Qemu {
-        let why = "QEMU's initiator has one path: remove [libvirt] volume_use_multipath";
+        let why = "QEMU's initiator supports only one path: remove [libvirt] volume_use_multipath";
         return Err(file.wrong("node", "iscsi_initiator", why));
     }
     Ok(config)

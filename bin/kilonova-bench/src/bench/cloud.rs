@@ -14,7 +14,7 @@ use super::process::{Nodes, Server};
 use super::progress::Progress;
 
 const TOPOLOGY: &str = include_str!("../../../../examples/nodes/bench.toml");
-/// Hosts that may register after the last one.
+/// Number of hosts at the end of the list that are polled, as hosts register out of order.
 const TAIL: usize = 64;
 /// The time limit for the registration of all hosts.
 const REGISTER: Duration = Duration::from_secs(480);
@@ -22,11 +22,11 @@ const REGISTER: Duration = Duration::from_secs(480);
 /// The parameters of a cloud.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan<'a> {
-    /// Hosts of eight GPUs.
+    /// Number of hosts with eight GPUs each.
     pub hosts: usize,
-    /// vGPUs of each GPU.
+    /// Number of vGPUs per GPU.
     pub vgpus: usize,
-    /// True if the hosts are in a process of their own.
+    /// True if the hosts run in a separate process.
     pub apart: bool,
     /// The database URL, unless it is SQLite.
     pub database: Option<&'a str>,
@@ -51,7 +51,7 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// Starts a cloud in an empty folder below `directory`, without hosts of another process.
+    /// Starts a cloud in an empty folder below `directory`, without hosts in another process.
     ///
     /// # Errors
     /// When the server does not become ready.
@@ -74,7 +74,7 @@ impl Cloud {
         Ok(Self { directory, nodes, database, server, apart: None, token, admin, hosts, metrics })
     }
 
-    /// Starts the hosts in a process of their own.
+    /// Starts the hosts in a separate process.
     ///
     /// # Errors
     /// When the process does not start.
@@ -209,7 +209,7 @@ impl Cloud {
         }
     }
 
-    /// Creates an image, two flavors with a vGPU, and a quota that is counted but never reached.
+    /// Creates an image, two flavors with a vGPU, and a quota that is enforced but never reached.
     ///
     /// # Errors
     /// When a request is refused.

@@ -59,7 +59,7 @@ pub async fn log_in(address: &str, password: &str) -> Result<String, Failure> {
     }});
     let mut client = Client::connect(address, "").await?;
     let reply = client.post("/identity/v3/auth/tokens", &body).await?;
-    reply.token.ok_or_else(|| Failure::Failed("the login gave no token".into()))
+    reply.token.ok_or_else(|| Failure::Failed("the login returned no token".into()))
 }
 
 /// Boots `count` servers with `clients` clients and returns their ids.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use kilonova_program::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A running server; it is stopped with this value.
+/// A running server; it is stopped when this value is dropped.
 pub struct Server {
     child: Child,
     /// `127.0.0.1:1234`.
@@ -102,7 +102,7 @@ impl Drop for Server {
     }
 }
 
-/// Simulated hosts in another process; it is stopped with this value.
+/// Simulated hosts in another process; it is stopped when this value is dropped.
 pub struct Nodes(Child);
 
 impl Nodes {

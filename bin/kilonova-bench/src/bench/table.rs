@@ -87,7 +87,7 @@ impl Table {
         json!({"title": self.title, "columns": self.columns, "rows": rows})
     }
 
-    /// As text. A figure that misses its aim has a star.
+    /// As text. A figure that misses its aim is marked with `*`.
     pub fn lines(&self) -> String {
         let mut text = format!("{}\n  {:50} {:8} {:>8}", self.title, "", "", "aim");
         for column in &self.columns {
@@ -114,7 +114,7 @@ impl Table {
     }
 }
 
-/// Without the digits beyond the second that arithmetic left.
+/// Rounds to two decimal places.
 fn hundredths(figure: f64) -> f64 {
     (figure * 100.0).round() / 100.0
 }

@@ -34,7 +34,8 @@ pub struct Packing {
     /// Repetitions with other random orders.
     #[arg(long, default_value_t = 10)]
     seeds: u64,
-    /// Requests end after a while, on one of so many hosts. Default: nothing ends, on all hosts.
+    /// Run the churn test on one in this many hosts. Default: the replay on all hosts, without
+    /// departures.
     #[arg(long, value_name = "N")]
     churn: Option<usize>,
     /// The weights of the cost.
@@ -48,9 +49,9 @@ pub struct Packing {
 /// A named set of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Set {
-    /// The most requests while a cloud fills.
+    /// Places the most requests while a cloud fills.
     Fragmentation,
-    /// The most devices while a cloud fills and while servers come and go.
+    /// Assigns the most devices, while a cloud fills and in a steady state.
     Balanced,
 }
 

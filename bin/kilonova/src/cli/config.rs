@@ -1,4 +1,4 @@
-//! `kilonova config …`: what Kilonova makes of an operator's configuration files.
+//! `kilonova config …`: shows the effect of an operator's configuration files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

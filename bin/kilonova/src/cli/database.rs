@@ -1,5 +1,5 @@
-//! `kilonova database copy`: a stopped cloud's database into an empty one, from SQLite to PostgreSQL and
-//! back. The command knows no table; the store copies what the migrations made.
+//! `kilonova database copy`: a stopped cloud's database into an empty one, from SQLite to
+//! PostgreSQL and back. The command knows no table; the store copies the tables of the migrations.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -94,7 +94,7 @@ async fn copy(options: &CopyArgs) -> Result<String, Failure> {
     let verified = copy.verify(|rows| progress.many(count(rows))).await;
     progress.end();
     let tables = verified.map_err(incomplete)?;
-    // A controller that was started meanwhile may have changed what was read before.
+    // A controller that was started meanwhile may have changed rows that were already copied.
     stopped(&source).await.map_err(incomplete)?;
     let anew: Vec<String> = copy.begun_anew().map(str::to_owned).collect();
     copy.complete().await.map_err(incomplete)?;

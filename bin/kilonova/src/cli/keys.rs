@@ -34,7 +34,7 @@ enum Command {
     /// Add a new sealing key to the key file of this controller. It does not seal yet.
     #[command(after_help = examples::KEYS_SEAL_ADD)]
     SealAdd(List),
-    /// Seal all secrets anew with the newest sealing key.
+    /// Reseal all secrets with the newest sealing key.
     #[command(after_help = examples::KEYS_SEAL_ROTATE)]
     SealRotate(List),
 }

@@ -1,6 +1,6 @@
 //! The options that every group with a keystoneauth session and adapter has: login, TLS, endpoint, retries.
 //!
-//! A group with a service of its own reads them here, and adds what only it has.
+//! A group with its own service reads them here and adds its specific options.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 
 /// The default timeout of a request in seconds; upstream has none.
 const TIMEOUT: u64 = 60;
-/// The most repetitions of a request.
+/// Maximum number of repetitions of a request.
 const MOST_RETRIES: u32 = 20;
 /// The most bytes of an answer.
 const LARGEST: usize = 16 * 1024 * 1024;
@@ -69,8 +69,9 @@ macro_rules! endpoint_options {
 
 pub(super) use {endpoint_options, session_options};
 
-/// The first option of a group that selects a service of the cloud, and the Keystone of the tokens; `None` if
-/// the file has none. `service` is the service's name, `instead` what there is without the group.
+/// The first option of a group that selects a service of the cloud, and the Keystone of the tokens;
+/// `None` if the file has no such option. `service` is the service's name, `instead` the
+/// alternative without the group.
 pub(super) fn selected<'a>(
     file: &File,
     group: &str,
@@ -172,7 +173,8 @@ pub(super) fn voucher(
     session(file, VOUCHER, keystone).map(Some)
 }
 
-/// Opens a group's session and that of its voucher. Returns what makes a service of an endpoint; nothing is sent.
+/// Opens a group's session and that of its voucher. Returns a constructor of the service for an
+/// endpoint; sends nothing.
 ///
 /// # Errors
 /// A text for the operator: a certificate cannot be used.
@@ -200,7 +202,7 @@ pub(super) fn list(text: &str) -> impl Iterator<Item = String> {
 /// A URL without a slash or the version of the API at its end, which requests begin with.
 ///
 /// # Errors
-/// If it is no URL.
+/// If it is not a URL.
 pub(super) fn url(
     file: &File,
     group: &str,
@@ -213,7 +215,7 @@ pub(super) fn url(
     Ok(url.strip_suffix(version).unwrap_or(url).trim_end_matches('/').to_owned())
 }
 
-/// Refuses what is no URL.
+/// Refuses a text that is not an HTTP URL.
 pub(super) fn check_url(file: &File, group: &str, option: &str, url: &str) -> Result<(), Failure> {
     if url.starts_with("http://") || url.starts_with("https://") {
         return Ok(());

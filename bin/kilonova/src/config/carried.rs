@@ -92,8 +92,8 @@ fn decision(entry: Entry) -> Decision {
     Decision { line: entry.line, group: entry.group, option, fate }
 }
 
-/// Applies what the readers of the values refuse. A problem without an option of this file belongs to
-/// nova.conf alone: the others are not the whole configuration.
+/// Adds the problems that the readers of the values find. A problem without an option of this file
+/// matters only in nova.conf, because the other files are not the whole configuration.
 fn refuse_values(source: SourceFile, path: &Path, decisions: &mut Vec<Decision>) {
     let prefix = format!("{}:", path.display());
     for problem in problems(path) {

@@ -81,7 +81,7 @@ fn files_of_installers_are_refused_with_the_exact_list() {
         ]
     );
     let all = check(SourceFile::Nova, include_str!("samples/devstack.conf"));
-    // The file names no Keystone that validates tokens, which Cinder and Neutron accept.
+    // The file names no Keystone to validate tokens that Cinder and Neutron would accept too.
     assert_eq!(refused(&all), ["[cinder] auth_type", "[neutron] auth_plugin"]);
     assert_eq!(*fate(&all, "libvirt", "cpu_model"), Fate::Used(Users::Agent), "an old name");
 }

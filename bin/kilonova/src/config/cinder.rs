@@ -146,8 +146,8 @@ impl CinderSettings {
     pub fn remark(&self) -> Option<String> {
         (self.options.patience > LONGEST_CALL).then(|| {
             format!(
-                "[cinder] timeout is {} s, but a call ends after {} s: nobody else may work on its server \
-                 meanwhile",
+                "[cinder] timeout is {} s, but a call ends after {} s: no other worker may \
+                 process its server meanwhile",
                 self.own.timeout.as_secs(),
                 LONGEST_CALL.as_secs()
             )

@@ -49,7 +49,8 @@ pub(super) fn url(file: &File, argument: Option<String>) -> Result<Option<String
     let whole = whole(file, text);
     let Err(error) = whole.parse::<DatabaseUrl>() else { return Ok(Some(whole)) };
     let why = error.to_string();
-    // The parameters may mend what the URL lacks. They are to blame for what it has not alone.
+    // The parameters may supply a missing part of the URL. If the URL alone has another error, or
+    // none, they cause this one.
     match alone {
         Err(error) if error.to_string() == why && from_file => {
             Err(file.wrong(GROUP, CONNECTION, &why))

@@ -27,7 +27,7 @@ pub struct Front {
     pub public_endpoint: Option<Arc<str>>,
     /// Proxies whose forwarding headers are trusted.
     pub proxies: Proxies,
-    /// The most connections of users.
+    /// Maximum number of connections of users.
     pub connections: Option<usize>,
     /// The most connections from one address.
     pub connections_per_address: Option<usize>,

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 /// Keystone's default of `lockout_duration`.
 const LOCKED_SECONDS: u64 = 1800;
-/// The longest lifetime of a token.
+/// Maximum lifetime of a token.
 const LONGEST: u64 = 30 * 24 * 3600;
 
 /// Reads the options.

@@ -32,7 +32,7 @@ pub(super) const KNOWN: [(&str, &str); 18] = [
     (GROUP, "s3_store_thread_pools"),
 ];
 
-/// The longest wait for an answer of the server.
+/// Maximum wait for an answer of the server.
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Glance's size of a part in MB.
 const PART: u64 = 10;

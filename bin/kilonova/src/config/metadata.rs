@@ -1,7 +1,8 @@
 //! The metadata service behind Neutron's proxies, with Nova's options.
 //!
-//! The service is off unless `[neutron] service_metadata_proxy` is true. Nova runs with an empty secret
-//! and a warning; here that is refused, because then anybody could read the user data of any server.
+//! The service is off unless `[neutron] service_metadata_proxy` is true. Nova runs with an empty
+//! secret and a warning; here that is refused, because anybody could then read the user data of any
+//! server.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -36,9 +37,9 @@ pub(super) const KNOWN: [(&str, &str); 6] = [
 pub struct MetadataSettings {
     /// The address for Neutron's proxies.
     pub listen: SocketAddr,
-    /// The secret that the proxies sign with.
+    /// The secret with which the proxies sign requests.
     pub secret: String,
-    /// The answers.
+    /// The options that affect the answers.
     pub options: MetadataOptions,
 }
 
@@ -70,8 +71,9 @@ pub(super) fn read(file: &File, taken: &[SocketAddr]) -> Result<Option<MetadataS
     let other = taken.iter().filter(|other| port != 0 && other.port() == port).find(overlaps);
     if let Some(other) = other {
         let why = format!(
-            "the metadata service and another listener of this process, {other}, need different \
-             ports; change one, and nova_metadata_port of Neutron's metadata agents with this one"
+            "the metadata service has the port of another listener of this process, {other}: \
+             change one of them; nova_metadata_port of Neutron's metadata agents must match \
+             metadata_listen_port"
         );
         return Err(file.wrong("DEFAULT", PORT, &why));
     }
@@ -140,11 +142,14 @@ mod tests {
                 "[neutron]\nservice_metadata_proxy = true\nmetadata_proxy_shared_secret =\n",
                 "k.conf:3: [neutron] metadata_proxy_shared_secret: it is empty",
             ),
-            (&*format!("{ON}[DEFAULT]\nmetadata_listen_port = 8780\n"), "need different ports"),
+            (
+                &*format!("{ON}[DEFAULT]\nmetadata_listen_port = 8780\n"),
+                "the port of another listener",
+            ),
             (&*format!("{ON}[DEFAULT]\nmetadata_listen = everywhere\n"), "an IP address"),
             (&*format!("{ON}[api]\nvendordata_jsonfile_path = HERE/none\n"), "No such file"),
             (&*format!("{ON}[api]\nvendordata_jsonfile_path = HERE/bad.json\n"), "not JSON"),
-            (&*format!("{ON}[api]\nvendordata_providers = XML\n"), "XML is no provider"),
+            (&*format!("{ON}[api]\nvendordata_providers = XML\n"), "XML is not a provider"),
         ];
         for (text, why) in cases {
             let message = settings(text).expect_err(text);

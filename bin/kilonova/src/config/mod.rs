@@ -146,7 +146,7 @@ pub struct Settings {
     pub compute: kilonova_compute_app::Options,
     /// The metadata service behind Neutron's proxies, if it is on.
     pub metadata: Option<MetadataSettings>,
-    /// The services of the operator that tell guests something, if there are any.
+    /// The operator's services that provide vendor data to guests, if any.
     pub vendordata: Option<VendordataSettings>,
     /// Listeners for consoles beside the API's port.
     pub consoles: Vec<SocketAddr>,
@@ -277,8 +277,7 @@ impl Settings {
             ));
         }
         if settings.metadata.is_some() && !settings.runs(ServiceName::Compute) {
-            let why = "the metadata service tells guests about servers; it needs compute among [api] \
-                       services";
+            let why = "the metadata service needs compute in [api] services";
             return Err(file.wrong("neutron", "service_metadata_proxy", why));
         }
         if settings.auth == AuthStrategy::NoAuth2 && !settings.listen.ip().is_loopback() {

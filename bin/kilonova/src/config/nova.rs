@@ -1,5 +1,5 @@
-//! `[nova]`: an external Nova that uses our accelerator service and is notified when its requests are
-//! bound. Without it, nobody is notified. Options are named as in Cyborg.
+//! `[nova]`: an external Nova that uses our accelerator service and is notified when its requests
+//! are bound. Without it, no Nova is notified. Options are named as in Cyborg.
 
 use std::sync::Arc;
 

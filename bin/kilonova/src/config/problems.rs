@@ -1,5 +1,5 @@
-//! Reports all problems of a configuration file at once, and the locations that it names. A start stops
-//! at the first problem; `doctor` shows all.
+//! Reports all problems of a configuration file at once, and the locations that it names. `serve`
+//! stops at the first problem; `doctor` shows all.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub fn problems(path: &Path) -> Vec<String> {
     note(file.parse::<bool>("DEFAULT", "debug", "true or false").map(drop));
     note(file.parse::<LogFormat>("DEFAULT", "log_format", LogFormat::EXPECTED).map(drop));
     if all.is_empty() {
-        // Problems that only the combination of options shows.
+        // Problems that result from a combination of options.
         if let Err(failure) = Settings::read(Some(path), CommandLine::default()) {
             all.push(failure.to_string());
         }
@@ -99,7 +99,7 @@ pub fn places(path: &Path) -> ConfiguredLocations {
     }
 }
 
-/// True if a file contains a password, also of an option without effect.
+/// True if a file contains a password, even in an option without effect.
 pub fn holds_secrets(path: &Path) -> bool {
     let Ok((file, _)) = File::look(path, KNOWN) else { return false };
     database::parameters_hold_a_password(&file)

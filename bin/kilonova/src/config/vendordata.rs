@@ -22,7 +22,7 @@ const READ: &str = "vendordata_dynamic_read_timeout";
 const CAFILE: &str = "vendordata_dynamic_ssl_certfile";
 /// The default of both waits, in seconds.
 const WAIT: u64 = 5;
-/// The longest wait.
+/// Maximum wait.
 const LONGEST: u64 = 60;
 
 /// The known options.
@@ -115,8 +115,8 @@ impl VendordataSettings {
             Some(session) => Some(session.open().map_err(|why| format!("[{GROUP}] {why}"))?),
             None => {
                 tracing::warn!(
-                    "the services of [api] {TARGETS} get no token, so they cannot tell who asks; set \
-                     [{GROUP}]"
+                    "the services of [api] {TARGETS} get no token, so they cannot identify the \
+                     caller; set [{GROUP}]"
                 );
                 None
             }

@@ -1,6 +1,6 @@
-//! Checks what the trust in a cloud rests on: the sealing key of this machine against the sealed
-//! secrets, the age of the token keys, the authorities of hosts and a rotation that hosts hold up,
-//! and certificates of hosts that nobody renews.
+//! Checks the secrets and certificates of a cloud: the sealing key of this machine against the
+//! sealed secrets, the age of the token keys, the authorities of hosts, a rotation that hosts
+//! delay, and certificates of hosts that are not renewed.
 //!
 //! It creates no key, and its texts contain none.
 
@@ -24,7 +24,7 @@ const SOON: SignedDuration = SignedDuration::from_hours(365 * 24);
 const URGENT: SignedDuration = SignedDuration::from_hours(60 * 24);
 /// Agents ask for a staged authority every five minutes; a host that needs longer is off.
 const STAGED: SignedDuration = SignedDuration::from_hours(1);
-/// The most hosts to name with their own end of validity.
+/// Maximum number of hosts to name with their own end of validity.
 const TOLD: usize = 20;
 
 /// Checks the keys and the authorities. A schema without them, of an earlier version, is a finding.

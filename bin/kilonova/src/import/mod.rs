@@ -1,7 +1,7 @@
 //! `placement import`: copies another Placement's rows, read over its API, and verifies the copy.
 //!
-//! It is idempotent: unchanged rows are not written. It removes nothing. Nobody should write to the
-//! other Placement meanwhile; at the end it checks whether somebody did.
+//! It is idempotent: unchanged rows are not written. It removes nothing. The other Placement should
+//! not change meanwhile; at the end the import checks that it has not.
 
 mod copy;
 mod source;
@@ -23,7 +23,7 @@ use source::{Source, SourceAuth};
 
 /// Trees or consumers per transaction.
 const CHUNK: usize = 50;
-/// The most differences to print.
+/// Maximum number of differences to print.
 const SHOWN: usize = 50;
 
 /// The source of the import.

@@ -1,11 +1,11 @@
 //! `GET /healthz`, `/readyz` and `/healthcheck`, for balancers and supervisors: without a token, and at no
 //! cost however often they are asked.
 //!
-//! `/healthz` says that the process answers; it asks nobody, so a supervisor never restarts a process because
-//! the database is down. `/readyz` says that requests may come here: the controller does not drain, the
-//! database answers with the schema of this program, and the caches follow what other controllers commit.
-//! `/healthcheck` is the same in the form of oslo.middleware. Answers name no host, user or database: the log
-//! has the reason.
+//! `/healthz` says that the process answers; it depends on nothing else, so a supervisor never
+//! restarts a process because the database is down. `/readyz` says that requests may come here: the
+//! controller does not drain, the database answers with the schema of this program, and the caches
+//! follow what other controllers commit. `/healthcheck` is the same in the form of oslo.middleware.
+//! Answers name no host, user or database: the log has the reason.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,7 +29,7 @@ use kilonova_changes::Progress;
 const FRESH: Duration = Duration::from_secs(1);
 /// The time in which the database has to answer.
 const BOUND: Duration = Duration::from_secs(1);
-/// The longest time without a complete look at other controllers' commits.
+/// Maximum time without a complete look at other controllers' commits.
 const LAG: Duration = Duration::from_secs(5);
 /// When a client may ask again, in seconds.
 const RETRY_AFTER: &str = "1";
@@ -57,7 +57,7 @@ enum Database {
     Current,
     /// It answers without the schema of this program, as after the restoration of an old backup.
     Outdated,
-    /// A newer program has removed from the schema what this program needs.
+    /// A newer program has removed a part of the schema that this program needs.
     Contracted,
     /// It refuses.
     Unavailable,

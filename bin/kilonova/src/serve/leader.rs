@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 /// The lease's name in the database.
 pub const NAME: &str = "loops";
-/// How long a hold lasts without renewal.
+/// How long the lease lasts without renewal.
 pub const PERIOD: Duration = Duration::from_secs(10);
 /// The interval of renewals, and of attempts to take the lease over.
 const RENEW: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ impl Leading {
     /// Waits until the lease is given back.
     pub(super) async fn ended(self) {
         if tokio::time::timeout(RELEASE, self.0).await.is_err() {
-            tracing::warn!("could not give back the lease on the loops; it expires");
+            tracing::warn!("could not release the lease on the loops; it will expire");
         }
     }
 }
@@ -46,7 +46,7 @@ pub(super) async fn start(store: &Store, mut drain: Drain) -> (Lease, Leading) {
             }
         }
         if let Err(error) = ours.release(&store).await {
-            tracing::warn!(%error, "could not give back the lease on the loops; it expires");
+            tracing::warn!(%error, "could not release the lease on the loops; it will expire");
         }
     });
     (lease, Leading(leading))

@@ -66,7 +66,8 @@ const STALL_MILLIS: u32 = 60_000;
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_PROBES: u32 = 4;
-/// The most connections, if the system allows twice as many open files. Each host needs one or two.
+/// Maximum number of connections, if the system allows twice as many open files. Each host needs
+/// one or two.
 const CONNECTIONS: u64 = 32_768;
 /// The fraction of the users' connections for one address: a fourth.
 const SHARE: usize = 4;

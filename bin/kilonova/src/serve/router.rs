@@ -97,7 +97,7 @@ pub(super) fn build(
     cors::around(router.merge(health.routes()), settings.cors.clone())
 }
 
-/// The routes of consoles on a listener of their own.
+/// The routes of consoles on a separate listener.
 pub(super) fn consoles_at_root(compute: Compute) -> Router {
     let routes = kilonova_compute::api::consoles::routes_at_root(compute);
     mount(guarded(routes), console_service(), "", Arc::new(NoAuth))

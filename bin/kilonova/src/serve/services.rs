@@ -36,7 +36,8 @@ pub(super) struct Services {
     pub accelerator: kilonova_accelerator::State,
 }
 
-/// The schema of all services, running or not: the ledger is one.
+/// The schema of all services, including those that this process does not run, because they share
+/// one ledger.
 pub fn migrations() -> Vec<Migration> {
     [
         kilonova_changes::MIGRATIONS,
@@ -85,8 +86,8 @@ pub(super) async fn open(
     } else {
         None
     };
-    // Hosts report to the compute service even if its API is not offered: the accelerator service needs
-    // their devices.
+    // Hosts report to the compute service even if its API is off, because the accelerator service
+    // needs their devices.
     let compute = if settings.runs(ServiceName::Compute) || settings.runs(ServiceName::Accelerator)
     {
         let opened = Compute::open(store.clone(), world.clone()).await;
@@ -128,7 +129,7 @@ pub(super) async fn open(
     Ok(Services { store, world, auth, identity, images, compute, accelerator })
 }
 
-/// The services of the operator that tell guests something.
+/// The operator's services that provide vendor data to guests.
 fn vendordata(settings: &Settings) -> Result<Option<Arc<DynamicVendordata>>, Failure> {
     let opened = settings.vendordata.as_ref().map(VendordataSettings::open).transpose();
     Ok(opened.map_err(Failure::Refused)?.map(Arc::new))
@@ -143,7 +144,7 @@ fn cloud_cinder(settings: &CinderSettings) -> Result<Volumes, Failure> {
     let checked = settings.open().map_err(refused)?;
     tokio::spawn(async move {
         match checked.check().await {
-            Ok(()) => tracing::info!("servers have volumes of the cloud's Cinder, which answers"),
+            Ok(()) => tracing::info!("connected to the cloud's Cinder for volumes"),
             Err(error) => {
                 tracing::warn!(%error, "the cloud's Cinder does not answer Kilonova's own login; volumes need it")
             }
@@ -158,7 +159,7 @@ fn cloud_glance(settings: &GlanceSettings) -> Result<CloudGlance, Failure> {
     let checked = settings.open().map_err(refused)?;
     tokio::spawn(async move {
         match checked.check().await {
-            Ok(()) => tracing::info!("images are those of the cloud's Glance, which answers"),
+            Ok(()) => tracing::info!("connected to the cloud's Glance for images"),
             Err(error) => {
                 tracing::warn!(%error, "the cloud's Glance does not answer Kilonova's own login; boots need it")
             }
@@ -173,7 +174,7 @@ fn cloud_neutron(settings: &NeutronSettings) -> Result<CloudNeutron, Failure> {
     let checked = settings.open().map_err(refused)?;
     tokio::spawn(async move {
         match checked.check().await {
-            Ok(()) => tracing::info!("ports are those of the cloud's Neutron, which answers"),
+            Ok(()) => tracing::info!("connected to the cloud's Neutron for ports"),
             Err(error) => {
                 tracing::warn!(%error, "the cloud's Neutron does not answer Kilonova's own login; boots need it")
             }

@@ -1,8 +1,9 @@
 //! Explains refusals of requests that are not valid HTTP.
 //!
-//! The HTTP library answers unreadable requests by itself with an empty body, before any of our code
-//! sees the request. This wrapper of the socket passes everything through, but puts a body into such an
-//! answer. It recognizes one by its status and its missing request id, which all our answers have.
+//! The HTTP library itself answers unreadable requests with an empty body, before any of our code
+//! sees the request. This wrapper of the socket passes everything through, but puts a body into
+//! such an answer. It recognizes one by its status and its missing request id, which all our
+//! answers have.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes of the client's last data to keep for the explanation.
+/// Maximum number of bytes of the client's last data to keep for the explanation.
 const KEPT: usize = 2048;
 
 /// A socket that adds bodies to empty refusals.

@@ -17,9 +17,9 @@ pub struct Credentials {
 const PASSWORD: &str = "      password: ";
 
 impl Credentials {
-    /// Reads the files of an earlier start, or creates them. If an admin exists already (`has_admin`), none
-    /// are created, because the password would be wrong. Unmodified files are updated to a new `url` or
-    /// `cacert`; modified files are left alone.
+    /// Reads the files of an earlier start, or creates them. If an admin exists already
+    /// (`has_admin`), none are created, because the password would be wrong. Unmodified files are
+    /// updated to a new `url` or `cacert`; modified files are left unchanged.
     ///
     /// # Errors
     /// If the files cannot be written or contain no password.
@@ -71,8 +71,8 @@ impl Credentials {
             }
         }
         tracing::warn!(
-            "another controller has created the admin at the same time; its state directory has the \
-             password, in clouds.yaml and openrc"
+            "another controller has created the admin at the same time; the password is in \
+             clouds.yaml and openrc of its state directory"
         );
     }
 }
@@ -157,8 +157,8 @@ fn follow(
         return write(directory, place, password);
     }
     tracing::warn!(
-        "{} names {}, but the services answer at {}; the files were modified, so update it and openrc by \
-                 hand",
+        "{} names {}, but the services answer at {}; the files were modified, so update it and \
+         openrc manually",
         directory.join("clouds.yaml").display(),
         before.url,
         place.url

@@ -42,7 +42,7 @@ pub const AUDIT: &[(&str, &str)] = &[
            AND (host IS NOT NULL OR provider_id IS NOT NULL OR server_id IS NOT NULL)))",
     ),
     (
-        "a request waits for an order exactly while it is being bound, and not for one that is done",
+        "a request waits for an order exactly while it is being bound, and the order is not done",
         "SELECT a.uuid AS broken FROM arqs a LEFT JOIN device_orders o ON o.uuid = a.awaits
          WHERE (a.state = 'BindStarted') <> (a.awaits IS NOT NULL)
            OR (a.awaits IS NOT NULL AND (o.uuid IS NULL OR o.state = 'done'

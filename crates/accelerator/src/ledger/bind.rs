@@ -217,8 +217,8 @@ pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     Ok(Held { requests: requests.len(), must_clean: requests.contains(&true), cards })
 }
 
-/// [`release_as`] of what the consumer holds. Returns whether a handle must be cleaned, so that the
-/// caller announces the order.
+/// [`release_as`] for the handles that the consumer holds. Returns whether a handle must be
+/// cleaned, so that the caller announces the order.
 pub fn release_held(
     tx: &mut Tx<'_>,
     world: &World,

@@ -1,5 +1,5 @@
-//! Dirty handles: their consumer is gone, but its host could not be told to drop them. They are
-//! freed when the host reports that nothing of the consumer is left.
+//! Dirty handles: their consumer is gone, but its host could not be reached to remove the guest.
+//! They are freed when the host reports that nothing of the consumer is left.
 //!
 //! Both functions return the unavailable amount of each affected provider, including handles that
 //! exclude each other, so that the caller can reserve it.

@@ -1,5 +1,5 @@
-//! Names the cards on which accelerators are free but excluded by assigned ones. Explains to people
-//! why a server was not placed.
+//! Names the cards whose free accelerators are excluded by assigned ones, to explain why a server
+//! was not placed.
 //!
 //! The answer takes a few milliseconds, however large the cloud: each step has a constant limit, so
 //! a cloud that exceeds one gets fewer cards named. It must not run in a write transaction.
@@ -23,8 +23,8 @@ const HANDLES: i64 = 512;
 /// Maximum number of cards named, and of functions per card.
 const NAMED: usize = 3;
 
-/// Sentences about the cards on which free accelerators of a class are excluded; the first few are
-/// named. Empty if there are none.
+/// One sentence for each of the first few cards on which free accelerators of a class are excluded.
+/// Empty if there are none.
 ///
 /// # Errors
 /// Store errors only.

@@ -77,7 +77,7 @@ pub async fn lost(state: &State, nova: &dyn Nova, after: i64) -> Result<Lost, Er
                  rebuild it there, or heal its allocations"
             ),
             Err(NovaError::Permanent(why)) => {
-                tracing::warn!(%server, why, "Nova gave no clear answer about the instance");
+                tracing::warn!(%server, why, "Nova's answer about the instance is not conclusive");
             }
             Err(NovaError::Temporary(why)) => {
                 tracing::warn!(%server, why, "cannot query Nova about the instance");

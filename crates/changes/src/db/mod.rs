@@ -1,16 +1,16 @@
 //! The tables `change_log` and `change_log_start`.
 //!
-//! On PostgreSQL numbers do not become visible in order: a higher one may commit first. A row
-//! therefore also carries the id of its transaction. A reader remembers its snapshot, and reads next
-//! the rows of the transactions that had not ended in it. SQLite has one writer, so the row's own number
-//! serves as its position.
+//! On PostgreSQL, row numbers do not become visible in order: a higher one may commit first. A row
+//! therefore also carries the id of its transaction. A reader keeps its snapshot; its next read
+//! returns the rows of transactions that had not ended in that snapshot. SQLite has one writer, so
+//! the row's own number serves as its position.
 //!
-//! A dump that is restored into another server brings positions of transactions that do not exist
-//! there. Those that no transaction of this server has reached are never read, and
-//! the next deletion of old rows replaces them.
+//! A dump restored into another server contains transaction ids that do not exist there. Rows with
+//! ids beyond those of this server are never read; the deletion of old rows removes them and resets
+//! the start of the log.
 //!
-//! Controllers of earlier builds know only the columns of trees. They take every other entry for
-//! one of a tree that does not exist.
+//! Controllers of earlier builds know only the columns of trees. They treat every other entry as
+//! that of a tree that does not exist.
 
 use jiff::Timestamp;
 use kilonova_store::{Asked, Error, Migration, Row, Store, Tx, params, statements};
@@ -18,7 +18,7 @@ use kilonova_store::{Asked, Error, Migration, Row, Store, Tx, params, statements
 use crate::Topic;
 
 /// Schema of this crate. It precedes those of the services in new databases; in old ones
-/// placement's first migration has made the tables.
+/// placement's first migration has created the tables.
 pub const MIGRATIONS: &[Migration] = &[Migration { name: "changes-0001-topics", sql: TABLES }];
 
 /// The tables of the change log. Positions in it are those of one database: a copy of it begins with an
@@ -83,8 +83,8 @@ statements! {
         ORDER BY seq LIMIT ?2) first_ones WHERE at < ?1 ORDER BY seq";
     /// Deletes rows.
     DELETE_OLD = "DELETE FROM change_log WHERE seq <= ?1 AND at < ?2";
-    /// Records the position of a deletion, so that readers notice that rows are missing. A position that
-    /// nothing has reached yet is one of another server.
+    /// Records the position of a deletion, so that readers notice missing rows. A position beyond
+    /// this server's transactions comes from another server.
     MOVE_START = "UPDATE change_log_start SET position =
         CASE WHEN position < ?1 OR position >= ?2 THEN ?1 ELSE position + 1 END";
 }
@@ -123,8 +123,8 @@ const PG_OF: &str = concat!(
     WHERE transaction_id = ANY(CAST(CAST(?1 AS TEXT) AS BIGINT[])) AND transaction_id > 0
     ORDER BY transaction_id LIMIT ?2"
 );
-/// A promoted standby, and a server that was started again, have another start; restored tables have
-/// another id.
+/// A promoted standby and a restarted server have another start time; restored tables have another
+/// id.
 const PG_BOUNDS: &str = "SELECT position AS start,
     CAST(pg_current_snapshot() AS TEXT) AS snapshot,
     CAST(EXTRACT(EPOCH FROM pg_postmaster_start_time()) AS TEXT) || ' ' || CAST(tableoid AS TEXT)
@@ -157,23 +157,23 @@ pub(crate) struct Placed {
 pub(crate) struct Seen {
     /// The position up to which rows may have been deleted.
     start: i64,
-    /// The position from which on it has seen nothing.
+    /// The first position that it has not seen.
     next: i64,
-    /// The positions below that of which it has seen nothing: those of transactions that ran.
+    /// The positions below `next` that it has not seen: those of transactions that were running.
     running: Vec<i64>,
-    /// The server and its tables; empty on SQLite, whose file a running program has for itself.
+    /// Identifies the server and its tables; empty on SQLite, whose file only one program uses.
     server: String,
 }
 
 impl Seen {
-    /// True if a reader who has seen `self` cannot read on from `now`: its transactions are not those of
-    /// the present server.
+    /// True if a reader who has seen `self` cannot continue from it: its transactions are not those
+    /// of the present server.
     fn is_of_another_server(&self, now: &Self) -> bool {
         self.server != now.server || self.next > now.next
     }
 
-    /// True if rows that a reader who has seen `self` lacks may have been deleted. A transaction that
-    /// still runs has lost none.
+    /// True if rows that a reader with `self` has not seen may have been deleted. A transaction
+    /// that is still running has lost none.
     fn may_lack_rows(&self, now: &Self) -> bool {
         let has_lost = |position: &i64| *position <= now.start && !now.running.contains(position);
         now.start != self.start && (now.start >= self.next || self.running.iter().any(has_lost))
@@ -187,8 +187,8 @@ pub enum Behind {
     Deleted,
     /// There are so many that reading everything is cheaper.
     TooMany,
-    /// The server was started again, or another one took over, or the tables were restored: memory may
-    /// be ahead of the database.
+    /// The server was restarted, another one took over, or the tables were restored: memory may be
+    /// ahead of the database.
     Server,
 }
 
@@ -201,17 +201,18 @@ impl Behind {
             }
             Self::TooMany => "the change log has too many new entries",
             Self::Server => {
-                "the database was started again, another server took over, or a backup was restored"
+                "the database was restarted, another server took over, or a backup was restored"
             }
         }
     }
 }
 
-/// The content of a read of the log.
+/// The result of reading the log.
 pub(crate) enum News {
     /// The reader must read everything again.
     Behind(Behind),
-    /// The rows that it has not seen, in the order of their positions, and the part that it has seen then.
+    /// The rows that the reader had not seen, in the order of their positions, and the part that it
+    /// has now seen.
     Rows(Seen, Vec<Placed>),
 }
 
@@ -250,7 +251,8 @@ pub fn last(tx: &mut Tx<'_>) -> Result<i64, Error> {
     number(tx.row(LAST, params![])?, "seq")
 }
 
-/// The present end of the log. A reader that loads everything from now on has seen it.
+/// The present end of the log. A reader that loads everything after this call has seen all entries
+/// before it.
 pub(crate) fn end(tx: &mut Tx<'_>) -> Result<Seen, Error> {
     if !tx.is_postgres() {
         let start = number(tx.row(START, params![])?, "position")?;
@@ -303,7 +305,7 @@ fn seen(row: Option<Row>) -> Result<Seen, Error> {
 
 /// The next transaction of a snapshot and those that run in it: `xmin:xmax:xip,xip`.
 fn snapshot(text: &str) -> Result<(i64, Vec<i64>), Error> {
-    let shape = || Error::Shape(format!("PostgreSQL gave {text:?} as its snapshot"));
+    let shape = || Error::Shape(format!("PostgreSQL returned the invalid snapshot {text:?}"));
     let mut parts = text.split(':').skip(1);
     let next = parts.next().and_then(|next| next.parse().ok()).ok_or_else(shape)?;
     let running = parts.next().ok_or_else(shape)?.split(',').filter(|id| !id.is_empty());
@@ -323,8 +325,8 @@ fn read(row: &Row) -> Result<Placed, Error> {
     Ok(Placed { position: row.int("position")?, seq, entry })
 }
 
-/// Deletes some entries older than a time, and returns whether there may be more. A controller that
-/// has not polled since then reloads everything.
+/// Deletes a batch of entries older than a time, and returns whether there may be more. A
+/// controller that has not polled since then reloads everything.
 pub async fn prune(store: &Store, before: Timestamp) -> Result<bool, Error> {
     store.write(move |tx| delete_old(tx, before)).await
 }
@@ -356,7 +358,7 @@ fn number(row: Option<Row>, column: &str) -> Result<i64, Error> {
 }
 
 fn no_number() -> Error {
-    Error::Shape("the change log gave no number".into())
+    Error::Shape("the insert into the change log returned no number".into())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The operations on a server that exists: one table with a row for each.
 //!
 //! The router of `POST /servers/{id}/action`, the state checks ([`super::states`]), the policy
-//! ([`super::rules`]), `explain` and docs/server-actions.md read the table. It says what each action is and
-//! when it is allowed, and never carries one out: that is for the handlers and the flows.
+//! ([`super::rules`]), `explain` and docs/server-actions.md read the table. It describes each
+//! action and when it is allowed. It must never carry one out: the handlers and the flows do.
 
 mod bodies;
 mod docs;

@@ -52,7 +52,7 @@ pub struct Requires {
     pub tasks: Tasks,
     /// True if the server must have run once.
     pub launched: bool,
-    /// True if a lock keeps everybody but administrators from it.
+    /// True if a lock forbids it to all but administrators.
     pub lock: bool,
     /// True if the server must be on a host.
     pub host: bool,
@@ -92,7 +92,7 @@ pub struct Row {
     pub event: Option<&'static str>,
     /// The argument.
     pub body: Body,
-    /// What `explain` says that the host has to do.
+    /// The host's task, as `explain` describes it.
     pub host_does: Option<&'static str>,
     /// The client's command, which the server's id completes.
     pub command: Option<&'static str>,

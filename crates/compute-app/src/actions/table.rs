@@ -1,5 +1,5 @@
-//! The table: a row for each server action. Where two actions of one kind share a row's text, the row says
-//! only what differs.
+//! The table: a row for each server action. If two actions of one kind share a row's text, the row
+//! contains only the differences.
 
 use VmState::{
     Active, Error, Paused, Rescued, Resized, Shelved, ShelvedOffloaded, SoftDeleted, Stopped,
@@ -141,7 +141,7 @@ macro_rules! table {
     ) => {
         /// An operation on a server that exists.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        #[allow(missing_docs, reason = "each row of the table says what it is about")]
+        #[allow(missing_docs, reason = "each row of the table has a description")]
         pub enum ServerAction {
             $($name,)*
             $group($inner),

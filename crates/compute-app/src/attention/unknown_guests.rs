@@ -13,7 +13,7 @@ use crate::Error;
 
 /// Hosts report them every ten minutes. An older report is of a guest that is gone.
 const RECENT: SignedDuration = SignedDuration::from_mins(30);
-/// The most guests to look at.
+/// Maximum number of guests to look at.
 const MOST: i64 = 10_000;
 /// The most servers to name for each host.
 const NAMED: usize = 10;
@@ -23,7 +23,7 @@ pub(super) fn found(
     bounds: &Bounds,
     now: Timestamp,
 ) -> Result<Vec<Notice>, Error> {
-    // Without a controller nobody has recorded later reports.
+    // Without a controller, later reports were not recorded.
     let since = if bounds.listening { time::before(now, RECENT) } else { Timestamp::UNIX_EPOCH };
     let mut lost: BTreeMap<HostName, Vec<String>> = BTreeMap::new();
     let mut notices = Vec::new();

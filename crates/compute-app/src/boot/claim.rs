@@ -1,4 +1,4 @@
-//! Claim, release and abandon: the only functions by which a server gets and gives up resources.
+//! Claim, release and abandon: the only functions by which a server gets and releases resources.
 //! They run within the caller's transaction.
 
 use kilonova_accelerator::ledger as devices;
@@ -80,8 +80,8 @@ pub fn claim(
     Ok(claimed.map(|(place, ())| place))
 }
 
-/// Like [`claim`]. `along` asks for more on the host of a candidate, with the claim's statements; what
-/// it wrote is rolled back if the candidate does not fit.
+/// Like [`claim`]. `along` adds statements for the host of a candidate to those of the claim; its
+/// writes are rolled back if the candidate does not fit.
 ///
 /// # Errors
 /// Those of [`claim`] and of `along`.
@@ -213,8 +213,8 @@ pub(crate) fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error>
     Ok(Held { devices: devices::held(tx, consumer)?, resources: placement::held(tx, consumer)? })
 }
 
-/// Releases what a consumer holds, in the name of `actor`. Waits for no answer unless a handle must
-/// be cleaned or excludes others.
+/// Releases the claims of a consumer, with `actor` as initiator. Waits for no answer unless a
+/// handle must be cleaned or excludes others.
 pub(crate) fn release_held(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -228,8 +228,8 @@ pub(crate) fn release_held(
     Ok(placement::release_held(tx, &compute.world, consumer, &held.resources)?)
 }
 
-/// Gives up the resources of a server on a host that cannot be told to drop it. Its capacity is
-/// free, as upstream; its devices stay dirty until [`reclaim`].
+/// Releases the resources of a server on a host that cannot be reached to remove the guest. Its
+/// capacity is free, as upstream; its devices stay dirty until [`reclaim`].
 ///
 /// # Errors
 /// Store errors only.
@@ -253,8 +253,8 @@ pub(crate) fn abandon_of(
     reserve(tx, compute, &dirty)
 }
 
-/// The host has dropped what a server, or one of its migrations, abandoned: its devices become
-/// free.
+/// Frees the devices that a server, or one of its migrations, abandoned on a host, once the host
+/// has removed the guest.
 ///
 /// # Errors
 /// Store errors only.

@@ -42,8 +42,8 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     let mut query =
         query_of(&flavor, &spec.image_properties, &request.profiles, aliases, rand::random())?;
     compute.packer.record(&query, request.max_count);
-    // A commit may have made room just now that memory does not show yet, so nothing is refused before
-    // catching up.
+    // A recent commit may have freed capacity that memory does not show yet, so no request is
+    // refused before catching up.
     let mut has_caught_up = false;
     for _ in 0..ROUNDS {
         let facts = read_facts(compute, &request).await?;
@@ -164,7 +164,8 @@ fn commit(
                 Ok((server, inserted, documents::ask_next(tx, host)?))
             },
         )?;
-        // The first claim sends the count, and a full quota is the answer before a full cloud.
+        // The first claim also sends the quota count. An exceeded quota takes precedence over a
+        // full cloud.
         if let Some(counted) = counted.take() {
             counted.check(tx, &request.project_id, &request.user_id)?;
         }
@@ -190,7 +191,7 @@ fn commit(
 }
 
 /// Inserts the servers of a request without a valid host in `ERROR`. The caller has determined the
-/// fault in a read, because a write blocks all others.
+/// fault in a read, because a write transaction blocks all others.
 async fn refuse(
     compute: &Compute,
     request: BootRequest,
@@ -293,7 +294,8 @@ fn id_of(request: &BootRequest, index: usize) -> ServerId {
     request.ids.get(index).copied().unwrap_or_else(ascending)
 }
 
-/// The row of one server of the request. The names of several servers get `-1`, `-2`, … appended.
+/// The row of one server of the request. If there are several, `-1`, `-2`, … is appended to each
+/// name.
 fn new_server(request: &BootRequest, id: ServerId, index: usize, of: usize) -> NewServer {
     let name = if of > 1 || request.max_count > 1 {
         format!("{}-{}", request.name, index + 1)

@@ -70,7 +70,8 @@ impl Consoles {
         lock(&self.0.expected).contains_key(&id)
     }
 
-    /// Takes the right to answer a request, which the host has that was asked. `None` if nobody waits.
+    /// Takes the right to answer a request, which only the requested host has. `None` if no client
+    /// waits.
     pub fn expected(&self, host: &HostName, id: Uuid) -> Option<Expected> {
         let mut expected = lock(&self.0.expected);
         if expected.get(&id).is_none_or(|(asked, _)| asked != host) {

@@ -89,7 +89,7 @@ pub async fn closed_by_host(compute: &Compute, token: &ConsoleToken) -> End {
     }
 }
 
-/// Why a host gave no answer.
+/// Why a host did not answer.
 enum Unasked {
     /// It is down, or did not answer in time.
     Silent,

@@ -22,7 +22,7 @@ pub struct ConsoleOptions {
     /// `[console] frame_ancestors`: the sites that may frame the page, as the policy of the page names
     /// them.
     pub frame_ancestors: String,
-    /// `[console] max_consoles`: the most consoles that are open at a controller.
+    /// `[console] max_consoles`: the maximum number of consoles that are open at a controller.
     pub max_consoles: usize,
     /// `[console] max_consoles_per_user`: the most of one user.
     pub max_consoles_per_user: usize,

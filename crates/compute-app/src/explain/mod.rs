@@ -3,7 +3,7 @@
 //! ```text
 //!   server: everything stored about it, on one snapshot
 //!     ├─ words:  the event that its operation waits for
-//!     ├─ room:   where it could be scheduled now, if it has no host
+//!     ├─ room:   the hosts that could take it now, if it has none
 //!     └─ next:   the next action, derived from the explanation alone
 //! ```
 //!

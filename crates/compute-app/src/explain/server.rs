@@ -62,7 +62,7 @@ pub struct ServerExplanation {
     pub moves: Vec<Move>,
     /// Its documents, by host.
     pub documents: Vec<(HostName, Document)>,
-    /// The hosts that do not get their document before Cinder has connected its volumes.
+    /// The hosts whose document is held back until Cinder has connected the volumes.
     pub lacking: Vec<HostName>,
     /// Its devices, and those of its migrations.
     pub held: Vec<devices::HeldAccelerator>,
@@ -72,9 +72,9 @@ pub struct ServerExplanation {
     pub allocations: Vec<ConsumerAllocations>,
     /// The newest actions with their events.
     pub actions: Vec<(Operation, Vec<Event>)>,
-    /// Its handle changes, newest first.
+    /// The changes of its handles, newest first.
     pub past: Vec<devices::HandleChange>,
-    /// Where it could be scheduled now, if it has no host.
+    /// The hosts that could take it now, if it has none.
     pub room: Option<Room>,
 }
 
@@ -89,7 +89,7 @@ impl ServerExplanation {
         self.server.host.as_ref().and_then(|name| self.host(name))
     }
 
-    /// How long the operation has not advanced.
+    /// The time since the operation last advanced.
     pub(super) fn age(&self, operation: &OpenOperation) -> SignedDuration {
         self.now.duration_since(operation.row.updated_at)
     }

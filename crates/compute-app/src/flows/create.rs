@@ -1,7 +1,7 @@
-//! A boot after its claim: the host starts the guest, or the next host is tried.
+//! A boot after its claim: the host starts the guest, or the boot moves to the next host.
 //!
-//! A host that failed keeps its claim until it reports that nothing of the server is left on it. A
-//! device is never given to the next guest while the previous one may still use it.
+//! A failed host keeps the claim until it reports that it has removed the guest. No device is given
+//! to another guest while the previous one may still use it.
 
 use std::collections::HashSet;
 
@@ -82,7 +82,8 @@ fn spawned(
                 .as_ref()
                 .is_some_and(|cloud| cloud.options.vif_plugging_timeout.is_positive());
             if waits && !external::is_plugged(tx, id)? {
-                // Of this transaction and that of the last port's event, one sees the other.
+                // Serializes with the transaction of the last port's event, so that one of the two
+                // sees the other's rows.
                 external_ports::lock(tx, id)?;
                 let plug = Operation::Create(Create::Plug { tried: tried.to_vec() });
                 return journal::advance(tx, open, &plug, now);
@@ -104,7 +105,7 @@ fn spawned(
     }
 }
 
-/// The guest runs, and its ports are plugged.
+/// Completes the build: the guest runs, and its ports are plugged.
 fn built(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -119,7 +120,7 @@ fn built(
     journal::finish(tx, open, End::Done, None, now)
 }
 
-/// The host must remove what it has of the guest. Then the next one is tried, unless the build is aborted.
+/// Makes the host remove the guest. The boot then tries the next host, unless the build is aborted.
 #[allow(clippy::too_many_arguments)]
 fn failed(
     tx: &mut Tx<'_>,
@@ -144,12 +145,12 @@ fn failed(
     Ok(documents::put(tx, compute, host, id, &Desired::Absent)?)
 }
 
-/// An open build whose host has, or gets, the guest.
+/// An open build whose host has the guest or is starting it.
 struct OpenBuild {
     open: OpenOperation,
     host: HostName,
     tried: Vec<HostName>,
-    /// True if only its ports are missing.
+    /// True if the build only waits for its ports.
     plugs: bool,
 }
 
@@ -165,7 +166,7 @@ fn open_build(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<OpenBuild>, Er
     Ok(Some(OpenBuild { open, host, tried, plugs }))
 }
 
-/// Ends a build that no host could complete. Returns whether there was one.
+/// Aborts the server's build. Returns false if none is open.
 ///
 /// # Errors
 /// The database's.
@@ -181,7 +182,7 @@ pub fn abort_build(
     Ok(true)
 }
 
-/// Ends a build that waits for its ports alone, once all of them are plugged.
+/// Completes a build that only waits for its ports, once all of them are plugged.
 ///
 /// # Errors
 /// The database's.
@@ -199,7 +200,7 @@ pub fn ports_plugged(
     }
 }
 
-/// Ends a build that waits for its ports, whether they are plugged or not.
+/// Completes a build that waits for its ports, plugged or not.
 ///
 /// # Errors
 /// The database's.
@@ -212,8 +213,8 @@ pub fn ports_late(
     let Some(build) = open_build(tx, server)?.filter(|build| build.plugs) else { return Ok(()) };
     tracing::warn!(
         %server, host = %build.host,
-        "the ports of a server are not plugged in time; the guest runs without them: see the logs of \
-         Neutron and of its agent on the host"
+        "the ports of a server were not plugged in time; the guest runs without them: see the \
+         logs of Neutron and of its agent on the host"
     );
     built(tx, compute, &build.host, &build.open, now)
 }
@@ -232,7 +233,8 @@ pub fn ports_not_plugged(
     let why = "Failed to allocate the network(s), not rescheduling.".to_owned();
     tracing::warn!(
         %server, host = %build.host,
-        "the ports of a server are not plugged in time: see the logs of Neutron and of its agent on the host"
+        "the ports of a server were not plugged in time: see the logs of Neutron and of its agent \
+         on the host"
     );
     failed(tx, compute, &build.host, &build.open, &build.tried, why, true, now)
 }
@@ -281,8 +283,8 @@ fn cleared(
     journal::finish(tx, open, End::Failed, Some(&message), now)
 }
 
-/// Fails a build that takes longer than `instance_build_timeout`: the server is in `ERROR` and holds
-/// nothing. Its devices stay dirty until their host has dropped the guest.
+/// Fails a build that takes longer than `instance_build_timeout`: the server is in `ERROR` and
+/// holds nothing. Its devices stay dirty until their host has removed the guest.
 ///
 /// # Errors
 /// The database's.
@@ -303,8 +305,8 @@ pub fn fail_slow_build(
     fail_build(tx, compute, server, &message, now)
 }
 
-/// Fails a build for a reason that no other host would mend: the server is in `ERROR` and holds nothing. Its
-/// devices stay dirty until their host has dropped the guest.
+/// Fails a build for a reason that applies to every host: the server is in `ERROR` and holds
+/// nothing. Its devices stay dirty until their host has removed the guest.
 ///
 /// # Errors
 /// The database's.
@@ -334,7 +336,7 @@ pub fn fail_build(
     journal::finish(tx, &open, End::Failed, Some(message), now)
 }
 
-/// Claims a place on a host that was not tried yet. Returns whether there was one.
+/// Claims capacity on a host that was not tried yet. Returns false if there is none.
 fn next_host(
     tx: &mut Tx<'_>,
     compute: &Compute,

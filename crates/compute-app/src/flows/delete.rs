@@ -1,11 +1,12 @@
-//! The end of a server. The transaction that removes its row releases what it holds; it runs when the
-//! host reports that nothing of the guest is left.
+//! Deletes a server. One transaction removes its row and releases its claims, once the host reports
+//! that it has removed the guest.
 //!
-//! A host that is down is not awaited: the server goes, and its devices there are dirty. The document
-//! stays, so that the host drops the guest once it is back, and reports that.
+//! The deletion does not wait for a host that is down: the row is removed, and the server's devices
+//! there become dirty. The document stays, so that the host removes the guest when it returns, and
+//! reports that.
 //!
-//! A server that is being moved may be on two hosts. Each releases its side; the row goes with the
-//! last.
+//! A server that is being moved may be on two hosts. The report of each releases its side; the last
+//! one removes the row.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;

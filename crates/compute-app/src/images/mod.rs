@@ -3,10 +3,10 @@
 //! ```text
 //!   look_up   before a transaction: the images that a request names, as its caller sees them
 //!   reserve   a snapshot's image, before its bytes exist
-//!   discard   an image that failed, or that nobody needs any more
+//!   discard   an image that failed or is no longer needed
 //!   read      bytes for a host
 //!   receive   bytes from a host
-//!   proxy     what users list, show and change by Nova's own paths
+//!   proxy     Nova's own paths to list, show and change images
 //! ```
 //!
 //! Our own image service keeps its rows in the same database, so its part is done in the caller's
@@ -245,7 +245,7 @@ impl ImageService {
     }
 }
 
-/// How far the image of a snapshot is.
+/// The state of a snapshot's image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotState {
     /// It waits for its bytes.

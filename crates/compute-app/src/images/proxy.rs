@@ -132,7 +132,7 @@ impl CloudGlance {
         let listed = self.client.list((caller, request_id.as_deref()), &query, limit).await;
         match listed {
             Ok((images, more)) => Ok((images.into_iter().map(record).collect(), more)),
-            // Nova answers a marker that does not exist so.
+            // Nova's answer for an unknown marker.
             Err(CallError::NotFound(_)) if marker.is_some() => {
                 let marker = marker.unwrap_or_default();
                 Err(Refusal::bad_request(format!("marker [{marker}] not found")))

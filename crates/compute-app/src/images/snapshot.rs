@@ -93,7 +93,7 @@ pub(crate) fn reserve(
     Ok(image.id)
 }
 
-/// Removes an image that will never be uploaded, or that nobody needs any more.
+/// Removes an image that will never be uploaded or is no longer needed.
 pub(crate) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Result<(), Error> {
     if let Some(glance) = compute.images.glance() {
         glance_images::discard(tx, image, time::now())?;

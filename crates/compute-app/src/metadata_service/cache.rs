@@ -7,12 +7,13 @@ use std::time::Instant;
 use kilonova_guest_metadata::Document;
 use kilonova_ids::{HostName, ServerId};
 
-/// The most bytes of all documents together, about. A document without user data has one or two KiB.
+/// Approximate maximum size of all documents together, in bytes. A document without user data has
+/// one or two KiB.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The bytes of a document besides its user data, about.
 const DOCUMENT_BYTES: usize = 2 * 1024;
 
-/// A document with what tells its age.
+/// A document with the data that determines its age.
 #[derive(Debug, Clone)]
 pub(super) struct Cached {
     pub document: Arc<Document>,

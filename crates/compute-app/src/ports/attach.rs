@@ -106,8 +106,8 @@ fn update_interfaces(
     Ok(documents::put_as(tx, compute, host, server, &document, Delivery::AsBefore)?)
 }
 
-/// Records that a server's guest must be told another name, host name or metadata: its host serves them.
-/// The hosts get it as a change of a port, soon; a guest without ports cannot ask.
+/// Records that a server's name, host name or metadata changed, which its host serves to the guest.
+/// The hosts get it soon, as a change of a port; a guest without ports cannot request metadata.
 ///
 /// # Errors
 /// Store errors only.

@@ -31,7 +31,7 @@ pub struct ServerPorts {
     pub list: Vec<ResolvedPort>,
     /// Security groups by name or id; the project's default if none is named.
     pub groups: Vec<String>,
-    /// The most servers for which there is room.
+    /// Maximum number of servers for which the networks have addresses.
     pub most: usize,
     /// The connections where a cloud's Neutron has the ports.
     pub external: Option<External>,
@@ -338,7 +338,7 @@ pub trait Networks: Send + Sync {
     /// Records a change for later delivery that was taken.
     fn put_back(&self, tx: &mut Tx<'_>, change: NetworkChange) -> Result<(), Error>;
 
-    /// Records that the guest of a server is told something else, for later delivery.
+    /// Records a change of a guest's metadata, for later delivery.
     fn record_guest_change(
         &self,
         tx: &mut Tx<'_>,

@@ -1,4 +1,4 @@
-//! Deletes expired tokens for consoles, and requests to hosts that nobody waits for.
+//! Deletes expired console tokens, and console requests without a waiting client.
 
 use kilonova_compute_db::consoles;
 use kilonova_wire::time;

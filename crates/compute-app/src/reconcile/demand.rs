@@ -1,7 +1,7 @@
 //! Learns from the requests for servers which requests to expect, together with the other controllers.
 //!
-//! Each controller adds what it has counted and reads the sum of all. A controller that dies loses its latest
-//! counts, which only influence the choice among hosts that fit.
+//! Each controller adds its own counts and reads the sum of all. A controller that dies loses its
+//! latest counts, which only influence the choice among hosts that fit.
 
 use kilonova_compute_db::demand;
 use kilonova_compute_scheduler::packer::Request;

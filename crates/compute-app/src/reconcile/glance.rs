@@ -1,9 +1,9 @@
-//! Deletes images of the cloud's Glance that nobody wants, and rotates backups there. Each call may be made
+//! Deletes unneeded images of the cloud's Glance, and rotates backups there. Each call may be made
 //! twice, and its row stays until it has succeeded.
 
 use crate::{Compute, Error};
 
-/// Does once what is due.
+/// Processes everything that is due, once.
 ///
 /// # Errors
 /// The database's.

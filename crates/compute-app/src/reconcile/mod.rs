@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 
 use crate::Compute;
 
-/// How long a signal waits for others.
+/// How long a signal waits for further ones.
 const TOGETHER: Duration = Duration::from_millis(20);
 
 /// Starts the loops. They end with the runtime.

@@ -1,8 +1,8 @@
 //! Sends changes of networks, ports, security groups and routers to the hosts.
 //!
 //! The transaction of each change records it. One run takes all records at once, so a thousand new
-//! members of a group cost each host one document. A guest in a live migration is put back until it has
-//! arrived, and delays no other.
+//! members of a group cost each host one document. The change for a guest in a live migration is
+//! recorded again until the guest has arrived, and delays no other.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
-//! Works off what the cloud's Neutron still has to be told, and releases ports of servers that are gone. Rows
-//! outlive every crash, and each call may be made twice.
+//! Makes the pending calls to the cloud's Neutron and releases ports of deleted servers. The rows
+//! survive every crash, and each call may be made twice.
 
 use crate::ports::external;
 use crate::{Compute, Error};
 
-/// Does once what is due.
+/// Processes everything that is due, once.
 ///
 /// # Errors
 /// The database's.

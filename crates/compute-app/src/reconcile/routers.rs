@@ -1,11 +1,12 @@
 //! Gives each router a gateway host, and another one when that host is lost or disabled.
 //!
-//! A router's place is a row. It changes in one transaction with the host of the router's ports and with the
-//! requests to both hosts, so a crash leaves a router on one host, or waiting for one. The lists are read
-//! before; the transaction reads again what decides.
+//! The gateway host of a router is in a row. It changes in one transaction with the host of the
+//! router's ports and with the requests to both hosts, so a crash leaves a router on one host, or
+//! waiting for one. The lists are read before that transaction, which reads the decisive rows
+//! again.
 //!
-//! A run looks at a page of the routers, and the next one at the page after it: routers that cannot be
-//! placed do not keep others from their turn.
+//! A run looks at a page of the routers, and the next one at the page after it: routers that cannot
+//! be placed do not delay others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,8 +31,8 @@ fn is_lost(gateway: &Gateway) -> bool {
     gateway.forced_down || gateway.silent >= DOWN_AFTER
 }
 
-/// Adjusts the place of a changed router: one without ports has none, and one whose host does not reach
-/// all of its networks waits for another. Returns the hosts that must be told.
+/// Adjusts the gateway host of a changed router: a router without ports has none, and one whose
+/// host does not reach all of its networks waits for another. Returns the hosts to notify.
 pub(super) fn follow(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -23,7 +23,7 @@ use crate::actions::ServerAction;
 use crate::flows::operation::Action;
 use crate::{Compute, Error, flows, states};
 
-/// How long a request waits for another one that works on the same server.
+/// How long a request waits for another worker of the same server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A request to attach a volume.
@@ -146,7 +146,7 @@ fn accepted(
     }
 }
 
-/// What Cinder says of the volume allows the request.
+/// Checks that Cinder's state of the volume allows the request.
 fn check_volume(
     compute: &Compute,
     volumes: &Volumes,
@@ -321,7 +321,7 @@ fn check_shelved(server: &Server, knows: bool, action: ServerAction) -> Result<(
     Ok(())
 }
 
-/// Has a server for itself, and runs a transaction as soon as that is so. Waits for a worker.
+/// Leases a server, waiting for another worker if necessary, and runs a transaction with the lease.
 async fn take<T: Send + 'static>(
     compute: &Compute,
     server: &Server,

@@ -75,7 +75,7 @@ pub(crate) fn placeholders(
     Ok(rows::of_server(tx, server)?.iter().map(placeholder).collect())
 }
 
-/// Forgets how a host reaches volumes, where that must not be kept.
+/// Removes the connection data of volumes from a document that must not keep it.
 pub(crate) fn forget_connections(volumes: &mut [Volume]) {
     for volume in volumes {
         volume.connection.target = Target::Unknown;

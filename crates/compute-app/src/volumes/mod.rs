@@ -5,17 +5,17 @@
 //!   work       makes the calls for one server at a time, and stores their results
 //!   scene      reads what the plan needs
 //!   documents  the volumes of a document, and whether it has to wait for some
-//!   report     what a host says of a guest's volumes
+//!   report     a host's report on a guest's volumes
 //!   attach     requests to attach a volume, detach it, and change it
-//!   request    the volumes that a new server asks for
-//!   resolve    the same, with what Cinder says of them, and their reservation
-//!   failed     a server that does not get a volume
+//!   request    the requested volumes of a new server
+//!   resolve    the same, with Cinder's data on them, and their reservation
+//!   failed     a volume that a server cannot get
 //! ```
 //!
-//! No call is part of a transaction. Rows say which volumes a server has (`compute_db::volumes`), the documents
-//! of hosts say where its guest is, and the worker makes Cinder agree. So the flows need not know that there
-//! are volumes. How a host reaches a volume is secret, and only in the document of that host. A user's
-//! token must never reach a row or a log.
+//! No call is part of a transaction. Rows list the volumes of a server (`compute_db::volumes`),
+//! documents determine the hosts of its guest, and the worker makes Cinder match both. So the flows
+//! need not know about volumes. Connection data is secret, and only in the document of the host. A
+//! user's token must never reach a row or a log.
 
 mod attach;
 mod documents;
@@ -52,29 +52,33 @@ pub use work::{run, work};
 use crate::tokens::Tokens;
 use crate::{Compute, Error};
 
-/// How long a worker has a server for itself. No call takes longer than [`LONGEST_CALL`].
+/// How long a worker leases a server. No call takes longer than [`LONGEST_CALL`].
 const LEASE: SignedDuration = SignedDuration::from_secs(180);
-/// The longest time that one call may take, whatever the settings: the answer is stored within the lease.
+/// Upper bound on the time of one call, regardless of the settings, so that its answer is stored
+/// within the lease.
 pub const LONGEST_CALL: Duration = Duration::from_secs(120);
 
 /// The operator's settings of volumes.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
-    /// True if a server may have volumes of another zone (`[cinder] cross_az_attach`).
+    /// True if a server may have volumes from another zone (`[cinder] cross_az_attach`).
     pub cross_az_attach: bool,
-    /// How often a new volume is looked at until it is available (`[DEFAULT] block_device_allocate_retries`).
+    /// How often a new volume is polled until it is available (`[DEFAULT]
+    /// block_device_allocate_retries`).
     pub allocate_retries: u32,
-    /// The pause between two looks (`[DEFAULT] block_device_allocate_retries_interval`).
+    /// The pause between two polls (`[DEFAULT] block_device_allocate_retries_interval`).
     pub allocate_interval: Duration,
-    /// The most disks of a server (`[compute] max_disk_devices_to_attach`); negative for no limit.
+    /// Maximum number of disks of a server (`[compute] max_disk_devices_to_attach`); negative for
+    /// no limit.
     pub max_disk_devices: i64,
-    /// The most local disks of a new server (`[DEFAULT] max_local_block_devices`); negative for no limit.
+    /// Maximum number of local disks of a new server (`[DEFAULT] max_local_block_devices`);
+    /// negative for no limit.
     pub max_local_devices: i64,
     /// Failed attempts of a call after which an operation that waits for it fails.
     pub attempts: i64,
     /// The pause after the first failed attempt; it doubles.
     pub pause: Duration,
-    /// The longest time that one call may take, up to [`LONGEST_CALL`].
+    /// Maximum time of one call, up to [`LONGEST_CALL`].
     pub patience: Duration,
 }
 
@@ -140,8 +144,8 @@ impl Volumes {
         }
     }
 
-    /// Makes a call for the user whose token is known for the server; otherwise, and if the token does
-    /// not suffice any more, with the service login.
+    /// Makes a call with the user's token that is known for the server, or with the service login
+    /// if there is none or Cinder no longer accepts it.
     async fn for_user<'a, T, R>(
         &self,
         token: Option<&'a UserToken>,
@@ -165,12 +169,14 @@ impl Volumes {
         .await
     }
 
-    /// Ends an attachment that no row has, because the lease of its request ended before the answer came.
+    /// Deletes an attachment that has no row, because the lease of its request expired before the
+    /// answer.
     async fn withdraw(&self, by: Call<'_>, server: ServerId, attachment: AttachmentId) -> Error {
         if let Err(error) = self.bounded(self.client.delete_attachment(by, attachment)).await {
             tracing::error!(
                 %server, %attachment, %error,
-                "cannot end an attachment that came too late; delete it in Cinder"
+                "cannot delete an attachment whose reservation was answered too late; delete it \
+                 in Cinder"
             );
         }
         Refusal::conflict(format!(
@@ -185,8 +191,9 @@ fn is_refused_token(error: &CallError) -> bool {
     error.status().is_some_and(|status| matches!(status.as_u16(), 401 | 403))
 }
 
-/// The token of a request for the calls that follow it. None of an administrator of another project: those
-/// calls name the server's project, and Cinder refuses a URL whose project is not the token's.
+/// The token of a request for the calls that follow it. `None` for an administrator of another
+/// project: those calls name the server's project, and Cinder refuses a URL with a project other
+/// than the token's.
 fn token_of<'a>(context: &'a Context, project: &str) -> Option<&'a UserToken> {
     context.token.as_ref().filter(|_| context.project_id == project)
 }
@@ -198,7 +205,7 @@ fn by<'a>(context: &'a Context, request_id: &'a str) -> Call<'a> {
     Call { caller, project, request_id: Some(request_id) }
 }
 
-/// A text that no other worker has.
+/// A token that no other worker has.
 fn new_token() -> String {
     ServerId::new_v4().into_untyped_uuid().to_string()
 }
@@ -226,7 +233,7 @@ pub fn of_servers(
     Ok(found.into_iter().map(|(server, devices)| (server, shown(devices))).collect())
 }
 
-/// The devices that a server has or gets.
+/// The devices that a server has, or that are being attached.
 pub fn shown(devices: Vec<BlockDevice>) -> Vec<BlockDevice> {
     let is_shown = |device: &BlockDevice| match device.phase {
         Phase::Attaching
@@ -239,7 +246,8 @@ pub fn shown(devices: Vec<BlockDevice>) -> Vec<BlockDevice> {
     devices.into_iter().filter(is_shown).collect()
 }
 
-/// Something changed for a server: the worker looks at it after the commit. Costs no round trip.
+/// Records that something changed for a server, which the worker processes after the commit. Costs
+/// no round trip.
 ///
 /// # Errors
 /// Store errors only; also for the functions below.
@@ -257,7 +265,8 @@ pub(crate) fn nudge(
     Ok(())
 }
 
-/// The server is gone: its attachments end, and the volumes that end with it.
+/// Records that the server is gone: its attachments are deleted, and the volumes with
+/// `delete_on_termination`.
 pub(crate) fn end(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -288,7 +297,8 @@ fn start(compute: &Compute, server: ServerId) {
     let compute = compute.clone();
     volumes.runtime.spawn(async move {
         if let Err(error) = work(&compute, server).await {
-            tracing::warn!(%server, %error, "cannot work on the volumes of a server; the loop tries again");
+            tracing::warn!(%server, %error, "cannot process the volumes of a server; the loop \
+                retries");
         }
     });
 }

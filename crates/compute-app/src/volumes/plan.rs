@@ -7,9 +7,9 @@
 //!   detached, failed or gone: deliver without it ─(host reports)─► end ─► drop the volume ─► forget
 //! ```
 //!
-//! An attachment that the server still needs ends only after the volume has another one: so it is never
-//! free. A volume is connected to a second host only for a live migration; any other move waits until
-//! the first host has let it go.
+//! An attachment that the server still needs ends only after the volume has another one: so it is
+//! never free. A volume is connected to a second host only for a live migration; any other move
+//! waits until the first host has disconnected it.
 
 use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
 use kilonova_ids::{AttachmentId, BlockDeviceId, HostName};
@@ -51,7 +51,7 @@ pub(super) enum Next {
     Make(BlockDeviceId),
     /// Reserve the volume of a device; look up a reservation whose answer was lost first.
     Reserve(BlockDeviceId, Option<RowId>),
-    /// Find out what became of a reservation that nobody needs any more.
+    /// Look up the outcome of a reservation that is no longer needed.
     Find(RowId),
     /// Connect a host.
     Connect(RowId, HostName),
@@ -68,7 +68,7 @@ pub(super) enum Next {
     Roll(BlockDeviceId),
     /// Delete the volume of a device.
     Drop(BlockDeviceId),
-    /// Forget a device.
+    /// Delete a device's row.
     Forget(BlockDeviceId),
 }
 
@@ -181,7 +181,7 @@ impl Scene {
         Next::Forget(device.id)
     }
 
-    /// True if the host of an attachment that nobody wants there has no disk of it any more.
+    /// True if the host of an unneeded attachment no longer has its disk.
     fn is_released(&self, row: &AttachmentRow) -> bool {
         let Some(host) = &row.host else { return true };
         match self.guest(host) {

@@ -72,7 +72,8 @@ impl WantedDisks {
     }
 }
 
-/// The most entries of a request. Each may cost a call to Cinder, and no guest has as many disks.
+/// Maximum number of entries of a request. Each may cost a call to Cinder, and no guest has as many
+/// disks.
 const MOST_DEVICES: usize = 255;
 
 fn invalid(words: &str) -> Refusal {

@@ -78,7 +78,7 @@ pub struct BootVolumes {
 pub struct Asked<'a> {
     /// The caller.
     pub context: &'a Context,
-    /// The most servers.
+    /// Maximum number of servers.
     pub max_count: usize,
     /// The requested zone.
     pub zone: Option<&'a str>,

@@ -28,7 +28,7 @@ use crate::{Compute, Error};
 
 /// The key of a volume's metadata that names the row for which it was made.
 const MADE_FOR: &str = "kilonova_block_device";
-/// The most servers of the loop at once.
+/// Maximum number of servers of the loop at once.
 const AT_ONCE: usize = 16;
 /// The longest pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -72,7 +72,8 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         running.spawn(async move {
             let Ok(_slot) = slots.acquire().await else { return };
             if let Err(error) = work(&compute, server).await {
-                tracing::warn!(%server, %error, "cannot work on the volumes of a server; the loop tries again");
+                tracing::warn!(%server, %error, "cannot process the volumes of a server; the loop \
+                    retries");
             }
         });
     }
@@ -634,7 +635,7 @@ impl Worker<'_> {
         .await
     }
 
-    /// How Cinder says that the host of an attachment reaches its volume.
+    /// The connection data of an attachment from Cinder.
     async fn shown(&mut self, id: AttachmentId) -> Result<Connection, Trouble> {
         let client = &self.volumes.client;
         let call = |by| client.attachment(by, id);

@@ -80,7 +80,7 @@ impl VmState {
     /// When there is no such state.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
-        found.ok_or_else(|| shape(format!("there is no VM state {text:?}")))
+        found.ok_or_else(|| shape(format!("unknown VM state {text:?}")))
     }
 }
 
@@ -128,7 +128,7 @@ impl TryFrom<i64> for PowerState {
 
     fn try_from(number: i64) -> Result<Self, Error> {
         let found = Self::ALL.into_iter().find(|state| state.number() == number);
-        found.ok_or_else(|| shape(format!("there is no power state {number}")))
+        found.ok_or_else(|| shape(format!("unknown power state {number}")))
     }
 }
 
@@ -204,7 +204,7 @@ impl TaskState {
     /// When there is no such task.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let found = Self::ALL.iter().copied().find(|task| task.as_str() == text);
-        found.ok_or_else(|| shape(format!("there is no task state {text:?}")))
+        found.ok_or_else(|| shape(format!("unknown task state {text:?}")))
     }
 }
 

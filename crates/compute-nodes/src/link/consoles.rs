@@ -25,8 +25,8 @@ pub(super) async fn answer(
     };
     let waiting = compute.consoles.expected(host, request.id).ok_or_else(|| {
         Refusal::Rejected(
-            "nobody waits for this console at this controller; a host inside a controller can only \
-             serve clients of that one"
+            "no client waits for this console at this controller; a host inside a controller can \
+             only serve clients of that controller"
                 .into(),
         )
     })?;

@@ -37,7 +37,7 @@ pub(super) async fn desired(
         entry.has_answered(since);
     }
     let mut newest = entry.newest();
-    // A generation below that of the host is news too: the database went back.
+    // A generation below that of the host is news too: the database lost commits.
     let is_news = |newest: &Newest| newest.generation != since || newest.epoch != epoch;
     let is_waiting = since > 0 && !is_news(&newest.borrow());
     if is_waiting && tokio::time::timeout(MAX_WAIT, newest.wait_for(is_news)).await.is_err() {

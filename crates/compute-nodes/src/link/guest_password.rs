@@ -1,5 +1,5 @@
-//! The password that a guest sets through the metadata service of its host. A host speaks only for guests
-//! of which it has a document.
+//! The password that a guest sets through the metadata service of its host. A host may set it only
+//! for guests of its documents.
 
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{documents, fleet, guest_metadata as rows};
@@ -9,7 +9,7 @@ use kilonova_store::Tx;
 
 use super::unavailable;
 
-/// The most bytes of a password on this way; the host answers more than Nova's limit itself.
+/// Maximum length of a password in bytes. The host itself refuses a password above Nova's limit.
 const MAX_BYTES: usize = 1020;
 
 pub(super) async fn guest_password(
@@ -20,7 +20,7 @@ pub(super) async fn guest_password(
 ) -> Result<PasswordAnswer, Refusal> {
     let fits = |text: &String| text.len() <= MAX_BYTES && !text.contains('\0');
     if !request.set.as_ref().is_none_or(fits) {
-        return Err(Refusal::Rejected("the password is too long, or no text".into()));
+        return Err(Refusal::Rejected("the password is too long or not text".into()));
     }
     let host = host.to_owned();
     let PasswordRequest { server, set } = request;

@@ -12,7 +12,7 @@ use kilonova_wire::time;
 
 use super::{not_transferred, unavailable};
 
-/// Stores a file of this machine.
+/// Stores data from a file on this machine.
 pub(super) async fn store_file(
     compute: &Compute,
     host: &HostName,

@@ -1,5 +1,5 @@
-//! The vendor data that services of the operator have for a guest. A host speaks only for guests of which it
-//! has a document, and never learns how the services are reached.
+//! The vendor data of a guest from the operator's services. A host gets it only for guests of its
+//! documents, and never learns the addresses or credentials of the services.
 
 use kilonova_compute_app::{Compute, Error, batch};
 use kilonova_compute_db::{documents, fleet, servers};

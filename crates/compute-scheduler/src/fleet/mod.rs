@@ -1,13 +1,13 @@
 //! The in-memory copy of the hosts, and the long polls that wait for documents.
 //!
 //! The database decides which hosts exist and which epoch is valid; losing this copy costs one
-//! reload. It must never be the only place that knows something.
+//! reload. It must never hold the only record of a fact.
 //!
-//! The copy only moves forward. Hooks of commits and reads arrive in any order: on PostgreSQL the hooks
-//! of two transactions, and everywhere a read that began before a commit and ends after its hook. So
-//! rows carry a [`Version`] and the aggregates a revision, and the older of two is ignored. Only where
-//! memory has not changed since before a read began does an older row replace it: then the database
-//! itself went back, by a restore or by a standby that lacked the last commits.
+//! The copy only moves forward. Commit hooks and reads complete in any order: on PostgreSQL the
+//! hooks of two transactions, and on both databases a read that begins before a commit and ends
+//! after its hook. Rows therefore carry a [`Version`] and the aggregates a revision, and an older
+//! one is ignored. An older row replaces memory only if memory has not changed since the read
+//! began: then the database itself lost commits, by a restore or the takeover of a standby.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,7 +23,7 @@ use crate::atomic::{AtomicSkew, AtomicTime};
 
 /// The time after which a silent host counts as down (Nova's `service_down_time`, 60 s).
 pub const DOWN_AFTER: SignedDuration = SignedDuration::from_secs(60);
-/// A smaller change of a clock skew is not stored.
+/// Smaller changes of a clock skew are not stored.
 const SAME_SKEW: SignedDuration = SignedDuration::from_millis(100);
 
 /// The metadata of a host's aggregates.
@@ -62,7 +62,7 @@ pub struct Newest {
     pub generation: i64,
 }
 
-/// The columns of a host's row that its version orders.
+/// The columns of a host's row that its version covers.
 #[derive(Debug)]
 struct Facts {
     version: Version,
@@ -186,7 +186,7 @@ impl Host {
         self.last_seen.get()
     }
 
-    /// The last sign of life stored in the database.
+    /// The last sign of life that the database has.
     pub fn noted(&self) -> Timestamp {
         self.noted.get()
     }
@@ -231,8 +231,8 @@ impl Host {
         self.newest.subscribe()
     }
 
-    /// Takes over a row that is older than what was known before it was read: the database was
-    /// restored, or lost commits when a standby took over.
+    /// Adopts a row that is older than memory was before the read: the database was restored, or
+    /// lost commits when a standby took over.
     pub fn correct(&self, known: Newest, row: Newest) {
         self.newest.send_if_modified(|newest| {
             let (epoch, generation) = (newest.epoch, newest.generation);
@@ -260,13 +260,13 @@ impl Host {
         self.answered.fetch_max(generation, Ordering::Relaxed);
     }
 
-    /// No handle waits for its agent to acknowledge this generation or an earlier one, and none will: a
-    /// release waits for a later one.
+    /// The generation up to which no handle waits for the agent's acknowledgement. None ever will,
+    /// because a later release waits for a later generation.
     pub fn clear(&self) -> i64 {
         self.clear.load(Ordering::Relaxed)
     }
 
-    /// Records what the rows of one snapshot say: the generation of the host, and that no handle waits.
+    /// Records that, in one database snapshot, the host had this generation and no handle waited.
     pub fn is_clear(&self, generation: i64) {
         self.clear.fetch_max(generation, Ordering::Relaxed);
     }
@@ -284,7 +284,7 @@ impl Host {
         self.facts.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if the row is one of this host, under the same root.
+    /// True if the row belongs to this host, under the same root.
     fn is_of(&self, row: &HostRow) -> bool {
         self.root == row.root && self.id == row.id
     }
@@ -318,7 +318,7 @@ impl Host {
     }
 }
 
-/// A host as memory has it before its row is read.
+/// The state of a host in memory before its row is read.
 #[derive(Debug, Clone)]
 struct KnownHost {
     host: Arc<Host>,
@@ -326,8 +326,8 @@ struct KnownHost {
     newest: Newest,
 }
 
-/// The state of a host in memory before its row is read; [`Fleet::apply_read`] compares it with what
-/// memory says after the read.
+/// The state of a host in memory before its row is read; [`Fleet::apply_read`] compares it with
+/// memory after the read.
 #[derive(Debug, Clone, Default)]
 pub struct Known {
     host: Option<KnownHost>,
@@ -335,7 +335,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// The host, if memory has it.
+    /// The host, if it is in memory.
     pub fn host(&self) -> Option<&Arc<Host>> {
         self.host.as_ref().map(|known| &known.host)
     }
@@ -354,12 +354,12 @@ pub struct Fleet(Arc<RwLock<Maps>>);
 struct Maps {
     by_name: HashMap<HostName, Arc<Host>>,
     by_root: HashMap<ProviderId, Arc<Host>>,
-    /// The number of the last deleted row of each name that has no host, so that an older row does not
-    /// bring the host back.
+    /// The number of the last deleted row of each name without a host, so that an older row does
+    /// not restore the host.
     deleted: HashMap<HostName, i64>,
     /// The revision of the aggregates.
     grouped: i64,
-    /// The aggregates' metadata by host; also of hosts that memory does not have yet.
+    /// The aggregates' metadata by host; including hosts that are not in memory yet.
     metadata: HashMap<HostName, Metadata>,
 }
 
@@ -459,21 +459,22 @@ impl Fleet {
         self.apply(row, None);
     }
 
-    /// The state of a host in memory; ask before its row is read.
+    /// The state of a host in memory; call this before reading its row.
     pub fn known(&self, name: &HostName) -> Known {
         self.read().known(name)
     }
 
-    /// The state in memory of every host that exists or was deleted; ask before all rows are read.
+    /// The state in memory of every host that exists or was deleted; call this before reading all
+    /// rows.
     pub fn all_known(&self) -> HashMap<HostName, Known> {
         let maps = self.read();
         let names = maps.by_name.keys().chain(maps.deleted.keys());
         names.map(|name| (name.clone(), maps.known(name))).collect()
     }
 
-    /// Applies the row of a host that was read from the database, or that it has none. `known` is what
-    /// memory said before the read began. A row that is older than memory counts only if memory has not
-    /// changed since then.
+    /// Applies a host's row, or its absence, as read from the database. `known` is the state of
+    /// memory before the read began. A row older than memory counts only if memory has not changed
+    /// since then.
     pub fn apply_read(&self, name: &HostName, known: &Known, row: Option<&HostRow>) {
         if let Some(row) = row {
             self.apply(row, Some(known));
@@ -509,7 +510,7 @@ impl Fleet {
         self.read().by_name.values().any(|host| are(&host.aggregates()))
     }
 
-    /// The revision of the aggregates; ask before they are read.
+    /// The revision of the aggregates; call this before reading them.
     pub fn grouped(&self) -> i64 {
         self.read().grouped
     }
@@ -519,8 +520,8 @@ impl Fleet {
         self.apply_grouping(None, grouping);
     }
 
-    /// Applies all aggregates as they were read from the database. `known` is the revision of memory
-    /// before the read began. An older revision counts only if memory has not changed since then.
+    /// Applies all aggregates as read from the database. `known` is the revision of memory before
+    /// the read began. An older revision counts only if memory has not changed since then.
     pub fn apply_grouping_read(&self, known: i64, grouping: &Grouping) {
         self.apply_grouping(Some(known), grouping);
     }
@@ -540,7 +541,7 @@ impl Fleet {
         }
     }
 
-    /// Removes a host whose row, which has this number, this process has deleted.
+    /// Removes a host whose row, with this number, this process has deleted.
     pub fn deleted(&self, name: &HostName, number: i64) {
         let mut maps = self.write();
         let is_later = |host: &Arc<Host>| host.facts().version.number > number;

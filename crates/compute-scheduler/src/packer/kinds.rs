@@ -1,4 +1,4 @@
-//! Kinds of devices, and the states of hosts and shapes of requests in their terms.
+//! Kinds of devices; translates hosts and requests into states and shapes of these kinds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use kilonova_packing::{Host, Model, Models, Shape, WHOLE};
 
 use super::demand::{Devices, Request};
 
-/// Classes of resources that are no devices, besides bandwidth.
+/// Resource classes that are not devices, besides bandwidth.
 const NO_DEVICES: [&str; 5] = ["VCPU", "PCPU", "MEMORY_MB", "DISK_GB", "MEM_ENCRYPTION_CONTEXT"];
 
 /// True if units of a class are parts of devices.
@@ -35,7 +35,7 @@ struct Kind {
     units: i64,
 }
 
-/// The kinds that were seen, by number. Model 0 stands for hosts without devices.
+/// All kinds seen so far, by number. Model 0 stands for hosts without devices.
 #[derive(Debug, Default)]
 pub(super) struct Kinds(Vec<Kind>);
 
@@ -45,7 +45,7 @@ impl Kinds {
         self.0.len()
     }
 
-    /// The state of a host, once for each kind of its devices; once if it has none.
+    /// The states of a host: one for each kind of its devices, or one if it has none.
     pub(super) fn hosts(&mut self, tree: &TreeView<'_>) -> Vec<Host> {
         let (mut cpu, mut memory) = (0_i64, 0_i64);
         let mut devices: BTreeMap<Model, Vec<u16>> = BTreeMap::new();
@@ -90,8 +90,9 @@ impl Kinds {
             return Some(Shape { cpu, memory, count: 0, share: 0, models: Models::ANY });
         };
         let serving = || self.0.iter().enumerate().filter(|(_, kind)| kind.serves(devices));
-        // The share is that of the device with the fewest units: no device is said to hold more than it does.
-        // It is rounded down like the free part, so that the last unit of a device remains usable.
+        // Uses the device with the fewest units, so that no device appears to hold more than it
+        // can. The share is rounded down like the free part, so that the last unit of a device
+        // remains usable.
         let units = serving().map(|(_, kind)| kind.units.max(1)).min()?;
         let share = devices.amount.saturating_mul(i64::from(WHOLE)) / units;
         let share = u16::try_from(share).ok().filter(|share| *share <= WHOLE)?.max(1);

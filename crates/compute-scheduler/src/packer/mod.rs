@@ -1,9 +1,10 @@
 //! All hosts in the order in which a request should be placed, by the cost of their states.
 //!
-//! The packer mirrors the provider snapshot: each host with its free CPU, memory and devices, grouped by equal
-//! state (`kilonova-packing`). It takes over only the trees that changed since its last use, so that the cost of
-//! a decision grows with the number of distinct states, not of hosts. It gives an order and never decides that a
-//! request fits or does not: the engine finds the candidate on each host, and the filters judge it.
+//! The packer mirrors the provider snapshot: each host with its free CPU, memory and devices,
+//! grouped by equal state (`kilonova-packing`). It copies only the trees that changed since its
+//! last use, so that the cost of a decision grows with the number of distinct states, not of hosts.
+//! It only orders hosts and never decides whether a request fits: the engine finds the candidate on
+//! each host, and the filters check it.
 
 mod demand;
 mod kinds;
@@ -19,10 +20,10 @@ pub use demand::Request;
 pub(crate) use kinds::is_device;
 use kinds::{Kinds, free_of};
 
-/// The part of the known demand by which it must grow before the scores are computed anew.
+/// The fraction by which the known demand must grow before the scores are recomputed.
 const GROWTH: f64 = 0.125;
 
-/// Requests that are remembered as pending between two visits of the database.
+/// Maximum number of kinds of requests counted between two writes to the database.
 const MAX_PENDING: usize = 512;
 
 /// A host to try.
@@ -32,7 +33,7 @@ pub(crate) struct Preference {
     pub(crate) root: ProviderId,
     /// The score of its state; greater is better.
     pub(crate) score: f64,
-    /// Free thousandths of the device that should give a share; `None` if any will do.
+    /// Free thousandths of the device from which to take a share; `None` if any device will do.
     pub(crate) remainder: Option<u16>,
 }
 
@@ -55,7 +56,7 @@ struct State {
     supply: HashMap<Model, u32>,
     /// The demand in the database, as it was last read.
     learned: HashMap<Request, f64>,
-    /// Requests since then.
+    /// The requests counted since then.
     pending: HashMap<Request, f64>,
     scored: Scored,
 }
@@ -105,7 +106,7 @@ impl Packer {
         Some(state.order(&shape, query.seed, skipped, most))
     }
 
-    /// Counts servers that were requested, placed or refused.
+    /// Counts the servers of a request, whether placed or refused.
     pub fn record(&self, query: &Query, servers: usize) {
         let request = Request { memory_mb: 0, ..Request::of(query) };
         let mut state = self.lock();
@@ -114,12 +115,12 @@ impl Packer {
         }
     }
 
-    /// Takes the requests that were counted since the last call, for the database.
+    /// Takes the requests counted since the last call, to write them to the database.
     pub fn take_pending(&self) -> Vec<(Request, f64)> {
         self.lock().pending.drain().collect()
     }
 
-    /// Counts requests again that could not be written.
+    /// Returns requests that could not be written.
     pub fn give_back(&self, pending: impl IntoIterator<Item = (Request, f64)>) {
         let mut state = self.lock();
         for (request, weight) in pending {
@@ -142,7 +143,7 @@ impl Packer {
 }
 
 impl State {
-    /// Takes over the trees that differ from those of the last snapshot.
+    /// Copies the trees that differ from those of the last snapshot.
     fn follow(&mut self, world: &Snapshot) {
         let changed: BTreeSet<ProviderId> = world.changed_since(&self.seen).collect();
         for root in changed {
@@ -173,7 +174,7 @@ impl State {
         }
     }
 
-    /// Takes the devices of an entry out of the supply.
+    /// Removes the devices of an entry from the supply.
     fn leave(&mut self, number: u32) {
         if let Some(before) = self.fleet.host(number) {
             let devices = self.supply.entry(before.model).or_default();

@@ -1,4 +1,4 @@
-//! The order of hosts, and that an order kept up to date is the one that a new packer gives.
+//! The order of hosts; an incrementally updated packer gives the same order as a new one.
 
 use kilonova_engine::{Candidate, Group, Inventory, Provider, Query, Snapshot, Tree};
 use kilonova_ids::{ProviderId, ResourceClass};
@@ -39,7 +39,8 @@ fn provider(number: u128, parent: Option<u128>, inventories: &[(&str, i64)]) -> 
     }
 }
 
-/// A host of 32 processors with `gpus` GPUs of this class and so many units, numbered from `first` on.
+/// A host with 32 processors and `gpus` GPUs of this class with `units` units each, numbered from
+/// `first`.
 fn host(first: u128, gpus: u128, class: &str, units: i64) -> Tree {
     let mut providers = vec![provider(first, None, &[("VCPU", 32), ("MEMORY_MB", 65536)])];
     for gpu in 1..=gpus {
@@ -147,7 +148,7 @@ fn the_demand_keeps_hosts_for_those_who_need_them() {
     let packer = Packer::default();
     packer.record(&large, 10);
     assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
-    // The database's demand takes the place of what was counted.
+    // The database's demand replaces the counted one.
     packer.learn(packer.take_pending());
     assert_eq!(roots(&order(&packer, &world, &small)), [id(200), id(100)]);
     packer.learn([]);
@@ -182,7 +183,8 @@ fn an_order_kept_up_to_date_is_that_of_a_new_packer() {
         let query = &wanted[round % wanted.len()];
         let kept = packer.order(&world, query, Weights::BALANCED, 0, 1000);
         let new = Packer::default();
-        // Numbers of kinds are those of the first sight, so both see the trees in the same order.
+        // Kinds are numbered in order of first appearance, so both packers must see the trees in
+        // the same order.
         let fresh = new.order(&world, query, Weights::BALANCED, 0, 1000);
         let scores = |order: Option<Vec<Preference>>| {
             let mut scores: Vec<(ProviderId, i64, Option<u16>)> = order

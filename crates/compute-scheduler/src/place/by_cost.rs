@@ -1,8 +1,9 @@
-//! The candidates of one server, on the hosts whose cost falls most.
+//! The candidates of one server, on the hosts whose packing cost falls most.
 //!
-//! Every host is compared, by class of equal states. Soft rules of server groups and recent build failures go
-//! before the cost, as upstream's defaults have it. An empty result says nothing: the caller searches again
-//! without an order, and that search decides that nothing fits.
+//! Every host is compared, by class of equal states. Soft rules of server groups and recent build
+//! failures take precedence over the cost, as with upstream's default weights. An empty result is
+//! not a refusal: the caller searches again without an order, and only that search decides that no
+//! host fits.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,22 +19,22 @@ use crate::fleet::Host;
 use crate::packer::{Preference, remainder_of};
 use crate::reason::{NoHost, Obstacle, is_by_hand, obstacle_of_host, passed_over};
 
-/// Hosts asked of the order at first; eight times as many each further time.
+/// Hosts in the first batch of the order; each further batch is eight times as large.
 const FIRST_BATCH: usize = 64;
 
-/// Candidates in the order of the cost; the other alternates are found without an order.
+/// Candidates found in the order of the cost; the other alternates are found without an order.
 const BY_COST: usize = ALTERNATES / 2;
 
-/// Hosts that are looked for at least, so that one host is named the only one if it is.
+/// Minimum number of hosts to look for, to tell whether the chosen host is the only suitable one.
 const HOSTS: usize = 2;
 
-/// Candidates of one host that are kept, in case another request claims the first.
+/// Candidates kept per host, in case another request claims the first.
 const ON_ONE_HOST: usize = BY_COST / HOSTS;
 
-/// Candidates of one host among which the best device is looked for.
+/// Candidates examined per host to find the best device.
 const DEVICES: usize = 32;
 
-/// A host that is used only if there are too few others, with what speaks against it: build failures, then
+/// A host that is used only if there are too few others, with its penalties: build failures, then
 /// members of its group.
 type Deferred = ((i64, usize), Preference, Arc<Host>);
 
@@ -44,7 +45,7 @@ struct Found {
     score: f64,
 }
 
-/// The search, and what it has found.
+/// The search and its results.
 struct Finder<'a> {
     world: &'a Snapshot,
     constraints: &'a Constraints<'a>,
@@ -113,7 +114,7 @@ impl Finder<'_> {
         hosts.into_iter().filter_map(|(name, _)| self.constraints.fleet.by_name(name)).collect()
     }
 
-    /// Looks for a candidate on a host, at once or, if something speaks against the host, later.
+    /// Looks for a candidate on a host. A host with a penalty is deferred.
     fn examine(&mut self, preference: Preference, may_defer: bool) -> Result<(), NoHost> {
         if !self.tried.insert(preference.root) {
             return Ok(());

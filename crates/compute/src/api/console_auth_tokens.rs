@@ -1,4 +1,4 @@
-//! `/os-console-auth-tokens/{token}`: what a token leads to, for operators' own proxies.
+//! `/os-console-auth-tokens/{token}`: the target of a console token, for operators' own proxies.
 //!
 //! Hosts have no ports for consoles. Such a proxy connects where every client does: to the websocket of
 //! this process.

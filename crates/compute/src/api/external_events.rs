@@ -1,7 +1,8 @@
 //! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
 //!
-//! An event is validated and answered as upstream answers it. Those about ports are applied where ports are
-//! the cloud's Neutron's, and `volume-extended` lets a guest's disk grow; nothing here waits for the others.
+//! An event is validated and answered as upstream answers it. Events about ports are applied if the
+//! cloud's Neutron has the ports, and `volume-extended` extends a guest's disk; nothing here waits
+//! for the others.
 
 use std::sync::LazyLock;
 
@@ -87,7 +88,7 @@ async fn create(
     Ok((status, Json(json!({"events": answers}))).into_response())
 }
 
-/// Grows the disk of a guest if Cinder says so.
+/// Extends the disk of a guest to the size that Cinder reports.
 fn extend(compute: &Compute, event: &Value) {
     let id = |key: &str| event[key].as_str().map(str::to_owned);
     if event["name"] != "volume-extended" {

@@ -1,7 +1,8 @@
 //! `/os-hosts`, before 2.43: the hosts of all services, and the usage of a compute host by project.
 //!
-//! Its successors are `/os-services` and `/os-hypervisors`; nothing here may differ from what they
-//! show. No driver puts a host into maintenance or switches its power: 501, as upstream with libvirt.
+//! Its successors are `/os-services` and `/os-hypervisors`; the answers here must agree with
+//! theirs. No driver puts a host into maintenance or switches its power: 501, as upstream with
+//! libvirt.
 
 use std::sync::LazyLock;
 

@@ -1,8 +1,9 @@
 //! Paths with the caller's project after the version (`/v2.1/PROJECT/servers`), which endpoints in
 //! catalogs have had since Nova's first API. They are the same operations as those without.
 //!
-//! [`reached_in_project`] takes the project out of the path before the routes see it; the check that it is
-//! the caller's project follows the token, as in Nova (`nova/api/openstack/wsgi.py`).
+//! [`reached_in_project`] removes the project from the path before routing. As in Nova
+//! (`nova/api/openstack/wsgi.py`), [`check`] compares it with the caller's project after the token
+//! is validated.
 
 use axum::Router;
 use axum::extract::Request;

@@ -1,4 +1,4 @@
-//! The health of devices: what sysfs reports now, and past events.
+//! The health of devices: the present state in sysfs, and past events.
 //!
 //! Owns the memory of events: a small file that survives restarts of the agent and is discarded
 //! when the host reboots. An unreadable attribute does not count against a device: few drivers and

@@ -1,4 +1,4 @@
-//! The kinds of devices, one file each: which functions belong to the kind, and what they offer.
+//! The kinds of devices, one file each: its functions and their resources.
 //!
 //! Two tables name each kind once: [`Driver`] and its search, and the PCI classes.
 
@@ -44,7 +44,7 @@ macro_rules! drivers {
             /// All drivers, by upstream's names.
             pub const ALL: &[(&'static str, Self)] = &[$(($name, Self::$driver),)*];
 
-            /// Collects what the driver finds on the host.
+            /// Collects the driver's devices on the host.
             pub(crate) fn search(
                 self,
                 options: &Discovery,

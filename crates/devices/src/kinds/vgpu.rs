@@ -3,7 +3,7 @@
 //!
 //! The agent sets the type when a guest gets the function, so an idle function counts while the
 //! card can still create the type there. A function that already has the type counts too, as
-//! operators may have set types by hand.
+//! operators may have set types manually.
 
 use std::collections::BTreeMap;
 

@@ -30,8 +30,8 @@ pub(crate) use solve::{Relaxed, Solver, Stop};
 
 /// Tries that a tree gets per turn.
 pub(crate) const TRIES_PER_TURN: u64 = 4096;
-/// Wasted tries after which a search gives up. This takes a second or two, and only adversarial
-/// queries get there.
+/// Wasted tries after which a search gives up. Only adversarial queries reach this limit, after a
+/// second or two.
 pub(crate) const MAX_WASTED_TRIES: u64 = 250_000;
 /// Tries that a find may cost without counting as wasted.
 pub(crate) const TRIES_PER_FIND: u64 = 64;
@@ -44,7 +44,7 @@ pub struct Search<'a> {
     plan: Plan,
     walk: Walk,
     waiting: VecDeque<Waiting<'a>>,
-    /// Candidates served by sharing providers alone: another tree could yield them again.
+    /// Candidates from sharing providers only: another tree could yield them again.
     seen: HashSet<Candidate>,
     left: usize,
     steps: u64,

@@ -115,9 +115,7 @@ fn expect(tx: &mut Tx<'_>, examined: &[KnownAuthority]) -> Result<(), Error> {
     if locked(tx)? == examined {
         return Ok(());
     }
-    Err(refused(
-        "the authorities have just been changed by somebody else: list them, and try again",
-    ))
+    Err(refused("the authorities were changed concurrently: list them, and try again"))
 }
 
 /// Replaces the outgoing authority by the one that signs: ends the trust in it, deletes its key, and
@@ -143,7 +141,7 @@ pub(crate) struct Certified {
     authority: i64,
     pub made_at: Timestamp,
     pub expires_at: Timestamp,
-    /// The digest of the authorities that it trusts, if it has said so.
+    /// The digest of the authorities that it trusts, if it has reported one.
     trusts: Option<String>,
 }
 
@@ -160,7 +158,7 @@ impl Certified {
     }
 }
 
-/// The digest of the trusted authorities, by which hosts say what they trust.
+/// The digest by which hosts report the authorities that they trust.
 pub(crate) fn mark(all: &[KnownAuthority], now: Timestamp) -> String {
     authorities::mark(&authorities::bundle(&authorities::in_order(all, now)))
 }
@@ -326,7 +324,7 @@ impl Authorities {
         let mark = mark(&all, now);
         let late = hosts.into_iter().filter(|host| host.needs_outgoing(signing, &mark));
         let late: Vec<HostName> = late.map(|host| host.host).collect();
-        // Once its time is over, nobody accepts it.
+        // No host accepts it after its expiry.
         let still = authorities::is_trusted(old, now);
         if still && !forced && !late.is_empty() {
             let until = old.trusted_until.map(zulu).unwrap_or_default();

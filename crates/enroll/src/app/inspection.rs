@@ -10,15 +10,15 @@ use crate::authorities::is_trusted;
 use crate::db::authorities::{self as rows, AuthorityState, KnownAuthority};
 use crate::{Authorities, Error};
 
-/// A trusted authority, and the hosts that hold up its rotation.
+/// A trusted authority, and the hosts that delay its rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectedAuthority {
     /// The authority.
     pub known: KnownAuthority,
     /// The end of its certificate.
     pub not_after: Timestamp,
-    /// Of a staged authority the hosts that do not trust it yet, of an outgoing one those that still
-    /// need it.
+    /// For a staged authority, the hosts that do not trust it yet; for an outgoing one, those that
+    /// still need it.
     pub late: Vec<HostName>,
 }
 
@@ -29,7 +29,7 @@ pub struct Inspection {
     pub authorities: Vec<InspectedAuthority>,
     /// The number of hosts with a valid certificate.
     pub hosts: usize,
-    /// Hosts that should have renewed their certificate long ago, with its end, the next one first.
+    /// Hosts with an overdue renewal and the expiry of their certificate, earliest first.
     pub expiring: Vec<(HostName, Timestamp)>,
 }
 
@@ -73,8 +73,8 @@ impl Authorities {
     }
 }
 
-/// True if a host has let half of the time for its renewal pass: it renews when a third of the
-/// certificate's validity is left.
+/// True if half of the renewal period has passed: a host renews when a third of the certificate's
+/// validity remains.
 fn is_overdue(host: &Certified, now: Timestamp) -> bool {
     let valid = host.expires_at.duration_since(host.made_at);
     host.expires_at.duration_since(now) < valid.checked_div(6).unwrap_or_default()

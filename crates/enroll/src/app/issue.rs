@@ -1,9 +1,9 @@
 //! Issues certificates: the first against a join token, later ones against the present certificate.
 //!
-//! A renewal goes by the row of the presented certificate, in the transaction that adds the new one:
-//! a revocation that this controller has not noticed yet counts, and one of another certificate of
-//! the same host does not. A renewal with the addresses of the host's valid certificates reads the
-//! host's own rows only, so that all hosts can renew at once.
+//! A renewal checks the row of the presented certificate in the transaction that adds the new one.
+//! So a revocation that this controller has not noticed yet takes effect, and the revocation of
+//! another certificate of the same host does not. A renewal with the addresses of the host's valid
+//! certificates reads the host's own rows only, so that all hosts can renew at once.
 //!
 //! A token without a host name admits new hosts only: the name of a host that has joined before would
 //! give control over that host's guests. An address is in the certificates of at most one host.
@@ -122,7 +122,7 @@ where
         }
         enrollment.authorities.reload().await?;
     }
-    Err(Error::Refused(Kind::Unavailable, "The authority changes; try again.".to_owned()))
+    Err(Error::Refused(Kind::Unavailable, "The authority is changing; try again.".to_owned()))
 }
 
 fn sign(
@@ -195,8 +195,8 @@ fn may_join(
     }
 }
 
-/// Refuses a certificate that was revoked. The listener has verified it; the database lacks its row
-/// after the restoration of an older backup, and its host works on.
+/// Refuses a certificate that was revoked. The listener has verified the certificate. If its row is
+/// missing, an older backup was restored, and the host may continue.
 fn may_renew(tx: &mut Tx<'_>, serial: &str, host: &HostName) -> Result<(), Error> {
     match certificates::read(tx, serial)? {
         Some(presented) if presented.revoked_at.is_some() || presented.host != *host => {

@@ -1,5 +1,6 @@
 //! The row of `enroll_authority`: the fingerprint of the authority whose certificate controllers
-//! show, for controllers of earlier versions; and the lock of everybody who issues certificates.
+//! present, for controllers of earlier versions. The row is also the lock of all issuers of
+//! certificates.
 
 use kilonova_store::{Error, Tx, params, statements};
 

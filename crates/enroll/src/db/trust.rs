@@ -1,4 +1,4 @@
-//! Rows of `enroll_trust`: the authorities that a host has said it trusts.
+//! Rows of `enroll_trust`: the authorities that each host has reported to trust.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ statements! {
     ALL = "SELECT host, mark FROM enroll_trust";
     /// One host.
     READ = "SELECT mark FROM enroll_trust WHERE host = ?1";
-    /// Records what a host trusts.
+    /// Records the digest of the authorities that a host trusts.
     SET = "INSERT INTO enroll_trust (host, mark, at) VALUES (?1, ?2, ?3)
         ON CONFLICT (host) DO UPDATE SET mark = excluded.mark, at = excluded.at";
 }
@@ -29,7 +29,7 @@ pub(crate) fn read(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<String>, E
     tx.row(READ, params![host])?.map(|row| row.string("mark")).transpose()
 }
 
-/// Records what a host trusts.
+/// Records the digest of the authorities that a host trusts.
 pub(crate) fn set(
     tx: &mut Tx<'_>,
     host: &HostName,

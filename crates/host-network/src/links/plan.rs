@@ -1,6 +1,6 @@
 //! The steps from the existing links to the desired ones. Pure.
 //!
-//! A correct link stays as it is, so a host in its desired state needs no step. An unused bridge
+//! A correct link stays unchanged, so a host in its desired state needs no step. An unused bridge
 //! stays while something is attached to it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! HTTP for guests. A guest is a stranger: headers, bodies, times and numbers are bounded, and a
-//! connection that exceeds them is closed.
+//! HTTP for guests, which are untrusted: headers, bodies, times and numbers are bounded, and a
+//! connection that exceeds a bound is closed.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -20,11 +20,11 @@ use tokio::task::JoinSet;
 
 use super::limits::{Limits, Permit};
 
-/// The most bytes of a request's head.
+/// Maximum number of bytes of a request's head.
 const HEAD: usize = 16 * 1024;
-/// The most headers.
+/// Maximum number of headers.
 const HEADERS: usize = 64;
-/// The most bytes of a body: more than the largest password.
+/// Maximum number of bytes of a body: more than the largest password.
 const BODY: usize = 1024;
 /// How long a guest may take for a head, and between two requests.
 const HEAD_TIME: Duration = Duration::from_secs(5);
@@ -32,7 +32,7 @@ const HEAD_TIME: Duration = Duration::from_secs(5);
 const LIFETIME: Duration = Duration::from_secs(30);
 /// The pause after a failure to accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How soon a guest may ask again when the service cannot answer, in seconds.
+/// `Retry-After` in seconds when the service cannot answer.
 const AGAIN: &str = "5";
 
 /// The service on one network.
@@ -72,7 +72,7 @@ async fn connection(stream: TcpStream, from: IpAddr, permit: Permit, service: Se
         .max_buf_size(HEAD)
         .max_headers(HEADERS)
         .serve_connection(TokioIo::new(stream), answer);
-    // A guest that sends nonsense or leaves is no event.
+    // A guest that sends an invalid request or disconnects is not worth a log line.
     let _ = tokio::time::timeout(LIFETIME, connection).await;
 }
 

@@ -6,9 +6,9 @@
 //!   limits   what one guest may use
 //! ```
 //!
-//! The packet filter and the permanent neighbour entries of the namespace guarantee that a request from
-//! an address comes from the guest with that address, and that nobody else gets the answer. This module
-//! must never know what the answers contain.
+//! The packet filter and the permanent neighbour entries of the namespace guarantee that a request
+//! from an address comes from the guest with that address, and that no other guest gets the answer.
+//! This module must never know the content of answers.
 
 mod http;
 mod limits;
@@ -61,7 +61,7 @@ impl Listener {
 }
 
 impl Listeners {
-    /// Hands requests to `guests` from now on; sockets of earlier ones are opened again.
+    /// Passes requests to `guests` from now on, and reopens the sockets that served an earlier one.
     pub fn serve(&self, guests: Arc<dyn GuestRequests>) {
         let mut state = self.lock();
         state.guests = Some(guests);

@@ -1,7 +1,7 @@
 //! Listening sockets inside a network namespace.
 //!
-//! A thread of its own enters the namespace, opens the sockets and ends. A socket stays in the namespace in
-//! which it was opened, so the agent's other threads never leave the host's.
+//! A dedicated thread enters the namespace, opens the sockets and ends. A socket stays in the
+//! namespace in which it was opened, so the agent's other threads never leave the host's.
 
 use std::net::{SocketAddr, SocketAddrV6, TcpListener};
 use std::os::fd::AsFd;
@@ -16,12 +16,12 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::{ADDRESS, ADDRESS_SIX, PORT};
 use crate::plug::INSIDE;
 
-/// A namespace with the link in it.
+/// A network namespace, with a link in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Space {
     /// A process in it.
     pub pid: i32,
-    /// Its number, as a process may get the pid of one that is gone.
+    /// Its inode number, because a pid may be reused.
     number: u64,
     /// The index of the link.
     pub link: u32,
@@ -52,7 +52,7 @@ pub(super) async fn open(space: Space) -> Result<Vec<tokio::net::TcpListener>, S
     sockets.map_err(|error| format!("could not use a socket of the metadata service: {error}"))
 }
 
-/// Runs in a thread that ends with it.
+/// Must run in a thread of its own, because it changes the thread's namespace.
 fn inside(space: &Space) -> Result<Vec<TcpListener>, String> {
     let path = format!("/proc/{}/ns/net", space.pid);
     let entered = std::fs::File::open(&path).map_err(|error| format!("{path}: {error}"))?;

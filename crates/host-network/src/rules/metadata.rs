@@ -61,7 +61,7 @@ fn owner(out: &mut String, nets: &Nets) -> Written {
     writeln!(out, "\t}}")
 }
 
-/// Lets each guest ask as itself alone, and nobody else read its answer.
+/// Lets each guest send requests only as itself, and lets no other guest read its answer.
 fn askers(out: &mut String, nets: &Nets) -> Written {
     writeln!(out, "\tchain metadata {{")?;
     writeln!(out, "\t\ttype filter hook forward priority -5; policy accept;")?;

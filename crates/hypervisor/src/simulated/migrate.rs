@@ -1,7 +1,7 @@
-//! Outgoing live migration of a simulated guest: it takes the time of the step, and then the guest
-//! has left. The destination assumes the arrival. A planned failure can let the guest arrive
-//! although the source reports an error; then this host puts it into the destination's directory
-//! beside its own.
+//! Outgoing live migration of a simulated guest: it takes the duration of the step, after which the
+//! guest is no longer on the source. The destination assumes the arrival. After a planned failure,
+//! the guest may have arrived although the source reports an error; this host then puts it into the
+//! destination's directory next to its own.
 //!
 //! A migration in progress is kept in memory only, as that of a real hypervisor ends with its
 //! process.

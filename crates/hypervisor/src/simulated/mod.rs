@@ -1,7 +1,7 @@
 //! A hypervisor that stores domains and runs none.
 //!
 //! Domains are XML files in a directory, and their states are files beside them, because guests
-//! outlive an agent. Memory only caches what must be answered without reading a file.
+//! outlive an agent. Memory only caches the data for answers that must not read a file.
 
 mod console;
 mod files;

@@ -1,4 +1,4 @@
-//! Volumes of a simulated guest: it has those that its domain file names.
+//! Volumes of a simulated guest: those that its domain file names.
 //!
 //! The file `volume_held` in the host's directory contains the reason why guests do not release volumes.
 
@@ -6,7 +6,8 @@ use super::{Simulated, failed};
 use crate::{Definition, Error, HeldVolume, PluggedVolumes, Step};
 
 impl Simulated {
-    /// Says what the guest would refuse. The definition that follows makes the rest true.
+    /// Determines which changes the guest would refuse. The caller then writes the definition,
+    /// which applies the others.
     pub(super) async fn plug(&self, definition: &Definition) -> Result<PluggedVolumes, Error> {
         let step = Step::Volume;
         let xml = self.files.read(definition.server).map_err(failed(step))?;

@@ -147,7 +147,7 @@ async fn create(State(identity): State<Identity>, base: Base, body: JsonBody) ->
     check(&CREATE, &body.0)?;
     let mut new = Vec::new();
     for fields in body.0["limits"].as_array().into_iter().flatten() {
-        // Null is accepted for either, and then the limit is nobody's.
+        // The schema accepts null for either, as in Keystone, but a limit must have an owner.
         let project = string(fields, "project_id");
         match (&project, string(fields, "domain_id").as_deref()) {
             (Some(_), _) | (None, Some(DOMAIN_ID)) => {}

@@ -11,7 +11,7 @@ use crate::db::catalog::{self as rows, Endpoint, Region, Service};
 use crate::{Error, Identity, REGION, new_id};
 
 const LONGEST: usize = 255;
-/// The most characters in a URL.
+/// Maximum number of characters in a URL.
 const LONGEST_URL: usize = 2048;
 const SERVICE: [&str; 6] = ["id", "type", "name", "description", "enabled", "links"];
 const ENDPOINT: [&str; 9] = [

@@ -14,7 +14,7 @@ use crate::hashing::{self, Party};
 use crate::{Error, Identity, new_id};
 
 const LONGEST: usize = 255;
-/// The most characters in a description.
+/// Maximum number of characters in a description.
 const DESCRIPTION: usize = 1024;
 
 /// A credential with its roles (id and name).

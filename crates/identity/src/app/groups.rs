@@ -7,7 +7,7 @@ use crate::db::groups::{self, Group};
 use crate::db::users::{self, User};
 use crate::{Error, Identity, new_id};
 
-/// The most characters in a group's name.
+/// Maximum number of characters in a group's name.
 const LONGEST: usize = 64;
 const KNOWN: [&str; 5] = ["id", "name", "description", "domain_id", "links"];
 

@@ -6,7 +6,7 @@ use super::{Fields, extras, flag, named, only_domain, text};
 use crate::db::projects::{self, Project};
 use crate::{DOMAIN_ID, Error, Identity, new_id};
 
-/// The most characters in a project's name.
+/// Maximum number of characters in a project's name.
 const LONGEST: usize = 64;
 const KNOWN: [&str; 10] = [
     "id",

@@ -15,7 +15,7 @@ use crate::db::users::{self, User};
 use crate::token::{Scope, Token};
 use crate::{DOMAIN_ID, Error};
 
-/// The most trusts in a delegation chain.
+/// Maximum number of trusts in a delegation chain.
 const CHAIN: usize = 64;
 
 /// Treatment of tokens that have expired within `[token] allow_expired_window`.

@@ -14,7 +14,7 @@ use crate::db::trusts::{self, Trust};
 use crate::db::{projects, users};
 use crate::{Error, Identity, new_id};
 
-/// The most trusts that a user may have given.
+/// Maximum number of trusts that a user may have given.
 const MOST: usize = 10_000;
 
 /// A trust with its roles.

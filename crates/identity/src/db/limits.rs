@@ -74,7 +74,7 @@ statements! {
     INSERT = "INSERT INTO identity_limits
         (id, target, project_id, registered_id, resource_limit, description)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    /// Updates what may change.
+    /// Updates the mutable columns.
     UPDATE = "UPDATE identity_limits SET resource_limit = ?2, description = ?3 WHERE id = ?1";
     /// All limits.
     ALL = concat!(select!(), " ORDER BY l.target, r.service_id, r.resource_name, r.region_id");

@@ -1,4 +1,4 @@
-//! Revoked tokens, stored until nobody can present them any more.
+//! Revoked tokens, stored for as long as anybody could present them.
 
 use jiff::Timestamp;
 use kilonova_store::{Error, Tx, params, statements};
@@ -13,8 +13,8 @@ statements! {
     PRUNE = "DELETE FROM identity_revoked_tokens WHERE expires_at < ?1";
 }
 
-/// Revokes a token. Deletes the revocations of tokens that expired before `useless`, since when not even
-/// a service can present them.
+/// Revokes a token. Deletes the revocations of tokens that expired before `useless`, which not even
+/// a service can present any more.
 pub(crate) fn insert(
     tx: &mut Tx<'_>,
     audit: &str,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest as _, Sha256};
 
-/// The most entries of each kind.
+/// Maximum number of entries of each kind.
 const MOST: usize = 4096;
 
 /// A keyed hash of a secret and its stored hash; the key never leaves this process.

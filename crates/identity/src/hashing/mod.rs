@@ -22,7 +22,7 @@ use memory::Memory;
 use pool::{Outcome, Pool, Task};
 pub(crate) use queue::Party;
 
-/// The most bytes in a password; more would only cost time.
+/// Maximum number of bytes in a password; more would only cost time.
 pub(crate) const LONGEST: usize = 4096;
 
 /// Statistics of the hashing threads, for metrics and tests.

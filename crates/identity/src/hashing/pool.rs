@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use super::queue::{Eviction, Party, Queue};
 use crate::Error;
 
-/// The most threads: each hash uses 19 MiB while it runs.
+/// Maximum number of threads: each hash uses 19 MiB while it runs.
 const MOST_THREADS: usize = 8;
 
 /// A hashing task.

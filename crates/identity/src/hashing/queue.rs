@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// The most served parties to remember.
+/// Maximum number of served parties to remember.
 const REMEMBERED: usize = 8192;
 /// One turn out of this many goes to logins that are not likely right.
 const SHARE: u64 = 4;
@@ -35,9 +35,9 @@ struct Waiting<T> {
 /// The reason for an eviction from a full queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eviction {
-    /// Its own party has too much waiting.
+    /// Its own party has too many waiting logins.
     OwnParty,
-    /// All parties together have too much waiting.
+    /// All parties together have too many waiting logins.
     AllParties,
 }
 

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::{FIRST, STAGED};
 use crate::Error;
 
-/// The most bytes of a key's file.
+/// Maximum number of bytes of a key's file.
 const MOST: u64 = 1024;
 
 /// A key with its number.
@@ -37,7 +37,8 @@ pub(super) fn read(repository: &Path) -> Result<Vec<Numbered>, Error> {
     Ok(keys)
 }
 
-/// Adds what a rotation needs: a staged key, and a primary key. A lone key 0 signed until now.
+/// Adds the keys that a rotation needs: a staged key and a primary key. If key 0 is the only one,
+/// it has signed until now.
 pub(super) fn complete(mut keys: Vec<Numbered>) -> Vec<Numbered> {
     if let [(number, _)] = keys.as_mut_slice()
         && *number == STAGED

@@ -37,7 +37,7 @@ const STAGED: i64 = 0;
 const FIRST: i64 = 1;
 /// The least time between two reloads that unknown tokens cause.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest time that a request waits for such a reload.
+/// Maximum time that a request waits for such a reload.
 const WAIT: Duration = Duration::from_secs(1);
 
 /// The keys of tokens; cheap to clone.

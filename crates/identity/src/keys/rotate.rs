@@ -13,7 +13,7 @@ use super::{KIND, STAGED, SUBJECT, import};
 use crate::Error;
 use crate::db::keys as db;
 
-/// The task of a key.
+/// The role of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRole {
     /// It signs after the next rotation.
@@ -40,7 +40,7 @@ impl KeyRole {
 pub struct TokenKey {
     /// Its number.
     pub number: i64,
-    /// Its task.
+    /// Its role.
     pub role: KeyRole,
     /// When it was created.
     pub made_at: Timestamp,
@@ -82,7 +82,7 @@ pub(crate) async fn list(store: &Store) -> Result<Vec<TokenKey>, Error> {
     read.await
 }
 
-/// Rotates the keys in one transaction. `most` bounds their number, the staged one included.
+/// Rotates the keys in one transaction. `most` bounds their number, including the staged one.
 ///
 /// # Errors
 /// [`Error::Keys`] if there are no keys, or the sealing key is missing.
@@ -119,7 +119,7 @@ pub(crate) async fn rotate(
                 break;
             }
             let at = retired.iter().find(|(other, _)| *other == number).and_then(|one| one.1);
-            // An imported key has no such time: it signed until the import at the latest.
+            // An imported key has no such time. It cannot have signed after its import.
             let at = at.or_else(|| all.iter().find(|o| o.number == number).map(|o| o.made_at));
             if at.is_some_and(|at| time::after(at, token_expiration) > now) {
                 outcome.kept.push(number);

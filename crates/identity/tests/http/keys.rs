@@ -376,7 +376,7 @@ async fn a_command_before_the_first_start_creates_nothing() {
         let refused = async || {
             let opened = Vault::open_existing(place.store.clone(), source.clone()).await;
             let said = opened.expect_err("there are no secrets").to_string();
-            assert!(said.contains("start kilonova serve, as the user of the service"), "{said}");
+            assert!(said.contains("start kilonova serve as the user of the service"), "{said}");
         };
         refused().await;
         assert!(!path.exists());

@@ -1,4 +1,4 @@
-//! Requests that object_store does not have: to create a bucket, and to list unfinished uploads.
+//! Requests that object_store lacks: creating a bucket, and listing unfinished uploads.
 
 use http::{Method, Request, StatusCode};
 use object_store::aws::{AwsAuthorizer, AwsCredential};
@@ -7,7 +7,7 @@ use object_store::client::{HttpClient, HttpRequestBody};
 use super::{S3Options, age_of};
 use crate::{Error, ObjectName, Stored};
 
-/// The most pages of unfinished uploads of one list. The next sweep finds the rest.
+/// Maximum number of pages of unfinished uploads of one list. The next sweep finds the rest.
 const PAGES: usize = 20;
 
 pub(super) struct Bucket {

@@ -27,7 +27,7 @@ use crate::Error;
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(20);
-/// The least rate, in bytes per second, at which the server must accept a request's body.
+/// The minimum rate, in bytes per second, at which the server must accept a request's body.
 const LEAST_RATE: u64 = 512 * 1024;
 
 type Https = Client<HttpsConnector<Tcp>, HttpRequestBody>;
@@ -35,7 +35,7 @@ type Https = Client<HttpsConnector<Tcp>, HttpRequestBody>;
 /// The authorities whose certificates a client accepts.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Trust<'a> {
-    /// None, for a server without TLS. No authority is looked up, so the machine needs none.
+    /// None, for a server without TLS. The machine then needs no authorities.
     Nobody,
     /// Those of the system.
     System,
@@ -43,8 +43,8 @@ pub(super) enum Trust<'a> {
     File(&'a Path),
 }
 
-/// A client that accepts the certificates of some authorities. `answer` is the longest wait for the head of
-/// the answer to an empty request, and for the next bytes of its body.
+/// A client that accepts the certificates of some authorities. `answer` is the maximum wait for the
+/// head of the answer to an empty request, and for the next bytes of its body.
 pub(super) fn client(trust: Trust<'_>, answer: Duration) -> Result<HttpClient, Error> {
     let mut tcp = Tcp::new();
     tcp.enforce_http(false);

@@ -5,9 +5,9 @@
 //!   large:  CreateMultipartUpload ─► UploadPart … ─► CompleteMultipartUpload
 //! ```
 //!
-//! The key of an object is `<cloud>/<name>`, so clouds may share a bucket: a sweep lists the keys of its
-//! own cloud only. Requests are retried a few times within seconds. A call to a store that does not answer
-//! ends within its time limit and those seconds.
+//! The key of an object is `<cloud>/<name>`, so clouds may share a bucket: a sweep lists the keys
+//! of its own cloud only. A failed request is retried a few times within seconds. If the store does
+//! not answer, a call ends after its time limit plus those seconds.
 
 mod admin;
 mod http;
@@ -31,12 +31,12 @@ use admin::Bucket;
 use http::Trust;
 use upload::{PartSizes, S3Upload};
 
-/// The most entries of one [`ImageStore::list`].
+/// Maximum number of entries of one [`ImageStore::list`].
 const PAGE: usize = 1000;
-/// The least size of a part in S3's protocol.
+/// Minimum size of a part in S3's protocol.
 pub const LEAST_PART: u64 = 5 << 20;
 
-/// A text that no message contains.
+/// A secret text, which is never formatted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -75,7 +75,7 @@ pub struct S3Options {
     pub cacert: Option<PathBuf>,
     /// Bytes per part. Later parts of large objects are larger.
     pub part_size: u64,
-    /// The longest wait for the head of an answer, and for the next bytes of its body.
+    /// Maximum wait for the head of an answer, and for the next bytes of its body.
     pub timeout: Duration,
 }
 
@@ -136,8 +136,8 @@ impl S3 {
         })
     }
 
-    /// Asks the bucket for an object of the cloud, with the credentials. Creates nothing. Returns false
-    /// if there is no bucket yet and its first use creates it.
+    /// Checks access to the bucket with a request for an object of the cloud. Creates nothing.
+    /// Returns false if the bucket does not exist yet, and its first use will create it.
     ///
     /// # Errors
     /// [`Error::Unavailable`], [`Error::Refused`].
@@ -223,10 +223,10 @@ fn failure(error: object_store::Error, name: &ObjectName) -> Error {
     }
 }
 
-/// The code of an answer for a bucket that does not exist.
+/// S3's error code for a bucket that does not exist.
 const NO_BUCKET: &str = "NoSuchBucket";
 
-/// The codes of answers of servers that are full: Ceph's, MinIO's, and the status.
+/// The error codes of full servers: Ceph's, MinIO's, and the HTTP status.
 const FULL: [&str; 3] = ["QuotaExceeded", "XMinioStorageFull", "507 Insufficient Storage"];
 
 /// The error of any request.
@@ -241,14 +241,14 @@ fn general(what: &str, error: object_store::Error) -> Error {
     classified(what, refused, &text)
 }
 
-/// An error with advice for the operator, if its text tells the cause.
+/// An error, with advice for the operator if its text identifies the cause.
 fn classified(what: &str, refused: bool, text: &str) -> Error {
     let is_full = FULL.iter().any(|code| text.contains(code));
     let advice = if text.contains(NO_BUCKET) {
         "the bucket does not exist: create it, or set s3_store_create_bucket_on_put = true: "
     } else if text.contains("invalid peer certificate") {
-        "the server's certificate is not accepted: check s3_store_host, and that s3_store_cacert has its \
-         authority: "
+        "the server's certificate is not accepted: check s3_store_host, and that s3_store_cacert \
+         contains its authority: "
     } else if refused && !is_full {
         "the server refuses the request: check s3_store_access_key, its secret key, the region and the \
          permissions of the bucket: "
@@ -303,8 +303,8 @@ impl ImageStore for S3 {
                 (_, Some(most)) => Some(GetRange::Bounded(from..from.saturating_add(most.max(1)))),
             };
             match self.get(name, range).await {
-                // S3 has no empty range. Only this answer is worth a second request: a store that is down
-                // would cost its time limit twice.
+                // S3 has no empty range. Only this answer justifies a second request: with a store
+                // that is down, it would take the time limit twice.
                 Err(error) if is_after_end(&error) => {
                     let size = self.size(name).await?.filter(|size| from >= *size).ok_or(error)?;
                     let bytes = exactly(Box::pin(futures_util::stream::empty()), 0);

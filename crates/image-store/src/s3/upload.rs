@@ -9,16 +9,17 @@ use tokio::task::JoinHandle;
 use super::{S3, failure};
 use crate::{Answer, Error, ImageStore as _, ObjectName, Upload};
 
-/// The greatest number of parts of an object in S3's protocol.
+/// Maximum number of parts of an object in S3's protocol.
 const MOST_PARTS: u64 = 10_000;
-/// The size of parts doubles after so many of them.
+/// The size of parts doubles after this many parts.
 const DOUBLED_AFTER: u64 = 250;
-/// The greatest size of a part in S3's protocol.
+/// Maximum size of a part in S3's protocol.
 const GREATEST_PART: u64 = 5 << 30;
-/// So many parts of the greatest size carry the largest object. It leaves 2000 parts to grow.
+/// Number of parts of the final size that hold the largest object. The other 2000 parts are for the
+/// growth.
 const GREATEST_PARTS: u64 = 8000;
 
-/// The sizes of an object's parts. They grow with the bytes that were received, never with the size that a
+/// The sizes of an object's parts. They grow with the received bytes, never with the size that a
 /// client announces, because an announcement costs the client nothing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PartSizes {
@@ -91,7 +92,7 @@ impl S3Upload {
         }
     }
 
-    /// The size of the part that is collected. `parts` lacks the one in flight.
+    /// The size of the part being collected. `parts` does not include the one in flight.
     fn wanted(&self) -> u64 {
         let sent = self.parts.len() + usize::from(self.in_flight.is_some());
         self.s3.sizes.of(sent as u64)
@@ -148,8 +149,8 @@ impl S3Upload {
         let Err(error) = self.s3.store.complete_multipart(&key, &id, parts).await else {
             return Ok(());
         };
-        // If the answer to a request that succeeded is lost, the server does not know the upload when the
-        // request is repeated. The object then has all bytes.
+        // If the answer to a successful request is lost, the server does not know the upload at the
+        // retry. The object is then complete.
         if self.s3.size(&self.name).await.unwrap_or_default() == Some(self.written) {
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! Image lists. The database applies the filters that have an index; the rest is applied here.
+//! Image lists. The database applies the filters that have an index; this module applies the
+//! others.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,10 @@ use crate::db::images::{self, ImageQuery};
 use crate::db::members;
 use crate::{Acceptance, Error, ImageRecord, Images, Visibility};
 
-/// The most rows per database query.
+/// Maximum number of rows per database query.
 const BATCH: i64 = 100;
-/// The approximate bytes at which a page, and a database query, ends early; the next one continues.
+/// The approximate size in bytes at which a page, or a database query, ends early; the next one
+/// continues.
 const HEAVIEST: usize = 1024 * 1024;
 
 /// The filters of a list. A filter that is not set admits every image.
@@ -33,7 +35,7 @@ pub struct ImageFilters {
     pub all: bool,
     /// True for the hidden images, false for the others.
     pub hidden: bool,
-    /// Protected from deletion, or not.
+    /// Whether the image is protected from deletion.
     pub protected: Option<bool>,
     /// All of these.
     pub tags: Vec<String>,
@@ -227,12 +229,12 @@ fn sorted(
     first.fill(tx, page)
 }
 
-/// The positions of the first images of a page. Keeps no image, so that a caller with many images costs
-/// time but no memory.
+/// The positions of the first images of a page. Keeps no images, so that a caller with many of them
+/// costs time but no memory.
 struct First<'a> {
     sort: &'a Sort,
     after: Option<Place>,
-    /// One more than the page holds, so that the page knows whether more follow.
+    /// One more than the page size, to detect whether more images follow.
     most: usize,
     places: BTreeMap<Place, ImageId>,
 }

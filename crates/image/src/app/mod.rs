@@ -32,7 +32,7 @@ pub(crate) use sweep::Watch;
 const DELETION: Duration = Duration::from_secs(10);
 
 impl Images {
-    /// Deletes the data of an image that is gone. The sweep deletes what remains.
+    /// Deletes the data of a deleted image. If that fails, the sweep deletes the rest.
     pub(crate) async fn remove(&self, location: &Location) {
         let deleted =
             async { Ok::<_, Error>(self.stores.of(location)?.delete(&location.name).await?) };

@@ -42,10 +42,10 @@ pub(crate) const BASE: [&str; 10] = [
     "tags",
 ];
 const LARGEST: i64 = i32::MAX as i64;
-/// The most bytes of a property's value, which is what Glance's column holds.
+/// Maximum length of a property's value in bytes: the capacity of Glance's column.
 const LONGEST_VALUE: usize = 65_535;
-/// The most bytes, approximately, of an image's properties and tags. Glance has no such limit, but 128
-/// properties of any length would make lists too large for memory.
+/// Maximum number of bytes, approximately, of an image's properties and tags. Glance has no such
+/// limit, but 128 properties of any length would make lists too large for memory.
 const HEAVIEST: usize = 128 * 1024;
 
 fn wrong<T>(key: &str, why: &str) -> Result<T, Error> {

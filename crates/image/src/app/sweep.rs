@@ -30,8 +30,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(15);
 /// The time between two sweeps of the stores.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
 
-/// The sweep of a store ends after so many failed deletions in a row, each of which may have taken the store's
-/// time limit.
+/// The sweep of a store ends after this many failed deletions in a row, each of which may have
+/// taken the store's time limit.
 const GIVES_UP: usize = 10;
 /// The most failed deletions of a sweep that are logged one by one.
 const LOGGED: usize = 20;
@@ -152,7 +152,8 @@ impl Images {
                 continue;
             }
             ended += 1;
-            tracing::warn!(%image, "an upload of this image was interrupted; the image is queued again, and its data can be uploaded anew");
+            tracing::warn!(%image, "an upload of this image was interrupted; the image is queued \
+                again, and its data can be uploaded again");
             self.remove(&location).await;
         }
         Ok(ended)

@@ -1,4 +1,4 @@
-//! Rows of `image_members`: the projects that an image is shared with.
+//! Rows of `image_members`: the projects with which an image is shared.
 
 use jiff::Timestamp;
 use kilonova_ids::ImageId;

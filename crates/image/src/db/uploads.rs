@@ -138,7 +138,7 @@ pub(crate) fn is_named(tx: &mut Tx<'_>, name: &ObjectName) -> Result<bool, Error
     Ok(tx.row(NAMED, params![name.as_str()])?.is_some())
 }
 
-/// The most objects that [`named`] asks for with one statement.
+/// Maximum number of objects that [`named`] asks for with one statement.
 const LISTED: usize = 100;
 
 /// The objects of a list that images name.

@@ -1,8 +1,8 @@
 //! Receives the data of one upload: collects chunks in memory, then hashes them on a pool thread and
 //! hands them to the store.
 //!
-//! A thread is held only while it hashes, never while waiting for the client or the store. The next
-//! chunks are collected meanwhile.
+//! An upload occupies a thread only for hashing, never while it waits for the client or the store.
+//! Meanwhile it collects the next chunks.
 
 use bytes::{Bytes, BytesMut};
 use kilonova_image_store::Upload;
@@ -110,7 +110,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Writes the rest and waits until the store has all data durably.
+    /// Writes the rest and waits until all data is durable in the store.
     pub(crate) async fn end(&mut self) -> Result<Received, Error> {
         let mut sink = self.sink().await?;
         let rest = std::mem::take(&mut self.collected).freeze();
@@ -131,7 +131,7 @@ impl Receiver {
         Ok(Received { data, head: digests.head })
     }
 
-    /// Deletes what was written.
+    /// Deletes the data written so far.
     pub(crate) async fn abort(mut self) -> Result<(), Error> {
         // The object is deleted, whether its last write failed or not.
         let (Ok(mut sink), _) = self.settle().await else { return Ok(()) };

@@ -1,8 +1,7 @@
 //! Mediated devices as persistent node devices of libvirt, which starts them at boot before any
 //! guest.
 //!
-//! A device with the right uuid but another parent or type belongs to somebody else and is left
-//! alone.
+//! A device with the right uuid but another parent or type is not ours and is left unchanged.
 
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::xml::mdev;
 
 const TRIES: u32 = 3;
 const AGAIN: Duration = Duration::from_millis(500);
-/// How often a device is looked for that libvirt has defined and does not list.
+/// How often to look for a device that libvirt has defined but does not list yet.
 const LISTED_TRIES: u32 = 8;
 
 /// Libvirt's mediated devices.
@@ -71,8 +70,8 @@ impl Mdevs for NodeDevices {
     }
 }
 
-/// Libvirt reads `mdevctl`'s list in a thread of its own. A list from before the definition makes it
-/// forget a new device until it reads the next one.
+/// Libvirt reads `mdevctl`'s list in a separate thread. A list from before the definition makes
+/// libvirt drop a new device until it reads the next list.
 fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, VirtError> {
     let mut attempt = 1;
     let mut forgotten = false;
@@ -81,7 +80,7 @@ fn create(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), String>, 
             Err(error) => error,
             created => return created,
         };
-        // While libvirt does not list it, a second definition is refused.
+        // Libvirt refuses a second definition while it does not list the device.
         forgotten |= has_code(&error, ErrorNumber::NoNodeDevice);
         if !forgotten || attempt == LISTED_TRIES {
             return Err(error);
@@ -134,8 +133,8 @@ fn create_once(connect: &Connect, expected: &MdevInfo) -> Result<Result<(), Stri
     Ok(Ok(()))
 }
 
-/// Another process may remove the device meanwhile, and libvirt reports that in many ways. Any
-/// error counts as success once the device is gone.
+/// Another process may remove the device meanwhile, and libvirt reports that with various errors.
+/// Any error counts as success once the device is gone.
 fn remove(connect: &Connect, expected: &MdevInfo) -> Result<(), VirtError> {
     match destroy_and_undefine(connect, expected) {
         Err(_) if find(connect, expected.uuid)?.is_none_or(|(_, found)| found != *expected) => {

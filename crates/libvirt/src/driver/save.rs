@@ -121,7 +121,7 @@ impl Driver {
         ))
     }
 
-    /// Attaches the devices of its definition that an active guest lacks.
+    /// Attaches the missing devices of an active guest's definition.
     async fn attach_devices(&self, step: Step, server: ServerId) -> Result<(), Error> {
         let give = |_: &_, domain: &Domain| {
             let kept = domain.get_xml_desc(sys::VIR_DOMAIN_XML_INACTIVE)?;

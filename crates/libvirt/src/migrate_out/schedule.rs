@@ -3,10 +3,11 @@
 //! The allowed downtime starts short and grows in steps up to `live_migration_downtime`; the steps
 //! are longer for a larger guest. After the completion timeout the migration is aborted or forced.
 //!
-//! Nobody reports the size of the device state: only QEMU learns it from the kernel, and libvirt
-//! only counts the bytes already sent, which is zero for a device that must be stopped first. But
-//! if the remaining memory would fit into the downtime and the guest still does not switch over,
-//! its devices do not fit. The downtime then grows earlier, and up to a bound beyond the option.
+//! No interface reports the size of the device state: only QEMU learns it from the kernel, and
+//! libvirt only counts the bytes already sent, which is zero for a device that must be stopped
+//! first. But if the remaining memory would fit into the downtime and the guest still does not
+//! switch over, its devices do not fit. The downtime then grows earlier, and up to a bound beyond
+//! the option.
 
 use std::time::Duration;
 

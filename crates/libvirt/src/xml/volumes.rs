@@ -127,7 +127,7 @@ fn element(
         VolumeSource::Block { .. } => &host.config.block_cache,
         VolumeSource::File { .. } => &host.config.disk_cache,
     };
-    // Guests that share a volume must not read what another one has overwritten.
+    // Guests that share a volume must not read stale data from a host's cache.
     let cache = chosen.as_deref().filter(|_| !volume.shareable).unwrap_or("none");
     // Linux's own asynchronous I/O needs a file without a cache.
     let native = kind != "network" && matches!(cache, "none" | "directsync");

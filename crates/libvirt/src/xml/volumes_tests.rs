@@ -10,7 +10,7 @@ use crate::files::layout;
 use crate::xml::tests::{changed, host, volumes};
 use crate::xml::{NumaPlacement, domain};
 
-/// A volume with this hexadecimal digit in its ids.
+/// A volume whose ids consist of this hexadecimal digit.
 fn volume(digit: char, device: &str, bus: &str, boot_index: Option<i64>, more: &Value) -> Volume {
     let id = |tail: &str| format!("{}{tail}", digit.to_string().repeat(8));
     let mut connection = json!({"protocol": "local", "device_path": "/dev/x"});

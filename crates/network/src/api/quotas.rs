@@ -36,9 +36,9 @@ fn visible(caller: &Caller, project: &str) -> Result<(), Refusal> {
     caller.may("get_quota", &targets::of_project(project))
 }
 
-/// Projects with limits of their own.
+/// Projects with their own limits.
 async fn list(State(networks): State<Networks>, caller: Caller) -> Answer {
-    // A list of all projects belongs to none.
+    // A list of all projects belongs to no project.
     visible(&caller, "")?;
     let all = networks.store.read(|tx| Ok::<_, Error>(rows::all(tx)?)).await?;
     let quotas: Vec<Value> = all

@@ -41,7 +41,7 @@ pub(crate) fn allocate(
     Ok(given)
 }
 
-/// Allocations whose answers nobody has read yet.
+/// Allocations whose answers are not read yet.
 #[must_use = "an address may be in use"]
 pub(crate) struct Pending {
     network: NetworkId,

@@ -304,7 +304,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, caller: &Caller, id: SubnetId) -> Result<(
     caller.may("delete_subnet", &targets::subnet(&subnet, &network))?;
     dhcp::release_address(tx, &subnet)?;
     if is_automatic(&subnet.record) && crate::db::routers::on_subnet(tx, id)?.is_empty() {
-        // Nobody chose these addresses.
+        // These addresses were assigned automatically, so they may be released.
         ports::release_subnet(tx, id)?;
         changes::record(tx, NetworkChange::Network(subnet.network))?;
     }

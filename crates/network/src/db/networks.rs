@@ -86,7 +86,7 @@ pub(crate) fn expect_available(tx: &mut Tx<'_>, project: &str) -> Result<(), Err
     tx.expect(AVAILABLE, params![project])
 }
 
-/// The networks that servers of a project may attach to, each with whether it has a subnet.
+/// The networks to which servers of a project may attach; true for a network with a subnet.
 pub(crate) fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<(Network, bool)>, Error> {
     let read = |row: &Row| Ok((record(row)?, row.int_opt("first_subnet")?.is_some()));
     tx.rows(AVAILABLE, params![project])?.iter().map(read).collect()

@@ -1,7 +1,7 @@
-//! Rows of `routers`, of their ports, and of their places: the host of each router.
+//! Rows of `routers`, their ports, and their places: the gateway host of each router.
 //!
-//! Every change of a router's ports and of the floating addresses behind it also updates the router's
-//! row, so that two at once conflict.
+//! Every change of a router's ports and of the floating addresses behind it also updates the
+//! router's row, so that concurrent changes conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
@@ -13,7 +13,7 @@ use kilonova_store::{Error, Row, Tx, Value, params, statements};
 use super::{record, rows_in, text};
 use crate::record::Record;
 
-/// The routers that [`next`] returns at most.
+/// Maximum number of routers that [`next`] returns.
 pub const PAGE: usize = 1000;
 
 pub(crate) type Router = Record<RouterKind>;
@@ -47,13 +47,14 @@ statements! {
     );
     /// Deletes a router.
     DELETE = "DELETE FROM routers WHERE id = ?1";
-    /// Makes a port a router's.
+    /// Adds a port to a router.
     ADD_PORT = "INSERT INTO router_ports (port_id, router_id, network_id, gateway)
         VALUES (?1, ?2, ?3, ?4)";
-    /// Notes a subnet of a router's interface; nothing if the router has an interface there.
+    /// Records a subnet of a router's interface; no row if the router already has an interface
+    /// there.
     ADD_SUBNET = "INSERT INTO router_subnets (router_id, subnet_id, port_id) VALUES (?1, ?2, ?3)
         ON CONFLICT (router_id, subnet_id) DO NOTHING RETURNING port_id";
-    /// Takes a port from its router.
+    /// Removes a port from its router.
     REMOVE_PORT = "DELETE FROM router_ports WHERE port_id = ?1";
     /// The router of a port.
     OF_PORT = "SELECT router_id FROM router_ports WHERE port_id = ?1";
@@ -84,15 +85,15 @@ statements! {
     /// Sets the host of a router.
     SET_PLACE = "INSERT INTO router_places (router_id, host) VALUES (?1, ?2)
         ON CONFLICT (router_id) DO UPDATE SET host = excluded.host";
-    /// Forgets the host of a router.
+    /// Clears the host of a router.
     FORGET_PLACE = "DELETE FROM router_places WHERE router_id = ?1";
     /// Binds the ports of a router to its host.
     BIND = "UPDATE ports SET host = ?2, updated_at = ?3, revision = revision + 1
         WHERE id IN (SELECT port_id FROM router_ports WHERE router_id = ?1) AND host <> ?2";
-    /// Notes that a router needs a host.
+    /// Records that a router needs a host.
     NEED_PLACE = "INSERT INTO router_places (router_id, host) VALUES (?1, '')
         ON CONFLICT (router_id) DO NOTHING";
-    /// The next routers of a host; those that wait for one with an empty name.
+    /// The next routers of a host; for an empty name, those that wait for a host.
     ON_HOST = "SELECT router_id FROM router_places WHERE host = ?1 AND router_id > ?2
         ORDER BY router_id LIMIT ?3";
     /// Conflicts with every other change of a host's routers.
@@ -102,7 +103,7 @@ statements! {
     UNBIND_HOST = "UPDATE ports SET host = '', updated_at = ?2, revision = revision + 1
         WHERE id IN (SELECT g.port_id FROM router_places h
             JOIN router_ports g ON g.router_id = h.router_id WHERE h.host = ?1)";
-    /// Takes a host from its routers.
+    /// Clears the host of all its routers.
     LEAVE_HOST = "UPDATE router_places SET host = '' WHERE host = ?1";
     /// The number of routers of each host.
     LOAD = "SELECT host, COUNT(*) AS routers FROM router_places WHERE host <> '' GROUP BY host";
@@ -151,7 +152,7 @@ pub(crate) fn delete(tx: &mut Tx<'_>, id: RouterId) -> Result<(), Error> {
     tx.execute(DELETE, params![id]).map(|_| ())
 }
 
-/// Makes a port a router's.
+/// Adds a port to a router.
 pub(crate) fn add_port(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -162,7 +163,7 @@ pub(crate) fn add_port(
     tx.execute(ADD_PORT, params![port, router, network, gateway]).map(|_| ())
 }
 
-/// Notes a subnet of a router's interface; `false` if the router has an interface there.
+/// Records a subnet of a router's interface; `false` if the router already has an interface there.
 pub(crate) fn add_subnet(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -172,7 +173,7 @@ pub(crate) fn add_subnet(
     Ok(tx.row(ADD_SUBNET, params![router, subnet, port])?.is_some())
 }
 
-/// Takes a port from its router.
+/// Removes a port from its router.
 pub(crate) fn remove_port(tx: &mut Tx<'_>, port: PortId) -> Result<(), Error> {
     tx.defer(REMOVE_PORT, params![port])
 }
@@ -256,7 +257,7 @@ pub(crate) fn uses_external(tx: &mut Tx<'_>, network: NetworkId) -> Result<bool,
 /// The place of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Nowhere: it has no port, or is gone.
+    /// None: it has no port, or was deleted.
     Nowhere,
     /// It waits for a host.
     Waiting,
@@ -271,7 +272,8 @@ pub(crate) fn place(tx: &mut Tx<'_>, router: RouterId) -> Result<Place, Error> {
     Ok(if host.is_empty() { Place::Waiting } else { Place::On(host) })
 }
 
-/// Gives the new port of a router the router's place; a router without one waits for a host from now on.
+/// Binds a new port of a router to the router's host; a router without a host waits for one from
+/// now on.
 pub(crate) fn bind_new(
     tx: &mut Tx<'_>,
     router: RouterId,
@@ -341,7 +343,7 @@ pub(crate) fn networks_of(
     tx.answers(asked)?.iter().map(read).collect()
 }
 
-/// Lets the routers of a host that is being deleted wait for another one.
+/// Makes the routers of a host that is being deleted wait for another host.
 pub(crate) fn leave_host(
     tx: &mut Tx<'_>,
     host: &HostName,
@@ -353,7 +355,7 @@ pub(crate) fn leave_host(
     tx.defer(LEAVE_HOST, params![host])
 }
 
-/// The number of routers of each host that has some.
+/// The number of routers of each host with routers.
 pub(crate) fn load(tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
     let read = |row: &Row| Ok((row.host("host")?, row.int("routers")?));
     tx.rows(LOAD, params![])?.iter().map(read).collect()

@@ -86,8 +86,8 @@ CREATE INDEX security_group_rules_project ON security_group_rules (project_id);
 ",
 };
 
-/// Adds routers and floating addresses. The place of a router is no column of it: it outlives a deleted
-/// router until its host has been told.
+/// Adds routers and floating addresses. The gateway host of a router is in a table of its own: that
+/// row outlives a deleted router until its host has been notified.
 const ROUTERS: Migration = Migration {
     name: "network-4-routers",
     sql: "

@@ -91,8 +91,8 @@ pub fn network(tx: &mut Tx<'_>, id: NetworkId) -> Result<Option<NetworkFacts>, E
     Ok(Some(facts(&network, has_subnets)))
 }
 
-/// The networks that a project's servers can attach to: its own and shared ones. A network that is
-/// only external is not included.
+/// The networks that a project's servers can attach to: its own and shared ones. An external
+/// network that is not also shared is not included.
 pub fn available(tx: &mut Tx<'_>, project: &str) -> Result<Vec<NetworkFacts>, Error> {
     let all = networks::available(tx, project)?;
     Ok(all.iter().map(|(network, has_subnets)| facts(network, *has_subnets)).collect())

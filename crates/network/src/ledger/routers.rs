@@ -1,4 +1,4 @@
-//! Routers as the compute service places them, and as hosts need them.
+//! Routers: their placement by the compute service, and their configuration for hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,13 +17,13 @@ use crate::db::routers as rows;
 pub use crate::db::routers::Place;
 use crate::record::Body;
 
-/// A router as its place depends on it.
+/// The facts that determine the place of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouterFacts {
     /// Its place.
     pub place: Place,
-    /// The physical networks of its ports. A router without ports, or a deleted one, has none, and needs no
-    /// place.
+    /// The physical networks of its ports. Empty for a router without ports and for a deleted one,
+    /// which need no place.
     pub physical_networks: BTreeSet<String>,
 }
 
@@ -64,7 +64,7 @@ pub fn place_router(
     Ok(rows::set_place(tx, router, place, now)?)
 }
 
-/// At most this many routers are returned at once by [`next_routers`].
+/// Maximum number of routers that [`next_routers`] returns.
 pub use crate::db::routers::PAGE as ROUTERS_PAGE;
 
 /// The next routers, by id, that wait for a host or are on one of these hosts.
@@ -76,7 +76,7 @@ pub fn next_routers(
     Ok(rows::next(tx, hosts, after)?)
 }
 
-/// The physical networks of these routers. Routers without ports are left out.
+/// The physical networks of these routers. Omits routers without ports.
 pub fn router_needs(
     tx: &mut Tx<'_>,
     routers: &[RouterId],
@@ -88,17 +88,17 @@ pub fn router_needs(
     Ok(needs)
 }
 
-/// Records a change of each router of a host that reaches other networks now.
+/// Records a change of each router of a host whose physical networks have changed.
 pub fn host_routes_changed(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     Ok(crate::db::changes::record_routers(tx, host)?)
 }
 
-/// Lets the routers of a host that is being deleted wait for another one.
+/// Makes the routers of a host that is being deleted wait for another host.
 pub fn routers_leave(tx: &mut Tx<'_>, host: &HostName, now: Timestamp) -> Result<(), Error> {
     Ok(rows::leave_host(tx, host, now)?)
 }
 
-/// The number of routers of each host that has some.
+/// The number of routers of each host with routers.
 pub fn router_load(tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
     Ok(rows::load(tx)?)
 }
@@ -108,7 +108,7 @@ pub fn expect_routers(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
     Ok(router_hosts::expect_of_host(tx, host)?)
 }
 
-/// The routers of a host, as it realizes them. A router that is administratively down is not among them.
+/// The configuration of a host's routers, without those that are administratively down.
 pub fn routers(tx: &mut Tx<'_>, host: &HostName) -> Result<Vec<Router>, Error> {
     let all = router_hosts::of_host(tx, host)?;
     let up = |row: &RouterRow| flag(&row.body, "admin_state_up");

@@ -34,7 +34,7 @@ pub struct Fixed {
     pub dhcp: bool,
     /// The address of the DHCP server.
     pub dhcp_server: Option<IpAddr>,
-    /// How the guest gets an IPv6 address, if not by hand.
+    /// The IPv6 address mode of the subnet, if any.
     pub six: Option<SixMode>,
     /// The floating addresses that stand for it.
     pub floating: Vec<IpAddr>,

@@ -1,4 +1,4 @@
-//! Connections: how a host reaches a volume, as Cinder's `connection_info` says it.
+//! Connections of volumes to hosts, parsed from Cinder's `connection_info`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub const IO_LIMITS: [&str; 13] = [
     "size_iops_sec",
 ];
 
-/// How a host reaches a volume.
+/// The connection of a volume to a host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Connection {
     /// The protocol with its addresses.
@@ -66,7 +66,7 @@ pub enum Target {
         /// Its path.
         device_path: String,
     },
-    /// A protocol of a newer control plane, which this host does not know.
+    /// A protocol of a newer control plane that this host does not know.
     #[serde(other)]
     Unknown,
 }
@@ -93,7 +93,7 @@ pub struct Rbd {
 /// An iSCSI LUN.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Iscsi {
-    /// The paths to it, at least one. A host without multipath uses the first that works.
+    /// The paths to it, at least one. A host without multipath uses the first working one.
     pub paths: Vec<IscsiPath>,
     /// The login at the target.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -196,8 +196,8 @@ impl Connection {
     /// writes them, or below `data`, as older versions did.
     ///
     /// # Errors
-    /// [`ConnectionError`] for what is encrypted, not supported or not complete. It contains no value
-    /// that could be a secret.
+    /// [`ConnectionError`] for an encrypted, unsupported or incomplete connection. It contains no
+    /// value that could be a secret.
     pub fn parse(info: &Value) -> Result<Self, ConnectionError> {
         let kind = text(info, "driver_volume_type")?;
         let data = info.get("data").filter(|data| data.is_object()).unwrap_or(info);
@@ -253,7 +253,7 @@ fn is_plain(text: &str) -> bool {
         && !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
-/// A number, which drivers write as such or as a string.
+/// A number, which drivers write as a number or as a string.
 fn number(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.trim().parse().ok())
 }
@@ -277,7 +277,7 @@ fn size(data: &Value, key: &'static str) -> Result<Option<u32>, ConnectionError>
     }
 }
 
-/// The limits that a hypervisor applies. Other keys are for backends.
+/// The limits that the hypervisor applies. Other keys are for backends.
 fn qos(data: &Value) -> Result<BTreeMap<String, u64>, ConnectionError> {
     let Some(specs) = data.get("qos_specs").and_then(Value::as_object) else {
         return Ok(BTreeMap::new());

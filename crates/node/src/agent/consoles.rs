@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::work::Work;
 
-/// The most consoles of a host that are open at once.
+/// Maximum number of consoles of a host that are open at once.
 const MOST: usize = 256;
 
 /// The consoles that this agent has open.

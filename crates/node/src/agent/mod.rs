@@ -1,7 +1,7 @@
 //! The agent of one host: registers, recovers, then follows the documents until it is stopped.
 //!
-//! Owns the order of operations. It must never act on an outdated document, and never report what
-//! it has not done. It can be dropped at any await and restarted on the same state, because it
+//! Owns the order of operations. It must never act on an outdated document, and never report work
+//! that it has not done. It can be dropped at any await and restarted on the same state, because it
 //! checks every document against the host again.
 
 mod answers;
@@ -79,7 +79,7 @@ pub struct Parts {
 /// Settings of an agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Number of servers that are worked on concurrently.
+    /// Number of servers reconciled concurrently.
     pub concurrency: usize,
     /// Interval of device scans.
     pub rescan: Duration,
@@ -243,7 +243,7 @@ impl Agent {
         }
     }
 
-    /// Registers, recovers, and follows the documents until the control plane no longer knows the
+    /// Registers, recovers, and follows the documents until the control plane no longer accepts the
     /// registration.
     async fn run_registered(
         &self,
@@ -255,7 +255,8 @@ impl Agent {
         let mut scanned = Instant::now();
         loop {
             if since == 0 {
-                // A request for everything is answered at once, so an empty host must pause.
+                // The control plane answers a request for all documents at once, so a host without
+                // documents must pause.
                 Box::pin(tokio::time::sleep(EMPTY_PAUSE)).await;
             }
             let batch = tokio::select! {
@@ -306,7 +307,7 @@ impl Agent {
         }
     }
 
-    /// Reports a guest that may have changed by itself.
+    /// Reports a guest whose state may have changed without a document.
     async fn check_guest(&self, workers: &Workers, server: ServerId) {
         if let Some(seen) = sync::check_one(&self.work, workers, server).await {
             workers.report(seen).await;
@@ -387,8 +388,8 @@ impl Agent {
         }
     }
 
-    /// Registers the devices as an order left them, then reports the order's result. The control
-    /// plane thus sees the devices' new state first.
+    /// Registers the devices in their state after an order, then reports the order's result. The
+    /// control plane thus sees the devices' new state first.
     async fn report_order(&self, carried: OrderResult) -> Result<(), Error> {
         self.register_changes().await?;
         self.link.report_orders(carried).await.map_err(|stop| self.stopped(stop))

@@ -233,7 +233,7 @@ impl Work {
     }
 
     /// Moves the guest to the desired power state. A guest that is shut off has no memory to pause
-    /// or suspend: it stays shut off and is reported so.
+    /// or suspend: it stays shut off, and the report says so.
     async fn settle_power(
         &self,
         server: ServerId,

@@ -2,8 +2,8 @@
 //!
 //! A domain without a document may still be in use: it is reported and keeps its devices until a
 //! document removes it. A noted mediated device or VF type without a document and a domain is
-//! removed. So is the disk copy of a snapshot, unless a document still names its image. A volume of such
-//! a server is disconnected. All of a server whose document is held back stays as it is.
+//! removed. So is the disk copy of a snapshot, unless a document still names its image. A volume of
+//! such a server is disconnected. A server whose document is held back stays completely unchanged.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! Reports guests that changed by themselves, such as one that was stopped on its host, repeatedly
-//! until the control plane sends a new desired state. Changes nothing.
+//! Reports guests whose state changed without a document, such as a guest that was shut down from
+//! inside. Repeats each report until the control plane sends a new desired state. Changes nothing.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,8 @@ use super::reconcile::outcome;
 use super::work::Work;
 use super::workers::Workers;
 
-/// Guests that deviate from the state they were left in, and domains without a document.
+/// Guests whose state differs from the one in which the agent left them, and domains without a
+/// document.
 pub(super) async fn check_all(work: &Work, workers: &Workers) -> Vec<Observation> {
     let mut seen = Vec::new();
     let running = running(work).await;

@@ -51,7 +51,7 @@ pub(super) fn must_start(domain: &Domain, state: DomainState, reboots: bool) -> 
     starts || (reboots && domain.power == Power::On)
 }
 
-/// True if a hard reboot is due: the guest gets its volumes anew.
+/// True if a hard reboot is due, which reconnects the guest's volumes.
 pub(super) fn reboots_hard(domain: &Domain, done: Option<kilonova_ids::OperationId>) -> bool {
     matches!(domain.verb, Some((operation, Verb::RebootHard)) if done != Some(operation))
 }
@@ -135,7 +135,7 @@ impl Work {
         Ok(())
     }
 
-    /// Disconnects what the guest no longer has. Returns the state of each volume.
+    /// Disconnects the volumes that the guest no longer has. Returns the state of each volume.
     pub(super) async fn settle_volumes(
         &self,
         definition: &Definition,

@@ -13,7 +13,7 @@ use crate::topology::Tree;
 const SHOWN_IN: &str = "afu_id";
 
 pub(super) struct Loaded {
-    /// `None` stores nothing.
+    /// `None` to store nothing.
     folder: Option<PathBuf>,
     functions: BTreeMap<usize, String>,
 }

@@ -9,7 +9,7 @@ use kilonova_hypervisor::write_atomically;
 
 use crate::network::{DesiredNetworks, Network, NetworkFailures, NetworkFuture};
 
-/// Writes the desired state to the file `network`; there is none if it is empty.
+/// Writes the desired state to the file `network`; removes the file if the state is empty.
 pub(crate) struct RecordedNetwork {
     file: PathBuf,
     fault: PathBuf,

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::topology::Tree;
 
-/// Linux error numbers. EUSERS is what the kernel's mdev core returns when a type is full.
+/// Linux error numbers. The kernel's mdev core returns EUSERS when a type is full.
 const EBUSY: i32 = 16;
 const EINVAL: i32 = 22;
 const EUSERS: i32 = 87;

@@ -1,7 +1,7 @@
 //! Topology files: the simulated hosts of a demo, a test or a benchmark.
 //!
-//! Owns the meaning of the file. Hosts of one entry share the device tree and the durations behind
-//! an `Arc`, so a thousand hosts cost little more than their names.
+//! Owns the file format. Hosts of one entry share the device tree and the durations behind an
+//! `Arc`, so a thousand hosts cost little more than their names.
 
 mod cards;
 mod file;
@@ -57,11 +57,11 @@ pub struct HostTemplate {
     pub reserved_memory_mb: i64,
     /// Traits of the host itself.
     pub traits: Vec<String>,
-    /// Number of servers that are worked on concurrently.
+    /// Number of servers reconciled concurrently.
     pub concurrency: usize,
     /// The device tree.
     pub tree: Arc<Tree>,
-    /// The devices that are offered to guests.
+    /// The devices offered to guests.
     pub discovery: Arc<Discovery>,
     /// Duration of each hypervisor step.
     pub times: BTreeMap<Step, Duration>,
@@ -79,8 +79,8 @@ impl Topology {
         Self::read_with(path, &MdevOptions::default(), &Cleanup::default())
     }
 
-    /// Reads a file. `options` and `cleanup` apply to hosts without settings of their own; a
-    /// `devices` table (or, for mediated devices, an `mdev` table) replaces them for its host.
+    /// Reads a file. `options` and `cleanup` apply to hosts without their own settings; a `devices`
+    /// table (or, for mediated devices, an `mdev` table) replaces them for its host.
     pub fn read_with(path: &Path, options: &MdevOptions, cleanup: &Cleanup) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Unreadable { file: path.to_owned(), source })?;

@@ -1,8 +1,9 @@
 //! The interface between the agent and the volumes of its host.
 //!
-//! An implementation connects what a document names and disconnects what no guest uses any more. It
-//! keeps a record of each attachment from before it is connected until after it is disconnected, so
-//! that a crash leaves nothing behind. It must never decide which volumes a guest has.
+//! An implementation connects the volumes that a document names and disconnects those that no guest
+//! uses any more. It keeps a record of each attachment from before it is connected until after it
+//! is disconnected, so that a crash leaves nothing behind. It must never decide which volumes a
+//! guest has.
 
 mod records;
 

@@ -49,8 +49,8 @@ impl VolumeRecords {
             }
             let record = serde_json::from_slice(&text).map_err(|error| {
                 let why = format!(
-                    "{}: {error}: the record of a volume's attachment is damaged; disconnect that volume by \
-                     hand if this host still has it, then remove the file",
+                    "{}: {error}: the record of a volume's attachment is damaged; disconnect that \
+                     volume manually if this host still has it, then remove the file",
                     path.display()
                 );
                 io::Error::new(io::ErrorKind::InvalidData, why)

@@ -29,7 +29,7 @@ fn view(call: &Call, name: &str) -> Value {
     json!({"name": name, "links": [{"rel": "self", "href": call.path(&own(name))}]})
 }
 
-/// A class to create. The schema has refused a name that breaks a rule.
+/// A class to create. The schema has already refused an invalid name.
 fn new_class(name: &str) -> Result<ResourceClass, Refusal> {
     ResourceClass::parse(name).map_err(|why| Refusal::bad_request(format!("{name:?}: {why}")))
 }

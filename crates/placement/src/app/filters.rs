@@ -1,4 +1,4 @@
-//! Filters of the list of providers. Each provider is judged by itself: unlike in a search for
+//! Filters of the list of providers. Each provider must pass by itself: unlike in a search for
 //! candidates, the rest of its tree does not count.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub struct ProviderFilters {
     pub required: Vec<Vec<String>>,
     /// Traits that must be absent.
     pub forbidden: Vec<String>,
-    /// Amounts for each of which one request must fit.
+    /// Amounts, each of which must fit as one request.
     pub resources: Vec<(ResourceClass, i64)>,
 }
 

@@ -45,7 +45,7 @@ pub struct ProviderCopy {
 pub struct ConsumerCopy {
     /// Its uuid.
     pub id: ConsumerId,
-    /// State that clients have seen.
+    /// The generation that clients see.
     pub generation: i64,
     /// The consumer type; `None` if it was never set.
     pub consumer_type: Option<String>,
@@ -243,7 +243,7 @@ pub fn remove_unused(tx: &mut Tx<'_>, world: &World, tree: &[ProviderCopy]) -> R
     Ok(())
 }
 
-/// A provider as it is here.
+/// A provider in this Placement.
 ///
 /// # Errors
 /// Store errors only.
@@ -265,7 +265,7 @@ pub fn read_provider(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<ProviderC
     }))
 }
 
-/// A consumer as it is here.
+/// A consumer in this Placement.
 ///
 /// # Errors
 /// Store errors only.
@@ -285,7 +285,7 @@ pub fn read_consumer(tx: &mut Tx<'_>, id: ConsumerId) -> Result<Option<ConsumerC
     }))
 }
 
-/// The consumers with allocations on a provider here.
+/// The consumers with allocations on a provider in this Placement.
 ///
 /// # Errors
 /// Store errors only.

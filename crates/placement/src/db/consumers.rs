@@ -265,7 +265,7 @@ pub fn delete(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
     tx.defer(DELETE, params![id])
 }
 
-/// Deletes all allocations of a consumer. The providers' usage stays as it is.
+/// Deletes all allocations of a consumer. The providers' usage stays unchanged.
 pub fn delete_allocations(tx: &mut Tx<'_>, id: ConsumerId) -> Result<(), Error> {
     tx.defer(DELETE_ALLOCATIONS, params![id])
 }
@@ -275,7 +275,7 @@ pub fn move_allocations(tx: &mut Tx<'_>, from: ConsumerId, to: ConsumerId) -> Re
     tx.defer(MOVE_ALLOCATIONS, params![from, to])
 }
 
-/// Deletes one allocation. The provider's usage stays as it is.
+/// Deletes one allocation. The provider's usage stays unchanged.
 pub fn delete_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,
@@ -285,7 +285,7 @@ pub fn delete_allocation(
     tx.defer(DELETE_ALLOCATION, params![id, provider, class])
 }
 
-/// Inserts one allocation, or adds to it. The provider's usage stays as it is.
+/// Inserts one allocation, or adds to it. The provider's usage stays unchanged.
 pub fn add_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,
@@ -297,7 +297,7 @@ pub fn add_allocation(
     tx.defer(ADD_ALLOCATION, params![id, provider, class, amount, now])
 }
 
-/// Inserts one allocation. The provider's usage stays as it is.
+/// Inserts one allocation. The provider's usage stays unchanged.
 pub fn insert_allocation(
     tx: &mut Tx<'_>,
     id: ConsumerId,

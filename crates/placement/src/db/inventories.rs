@@ -42,15 +42,15 @@ statements! {
         step_size = ?7, allocation_ratio = ?8, reported_reserved = ?9, operator_reserved = ?10,
         updated_at = ?11, shrunk = CASE WHEN used > CAST(?3 AS BIGINT) * CAST(?8 AS DOUBLE PRECISION)
         THEN 1 ELSE 0 END WHERE provider_id = ?1 AND class = ?2";
-    /// Raises `reserved` to the amount that the host of a device cannot offer, whatever an operator
-    /// set.
+    /// Raises `reserved` to the amount that the host of a device cannot offer, if it is less.
     WITHHOLD = "UPDATE inventories SET reserved = reported_reserved WHERE provider_id = ?1
         AND reported_reserved > reserved AND EXISTS (SELECT 1 FROM resource_providers p
         WHERE p.id = ?1 AND p.parent_id IS NOT NULL)";
     /// Claims amounts of up to four classes and returns the resulting rows, so that one query tells
     /// whether they fit and what usage to publish.
     CLAIM = concat!(claim!(), " RETURNING ", columns!());
-    /// Releases amounts in the same way, and returns the usage to publish with the provider's version.
+    /// Releases amounts like [`CLAIM`], and returns the usage to publish with the provider's
+    /// version.
     RELEASE = concat!(claim!(), " RETURNING class, used,
         (SELECT p.version FROM resource_providers p WHERE p.id = ?1) AS version");
     /// Claims the first amounts of more than four classes.
@@ -176,8 +176,8 @@ pub fn put(
     }
 }
 
-/// Adds amounts to the usage, whether they fit or not, and returns all inventories of the provider
-/// afterwards. The caller checks them, and aborts the transaction if an amount does not fit.
+/// Adds amounts to the usage without checking the capacity, and returns all resulting inventories
+/// of the provider. The caller checks them, and aborts the transaction if an amount does not fit.
 pub fn claim(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -216,7 +216,7 @@ pub fn released(rows: &[Row]) -> Option<(i64, Vec<(ResourceClass, i64)>)> {
     Some((version, used.collect::<Result<_, Error>>().ok()?))
 }
 
-/// Adds all amounts but the last four, and returns the parameters for those.
+/// Adds all amounts except the last four, and returns the parameters for those four.
 fn claim_first(
     tx: &mut Tx<'_>,
     provider: ProviderId,
@@ -255,7 +255,7 @@ pub fn add_usage(
     Ok(tx.execute(ADD_USAGE, params![provider, class, by])? > 0)
 }
 
-/// Raises `reserved` of a device to the amount that its host cannot offer.
+/// Raises `reserved` of a device to the amount that its host cannot offer, if it is less.
 pub fn withhold(tx: &mut Tx<'_>, provider: ProviderId) -> Result<(), Error> {
     tx.defer(WITHHOLD, params![provider])
 }

@@ -272,7 +272,7 @@ pub fn ask_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<Asked
     tx.ask(BUMP, params![id, now])
 }
 
-/// A [`bump`] whose counters nobody needs.
+/// A [`bump`] without its counters.
 pub fn defer_bump(tx: &mut Tx<'_>, id: ProviderId, now: Timestamp) -> Result<(), Error> {
     tx.defer(DEFERRED_BUMP, params![id, now])
 }
@@ -332,7 +332,7 @@ pub fn touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<Option<Counters>, Error>
     counters(tx.row(TOUCH, params![id])?)
 }
 
-/// A [`touch`] whose counters nobody needs.
+/// A [`touch`] without its counters.
 pub fn defer_touch(tx: &mut Tx<'_>, id: ProviderId) -> Result<(), Error> {
     tx.defer(DEFERRED_TOUCH, params![id])
 }

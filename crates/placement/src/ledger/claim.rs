@@ -26,7 +26,7 @@ pub fn claim(tx: &mut Tx<'_>, world: &World, claim: &Claim) -> Result<(), Error>
     ask_claim(tx, claim)?.check(tx, world)?.record(tx, world)
 }
 
-/// A claim whose statements were asked, and whose answers nobody has read yet.
+/// A claim whose statements are sent but whose answers are not read yet.
 #[must_use = "a claim may not fit"]
 pub struct AskedClaim<'a> {
     consumer: ConsumerId,
@@ -43,7 +43,7 @@ struct AskedPart<'a> {
     claimed: Asked,
 }
 
-/// Asks for a [`claim`], so that other statements can travel with it.
+/// Sends a [`claim`], so that other statements can share its round trip.
 ///
 /// # Errors
 /// [`Error::BadClaim`] for amounts that no claim can have; store errors.
@@ -77,7 +77,7 @@ pub fn ask_claim<'a>(tx: &mut Tx<'_>, claim: &'a Claim) -> Result<AskedClaim<'a>
     Ok(AskedClaim { consumer: claim.consumer, inserted, parts, now })
 }
 
-/// A claim that fits, and whose allocations are not recorded yet.
+/// A claim that fits, but whose allocations are not recorded yet.
 #[must_use = "a claim that is not recorded breaks the ledger"]
 pub struct CheckedClaim<'a> {
     consumer: ConsumerId,
@@ -153,7 +153,7 @@ pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     Ok(Held(consumers::held(tx, consumer)?))
 }
 
-/// [`release`] of what the consumer holds. Waits for no answer: the usage is published with the
+/// [`release`] with the claims from [`held`]. Waits for no answer: the usage is published with the
 /// commit.
 pub fn release_held(
     tx: &mut Tx<'_>,
@@ -215,7 +215,7 @@ pub(crate) fn log_trees(
     for root in roots {
         let (entry, world) = (ask_append_tree(tx, &root.to_string(), now)?, world.clone());
         tx.on_commit_with(entry, move |rows| {
-            // Without its number the own entry would only be read again.
+            // Without its number, this process would merely read its own entry again.
             if let Some(number) = number_of(&rows) {
                 world.shows(number);
             }

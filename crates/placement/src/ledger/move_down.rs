@@ -1,7 +1,6 @@
-//! Reshape of root inventories: allocations of a class that a host's root provider had and its
-//! children now offer (VGPU, before providers were nested) move to the children with the first
-//! report that names them. The old inventory is removed, because it would offer the same units
-//! twice.
+//! Reshape of root inventories: a class may move from a host's root provider to its children (VGPU,
+//! before providers were nested). The first report that names the children moves the class's
+//! allocations to them. The old inventory is removed, because it would offer the same units twice.
 //!
 //! Each consumer moves completely or not at all. If the children have no room for all of its
 //! allocations, they stay on the old inventory, which is fully reserved, until a later report finds
@@ -34,7 +33,7 @@ impl Child {
         Self { id, room: (capacity - inv.used).max(0), max_unit, min_unit, step_size }
     }
 
-    /// The part of an amount that it can take in one allocation.
+    /// The part of an amount that fits into one allocation on it.
     fn share(&self, amount: i64) -> i64 {
         let most = amount.min(self.room).min(self.max_unit);
         let most = most - most % self.step_size;
@@ -42,7 +41,7 @@ impl Child {
     }
 }
 
-/// True if only the children offer the class now.
+/// True if now only the children offer the class.
 pub(super) fn is_below(
     root: &ProviderSpec,
     reported: &[ProviderSpec],
@@ -100,8 +99,8 @@ pub(super) fn move_down(
     Ok((old, moved))
 }
 
-/// Which child takes how much: preferably one child takes all of it, namely the one with the least
-/// sufficient room; otherwise several.
+/// Distributes an amount over children. Prefers one child for all of it, the one with the least
+/// sufficient room.
 fn shares(children: &[Child], amount: i64) -> Option<Vec<(usize, i64)>> {
     let whole = children.iter().enumerate().filter(|(_, child)| child.share(amount) == amount);
     if let Some((at, _)) = whole.min_by_key(|(_, child)| child.room) {

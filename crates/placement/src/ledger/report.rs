@@ -6,8 +6,9 @@
 //! Drained providers stay drained. Traits that operators added stay, and so does a `reserved` that
 //! they set; for a device it is the minimum, because the part that the host cannot offer is always
 //! reserved. A device that disappears while it has allocations keeps its provider, fully reserved,
-//! until they are released. Inventories of the root that its children offer now move to them
-//! ([`super::move_down`]). Children that no host reported (created through the API) are left alone.
+//! until they are released. Inventories of the root that its children now offer move to them
+//! ([`super::move_down`]). Children that no host reported (created through the API) are left
+//! unchanged.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -135,7 +136,7 @@ impl StoredTree {
     }
 }
 
-/// Moves allocations of classes that the children offer now from the root to the children.
+/// Moves allocations of classes that the children now offer from the root to the children.
 fn moved_down(
     tx: &mut Tx<'_>,
     root: &ProviderSpec,
@@ -227,7 +228,7 @@ impl NewRows<'_> {
     }
 }
 
-/// Writes inventories and traits, which clients see, but for the new rows.
+/// Writes inventories and traits, which clients see, except those of new rows.
 fn write_contents<'a>(
     tx: &mut Tx<'_>,
     spec: &'a ProviderSpec,

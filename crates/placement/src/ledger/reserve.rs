@@ -8,8 +8,8 @@ use super::report::ReservedRule;
 use crate::db::{drains, inventories, providers};
 use crate::{Error, World};
 
-/// Changes the reserved amount of a device as if its host had reported it. A larger number that an
-/// operator set, and draining, take precedence.
+/// Changes the reserved amount of a device as if its host had reported it. A larger amount set by
+/// an operator, and draining, take precedence.
 ///
 /// # Errors
 /// Store errors only.
@@ -42,8 +42,8 @@ pub fn reserve(
     }
 }
 
-/// Like [`reserve`], but first clears a smaller number that an operator set: it does not apply to
-/// the new reason.
+/// Like [`reserve`], but first clears a smaller amount set by an operator, because it does not
+/// apply to the new reason.
 ///
 /// # Errors
 /// Store errors only.

@@ -37,7 +37,7 @@ struct Written<'a> {
 const LOGIN_GROUP: &str = "vendordata_dynamic_auth";
 
 impl Written<'_> {
-    /// True if the group is one that `auth_section` of another group names, and nobody knows otherwise.
+    /// True if the group is otherwise unknown and `auth_section` of another group names it.
     fn is_login(&self) -> bool {
         let names = |options: &HashMap<String, Option<String>>| {
             options.get("auth_section").and_then(Option::as_deref) == Some(self.group)

@@ -62,7 +62,7 @@ pub struct Note {
     pub later: bool,
 }
 
-/// Logs a line for each group and reason: a warning where a feature is missing.
+/// Logs a line for each group and reason: a warning if a feature is missing.
 pub fn log(notes: &[Note]) {
     for ((group, later, why), options) in by_reason(notes) {
         let options = options.join(", ");

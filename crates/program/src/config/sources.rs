@@ -65,7 +65,7 @@ pub fn read(file: &File) -> Result<Discovery, Failure> {
     let types = file.get("nic_devices", "enabled_nic_types").unwrap_or_default();
     if let Some(other) = types.split(',').map(str::trim).find(|one| !one.is_empty() && *one != NICS)
     {
-        let why = format!("unknown type of network card: {other}; known: {NICS}");
+        let why = format!("unknown type of network card: {other}; known types: {NICS}");
         return Err(file.wrong("nic_devices", "enabled_nic_types", &why));
     }
     let mapping = |option| file.get(NICS, option).unwrap_or_default();

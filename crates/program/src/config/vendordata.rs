@@ -20,7 +20,7 @@ fn providers(file: &File) -> Result<(bool, bool), Failure> {
             "StaticJSON" => fixed = true,
             "DynamicJSON" => dynamic = true,
             other => {
-                let why = format!("{other} is no provider; expected StaticJSON or DynamicJSON");
+                let why = format!("{other} is not a provider; expected StaticJSON or DynamicJSON");
                 return Err(file.wrong("api", PROVIDERS, &why));
             }
         }

@@ -52,8 +52,9 @@ impl StateDir {
         }
         let shown = path.display();
         Err(Failure::Refused(format!(
-            "other users have access to the state directory {shown} (mode {mode:04o}), which contains keys and \
-             passwords: type `chmod 700 {shown}`, or name a directory of its own with --state-dir"
+            "other users have access to the state directory {shown} (mode {mode:04o}), which \
+             contains keys and passwords: run `chmod 700 {shown}`, or name another directory with \
+             --state-dir"
         )))
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn read(tx: &mut Tx<'_>) -> Result<Option<String>, Error> {
     tx.row(READ, params![])?.map(|row| row.string("key_id")).transpose()
 }
 
-/// Sets the id in a new cloud. Returns the cloud's.
+/// Sets the id in a new cloud. Returns the cloud's id.
 pub(crate) fn first(tx: &mut Tx<'_>, id: &str) -> Result<Option<String>, Error> {
     tx.execute(FIRST, params![id])?;
     read(tx)

@@ -13,7 +13,7 @@ statements! {
     ALL = "SELECT kind, number, sealed, made_at FROM sealed_secrets ORDER BY kind, number";
     /// Adds a secret.
     ADD = "INSERT INTO sealed_secrets (kind, number, sealed, made_at) VALUES (?1, ?2, ?3, ?4)";
-    /// Seals a secret anew.
+    /// Replaces the sealed text of a secret.
     RESEAL = "UPDATE sealed_secrets SET sealed = ?3 WHERE kind = ?1 AND number = ?2";
     /// Deletes a secret.
     DELETE = "DELETE FROM sealed_secrets WHERE kind = ?1 AND number = ?2";
@@ -49,7 +49,7 @@ pub(crate) fn add(
     tx.execute(ADD, params![kind, number, text, now]).map(|_| ())
 }
 
-/// Seals a secret anew.
+/// Replaces the sealed text of a secret.
 pub(crate) fn reseal(tx: &mut Tx<'_>, kind: &str, number: i64, text: &str) -> Result<(), Error> {
     tx.execute(RESEAL, params![kind, number, text]).map(|_| ())
 }

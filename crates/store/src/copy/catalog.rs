@@ -1,4 +1,4 @@
-//! The tables of a database with their columns, keys and references, as its catalog has them.
+//! The tables of a database with their columns, keys and references, read from its catalog.
 
 use std::collections::BTreeSet;
 

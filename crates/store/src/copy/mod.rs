@@ -4,8 +4,8 @@
 //! migration is copied without a change here. Until [`Copy::complete`] the target has a mark, and
 //! [`Store::migrate`] and [`Store::applied`] refuse it: a copy that ended early is never used.
 //!
-//! The rows of a table are read in pages, each in a transaction of its own. Nobody may write to the source
-//! meanwhile: the caller makes sure of that, and [`Copy::verify`] reads both sides again.
+//! The rows of a table are read in pages, each in a transaction of its own. The caller must prevent
+//! writes to the source meanwhile, and [`Copy::verify`] reads both sides again.
 //!
 //! This module must never change the source.
 
@@ -41,7 +41,7 @@ pub struct Copy {
     to: Store,
     /// In the order of their references: a table comes after those that it refers to.
     tables: Vec<Table>,
-    /// Tables that the target begins anew.
+    /// Tables whose rows are not copied.
     anew: Vec<Table>,
     /// Rows of the source when the copy began.
     rows: u64,
@@ -113,7 +113,7 @@ impl Copy {
         self.rows
     }
 
-    /// The tables that the target begins anew.
+    /// The tables whose rows are not copied.
     pub fn begun_anew(&self) -> impl Iterator<Item = &str> {
         self.anew.iter().map(|table| table.name.as_str())
     }

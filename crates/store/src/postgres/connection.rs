@@ -4,10 +4,10 @@
 //! thread waits for an answer here. A statement therefore wakes no other thread, and an idle connection
 //! costs nothing. It must never decide whether a transaction runs again.
 //!
-//! Statements that only control the transaction (`BEGIN`, `SAVEPOINT`) and those whose answer nobody
-//! needs yet wait in a [`Queue`]. They are sent together with the next statement whose answer is
-//! needed, or with `COMMIT`, in one round trip. If one of them fails, the server refuses those after
-//! it, and a `COMMIT` rolls back.
+//! Statements that only control the transaction (`BEGIN`, `SAVEPOINT`) and those whose answer is
+//! not needed yet wait in a [`Queue`]. They are sent together with the next statement whose answer
+//! is needed, or with `COMMIT`, in one round trip. If one of them fails, the server refuses those
+//! after it, and a `COMMIT` rolls back.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     client: Client,
     /// Statements that are sent with the next statement whose answer is needed.
     queue: Queue,
-    /// The answers of statements that nobody has taken yet, by number.
+    /// The answers that are not taken yet, by the number of the statement.
     answers: Vec<(u64, Reply)>,
     /// Round trips of this transaction, without those that only prepare statements.
     round_trips: u64,

@@ -1,7 +1,7 @@
 //! Connecting: one host after the other, until one accepts a session that can write.
 //!
-//! Each host has a time limit of its own, because one that accepts a connection and then says nothing
-//! must not keep the others from being tried. The reason of a refusal says what to do, and contains
+//! Each host has a time limit of its own, because a host that accepts a connection and then stays
+//! silent must not prevent attempts at the others. The reason of a refusal contains the remedy and
 //! no password.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -209,7 +209,7 @@ fn refused(error: &Failed, tls: &Tls) -> Refused {
     if text.contains("server does not support TLS") {
         return never(
             "it has no TLS: set ssl = on in its postgresql.conf, or sslmode=disable in the URL if \
-             nobody else can reach the network between",
+             the network between is private",
         );
     }
     // An alert or the end of the connection instead of an answer.

@@ -1,10 +1,10 @@
 //! The fate of a transaction whose connection was lost during its `COMMIT`.
 //!
 //! Each connection has a row of its own in [`TABLE`], with the number of the transaction that it
-//! committed last. The update of that row is a part of the transaction and travels with its `COMMIT`, so
-//! it costs no round trip. After a loss another connection reads the row, also on a standby that was
-//! promoted: the row says what is durable there, while `pg_xact_status` knows only one server's numbers
-//! of transactions.
+//! committed last. The update of that row is a part of the transaction and travels with its
+//! `COMMIT`, so it costs no round trip. After a loss another connection reads the row, also on a
+//! standby that was promoted: the row reflects the commits that are durable there, while
+//! `pg_xact_status` knows only one server's numbers of transactions.
 //!
 //! The reader *writes* the row: it forbids any further commit of the lost connection, whose statements
 //! may still be on their way. The write waits for a lost connection that is committing; and with

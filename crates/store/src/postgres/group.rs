@@ -1,8 +1,8 @@
 //! Transactions of this process on one row that share a commit.
 //!
-//! Under `REPEATABLE READ` two transactions that write one row cannot overlap: each begins after the
-//! commit of the one before it, which waits for the disk. Work that waits meanwhile runs together: one
-//! transaction, a savepoint for each, one commit for all.
+//! Under `REPEATABLE READ` two transactions that write one row cannot overlap: each begins after
+//! the commit of the previous one, which waits for the disk. All work that waits meanwhile runs
+//! together: one transaction, a savepoint for each, one commit for all.
 //!
 //! ```text
 //!   alone ──► the row's lane ──► a transaction of its own
@@ -15,10 +15,10 @@
 //! in the order of the rows that it will lock, as that of other groups does, and it gives up its rows
 //! after [`PATIENCE`].
 //!
-//! Nothing waits for company: work that comes alone begins at once. An error that work returns rolls it
-//! back to its savepoint; the others are unaffected. It is answered after the commit, because it may rest
-//! on what the others wrote. This file must never answer work with the failure of a statement of other
-//! work.
+//! Nothing waits for company: work that comes alone begins at once. An error that work returns
+//! rolls it back to its savepoint; the others are unaffected. It is answered after the commit,
+//! because it may depend on the others' writes. This file must never answer work with the failure
+//! of a statement of other work.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -69,7 +69,7 @@ pub(super) struct Groups(Arc<Mutex<Waiting>>);
 #[derive(Default)]
 struct Waiting {
     last: u64,
-    /// A row has an entry while somebody leads its group.
+    /// A row has an entry while a job leads its group.
     rows: BTreeMap<Lane, VecDeque<Job>>,
 }
 
@@ -77,7 +77,7 @@ struct Waiting {
 struct Lead {
     groups: Groups,
     row: Lane,
-    /// True once nobody waited: the next one to come leads.
+    /// True once no job waits: the next one to arrive leads.
     is_over: bool,
 }
 

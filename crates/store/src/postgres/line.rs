@@ -1,6 +1,6 @@
 //! The socket of a connection, and the thread's wait for answers on it.
 //!
-//! It knows requests and answers, and no transaction: it must never decide which request is sent.
+//! It knows requests and answers but no transactions. It must never decide which request to send.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -53,7 +53,7 @@ pub(super) struct Line {
     driver: Option<Driver>,
     /// How long an answer may take.
     pub limit: Duration,
-    /// True once the connection cannot be used any more.
+    /// True once the connection is unusable.
     pub broken: bool,
 }
 
@@ -62,9 +62,9 @@ impl Line {
         Self { driver: Some(driver), limit, broken: false }
     }
 
-    /// The answers to requests that are sent together, in order; the socket is driven until they are
-    /// there. A request that cannot be sent, such as one with a wrong parameter, is the last one: those
-    /// after it are not sent, so that no `COMMIT` follows it.
+    /// Sends requests together and drives the socket until all answers are there, in order. A
+    /// request that cannot be sent, such as one with an invalid parameter, is the last one: the
+    /// requests after it are not sent, so that no `COMMIT` follows it.
     pub(super) async fn answers<T>(
         &mut self,
         asking: Vec<Asking<'_, T>>,
@@ -81,7 +81,7 @@ impl Line {
                     sent += 1;
                 }
             }
-            // Driving the socket brings answers, and taking them lets it bring more.
+            // Driving the socket yields answers, and taking them makes room for more.
             loop {
                 self.poll(context);
                 let before = answers.len();
@@ -109,7 +109,7 @@ impl Line {
         }
     }
 
-    /// Reads and writes what the socket takes now.
+    /// Reads and writes as much as the socket accepts now.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         if self.driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
             self.driver = None;

@@ -1,18 +1,19 @@
-//! The wire of a connection: statements that are sent together end with one `Sync`.
+//! The byte stream of a connection: statements sent together end with one `Sync`.
 //!
-//! tokio-postgres ends every statement with a `Sync`. The server answers each with a packet of its own, and
-//! each packet wakes the thread that waits: for thirty statements of a boot that is most of the time between
-//! them. So this stream leaves out the `Sync` of a statement that another one follows in the same write, and
-//! gives the client the `ReadyForQuery` that it expects.
+//! tokio-postgres ends every statement with a `Sync`. The server answers each with a separate
+//! packet, and each packet wakes the waiting thread: for the thirty statements of a boot, that is
+//! most of the latency. This stream therefore omits the `Sync` of a statement that another one
+//! follows in the same write, and gives the client the `ReadyForQuery` that it expects.
 //!
 //! ```text
 //!   client    B E S  B E S  B E S  Q         C Z  C Z  C Z  C Z
 //!   server    B E    B E    B E S  Q         C    C    C Z  C Z
 //! ```
 //!
-//! After an error the server ignores everything up to the `Sync`. The client gets for each ignored statement
-//! what the server answers in a failed transaction. Only statements of transactions are merged: each was
-//! bound to a prepared one, and executed. This file must never change what a message says.
+//! After an error the server ignores everything up to the `Sync`. For each ignored statement, the
+//! stream gives the client the server's answer to a statement in a failed transaction. It merges
+//! only statements of transactions, which are bound to prepared statements and executed. This file
+//! must never change the content of a message.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -25,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Socket;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 
-/// How much is read at once.
+/// Maximum number of bytes per read.
 const CHUNK: usize = 16 * 1024;
 /// The bytes of a message's kind and length.
 const HEADER: usize = 5;
@@ -40,20 +41,20 @@ const IGNORED: &[u8] = b"E\0\0\0\x6bSERROR\0VERROR\0C25P02\0\
 /// The end of a request to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The server says when it is ready.
+    /// The server sends `ReadyForQuery`.
     Answered,
-    /// The `Sync` was left out.
+    /// The `Sync` was omitted.
     Merged,
 }
 
-/// A stream of messages to a server and from it.
+/// A stream of messages to and from a server.
 pub(super) struct Merged<S> {
     inner: S,
     /// True once the server was ready for the first time: until then the client logs in.
     has_begun: bool,
     /// Bytes for the server.
     out: BytesMut,
-    /// Bytes of the server that do not yet make a message.
+    /// Bytes of the server that are not yet a whole message.
     raw: BytesMut,
     /// Bytes for the client.
     given: BytesMut,
@@ -73,7 +74,8 @@ impl<S> Merged<S> {
         }
     }
 
-    /// Takes messages of the client. It writes whole ones: a part of one would be lost, so it is an error.
+    /// Takes messages of the client, which writes whole ones. A partial message would be lost, so
+    /// it is an error.
     fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if !self.has_begun {
             self.out.extend_from_slice(bytes);
@@ -133,7 +135,8 @@ impl<S> Merged<S> {
                 continue;
             }
             match kind {
-                // It was executed: the whole command, an empty one, or a part of its rows.
+                // An execution ended: with the command complete, an empty query, or a suspended
+                // portal.
                 b'C' | b'I' | b's' => {
                     self.ends.pop_front();
                     self.given.extend_from_slice(READY);
@@ -230,7 +233,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Merged<S> {
             this.raw.truncate(filled);
             ready!(polled)?;
             if filled == held {
-                // The end: what is left makes no message.
+                // The stream has ended: the remaining bytes are not a whole message.
                 return Poll::Ready(Ok(()));
             }
             this.give();
@@ -247,7 +250,7 @@ impl<S: TlsStream + Unpin> TlsStream for Merged<S> {
     }
 }
 
-/// Encrypts as another connector, and merges.
+/// Encrypts with another connector, and merges.
 pub(super) struct OverTls<T>(pub T);
 
 impl<T> MakeTlsConnect<Socket> for OverTls<T>
@@ -354,7 +357,7 @@ mod tests {
         let (mut stream, one) = (begun(), statement());
         send(&mut stream, &[&one, &one, &one, &one, QUERY]);
         let answers = [BOUND, COMPLETE, WRONG, READY, WRONG, FAILED].concat();
-        // However the bytes arrive.
+        // The result does not depend on the chunks in which the bytes arrive.
         let mut given = Vec::new();
         for byte in answers.chunks(1) {
             given.extend(receive(&mut stream, byte));
@@ -380,7 +383,7 @@ mod tests {
             assert_eq!(begun().take(left).is_ok(), whole, "{part}");
         }
         let mut stream = Merged::new(tokio::io::empty());
-        stream.take(b"S\0").expect("a login is passed on as it comes");
+        stream.take(b"S\0").expect("a login is passed on unchanged");
         assert_eq!(&stream.out[..], b"S\0");
     }
 

@@ -1,7 +1,7 @@
 //! PostgreSQL: a bounded pool, `REPEATABLE READ`, and retries.
 //!
 //! Under `REPEATABLE READ` two transactions that write the same row cannot both commit; the later
-//! one runs again ([`lanes`] keeps that rare). The ledger relies on this: a transaction that
+//! one runs again ([`lanes`] makes that rare). The ledger relies on this: a transaction that
 //! changes dependent rows (a provider's allocations, a consumer's requests) also writes the row
 //! they depend on.
 //!
@@ -10,9 +10,9 @@
 //! that the caller's own check finds the row and reports it.
 //!
 //! A transaction whose connection is lost before its commit has changed nothing and runs again on
-//! another connection. If the connection is lost during the commit, another connection looks up whether
-//! it was committed ([`fate`]), also if the caller has gone: the hooks of a transaction that was
-//! committed run.
+//! another connection. If the connection is lost during the commit, another connection looks up the
+//! outcome ([`fate`]), even if the caller is gone, so that the hooks of a committed transaction
+//! always run.
 
 mod connection;
 mod dial;
@@ -72,7 +72,7 @@ pub(crate) struct Postgres {
     connections: Connections,
     lanes: Lanes,
     groups: Groups,
-    /// How long a transaction waits for its lanes and its turn.
+    /// How long a transaction waits for its lanes and a permit.
     wait: Duration,
     /// How long a transaction waits until the outcome of its commit is known.
     patience: Duration,
@@ -84,8 +84,8 @@ struct Connections {
     pool: Pool,
     /// One thread per connection.
     threads: Threads,
-    /// One permit per connection: unlike the threads, waiting for one has a limit. Nothing uses a thread
-    /// without one.
+    /// One permit per connection: unlike waiting for a thread, waiting for a permit has a limit. No
+    /// work uses a thread without a permit.
     turns: Arc<Semaphore>,
     commits: Commits,
 }
@@ -118,7 +118,7 @@ impl Postgres {
         Ok(Self { connections, lanes, groups, wait, patience })
     }
 
-    /// Waits for the lanes and for a turn.
+    /// Waits for the lanes and for a permit.
     async fn wait(
         &self,
         lanes: &BTreeSet<Lane>,
@@ -204,14 +204,14 @@ impl Postgres {
 }
 
 impl Connections {
-    /// Waits for the permission to use a connection.
+    /// Waits for the permit to use a connection.
     async fn turn(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let closed = |_| Error::Unavailable("the pool of connections is closed".into());
+        let closed = |_| Error::Unavailable("the connection pool is closed".into());
         Arc::clone(&self.turns).acquire_owned().await.map_err(closed)
     }
 
-    /// Looks up the fate of a transaction on a task of its own, and runs its hooks if it was committed,
-    /// even if nobody waits for the answer any more.
+    /// Looks up the fate of a transaction on a separate task, and runs its hooks if it was
+    /// committed, even if the caller is gone.
     fn settle(
         &self,
         ticket: Ticket,
@@ -250,7 +250,7 @@ impl Connections {
             match looked.await {
                 Ok(Ok(fate)) => return Some(fate),
                 Ok(Err(error)) if !ticket.is_recent() => {
-                    tracing::error!(%error, "the outcome of a commit stays unknown");
+                    tracing::error!(%error, "could not determine the outcome of a commit");
                     return None;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "cannot look up a commit yet"),
@@ -304,7 +304,7 @@ fn once(
     connection.begin(read_only);
     let mut tx = Tx::postgres(Session::new(&mut connection));
     let outcome = work(&mut tx);
-    // Work that hides the failure of its transaction has failed with it.
+    // Work that ignores an error of its transaction has failed too.
     let outcome = match (outcome, tx.ended()) {
         (Ok(_), Some(error)) => Err(error.into()),
         (outcome, _) => outcome,
@@ -312,7 +312,7 @@ fn once(
     let (retry, doubt, met, lost) = (tx.retry, tx.doubt, tx.met, tx.lost.is_some());
     let (answers, hooks) = (tx.hooked(), std::mem::take(&mut tx.hooks));
     drop(tx);
-    // A read changes nothing, so nobody needs to wait for its hooks.
+    // A read changes nothing, so no caller needs to wait for its hooks.
     let in_progress = (!read_only).then(|| connections.commits.begin());
     let ended = match outcome {
         Ok(value) => match connection.commit(&answers) {

@@ -42,7 +42,7 @@ fn find(
     Ok(line(&text, url, endpoint).map(String::into_bytes))
 }
 
-/// The bytes of a file that nobody else may read.
+/// The bytes of a file that only its owner may read.
 pub(super) fn secret(file: &Path) -> Result<Vec<u8>, String> {
     let found = std::fs::metadata(file).map_err(|e| e.to_string())?;
     if !is_private(&found) {
@@ -132,7 +132,7 @@ mod tests {
             let found = found(url, &variables);
             assert_eq!(found, Ok(expected.map(str::to_owned)), "{url} {variables:?}");
         }
-        // A refusal names the file, where its name comes from, and what to do.
+        // A refusal names the file, the origin of its name, and the remedy.
         for mode in [0o644, 0o604, 0o640, 0o660] {
             use std::os::unix::fs::MetadataExt as _;
             let open = file("open", "in-open", mode);

@@ -69,8 +69,8 @@ impl Pool {
         opened
     }
 
-    /// Returns a connection. One that is not usable is closed, and the idle ones with it: what broke
-    /// it, such as a restart of the server, broke them too. An old one is closed alone.
+    /// Returns a connection. Closes an unusable one together with the idle ones, because the cause,
+    /// such as a restart of the server, affects them too. Closes an old one alone.
     pub(super) fn put(&self, connection: Connection) {
         let limit = self.0.options.connection_recycle_time;
         let closed = if !connection.is_usable() {

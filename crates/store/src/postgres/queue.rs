@@ -1,8 +1,8 @@
 //! The statements of a transaction that have not been sent yet, in order.
 //!
-//! Statements whose answer nobody needs yet wait here, and so do the statements that only control the
-//! transaction. They are sent together with the next statement whose answer is needed, in one round
-//! trip. It must never send anything itself.
+//! Statements whose answer is not needed yet wait here, and so do the statements that only control
+//! the transaction. They are sent together with the next statement whose answer is needed, in one
+//! round trip. It must never send anything itself.
 //!
 //! Each statement belongs to the attempt that was innermost when it was added. The attempt may end
 //! before its statement is sent: the failure of such a statement belongs to no open savepoint.
@@ -82,20 +82,20 @@ impl Queue {
         self.calls().any(|call| call.writes)
     }
 
-    /// True if a statement waits that must run although nobody has read its answer: one that changes
-    /// something, one that was deferred, or one whose answer is among these.
+    /// True if a waiting statement must run even though its answer was not read: one that changes
+    /// rows, one that was deferred, or one whose answer is among these.
     pub(super) fn is_needed(&self, answers: &[u64]) -> bool {
         self.calls().any(|call| {
             call.writes || call.wants == Wants::Nothing || answers.contains(&call.number)
         })
     }
 
-    /// Forgets the statements, and not the open attempts.
+    /// Drops the statements but keeps the open attempts.
     pub(super) fn clear(&mut self) {
         self.requests.clear();
     }
 
-    /// Forgets everything, for a new transaction.
+    /// Clears everything, for a new transaction.
     pub(super) fn reset(&mut self) {
         self.requests.clear();
         self.open.clear();

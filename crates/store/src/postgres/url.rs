@@ -1,6 +1,6 @@
 //! The URL of a PostgreSQL server, with libpq's parameters: its hosts, its TLS settings, and where
-//! the password is. A parameter that would have no effect is refused, with what to do. Nothing here reads
-//! a file or prints a password.
+//! the password is. A parameter that would have no effect is refused, with the remedy. Nothing here
+//! reads a file or prints a password.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ pub struct PostgresUrl {
 pub(super) enum Mode {
     /// No TLS.
     Disable,
-    /// TLS if the server has it. It protects from nobody who can change packets.
+    /// TLS if the server has it. It does not protect against an active attacker.
     Prefer,
     /// TLS with any certificate.
     Require,
@@ -98,7 +98,7 @@ impl std::fmt::Display for Endpoint {
 }
 
 impl PostgresUrl {
-    /// Parses what follows `postgresql://`. The reason of a refusal contains no value.
+    /// Parses the part after `postgresql://`. The reason of a refusal contains no value.
     pub(crate) fn parse(rest: &str) -> Result<Self, String> {
         let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {

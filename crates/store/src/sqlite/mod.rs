@@ -68,8 +68,8 @@ impl Sqlite {
             let mut tx = Tx::sqlite(&reader);
             let outcome = work(&mut tx);
             let hooks = std::mem::take(&mut tx.hooks);
-            // A failure may have ended the transaction. A reader that cannot end its own
-            // transaction is closed.
+            // An error may have ended the transaction. A reader that cannot end its own transaction
+            // is closed.
             if reader.is_autocommit() || reader.execute_batch("COMMIT").is_ok() {
                 readers.give(reader);
             }

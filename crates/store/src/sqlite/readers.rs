@@ -1,8 +1,8 @@
-//! The reader connections: few, opened when first needed, and closed when they are not needed for a while.
+//! The reader connections: few, opened on demand, and closed after some idle time.
 //!
-//! The readers' threads are as many as the connections, so there is always one for a thread. More of
-//! them would read no faster, and each has a page cache, the schema and its prepared statements for itself,
-//! some megabytes together: a quiet process needs one or two.
+//! There are as many reader threads as connections, so a thread never waits for one. More
+//! connections would not read faster, and each has its own page cache, schema and prepared
+//! statements, some megabytes together. A quiet process needs one or two.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -13,17 +13,17 @@ use rusqlite::Connection;
 use super::pragma;
 use crate::Error;
 
-/// Connections at most.
+/// Maximum number of connections.
 pub(super) const MOST: usize = 8;
 
-/// A connection that was idle for as long is closed when another one becomes idle.
+/// A connection that has been idle for this long is closed when another one becomes idle.
 const IDLE: Duration = Duration::from_secs(5);
 
 pub(super) struct Readers {
     path: PathBuf,
-    /// The idle ones, each with the time of its last use, which ascends.
+    /// The idle connections with the time of their last use, in ascending order.
     idle: Mutex<Vec<(Connection, Instant)>>,
-    /// [`IDLE`], but in tests.
+    /// [`IDLE`], except in tests.
     limit: Duration,
 }
 
@@ -36,8 +36,8 @@ impl Readers {
         if let Some((connection, _)) = self.lock().pop() {
             return Ok(connection);
         }
-        // The database was opened at the start: what keeps it from being opened once more (files,
-        // memory) may pass.
+        // The database was opened at the start, so a failure to open another connection (files,
+        // memory) may be temporary.
         let connection = pragma::connect(&self.path).map_err(|error| match error {
             Error::Open(why) => Error::Unavailable(why),
             other => other,
@@ -52,7 +52,7 @@ impl Readers {
         let unneeded = long.then(|| idle.remove(0));
         idle.push((connection, Instant::now()));
         drop(idle);
-        // Without the lock: closing takes longer than a small read.
+        // Closes them without the lock: closing takes longer than a small read.
         drop(unneeded);
     }
 

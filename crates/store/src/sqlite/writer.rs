@@ -10,7 +10,7 @@
 //!
 //! Some failures (a full disk, an I/O error, no memory) make SQLite roll back the outer transaction
 //! despite savepoints. The connection is then in autocommit mode, and a savepoint would open a
-//! transaction of its own. So the group ends there: the jobs that have run get the failure, and the
+//! separate transaction. So the group ends there: the jobs that have run get the failure, and the
 //! waiting ones begin a new group.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,7 +55,7 @@ impl Job {
         let mut tx = Tx::sqlite(connection);
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.work)(&mut tx)));
         let hooks = std::mem::take(&mut tx.hooks);
-        // A job whose transaction has failed has failed, whatever it returns.
+        // A job whose transaction has failed counts as failed, regardless of its result.
         let ended = match (outcome, tx.ended()) {
             (Ok(Ok(_)), Some(error)) => Ok(Err(Failure::Store(error))),
             (outcome, _) => outcome,
@@ -162,7 +162,7 @@ fn run(connection: &Connection, jobs: &mpsc::Receiver<Job>, commits: &Commits) {
     }
 }
 
-/// Commits the group. After a failure there is no transaction.
+/// Commits the group. After a failure no transaction is open.
 fn commit(connection: &Connection) -> Result<(), Error> {
     if connection.is_autocommit() {
         let lost = "a statement of the same group failed, and the database rolled back the whole \

@@ -1,5 +1,5 @@
-//! A Cinder with its Keystone, in memory, behind a socket: as strict as the real one about the life of an
-//! attachment, and failing on demand.
+//! A Cinder with its Keystone, in memory, behind a socket: as strict as the real one about the life
+//! of an attachment, and with failures on demand.
 //!
 //! ```text
 //!   mod       the server: logins, faults on demand, the record of requests
@@ -7,9 +7,10 @@
 //!   requests  the requests of the API
 //! ```
 //!
-//! Tokens are texts: `USER:PROJECT` is a member's of that project, `admin` an admin's, `own-N` the N-th login
-//! of the service user, which has the roles `admin` and `service`. It has what a compute service uses, and
-//! refuses the rest. It must never be more tolerant than Cinder.
+//! Tokens are texts: `USER:PROJECT` is a member's of that project, `admin` an admin's, `own-N` the
+//! N-th login of the service user, which has the roles `admin` and `service`. It serves the
+//! requests of a compute service and refuses all others. It must never be more tolerant than
+//! Cinder.
 
 mod requests;
 mod state;
@@ -34,11 +35,11 @@ pub const NEWEST: u32 = 71;
 /// How a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// With this status, and nothing is carried out.
+    /// With this status; the request is not carried out.
     Status(u16),
-    /// The connection breaks before anything is carried out.
+    /// The connection is lost before the request is carried out.
     Lost,
-    /// The request is carried out, and the connection breaks before the answer.
+    /// The request is carried out, and the connection is lost before the answer.
     AnswerLost,
     /// The request is carried out, and the answer is this status: a proxy gave up.
     AnswerStatus(u16),
@@ -46,11 +47,11 @@ pub enum Failure {
     Slow(Duration),
 }
 
-/// The requests that fail, and how often they still do.
+/// The requests that fail, and the number of remaining failures.
 struct Fault {
     what: String,
     failure: Failure,
-    /// Requests that succeed before.
+    /// Number of requests that succeed first.
     first: usize,
     left: usize,
 }
@@ -60,7 +61,7 @@ struct Control {
     calls: Vec<String>,
     faults: Vec<Fault>,
     logins: usize,
-    /// Tokens that have expired: they are accepted with a service token alone.
+    /// Expired tokens, which are accepted only with a service token.
     expired: Vec<String>,
     /// True if catalogs have the login's project in the URL, as older installers set it.
     project_in_url: bool,
@@ -101,17 +102,18 @@ impl FakeCinder {
     /// Its state.
     ///
     /// # Panics
-    /// When a test panicked while it held this.
+    /// When a test panicked while it held the lock.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panicked")
     }
 
-    /// Lets requests of a kind fail, such as `DELETE attachments` or `POST attachments os-complete`.
+    /// Makes requests of a kind fail, such as `DELETE attachments` or `POST attachments
+    /// os-complete`.
     pub fn fail(&self, what: &str, failure: Failure, times: usize) {
         self.add_fault(what, failure, 0, times);
     }
 
-    /// Lets one request fail, after `first` that succeed.
+    /// Makes one request fail, after `first` successful ones.
     pub fn fail_after(&self, what: &str, failure: Failure, first: usize) {
         self.add_fault(what, failure, first, 1);
     }
@@ -125,7 +127,7 @@ impl FakeCinder {
         self.control().faults.clear();
     }
 
-    /// Lets a token expire: it is accepted only together with a service token.
+    /// Makes a token expire: it is accepted only together with a service token.
     pub fn expire(&self, token: &str) {
         self.control().expired.push(token.to_owned());
     }
@@ -294,7 +296,7 @@ pub(crate) fn refusal(status: u16, kind: &str, message: &str) -> (StatusCode, ax
     (code, axum::Json(json!({kind: {"code": status, "message": message}})))
 }
 
-/// An answer that breaks off: its client learns nothing.
+/// An answer that is cut off, so that its client learns nothing.
 fn broken() -> Response {
     let text = Full::<Bytes>::from("this answer is longer than its limit");
     Response::new(Body::new(Limited::new(text, 1)))

@@ -115,7 +115,7 @@ fn sees(state: &State, by: &Identity, id: &str) -> bool {
     state.volumes.get(id).is_some_and(|volume| by.admin || volume.project == by.project)
 }
 
-/// A creation goes on while somebody looks at it.
+/// A creation proceeds with each request that reads the volume.
 fn create_on(state: &mut State, id: &str) {
     let fails = state.creation_fails;
     if let Some(volume) = state.volumes.get_mut(id).filter(|one| one.status == "creating") {

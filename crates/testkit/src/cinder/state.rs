@@ -1,10 +1,10 @@
-//! The state of the fake, and changes of it behind the API's back.
+//! The state of the fake, and changes to it without the API.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// How the hosts reach the volumes of a type.
+/// The protocol by which hosts reach the volumes of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
     /// Ceph.
@@ -25,7 +25,7 @@ pub struct FakeVolume {
     pub size: i64,
     /// Its other attributes, as the API shows them.
     pub more: Map<String, Value>,
-    /// How hosts reach it.
+    /// Its protocol.
     pub backend: Backend,
     /// Requests that still see it as `creating`.
     pub creating: usize,
@@ -52,33 +52,33 @@ pub struct FakeAttachment {
     pub number: usize,
 }
 
-/// Everything that the fake knows.
+/// The whole state of the fake.
 #[derive(Debug, Default)]
 pub struct State {
     /// Requests that see a new volume as `creating`.
     pub creating: usize,
-    /// New volumes end like this instead of `available`.
+    /// True if new volumes become `error` instead of `available`.
     pub creation_fails: bool,
     pub(crate) volumes: BTreeMap<String, FakeVolume>,
     pub(crate) attachments: BTreeMap<String, FakeAttachment>,
     pub(crate) snapshots: BTreeMap<String, Value>,
     pub(crate) types: Vec<(String, String)>,
     pub(crate) snapshot_limit: Option<i64>,
-    /// The ids of attachments that the compute service still lists, which an end without a service token
-    /// must not touch. `None`: the compute service does not answer.
+    /// The ids of attachments that the compute service still lists, which may only be deleted with
+    /// a service token. `None` if the compute service does not answer.
     pub listed_by_nova: Option<Vec<String>>,
     pub(crate) number: usize,
     /// Each volume that became available after it was in use, in order.
     pub(crate) freed: Vec<String>,
 }
 
-/// A new id, as Cinder makes them.
+/// A new id in Cinder's form.
 pub(crate) fn new_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
 
 impl State {
-    /// An available volume of a project with these attributes besides the usual ones, and its id.
+    /// Adds an available volume of a project with these additional attributes, and returns its id.
     pub fn add_volume(&mut self, project: &str, size: i64, more: Value) -> String {
         let id = new_id();
         let more = more.as_object().cloned().unwrap_or_default();
@@ -93,7 +93,7 @@ impl State {
         id
     }
 
-    /// Makes a volume one that hosts reach by iSCSI.
+    /// Makes hosts reach a volume by iSCSI.
     ///
     /// # Panics
     /// When there is no such volume.
@@ -101,7 +101,7 @@ impl State {
         self.volumes.get_mut(volume).expect("the volume exists").backend = Backend::Iscsi;
     }
 
-    /// A snapshot of a volume, and its id.
+    /// Adds a snapshot of a volume and returns its id.
     ///
     /// # Panics
     /// When there is no such volume.
@@ -116,7 +116,7 @@ impl State {
         id
     }
 
-    /// A volume type, and its id.
+    /// Adds a volume type and returns its id.
     pub fn add_type(&mut self, name: &str) -> String {
         let id = new_id();
         self.types.push((id.clone(), name.to_owned()));
@@ -138,12 +138,12 @@ impl State {
         &self.volumes
     }
 
-    /// The volumes by id, for changes behind everybody's back.
+    /// The volumes by id, for changes without the API.
     pub fn volumes_mut(&mut self) -> &mut BTreeMap<String, FakeVolume> {
         &mut self.volumes
     }
 
-    /// Changes a volume behind everybody's back.
+    /// A volume, for changes without the API.
     ///
     /// # Panics
     /// When there is no such volume.
@@ -151,7 +151,7 @@ impl State {
         self.volumes.get_mut(id).expect("the volume exists")
     }
 
-    /// The status of a volume; nothing if there is none.
+    /// The status of a volume; empty if it does not exist.
     pub fn status(&self, id: &str) -> String {
         self.volumes.get(id).map(|volume| volume.status.clone()).unwrap_or_default()
     }
@@ -169,12 +169,12 @@ impl State {
         &self.attachments
     }
 
-    /// The volumes that were free for a moment after they had been in use, since the last call.
+    /// The volumes that became available after being in use, since the last call.
     pub fn take_freed(&mut self) -> Vec<String> {
         std::mem::take(&mut self.freed)
     }
 
-    /// The status of a volume that follows from its attachments.
+    /// Derives the status of a volume from its attachments.
     pub(crate) fn settle(&mut self, id: &str) {
         let own: Vec<&str> = self
             .attachments

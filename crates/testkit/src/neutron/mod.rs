@@ -1,14 +1,14 @@
-//! A Neutron with its Keystone, in memory, behind a socket: as strict as the real one in what it
-//! accepts, and failing on demand. `crates/neutron/tests` compares it with a recording of the real one.
+//! A Neutron with its Keystone, in memory, behind a socket: as strict as the real one, and with
+//! failures on demand. `crates/neutron/tests` compares it with a recording of the real one.
 //!
 //! ```text
 //!   mod       the server: logins, faults on demand, the record of requests
-//!   state     networks, subnets, ports, bindings, groups, quotas, and what a caller may see of them
+//!   state     networks, subnets, ports, bindings, groups, quotas, and their visibility
 //!   requests  the requests of the API
 //! ```
 //!
-//! It has what a compute service uses, and refuses the rest. It must never be more tolerant than
-//! Neutron.
+//! It serves the requests of a compute service and refuses all others. It must never be more
+//! tolerant than Neutron.
 
 mod requests;
 mod state;
@@ -35,22 +35,22 @@ pub const PASSWORD: &str = "secret";
 /// How a request fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// With this status, and nothing is carried out.
+    /// With this status; the request is not carried out.
     Status(u16),
-    /// The connection breaks before anything is carried out.
+    /// The connection is lost before the request is carried out.
     Lost,
-    /// The request is carried out, and the connection breaks before the answer.
+    /// The request is carried out, and the connection is lost before the answer.
     AnswerLost,
     /// The answer comes after this time.
     Slow(Duration),
 }
 
-/// The requests that fail, and how often they still do.
+/// The requests that fail, and the number of remaining failures.
 struct Fault {
     method: Method,
     path: String,
     failure: Failure,
-    /// Requests that succeed before.
+    /// Number of requests that succeed first.
     first: usize,
     left: usize,
 }
@@ -92,7 +92,7 @@ impl FakeNeutron {
     /// Its state.
     ///
     /// # Panics
-    /// When a test panicked while it held this.
+    /// When a test panicked while it held the lock.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no holder panicked")
     }
@@ -102,7 +102,7 @@ impl FakeNeutron {
         format!("member:{project}")
     }
 
-    /// Lets the next requests fail: `PUT` below `/ports` for `fail("PUT /ports", …)`.
+    /// Makes the next requests fail: `PUT` below `/ports` for `fail("PUT /ports", …)`.
     ///
     /// # Panics
     /// When `what` is not a method and a path.
@@ -110,7 +110,7 @@ impl FakeNeutron {
         self.add_fault(what, failure, 0, times);
     }
 
-    /// Lets one request fail, after `first` that succeed.
+    /// Makes one request fail, after `first` successful ones.
     pub fn fail_after(&self, what: &str, failure: Failure, first: usize) {
         self.add_fault(what, failure, first, 1);
     }
@@ -222,7 +222,7 @@ async fn answer(
     }
 }
 
-/// An answer that breaks off: its client learns nothing.
+/// An answer that is cut off, so that its client learns nothing.
 fn broken() -> Response {
     let text = Full::<Bytes>::from("this answer is longer than its limit");
     Response::new(Body::new(Limited::new(text, 1)))

@@ -207,7 +207,7 @@ fn sees_network(identity: &Identity, network: &Value) -> bool {
     owns(identity, network) || network["shared"] == true || network["router:external"] == true
 }
 
-/// A network as a caller sees it: its segment is for administrators.
+/// The caller's view of a network: only administrators see its segment.
 fn network_view(identity: &Identity, network: &Value) -> Value {
     let mut view = network.clone();
     if let (false, Some(view)) = (identity.admin, view.as_object_mut()) {
@@ -221,8 +221,8 @@ fn find<'a>(state: &'a State, identity: &Identity, id: &str) -> Option<&'a Port>
     port.filter(|port| identity.admin || port.text("tenant_id") == identity.project)
 }
 
-/// The objects of a list that match the query. An attribute by which Neutron does not filter is
-/// refused, as its extension `filter-validation` does.
+/// The objects of a list that match the query. Refuses an attribute by which Neutron does not
+/// filter, like its extension `filter-validation`.
 fn list(
     key: &str,
     filters: &[&str],
@@ -288,7 +288,7 @@ fn with_fields(mut one: Value, query: &[(String, String)]) -> Value {
     one
 }
 
-/// Makes a project's network, or says that it could (`fields=dry-run`).
+/// Creates a project's network, or reports that it could (`fields=dry-run`).
 fn allocate_network(state: &mut State, project: &str, is_dry: bool) -> Answer {
     match state.can_allocate {
         None => return refuse(404, "HTTPNotFound", "The resource could not be found."),
@@ -329,7 +329,7 @@ fn checked(body: &Value, key: &str, known: &[&str]) -> Result<(), Answer> {
     })
 }
 
-/// An error of [`create_port`], with its status beside it.
+/// An error of [`create_port`], with its status.
 fn failed(status: u16, kind: &str, message: String) -> Value {
     json!({"status": status, "NeutronError": {"type": kind, "message": message, "detail": ""}})
 }
@@ -558,7 +558,7 @@ fn activate(state: &mut State, id: &str, host: &str) -> Answer {
     }
     port.body.insert("status".into(), json!("DOWN"));
     port.is_skipped = true;
-    // Unlike the other answers this one is not under a key.
+    // Unlike other answers, this one is not wrapped in a key.
     ok(port.active().map(Binding::view).unwrap_or_default())
 }
 
@@ -568,7 +568,7 @@ fn delete_binding(state: &mut State, id: &str, host: &str) -> Answer {
         return no_binding(id, host);
     };
     if port.bindings.remove(at).active {
-        // As seen on the real one: the port is gone with its only active binding.
+        // As observed on a real Neutron: the port is deleted with its only active binding.
         state.ports.remove(id);
     }
     (StatusCode::NO_CONTENT, Value::Null)

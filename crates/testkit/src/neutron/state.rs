@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Identity;
 
-/// A binding of a port: host, status, profile and what the host makes of it.
+/// A binding of a port: host, status, profile and the resulting VIF.
 #[derive(Debug, Clone)]
 pub(crate) struct Binding {
     pub host: String,
@@ -90,7 +90,7 @@ impl Port {
 /// Everything that the fake knows.
 #[derive(Debug, Default)]
 pub struct State {
-    /// The most objects in one answer; 0 for all of them.
+    /// Maximum number of objects in one answer; 0 for all of them.
     pub page_size: usize,
     pub(crate) networks: BTreeMap<String, Value>,
     pub(crate) subnets: BTreeMap<String, Value>,
@@ -257,7 +257,7 @@ impl State {
         bindings.into_iter().map(|binding| binding.host).collect()
     }
 
-    /// Deletes a port behind everybody's back.
+    /// Deletes a port without the API.
     pub fn remove_port(&mut self, id: &str) {
         self.ports.remove(id);
     }

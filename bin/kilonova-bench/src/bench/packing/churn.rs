@@ -1,4 +1,5 @@
-//! Requests arrive at random times and end after random lives, until the cloud is in a steady state.
+//! Requests arrive at random times and depart after random lifetimes, until the cloud is in a
+//! steady state.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,31 +11,31 @@ use super::random::Random;
 use super::replay::Cloud;
 use super::trace::Trace;
 
-/// The devices requested at any time, relative to all.
+/// The devices requested at any time, as a fraction of all devices.
 const LOAD: f64 = 1.1;
-/// The time before the measurement, in mean lives.
+/// The start of the measurement, in mean lifetimes.
 const WARM: f64 = 4.0;
-/// The end of the measurement.
+/// The end of the measurement, in mean lifetimes.
 const END: f64 = 10.0;
 
 /// The result of a run.
 pub struct Outcome {
-    /// The allocated part of the devices, mean over time, in percent.
+    /// The mean fraction of allocated devices over time, in percent.
     pub allocated: f64,
-    /// The accepted part of the requests in percent.
+    /// The fraction of accepted requests, in percent.
     pub accepted: f64,
     /// The number of requests.
     pub decisions: usize,
 }
 
-/// A request that runs.
+/// A running request.
 struct Running {
     shape: Shape,
     host: usize,
     devices: Vec<usize>,
 }
 
-/// Runs a workload on one host in `part`. Lives are lognormal with mean 1.
+/// Runs a workload on one host in `part`. Lifetimes are lognormal with mean 1.
 pub fn run(
     trace: &Trace,
     requests: &[Shape],
@@ -96,7 +97,7 @@ pub fn run(
     }
 }
 
-/// The allocated devices over time, from the end of the warm-up on.
+/// The allocated devices over time, after the warm-up.
 #[derive(Default)]
 struct Usage {
     now: f64,

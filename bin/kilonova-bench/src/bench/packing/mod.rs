@@ -1,8 +1,10 @@
-//! How many requests of a trace find a place: the product's own choice (`kilonova-packing`) beside two published
-//! ones, FGD and BestFit, which only this benchmark has.
+//! Measures how many requests of a trace can be placed: by Kilonova's own policy
+//! (`kilonova-packing`) and by two published ones, FGD and BestFit, which are implemented only
+//! here.
 //!
-//! No server runs. Two tests: a *replay* in which nothing leaves, as in the FGD paper (Weng et al., USENIX ATC
-//! 2023), and *churn*, in which requests arrive and end until the cloud is in a steady state.
+//! No server runs. There are two tests: a *replay* without departures, as in the FGD paper (Weng et
+//! al., USENIX ATC 2023), and *churn*, in which requests arrive and depart until the cloud is in a
+//! steady state.
 
 mod churn;
 mod policy;
@@ -29,11 +31,12 @@ pub struct Size {
     pub hosts: PathBuf,
     /// Requests, one workload for each file: `name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec…]`.
     pub workloads: Vec<PathBuf>,
-    /// Results to compare with: `workload,policy,seeds,alloc_pct_at_100,alloc_pct_at_130,…`.
+    /// Published results for comparison:
+    /// `workload,policy,seeds,alloc_pct_at_100,alloc_pct_at_130,…`.
     pub published: Option<PathBuf>,
     /// The number of replays of each workload.
     pub seeds: u64,
-    /// The test with departures runs on one host in so many. Without it, the replay runs.
+    /// Runs the churn test on one in this many hosts; `None` runs the replay.
     pub churn: Option<usize>,
     /// The weights of the cost.
     pub weights: kilonova_packing::Weights,
@@ -94,7 +97,7 @@ fn replayed(
         published.figure(name, "FGD").map(|figure| Aim::Least(figure + published.margin(name)));
     table.row("devices allocated, 100 % requested", "%", None, column(&figures, 0));
     table.row("devices allocated, 130 % requested", "%", None, column(&figures, 1));
-    table.row("Kilonova beside published FGD", "%", aim, own(&figures, 1));
+    table.row("Kilonova minus published FGD", "%", aim, own(&figures, 1));
     let known = POLICIES.map(|policy| published.figure(name, policy.name()));
     table.row("published", "%", None, known);
     table.row("time for a decision", "us", None, column(&figures, 2));
@@ -146,7 +149,7 @@ fn mean(figures: impl ExactSizeIterator<Item = f64>) -> f64 {
     figures.sum::<f64>() / count
 }
 
-/// The demand of a workload, all of it known, as the published policies know it.
+/// The complete demand of a workload, which the published policies assume to be known.
 fn profile(requests: &[Shape], supply: &[(Model, u32)]) -> Profile {
     let mut demand = Demand::default();
     requests.iter().for_each(|request| demand.record(*request, 1.0));

@@ -1,4 +1,5 @@
-//! The replay: requests arrive in random order, those that fit nowhere are dropped, and nothing leaves.
+//! The replay: requests arrive in random order; those that fit nowhere are dropped, and no request
+//! departs.
 
 use kilonova_packing::{Fleet, Host, Place, Shape, WHOLE};
 
@@ -6,12 +7,12 @@ use super::policy::{Policy, Rating};
 use super::random::Random;
 use super::trace::Trace;
 
-/// The requested devices, relative to all.
+/// The requested devices, as a fraction of all devices.
 const REQUESTED: f64 = 1.3;
 
 /// The result of a replay.
 pub struct Outcome {
-    /// The allocated part of the devices in percent, when as many had been requested as there are.
+    /// The percentage of allocated devices once the requests added up to all devices.
     pub at_capacity: f64,
     /// The same at the end.
     pub at_end: f64,
@@ -27,7 +28,7 @@ pub struct Cloud<S> {
 }
 
 impl<S: kilonova_packing::Scorer> Cloud<S> {
-    /// Idle hosts; of equal ones the first wins.
+    /// A cloud of idle hosts. Of equally good hosts, the first wins.
     pub fn new(hosts: impl Iterator<Item = Host>, policy: Policy, scorer: S) -> Self {
         let mut cloud = Self { fleet: Fleet::new(scorer), devices: Vec::new(), policy };
         for (number, host) in hosts.enumerate() {
@@ -114,8 +115,8 @@ pub fn run(
     }
 }
 
-/// The requests in random order. Random ones follow, until the next one would exceed `most` devices; if they
-/// exceed it already, random ones are left out.
+/// The requests in random order. Adds random ones until the next one would exceed `most` devices,
+/// or removes random ones if they already exceed it.
 fn arrivals(requests: &[Shape], most: f64, random: &mut Random) -> Vec<Shape> {
     let mut list = requests.to_vec();
     random.shuffle(&mut list);

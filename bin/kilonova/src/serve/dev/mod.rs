@@ -30,7 +30,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const FLAVOR: &str = "tiny";
 const IMAGE: &str = "hello";
 const NETWORK: &str = "private";
-/// The most bytes of an answer.
+/// Maximum number of bytes of an answer.
 const LARGEST: usize = 64 * 1024 * 1024;
 /// The microversions of requests.
 const VERSIONS: [(&str, &str); 2] =

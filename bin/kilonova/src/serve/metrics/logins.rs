@@ -1,4 +1,4 @@
-//! Logins: what waits, what was computed and what was refused, counted in this process.
+//! Counters of this process for logins: waiting, computed and refused.
 
 use kilonova_identity::HashStatistics;
 use prometheus_client::encoding::EncodeLabelSet;

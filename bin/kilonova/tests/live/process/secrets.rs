@@ -209,7 +209,7 @@ fn commands_create_no_key_on_a_cloud_that_was_never_started() {
             let output = place.tool(&words);
             let said = stderr(&output);
             assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
-            assert!(said.contains("start kilonova serve, as the user of the service"), "{said}");
+            assert!(said.contains("start kilonova serve as the user of the service"), "{said}");
             assert!(!key.exists(), "{words:?}");
         }
     }

@@ -24,7 +24,7 @@ pub enum ServerCommand {
     Rescue(Option<RescueImage>),
     /// `unrescue`.
     Unrescue,
-    /// `rebuild`; a server that is shut off stays so.
+    /// `rebuild`; a server that is shut off stays shut off.
     Rebuild(Box<Rebuild>),
     /// `createImage`, into this image.
     CreateImage(ImageId),
@@ -36,7 +36,7 @@ pub enum ServerCommand {
     Shelve(ImageId),
     /// `unshelve` of a server that is still on its host.
     Unshelve,
-    /// `delete` that `restore` can take back.
+    /// `delete` that `restore` can undo.
     SoftDelete,
     /// `restore`.
     Restore,

@@ -1,4 +1,4 @@
-//! The rollback of a failed change: the host makes the guest as it was before.
+//! The rollback of a failed change: the host restores the guest's previous state.
 
 use kilonova_compute_db::servers::{self, Fault};
 use kilonova_flow::Outcome as End;
@@ -73,7 +73,7 @@ pub(super) fn rolled_back(
     ctx.finish(tx, End::Failed, Some(reason))
 }
 
-/// The server has its former state again; an earlier `ERROR` keeps its fault.
+/// Restores the server's previous state; an earlier `ERROR` keeps its fault.
 fn as_before(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, before: &Before) -> Result<(), Error> {
     let id = ctx.server.id;
     if before.vm_state == ctx.server.vm_state {

@@ -16,7 +16,7 @@ use crate::flows::operation::{InPlace, InPlaceChange};
 enum Goal {
     /// The guest reaches this state.
     State(VmState, PowerState),
-    /// The guest stays as it is.
+    /// The guest does not change.
     Unchanged,
 }
 

@@ -15,8 +15,8 @@ use crate::actions::ServerAction;
 use crate::flows::operation::Operation;
 use crate::{Compute, Error, flows, states, usage};
 
-/// Soft-deletes a server, so that `restore` can undo it; deletes it for good if that is off or impossible.
-/// Idempotent.
+/// Soft-deletes a server, so that `restore` can undo it; deletes it permanently if that is off or
+/// impossible. Idempotent.
 ///
 /// # Errors
 /// 409 when the server is locked; the database's.
@@ -73,7 +73,7 @@ pub fn restore(
     super::begin(tx, compute, context, server, &ServerCommand::Restore, now)
 }
 
-/// Deletes a soft-deleted server for good once its `reclaim_instance_interval` is over.
+/// Deletes a soft-deleted server permanently once its `reclaim_instance_interval` is over.
 ///
 /// # Errors
 /// The database's.

@@ -94,7 +94,7 @@ pub(super) fn begin(
 }
 
 /// Makes the migration hold the old place and the server a new one. Without a new place, all claims
-/// stay as they are, and the reason is returned.
+/// stay unchanged, and the reason is returned.
 pub(super) fn claim_place(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

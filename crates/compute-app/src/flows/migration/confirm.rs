@@ -80,7 +80,7 @@ fn confirmed(
     Ok(flow::event(tx, id, &done)?)
 }
 
-/// Closes the migration and gives up the source.
+/// Closes the migration and releases the source.
 fn release_source(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -110,9 +110,9 @@ enum Interrupted {
     Refuse,
     /// It is cancelled.
     Cancel,
-    /// It is cancelled, and the document of the source is put back.
+    /// It is cancelled, and the document of the source is restored.
     PutBack,
-    /// Likewise, and the destination must drop what it has of the guest.
+    /// Likewise, and the destination must remove the incoming guest.
     PutBackAndDrop,
 }
 
@@ -153,8 +153,8 @@ impl Interrupted {
     }
 }
 
-/// Cancels the open operation. Returns the destination of a live migration, which must drop what it
-/// has of the guest.
+/// Cancels the open operation. Returns the destination of a live migration, which must remove the
+/// incoming guest.
 fn cancel_open(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -313,8 +313,8 @@ fn received(
     }
 }
 
-/// Asks the source to send the guest. `volumes` is what the destination has reported of them; none if the
-/// source knows it already.
+/// Requests the outgoing migration from the source. `volumes` is the destination's report on them;
+/// empty if the source already has it.
 pub(super) fn send(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

@@ -182,7 +182,7 @@ fn ask_dest(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, transit: Transit) -> Result<
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Locate(transit)))
 }
 
-/// The guest did not move; the destination drops what it has of it.
+/// The guest did not move; the destination removes its side.
 fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Result<(), Error> {
     let (id, now, source) = (ctx.server.id, ctx.now, &ctx.migration.source);
     let row = &ctx.open.row;

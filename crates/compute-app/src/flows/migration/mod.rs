@@ -83,7 +83,7 @@ fn load(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<Option<(Server, Move)>,
     Ok(servers::find(tx, server)?.zip(moves::open_of(tx, server)?))
 }
 
-/// True if the operation waits for that host to drop the server.
+/// True if the operation waits for that host to remove the guest.
 pub(super) fn waits_for(
     tx: &mut Tx<'_>,
     open: &OpenOperation,
@@ -107,14 +107,14 @@ fn drops_dest(state: &Operation) -> bool {
     )
 }
 
-/// The reporting host's part in the move; it has both parts in a resize on one host.
+/// The reporting host's roles in the move; it has both in a resize on one host.
 #[derive(Clone, Copy)]
 struct Reporter {
     is_source: bool,
     is_dest: bool,
 }
 
-/// A host reports on a server that is being moved.
+/// Handles a host's report on a server that is being moved.
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -15,7 +15,7 @@ pub struct InPlace {
     pub change: InPlaceChange,
     /// The server before it.
     pub before: Before,
-    /// How far it is.
+    /// Its step.
     pub step: InPlaceStep,
 }
 
@@ -46,7 +46,7 @@ pub enum InPlaceChange {
     Shelve(Option<ImageId>),
     /// `unshelve` of a server that is still on its host.
     Unshelve,
-    /// `delete` that `restore` can take back.
+    /// `delete` that `restore` can undo.
     SoftDelete,
     /// `restore`.
     Restore,
@@ -57,16 +57,16 @@ pub enum InPlaceChange {
 pub struct Backup {
     /// Its type: `daily`, …
     pub backup_type: String,
-    /// How many backups of the type stay.
+    /// Number of backups of the type to keep.
     pub rotation: i64,
 }
 
-/// How far a change in place is.
+/// The step of a change in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InPlaceStep {
     /// The host makes the guest as requested.
     Settle,
-    /// The change failed; the host makes the guest as it was before.
+    /// The change failed; the host restores the guest's previous state.
     Undo {
         /// Why it failed.
         reason: String,
@@ -112,7 +112,7 @@ pub enum OffloadCause {
 pub enum Unshelve {
     /// The new host starts the guest.
     Spawn(UnshelveState),
-    /// The new host failed and removes what it has of the guest.
+    /// The new host failed and removes the guest.
     Clear(UnshelveState),
 }
 
@@ -189,7 +189,7 @@ impl InPlace {
                 row.never("reason", data.reason.is_some())?;
                 InPlaceStep::Settle
             }
-            // Nothing goes back to the disk that a rebuild replaced.
+            // A rebuild cannot be rolled back to the replaced disk.
             Step::Undo if row.action != Action::Rebuild => {
                 row.never("image", data.image.is_some())?;
                 InPlaceStep::Undo { reason: row.required("reason", data.reason)? }

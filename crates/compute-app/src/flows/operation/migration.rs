@@ -111,7 +111,7 @@ pub enum LiveMigration {
     Locate(Transit),
     /// The destination takes over the guest.
     Arrive(Transit),
-    /// The destination removes what it has of the guest.
+    /// The destination removes its side of the guest.
     DropDest(Transit),
     /// The source starts the guest again, which did not survive the attempt.
     Restore(Transit),

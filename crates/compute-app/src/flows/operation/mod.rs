@@ -31,7 +31,7 @@ pub use server::{Create, Delete, PowerAction};
 pub enum Operation {
     /// `create`.
     Create(Create),
-    /// `delete`, for good.
+    /// `delete`, permanently.
     Delete(Delete),
     /// `start`, `stop`, `reboot`.
     Power(PowerAction),
@@ -55,7 +55,7 @@ pub enum Operation {
     Recorded(Action),
 }
 
-/// Why a row of the journal is none of the operations.
+/// Why a row of the journal is not a valid operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// No operation has this kind.
@@ -220,7 +220,7 @@ impl Operation {
         }
     }
 
-    /// True if the operation is a soft delete, which `restore` takes back.
+    /// True if the operation is a soft delete, which `restore` undoes.
     pub fn is_soft_delete(&self) -> bool {
         matches!(self, Self::InPlace(InPlace { change: InPlaceChange::SoftDelete, .. }))
     }

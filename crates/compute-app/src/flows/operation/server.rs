@@ -23,7 +23,7 @@ pub enum Create {
         /// Hosts that failed before.
         tried: Vec<HostName>,
     },
-    /// The host failed and removes what it has of the guest.
+    /// The host failed and removes the guest.
     Clear {
         /// Hosts that failed.
         tried: Vec<HostName>,
@@ -111,7 +111,7 @@ impl Delete {
     }
 }
 
-/// A change of the power state; the host makes the guest so.
+/// A change of the power state, which the host applies to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PowerAction {
     /// `start`.

@@ -39,7 +39,7 @@ const NEVER_INHERITED: [&str; 6] = [
     "img_signature_key_type",
     "img_signature_certificate_uuid",
 ];
-/// The most failures that are counted.
+/// Maximum number of failures that are counted.
 const MOST_COUNTED: usize = 10_000;
 
 impl CloudGlance {
@@ -205,7 +205,7 @@ impl CloudGlance {
         let filled = store.write(fill).await;
         match filled.map_err(|e| Transfer::Unavailable(e.to_string()))? {
             true => Ok(()),
-            false => Err(Transfer::Refused(format!("nobody waits for image {image} any more"))),
+            false => Err(Transfer::Refused(format!("image {image} is no longer expected"))),
         }
     }
 
@@ -271,7 +271,7 @@ impl CloudGlance {
         }
     }
 
-    /// Counts a failed upload, or forgets the failures of an image.
+    /// Counts a failed upload, or resets the failures of an image.
     fn counted(&self, image: ImageId, failed: bool) -> u32 {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if !failed {
@@ -292,7 +292,7 @@ fn owner<'a>(context: &'a Context, server: &'a Server) -> &'a str {
     if context.project_id.is_empty() { &server.project_id } else { &context.project_id }
 }
 
-/// Compares what Glance stored with what was sent.
+/// Compares the stored data with the sent data.
 fn compare(stored: &Image, sent: &Uploaded) -> Result<(), CallError> {
     let damaged = |why: String| Err(CallError::Damaged { image: stored.id, why });
     if !stored.is_active() {

@@ -3,8 +3,8 @@
 //! ```text
 //!   requests   images are read with the user's token, before the transaction
 //!   making     a snapshot's image: journaled, created, adopted by the operation, filled by the host
-//!   streams    the bytes of an image on their way to a host
-//!   sweep      deletes what nobody wants and rotates backups, also after a crash
+//!   streams    downloads of image data by hosts
+//!   sweep      deletes unneeded images and rotates backups, also after a crash
 //! ```
 //!
 //! No call is part of a transaction. Each one that changes something is named by a row before it is sent
@@ -42,7 +42,7 @@ pub struct CloudGlanceOptions {
     /// Properties that a snapshot does not inherit from the server's image
     /// (`[DEFAULT] non_inheritable_image_properties`).
     pub non_inheritable: Vec<String>,
-    /// The most uploads of hosts at once.
+    /// Maximum number of uploads of hosts at once.
     pub snapshots: usize,
 }
 

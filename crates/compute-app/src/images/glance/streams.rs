@@ -14,7 +14,7 @@ use kilonova_image::DataRange;
 use super::CloudGlance;
 use crate::images::Transfer;
 
-/// The most downloads in progress; the longest idle one makes room.
+/// Maximum number of downloads in progress; the longest idle one makes room.
 const MOST: usize = 256;
 /// A download that no host continues ends after this time.
 const IDLE: Duration = Duration::from_secs(120);

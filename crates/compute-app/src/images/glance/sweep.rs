@@ -12,13 +12,13 @@ use kilonova_wire::time;
 use super::CloudGlance;
 use crate::{Compute, Error};
 
-/// The longest pause between two attempts.
+/// Maximum pause between two attempts.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-/// The most backups of one server and type that a rotation reads.
+/// Maximum number of backups of one server and type that a rotation reads.
 const MOST: usize = 1000;
 
 impl CloudGlance {
-    /// Does once what is due.
+    /// Processes everything that is due, once.
     pub(crate) async fn sweep(&self, compute: &Compute) -> Result<(), Error> {
         let due = |tx: &mut Tx<'_>| Ok::<_, Error>(glance_images::due(tx, time::now())?);
         for image in compute.store.read(due).await? {
@@ -61,7 +61,7 @@ impl CloudGlance {
         Ok(())
     }
 
-    /// Does what is due for an image. True if its row is not needed any more; false if the image must
+    /// Processes an image that is due. True if its row is no longer needed; false if the image must
     /// become unwanted first, so that no operation adopts it meanwhile.
     async fn settle(&self, image: &GlanceImage) -> Result<bool, CallError> {
         match &image.state {

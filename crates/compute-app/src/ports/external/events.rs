@@ -1,4 +1,4 @@
-//! Events of Neutron. They say that something has changed; the worker reads what.
+//! Events of Neutron. They only signal a change; the worker reads the details.
 
 use jiff::Timestamp;
 use kilonova_compute_db::external_ports;

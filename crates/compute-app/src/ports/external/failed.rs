@@ -18,16 +18,16 @@ use super::settle::{Attempt, Taken, settle};
 use crate::ports::neutron::Failure;
 use crate::{Compute, Error, flows};
 
-/// The longest pause between two attempts.
+/// Maximum pause between two attempts.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_secs(60);
-/// The time that another process leaves to this one, which knows the user's token. It is shorter than the time
-/// before which a server is taken, so that this process takes it after the pause.
+/// The head start of this process, which knows the user's token. It is shorter than the time for
+/// which another process leaves a server, so that this process leases it after the pause.
 const HEAD_START: SignedDuration = SignedDuration::from_secs(5);
-/// How often a request looks for the port that another worker makes.
+/// How often a request checks for the port that another worker creates.
 const ATTEMPTS: usize = 300;
-/// The pause between two of these looks.
+/// The pause between two of these checks.
 const SHORT: Duration = Duration::from_millis(100);
-/// The step of which the flows hear.
+/// The step that the flows see.
 const STEP: &str = "ports";
 
 /// Why an attempt failed.
@@ -105,7 +105,7 @@ impl Failed {
                 server = %id, %host, why = self.why,
                 "the ports of a server cannot be bound: see the log of Neutron and `openstack network agent list`"
             );
-            // The flow that hears of it sets the next goal.
+            // The flow that handles the failure sets the next goal.
             external_ports::give_back(tx, id, None)?;
             let shown = match self.kind {
                 Kind::Host | Kind::Request => self.why.clone(),

@@ -1,11 +1,11 @@
 //! The cloud's Neutron as the network service of compute.
 //!
 //! ```text
-//!   networks  what transactions do: write the goal, read the views
-//!   requests  what a request asks before its transaction, with the user's token
-//!   settle    after the commit: a worker makes Neutron as the goal says, and delivers the documents
+//!   networks  the part of transactions: write the goal, read the views
+//!   requests  the calls before a request's transaction, with the user's token
+//!   settle    after the commit: a worker changes Neutron to match the goal, and delivers the documents
 //!   failed    the same, if that was not possible
-//!   events    Neutron says that something has changed
+//!   events    notifications of changes from Neutron
 //!   sweep     ports of servers that are gone
 //!   journal   the rows; view the last view of a port
 //!   queue     the servers that this process works on next
@@ -46,8 +46,8 @@ pub use requests::{External, SeenNetworks};
 pub use settle::{Attempt, run, settle};
 pub use sweep::sweep;
 
-/// The time within which this process, which knows the user's token, takes what it has committed; then any
-/// other does.
+/// The time within which this process, which knows the user's token, starts the work that it has
+/// committed; then any other may.
 const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
 
 /// The operator's settings of the service.
@@ -59,8 +59,8 @@ pub struct CloudNeutronOptions {
     pub vif_plugging_timeout: SignedDuration,
     /// True if a build fails without that (`[DEFAULT] vif_plugging_is_fatal`).
     pub vif_plugging_is_fatal: bool,
-    /// How long one attempt to change a server's ports may take. Nobody else makes one meanwhile, so after the
-    /// death of a process as much time passes.
+    /// How long one attempt to change a server's ports may take. No other worker makes one
+    /// meanwhile, so the work of a dead process waits that long.
     pub longest_attempt: SignedDuration,
     /// How long a document is held back while Neutron does not answer; then its operation fails.
     pub patience: SignedDuration,

@@ -108,7 +108,7 @@ impl CloudNeutron {
     }
 }
 
-/// True if every port of a server is plugged, so that nobody waits for one.
+/// True if every port of a server is plugged or needs no wait.
 pub(crate) fn is_plugged(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     let rows = external_ports::of_server(tx, server)?;
     Ok(rows.iter().all(|row| row.is_plugged || row.is_leaving))

@@ -43,7 +43,8 @@ pub async fn run(compute: Compute) {
                 let compute = compute.clone();
                 running.spawn(async move {
                     if let Err(error) = settle(&compute, server).await {
-                        tracing::warn!(%server, %error, "cannot store what Neutron has for a server; it is tried again");
+                        tracing::warn!(%server, %error, "cannot store Neutron's ports of a \
+                            server; retrying");
                     }
                 });
             }
@@ -91,7 +92,7 @@ pub enum Attempt {
 pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Error> {
     let Some(cloud) = compute.neutron.clone() else { return Ok(Attempt::None) };
     let longest = cloud.options.longest_attempt;
-    // Nobody else takes the server while calls may be under way.
+    // No other worker leases the server while calls may be in progress.
     let lease = longest.saturating_add(longest / 10);
     let taken = compute.store.write(move |tx| take(tx, server, lease)).await?;
     let Some(taken) = taken else { return Ok(Attempt::None) };
@@ -308,7 +309,7 @@ fn finish(
         return Ok(None);
     }
     if row.revision != taken.row.revision {
-        // There is another goal. A port that it gives up is deleted by its id.
+        // The goal has changed. A port that the new goal does not need is deleted by its id.
         note_made(tx, id, made)?;
         external_ports::give_back(tx, id, Some(now))?;
         return Ok(Some(SignedDuration::ZERO));

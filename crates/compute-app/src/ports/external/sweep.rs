@@ -16,7 +16,7 @@ use crate::ports::neutron::release;
 use crate::{Compute, Error, flows};
 
 impl CloudNeutron {
-    /// Queues what is due, and fails builds that wait too long for their ports to be plugged.
+    /// Queues due servers, and fails builds that wait too long for their ports to be plugged.
     pub(crate) async fn work_off(&self, compute: &Compute) -> Result<(), Error> {
         let due = |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::due(tx, time::now())?);
         for server in compute.store.read(due).await? {
@@ -90,7 +90,7 @@ pub async fn sweep(compute: &Compute) -> Result<(), Error> {
     let gone = move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::deleted(tx, &servers)?);
     for server in compute.store.read(gone).await? {
         tracing::warn!(%server, "Neutron has ports of a server that was deleted; they are released");
-        // A user may have supplied them; nothing tells any more, so all are kept.
+        // A user may have supplied them; no record shows that any more, so none is deleted.
         let device = server.to_string();
         let ports = cloud.client.ports(own(), PortFilter::Device(&device), &["id"]).await;
         let all = ports.map_err(IntoRefusal::into_refusal)?.iter().map(|port| port.id).collect();

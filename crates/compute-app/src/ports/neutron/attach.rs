@@ -440,10 +440,10 @@ async fn activated(logins: Logins<'_>, port: &Port, host: &str) -> Result<bool, 
 /// Prepares the port on the next host, and deletes its bindings to hosts that are neither. Returns the port
 /// as it is on the next host.
 ///
-/// The Open vSwitch agent of the destination takes a port for one that leaves while the source's binding
-/// exists, and does not hear of its deletion. Any update of the port makes it look again. The state of a port
-/// that the server had before (`is_known`) tells whether that is still due, so that a crash after the deletion
-/// does no harm.
+/// The Open vSwitch agent of the destination ignores a port while the source's binding exists, and
+/// gets no notification of that binding's deletion. Any update of the port makes it check again.
+/// The state of a port that the server had before (`is_known`) shows whether that update is still
+/// due, so that a crash after the deletion does no harm.
 async fn settle_bindings(
     logins: Logins<'_>,
     attachment: &Attachment<'_>,

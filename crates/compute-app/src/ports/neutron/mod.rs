@@ -8,8 +8,9 @@
 //!   vif         a bound port as the interface of a guest
 //! ```
 //!
-//! Nothing here reads or writes the database. The caller ([`super::external`]) keeps a journal of what it
-//! began: each change is idempotent, and a port is found by its server whatever became of the answer.
+//! Nothing here reads or writes the database. The caller ([`super::external`]) keeps a journal of
+//! its calls: each change is idempotent, and a port can be found by its server even if the answer
+//! was lost.
 
 mod attach;
 mod connection;

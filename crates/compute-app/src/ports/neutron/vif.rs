@@ -11,7 +11,7 @@ const MAX_LINK: usize = 14;
 /// The MTU of a network that names none.
 const ETHERNET: i64 = 1500;
 
-/// A bound port with what it depends on.
+/// A bound port with its network and subnets.
 #[derive(Debug, Clone, Copy)]
 pub struct BoundPort<'a> {
     /// The port.

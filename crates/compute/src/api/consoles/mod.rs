@@ -24,7 +24,7 @@ pub fn routes(compute: Compute) -> Router {
         .with_state(compute)
 }
 
-/// The routes at the root of a listener of their own, where operators' base URLs have the page.
+/// The routes at the root of a separate listener, as in operators' base URLs.
 pub fn routes_at_root(compute: Compute) -> Router {
     Router::new()
         .route("/", get(websocket::connect))
@@ -39,7 +39,8 @@ async fn file(
 ) -> Result<Response, Refusal> {
     let (content, media) =
         files::find(&name).ok_or_else(|| Refusal::not_found("The resource could not be found."))?;
-    // The page loads nothing from elsewhere, and its address, which has the token, goes nowhere.
+    // The page loads nothing from other origins, and never sends its address, which contains the
+    // token.
     let policy = format!(
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: \
          blob:; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors {}",

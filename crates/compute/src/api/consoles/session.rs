@@ -1,8 +1,8 @@
 //! One client of a console: its websocket is joined with the host's bytes until either side ends.
 //!
-//! Each message is bytes of the console's stream, and boundaries mean nothing. Nothing is read from one side
-//! until the other has taken what was read before, so a slow side slows the other down, and a session keeps
-//! at most some buffers.
+//! Each message is bytes of the console's stream, and boundaries mean nothing. The session reads
+//! from one side only after the other has taken the previous bytes, so a slow side slows the other
+//! down, and a session holds only a few buffers.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,11 +25,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{self, Message};
 
-/// The most bytes that are read from a host at once.
+/// Maximum number of bytes that are read from a host at once.
 const BUFFER: usize = 64 * 1024;
-/// The most bytes of a client's message.
+/// Maximum number of bytes of a client's message.
 const MAX_MESSAGE: usize = 256 * 1024;
-/// How often a client must show that it is there.
+/// The interval of pings to a client.
 const PING: Duration = Duration::from_secs(30);
 /// How long a client may be silent.
 const SILENCE: Duration = Duration::from_secs(90);

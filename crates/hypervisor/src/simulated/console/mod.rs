@@ -77,7 +77,7 @@ impl Simulated {
     }
 }
 
-/// Serves one console until its client leaves or the guest stops.
+/// Serves one console until its client disconnects or the guest stops.
 async fn run(stream: UnixStream, kind: ConsoleKind, name: String, mut over: watch::Receiver<()>) {
     let served = async {
         match kind {
@@ -94,7 +94,7 @@ async fn run(stream: UnixStream, kind: ConsoleKind, name: String, mut over: watc
     }
 }
 
-/// A login prompt, and every byte that is typed.
+/// Sends a login prompt and echoes every byte.
 async fn echo(mut stream: UnixStream, name: &str) -> io::Result<()> {
     stream.write_all(format!("{name} login: ").as_bytes()).await?;
     let mut bytes = [0; 4096];

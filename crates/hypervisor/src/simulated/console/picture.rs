@@ -1,5 +1,5 @@
-//! The picture on the display of a simulated guest: its server's name on a grey ground, and below it what was
-//! typed, in capitals three dots wide and five dots high.
+//! The picture on the display of a simulated guest: its server's name on a grey background, and
+//! below it the typed text, in capitals three dots wide and five dots high.
 
 /// The width in pixels.
 pub(super) const WIDTH: u16 = 640;
@@ -7,7 +7,7 @@ pub(super) const WIDTH: u16 = 640;
 pub(super) const HEIGHT: u16 = 400;
 const GROUND: u8 = 0x60;
 const INK: u8 = 0xf0;
-/// The most pixels of a dot's side.
+/// Maximum side of a dot, in pixels.
 const LARGEST_DOT: u16 = 8;
 
 /// The rows of each letter from above; the lowest bit is the rightmost dot.
@@ -54,7 +54,7 @@ const LETTERS: &[(u8, [u8; 5])] = &[
     (b':', [0b000, 0b010, 0b000, 0b010, 0b000]),
 ];
 
-/// A name and what was typed, ready to draw.
+/// A name and the typed text, ready to draw.
 #[derive(Debug)]
 pub(super) struct Picture {
     name: Line,
@@ -69,7 +69,7 @@ struct Line {
 }
 
 impl Picture {
-    /// The picture of a name and what was typed.
+    /// The picture of a name and the typed text.
     pub(super) fn of(name: &str, typed: &str) -> Self {
         Self { name: Line::of(name), typed: Line::of(typed) }
     }
@@ -87,7 +87,7 @@ impl Picture {
 }
 
 impl Line {
-    /// A line; a character that has no letter here is a gap.
+    /// A line; a character without a glyph in [`LETTERS`] is a gap.
     fn of(text: &str) -> Self {
         let most = usize::from(WIDTH / 4);
         let letter = |c: char| {

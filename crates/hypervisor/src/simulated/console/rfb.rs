@@ -1,5 +1,5 @@
-//! A small RFB 3.8 server (RFC 6143): security type None, one picture with what the client types, raw encoding.
-//! Pointer and clipboard are read and ignored.
+//! A small RFB 3.8 server (RFC 6143): security type None, one picture that echoes the client's
+//! typing, raw encoding. Pointer and clipboard are read and ignored.
 
 use std::io;
 
@@ -12,12 +12,12 @@ const SECURITY_NONE: u8 = 1;
 /// Keys without a character.
 const BACKSPACE: u32 = 0xff08;
 const RETURN: u32 = 0xff0d;
-/// The most characters of a line that are shown.
+/// Maximum number of characters shown of a line.
 const MAX_TYPED: usize = 20;
-/// The most bytes of a clipboard that are read.
+/// Maximum number of bytes read of a clipboard.
 const MAX_CLIPBOARD: u32 = 16 * 1024 * 1024;
 
-/// How a client wants its pixels.
+/// The pixel format that a client requests.
 #[derive(Debug, Clone, Copy)]
 struct PixelFormat {
     bytes: usize,
@@ -60,7 +60,7 @@ impl PixelFormat {
     }
 }
 
-/// Serves one client until it leaves.
+/// Serves one client until it disconnects.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     name: &str,
@@ -69,7 +69,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     shake_hands(&mut stream, name).await?;
     let mut typed = String::new();
     let mut format = PixelFormat::read(OFFERED)?;
-    // The picture differs from the last one that was sent; the client waits for another one.
+    // True if the picture differs from the last one sent, and if the client awaits another one.
     let (mut has_changed, mut is_awaited) = (false, false);
     loop {
         let kind = match stream.read_u8().await {

@@ -1,4 +1,4 @@
-//! Updates of a port. Only the compute service changes what attaches it to a server.
+//! Updates of a port. Only the compute service changes the attributes that attach it to a server.
 
 use std::net::IpAddr;
 

@@ -65,7 +65,7 @@ pub(crate) fn add(
     };
     rows::add_port(tx, id, port.record.id, port.network, false)?;
     for (subnet, _) in &port.addresses {
-        // Its gateway's address must not change at the same time.
+        // Its gateway address must not change concurrently.
         subnet_rows::touch(tx, *subnet)?;
         if !rows::add_subnet(tx, id, *subnet, port.record.id)? {
             let why = format!("Router already has a port on subnet {subnet}");
@@ -78,7 +78,7 @@ pub(crate) fn add(
     Ok(view(&router, &port, subnets))
 }
 
-/// A new port with the gateway's address of the subnet.
+/// Creates a port with the gateway address of the subnet.
 fn on_subnet(
     tx: &mut Tx<'_>,
     caller: &Caller,
@@ -92,7 +92,7 @@ fn on_subnet(
     let Some(gateway) = gateway else {
         return Err(bad(KIND, "Subnet for router interface must have a gateway IP").into());
     };
-    // Nobody takes the gateway's address of another project's network.
+    // Only an administrator may use the gateway address of another project's subnet.
     if subnet.record.project != caller.project_id && !caller.is_admin() {
         return Err(bad(KIND, format!(
             "Cannot add interface to router because subnet {id} is not owned by project making the \
@@ -107,7 +107,7 @@ fn on_subnet(
     port_app::insert(tx, port, true, Some(&requested))
 }
 
-/// A port that exists, and that nothing uses.
+/// An existing port that no device uses.
 fn with_port(
     tx: &mut Tx<'_>,
     caller: &Caller,

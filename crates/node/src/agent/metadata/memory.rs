@@ -92,7 +92,7 @@ impl Memory {
         state.by_server.remove(&server);
     }
 
-    /// Records that all guests may be told something else.
+    /// Records that the metadata of all guests may have changed.
     pub(in crate::agent) fn forget_all(&self) {
         let mut state = self.lock();
         state.version += 1;

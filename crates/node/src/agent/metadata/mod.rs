@@ -1,11 +1,13 @@
-//! Answers the questions of the host's guests for their metadata.
+//! Answers metadata requests of the host's guests.
 //!
-//! A guest asks 20 to 40 times within the seconds of its boot. The first question reads the guest's
-//! definition from the hypervisor and makes a document; the others are answered from memory. So the
-//! service needs no controller, but for the password. A document is made again after each change of the
-//! guest, and after [`EXPIRY`]. While the hypervisor is away, the last document is better than none.
+//! A guest sends 20 to 40 requests within the seconds of its boot. The first one reads the guest's
+//! definition from the hypervisor and builds a document; the others are answered from memory. So
+//! the service needs a controller only for the password. It rebuilds a document after each change
+//! of the guest, and after [`EXPIRY`]. While the hypervisor is unavailable, it uses the last
+//! document.
 //!
-//! A guest gets its own data only: the one server with the address on the network from which it asks.
+//! A guest gets only its own data: that of the one server with the request's address on the
+//! network.
 
 mod memory;
 
@@ -29,11 +31,11 @@ use crate::metadata::{
 
 pub(super) use memory::Memory;
 
-/// For how long a document is used. The agent drops it sooner when it changes the guest.
+/// The lifetime of a document. The agent drops it sooner when it changes the guest.
 const EXPIRY: Duration = Duration::from_secs(15);
 /// How long a guest waits for the hypervisor or the control plane.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Random bytes for a guest in each answer that has them.
+/// Number of random bytes in an answer with a seed.
 const SEED: usize = 512;
 
 /// The guests of an agent, as long as it runs.
@@ -58,13 +60,14 @@ impl GuestRequests for Guests {
     }
 }
 
-/// Serves the guests that a starting agent finds, until it has documents: the control plane may be away.
+/// Serves the existing guests at the agent's start, before it has documents: the control plane may
+/// be unavailable.
 pub(super) async fn resume(work: &Work) {
     let host = work.host();
     let servers = match work.hypervisor.servers().await {
         Ok(servers) => servers,
         Err(error) => {
-            tracing::warn!(%host, %error, "cannot list the guests; they cannot ask for their metadata yet");
+            tracing::warn!(%host, %error, "cannot list the guests; they get no metadata yet");
             return;
         }
     };
@@ -78,7 +81,7 @@ pub(super) async fn resume(work: &Work) {
     work.connections.resume(guests).await;
 }
 
-/// The answer cannot be made now; the log has the reason.
+/// No answer is possible now; the log has the reason.
 struct Unanswered;
 
 async fn answer(work: &Work, request: GuestRequest) -> Result<GuestAnswer, Unanswered> {
@@ -88,7 +91,7 @@ async fn answer(work: &Work, request: GuestRequest) -> Result<GuestAnswer, Unans
     let Some(server) = work.connections.server_at(request.network, request.from) else {
         tracing::debug!(
             host = %work.host(), network = %request.network, from = %request.from,
-            "a request for metadata comes from an address of no guest"
+            "refused a metadata request from an address without a guest"
         );
         return Ok(not_found());
     };
@@ -125,11 +128,13 @@ async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>
     let definition = match (definition, known) {
         (Ok(definition), _) => definition,
         (Err(error), Some((document, _))) => {
-            tracing::warn!(%host, %server, %error, "cannot read a guest; answering it with an old document");
+            tracing::warn!(%host, %server, %error, "cannot read the definition of a guest; \
+                answering from its last document");
             return Ok(Some(document));
         }
         (Err(error), None) => {
-            tracing::warn!(%host, %server, %error, "cannot read a guest that asks for its metadata");
+            tracing::warn!(%host, %server, %error, "cannot read the definition of a guest that \
+                requests metadata");
             return Err(Unanswered);
         }
     };
@@ -146,8 +151,8 @@ async fn document(work: &Work, server: ServerId) -> Result<Option<Arc<Document>>
     Ok(Some(document))
 }
 
-/// The document with the answers of the operator's services, which the control plane asks; or the answer to a
-/// guest without them. They are asked once for each document.
+/// The document with the operator's vendor data, which the control plane fetches once for each
+/// document; or the answer for a guest whose vendor data is missing.
 async fn with_vendordata(
     work: &Work,
     server: ServerId,
@@ -216,7 +221,7 @@ async fn password(
         PasswordAnswer::Stored | PasswordAnswer::Exists => return Err(Unanswered),
     };
     let Some(sent) = sent else { return Ok(GuestAnswer::text(GuestStatus::Found, &is)) };
-    // The conflict comes before the size, as in Nova.
+    // The conflict takes precedence over the size, as in Nova.
     if !is.is_empty() {
         return Ok(conflict());
     }
@@ -236,7 +241,7 @@ async fn password(
 fn found(answer: Answer) -> GuestAnswer {
     match answer {
         Answer::Body(kind, body) => GuestAnswer { status: GuestStatus::Found, kind, body },
-        // Its reader has it, which is not here.
+        // The caller handles the password before this lookup.
         Answer::Password => not_found(),
     }
 }

@@ -1,4 +1,4 @@
-//! docs/nova-conf.md, made from the table.
+//! Generates docs/nova-conf.md from the table.
 
 use std::fmt::Write as _;
 

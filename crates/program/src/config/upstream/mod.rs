@@ -96,7 +96,7 @@ pub struct UpstreamOption {
     pub name: &'static str,
     /// Its deprecated names, with their groups.
     pub old: Vec<(&'static str, &'static str)>,
-    /// What Kilonova does with it.
+    /// Its effect in Kilonova.
     pub fate: Fate,
 }
 
