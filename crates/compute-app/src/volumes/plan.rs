@@ -51,7 +51,7 @@ pub(super) enum Next {
     Make(BlockDeviceId),
     /// Reserve the volume of a device; look up a reservation whose answer was lost first.
     Reserve(BlockDeviceId, Option<RowId>),
-    /// Look up the outcome of a reservation that is no longer needed.
+    /// Look up the outcome of an obsolete reservation.
     Find(RowId),
     /// Connect a host.
     Connect(RowId, HostName),

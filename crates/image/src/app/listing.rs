@@ -35,7 +35,7 @@ pub struct ImageFilters {
     pub all: bool,
     /// True for the hidden images, false for the others.
     pub hidden: bool,
-    /// Whether the image is protected from deletion.
+    /// Selects images that are protected from deletion, or those that are not.
     pub protected: Option<bool>,
     /// All of these.
     pub tags: Vec<String>,
