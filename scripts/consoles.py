@@ -36,7 +36,7 @@ memory_mb = 65536
 disk_gb = 1000
 traits = ["COMPUTE_NODE"]
 """
-# The most consoles of one user.
+# Maximum number of consoles of one user.
 MOST = 64
 
 

@@ -131,7 +131,7 @@ class Load:
         return refused
 
     def wait(self, more):
-        """Waits for so many more acknowledged requests."""
+        """Waits for this many more acknowledged requests."""
         with self.lock:
             end = self.asked - self.refused + more
         deadline = time.monotonic() + 60

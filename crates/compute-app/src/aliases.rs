@@ -1,8 +1,8 @@
 //! `[pci] alias`: the devices that a flavor's `pci_passthrough:alias` requests, as request groups.
 //!
-//! As upstream with PCI devices in Placement, each device is a group of its own, so that two
-//! functions may be on the same card or not (`group_policy`). Owns the meaning of `NAME:COUNT,…`;
-//! the definitions of aliases come from the configuration.
+//! As upstream with PCI devices in Placement, each device has its own group, so that two functions
+//! may be on the same card or on different ones (`group_policy`). Owns the meaning of
+//! `NAME:COUNT,…`; the definitions of aliases come from the configuration.
 
 use std::collections::BTreeMap;
 

@@ -16,7 +16,7 @@ use kilonova_wire::time;
 use crate::Error;
 use crate::ports::Networks;
 
-/// The answer to a poll, as the rows of one snapshot have it.
+/// The answer to a poll, from one snapshot of the database.
 #[derive(Debug)]
 pub struct Handed {
     /// The documents, orders and questions.
@@ -26,12 +26,12 @@ pub struct Handed {
     pub is_clear: bool,
 }
 
-/// Everything that is new for a host since a generation, if the epoch is the one of its row in the
-/// same snapshot; everything for 0, and for a generation that is older than the row remembers.
+/// Everything new for a host since a generation, if the epoch matches its row in the same snapshot;
+/// everything for 0, and for a generation older than the row's history.
 ///
 /// # Errors
-/// [`Error::Fenced`] if another agent has registered, a refusal if the row does not know the session
-/// or the generation, so that the agent registers again; store errors.
+/// [`Error::Fenced`] if another agent has registered, a refusal if the row has neither the session
+/// nor the generation, so that the agent registers again; store errors.
 pub fn of_session(
     tx: &mut Tx<'_>,
     networks: &dyn Networks,
@@ -101,8 +101,8 @@ pub fn check_session(host: &HostName, row: Option<i64>, epoch: i64) -> Result<()
     }
 }
 
-/// Compares the generation that a host has with those of its row. Returns the generation after which the
-/// host lacks documents; 0 if it is so old that the host must get all of them.
+/// Compares a host's generation with those of its row. Returns the generation after which the host
+/// lacks documents; 0 if it is so old that the host must get all of them.
 ///
 /// # Errors
 /// A refusal if the row never had it: the agent must register again and reconcile from scratch.
@@ -140,8 +140,8 @@ fn refused(message: String) -> Error {
     Refusal::new(Kind::Unprocessable, message).into()
 }
 
-/// The servers with a document that the host does not get yet. Their guests may run there, as an earlier
-/// document requested.
+/// The servers whose document is held back from the host. Their guests may run there because of an
+/// earlier document.
 fn held(tx: &mut Tx<'_>, host: &HostName, documents: &[Document]) -> Result<Vec<ServerId>, Error> {
     let given: HashSet<ServerId> = documents.iter().map(|document| document.server).collect();
     let all = documents::servers_on(tx, host)?;

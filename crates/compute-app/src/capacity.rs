@@ -1,6 +1,7 @@
 //! How many more servers of each flavor fit now, and how the free devices are divided. For operators.
 //!
-//! Nothing here changes anything. The counting runs on a thread of its own, outside any transaction.
+//! This module must never change anything. The counting runs on a separate thread, outside any
+//! transaction.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZero;
@@ -21,10 +22,10 @@ use crate::boot::{self, ProfileGroups, Profiles};
 use crate::resolve::flavor_of;
 use crate::{Compute, Error, ports};
 
-/// Searches for one request to this view, so that it ends on a cloud of any size.
+/// Maximum number of searches per request, so that it ends on a cloud of any size.
 const SEARCHES: u64 = 500_000;
 
-/// Requests to this view that wait for a thread.
+/// Maximum number of requests that wait for a thread.
 const WAITING: usize = 16;
 
 /// The threads that count.
@@ -40,7 +41,7 @@ pub enum Fits {
     Counted(Capacity),
     /// No server of the flavor can be scheduled, for this reason.
     Unusable(String),
-    /// The count takes too long beside those of the other flavors.
+    /// The count takes too long together with those of the other flavors.
     NotCounted,
 }
 
@@ -89,7 +90,7 @@ pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<Cloud
     counted.map_err(|error| Refusal::unavailable(error).into())
 }
 
-/// A flavor with its device profile, or why that cannot be used.
+/// A flavor with its device profile, or the reason why the profile cannot be used.
 type Chosen = (Result<Option<ProfileGroups>, String>, FlavorOf);
 
 fn count(compute: &Compute, world: &Arc<Snapshot>, chosen: Vec<Chosen>) -> CloudCapacity {

@@ -1,7 +1,7 @@
 //! The errors of the compute service, and the text that the user sees.
 //!
-//! Work inside a transaction returns this type. It carries a [`Refusal`] as it is, because
-//! only the code that refuses knows the message.
+//! Work inside a transaction returns this type. It carries a [`Refusal`] unchanged, because only
+//! the code that refuses knows the message.
 
 use kilonova_compute_scheduler::Unplaced;
 use kilonova_ids::{HostName, OperationId, ServerId};

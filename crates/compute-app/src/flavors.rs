@@ -82,7 +82,7 @@ pub fn change(
     Ok(flavor)
 }
 
-/// Gives a project access and returns the access list. 409 if it has access already; with
+/// Grants a project access and returns the access list. 409 if it already has access; with
 /// `private_only` also for public flavors.
 pub fn grant(
     tx: &mut Tx<'_>,

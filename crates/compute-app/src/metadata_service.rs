@@ -1,11 +1,11 @@
 //! The metadata service: answers guests' requests about themselves from memory.
 //!
-//! A guest asks 20 to 40 times within the seconds of its boot. The first question reads the server's
-//! rows and makes a document; the others are answered from it. A document is made again when the
-//! server's host got newer documents, or after the operator's expiry, whichever comes first. Memory is
-//! bounded. While the database is away, the last document is better than none.
+//! A guest sends 20 to 40 requests within the seconds of its boot. The first one reads the server's
+//! rows and builds a document, from which the others are answered. A document is rebuilt when the
+//! server's host gets newer documents, or after the operator's expiry, whichever comes first.
+//! Memory is bounded. While the database is unavailable, the last document is used.
 //!
-//! The module must never decide who asks: its caller has proved that.
+//! The module must never identify the requester: its caller has done that.
 
 mod cache;
 
@@ -27,16 +27,16 @@ use crate::ports::{self, Networks};
 use crate::{Compute, Error};
 use cache::{Cache, Cached};
 
-/// Random bytes for a guest in each answer that has them.
+/// Number of random bytes in an answer with a seed.
 const SEED: usize = 512;
-/// For this long a document is used even if its host got newer documents, so that a host on which
-/// hundreds of guests boot does not cause a read for each question.
+/// The time for which a document is used even if its host gets newer documents, so that hundreds of
+/// booting guests on a host do not cause a read for each request.
 const YOUNG: Duration = Duration::from_secs(1);
 
 /// The operator's settings of the service.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetadataOptions {
-    /// `[api] metadata_cache_expiration`: how long a document is used; 0 for one question only.
+    /// `[api] metadata_cache_expiration`: the lifetime of a document; 0 for a single request.
     pub expiration: Duration,
     /// `[api] dhcp_domain`: the domain of host names without one.
     pub dhcp_domain: String,
@@ -67,14 +67,14 @@ pub struct MetadataService {
 pub enum PasswordSet {
     /// It is stored.
     Stored,
-    /// The guest has set one before.
+    /// The guest has already set one.
     Exists,
     /// There is no such server.
     NoServer,
 }
 
 impl MetadataService {
-    /// The service over these servers.
+    /// A service for these servers.
     pub fn new(compute: Compute, options: MetadataOptions) -> Self {
         Self { compute, options: Arc::new(options), cache: Arc::default() }
     }
@@ -95,7 +95,7 @@ impl MetadataService {
         if document.guest.project != project {
             tracing::warn!(
                 %server,
-                "a proxy asked for the metadata of this server with another project than its own"
+                "a proxy requested the metadata of this server with the project of another one"
             );
             return Ok(None);
         }
@@ -157,7 +157,8 @@ impl MetadataService {
             }
             Err(Error::Store(error)) if error.severity() == Severity::Temporary => match known {
                 Some(known) => {
-                    tracing::warn!(%server, %error, "the database is away; answering an old document");
+                    tracing::warn!(%server, %error, "the database is unavailable; answering from \
+                        an old document");
                     Ok(Some(known.document))
                 }
                 None => Err(Error::Store(error).into()),
@@ -166,8 +167,8 @@ impl MetadataService {
         }
     }
 
-    /// The document with the answers of the operator's services, which are asked once for each document;
-    /// `None` if there is no such server any more.
+    /// The document with the answers of the operator's services, which are called once for each
+    /// document; `None` if the server no longer exists.
     async fn with_vendordata(
         &self,
         server: ServerId,
@@ -185,7 +186,7 @@ impl MetadataService {
         let mut complete = Document::clone(&document);
         complete.vendordata.dynamic = services.ask(&row).await?;
         let complete = Arc::new(complete);
-        // Only the answers for the very document that is in memory are kept.
+        // Keeps the answers only if their document is still the one in memory.
         if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.document, &document)) {
             let document = Arc::clone(&complete);
             self.cache.put(server, Cached { document, has_vendordata: true, ..known });
@@ -207,7 +208,7 @@ impl MetadataService {
         Some(newest.generation)
     }
 
-    /// Makes the document from the server's rows.
+    /// Builds the document from the server's rows.
     async fn read(&self, server: ServerId) -> Result<Option<Cached>, Error> {
         let read_at = Instant::now();
         let networks = Arc::clone(&self.compute.networks);
@@ -275,7 +276,7 @@ impl MetadataService {
 /// The image, kernel and RAM disk of a server with their EC2 numbers.
 type Numbers = [(Option<ImageId>, Option<i64>); 3];
 
-/// The rows of a server from which its document is made.
+/// The rows of a server for its document.
 struct Facts {
     server: servers::Server,
     interfaces: Vec<kilonova_node_api::Interface>,

@@ -99,7 +99,7 @@ changes! {
     ADDRESS_ACTIONS_GONE = 44;
     /// `createImage` and `createBackup` answer with the image's id.
     IMAGE_ID_IN_BODY = 45;
-    /// Servers show their flavor as it was when they were made.
+    /// Servers show their flavor as it was at their creation.
     FLAVOR_IN_SERVER = 47;
     /// Diagnostics have the same form for every driver.
     STANDARD_DIAGNOSTICS = 48;
@@ -159,7 +159,7 @@ changes! {
     UNSHELVE_TO_ZONE = 77;
     /// Servers show their NUMA topology.
     TOPOLOGY = 78;
-    /// Volumes show whether they end with their server.
+    /// Volumes show whether they are deleted with their server.
     VOLUME_DELETION_SHOWN = 79;
     /// Migrations show their owner.
     MIGRATION_OWNERS = 80;
@@ -181,7 +181,7 @@ changes! {
     HOSTNAME = 90;
     /// `unshelve` takes a host, and unpins the zone.
     UNSHELVE_TO_HOST = 91;
-    /// Key pairs are imported and no longer made.
+    /// Key pairs are imported and no longer generated.
     KEYPAIR_IMPORT_ONLY = 92;
     /// The event `volume-reimaged`.
     VOLUME_REIMAGED_EVENT = 93;
@@ -189,7 +189,7 @@ changes! {
     FQDN_HOSTNAME = 94;
     /// Evacuated servers stay stopped.
     EVACUATED_STAY_STOPPED = 95;
-    /// Servers show the zone that they are pinned to.
+    /// Servers show the zone to which they are pinned.
     PINNED_ZONE = 96;
     /// Servers show the properties of their image.
     IMAGE_PROPERTIES = 98;
@@ -201,7 +201,7 @@ changes! {
     ATTACH_WITHOUT_BODY = 101;
     /// Unknown keys of queries are refused everywhere; flavors lose `rxtx_factor`.
     STRICT_QUERIES = 102;
-    /// The zone that a server is pinned to can be changed.
+    /// The zone to which a server is pinned can be changed.
     CHANGE_PINNED_ZONE = 104;
 }
 
@@ -211,7 +211,7 @@ pub const MAX: Microversion = CHANGE_PINNED_ZONE;
 /// The microversions in which a method, an action or a field exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The microversion that brings it.
+    /// The microversion that introduces it.
     pub first: Microversion,
     /// The microversion that removes it.
     pub gone: Option<Microversion>,

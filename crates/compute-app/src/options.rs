@@ -55,12 +55,12 @@ pub struct Options {
     pub scheduler: Rules,
     /// `[pci] alias`: the aliases that flavors may request.
     pub pci_aliases: Aliases,
-    /// True if `[nova]` names an external Nova, which has the servers on the hosts that report here
-    /// and uses the devices through the Cyborg API.
+    /// True if `[nova]` names an external Nova, which runs the servers on the hosts that report
+    /// here and uses their devices through the Cyborg API.
     pub nova_elsewhere: bool,
     /// The settings of consoles.
     pub consoles: ConsoleOptions,
-    /// The newest microversion of the compute API that is served. Only tests choose another one.
+    /// The newest microversion that the compute API serves. Only tests change it.
     pub newest_microversion: Microversion,
 }
 

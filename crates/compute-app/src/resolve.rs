@@ -64,7 +64,7 @@ pub fn flavor(tx: &mut Tx<'_>, context: &Context, id: &str) -> Result<FlavorOf, 
     Ok(flavor_of(flavor))
 }
 
-/// The flavor as servers keep it.
+/// The form of the flavor that a server's row keeps.
 pub(crate) fn flavor_of(flavor: Flavor) -> FlavorOf {
     FlavorOf {
         id: flavor.id,

@@ -1,7 +1,7 @@
 //! Nova's policy rules, with the defaults of Nova 34: an operator's `policy.yaml` may override
 //! them. Rules of operations that are not offered here are kept, so that such a file carries over
-//! whole. The rules of server actions are in the table of actions; the last ones here are of
-//! operations that only Kilonova has.
+//! whole. The rules of server actions are in the table of actions; the last ones here are those of
+//! Kilonova's extensions.
 
 use kilonova_access::{changed, rule};
 use kilonova_policy::{Rule, Scope};
@@ -33,10 +33,10 @@ pub const RULES: &[Rule] = &{
     all
 };
 
-/// More than the rules that the table of actions names.
+/// An upper bound on the number of rules in the table of actions.
 const MOST: usize = 128;
 
-/// The rules that the table of actions names, each once, and how many they are.
+/// The distinct rules of the table of actions, and their number.
 const OF_ACTIONS: ([Rule; MOST], usize) = {
     let (mut rules, mut count) = ([OTHERS[0]; MOST], 0);
     let mut action = 0;

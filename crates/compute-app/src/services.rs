@@ -1,4 +1,4 @@
-//! The compute services as operators see them: one `nova-compute` per host, and the two that this
+//! The operators' view of compute services: one `nova-compute` per host, and the two that this
 //! process provides.
 
 use std::sync::LazyLock;

@@ -54,17 +54,17 @@ pub struct Compute {
     pub policy: Enforcer,
     /// The image service's policy, for boots: a server starts from images that its caller may read.
     pub image_policy: Enforcer,
-    /// Catches up with other controllers, where there can be others.
+    /// Catches up with other controllers, if there can be any.
     pub others: Option<Progress>,
-    /// Signalled when networks changed, so that the hosts learn of it at once.
+    /// Signalled when networks changed, so that the hosts are notified at once.
     pub network_news: Arc<Notify>,
-    /// The consoles that are open or opened at this controller.
+    /// The consoles that are open or being opened at this controller.
     pub consoles: Consoles,
     /// The operator's services that provide vendor data to guests, if any.
     pub vendordata: Option<Arc<DynamicVendordata>>,
     /// The EC2 numbers of images.
     pub seen_image_numbers: SeenImageNumbers,
-    /// Why servers have no place, where a transaction is run again to note it.
+    /// Why servers have no place, when a transaction runs again to record it.
     pub reasons: Reasons,
 }
 
@@ -114,21 +114,21 @@ impl Compute {
         self
     }
 
-    /// With the policy that the operator configured, in place of upstream's defaults.
+    /// Sets the operator's policy, in place of upstream's defaults.
     #[must_use]
     pub fn with_policy(mut self, policy: Enforcer) -> Self {
         self.policy = policy;
         self
     }
 
-    /// With the image service's policy, where that service is another process.
+    /// Sets the image service's policy, if that service runs in another process.
     #[must_use]
     pub fn with_image_policy(mut self, policy: Enforcer) -> Self {
         self.image_policy = policy;
         self
     }
 
-    /// With the images that nodes may fetch, and the policy over them.
+    /// Sets the images that nodes may fetch, and their policy.
     #[must_use]
     pub fn with_images(mut self, images: Images) -> Self {
         self.image_policy = images.policy().clone();
@@ -136,14 +136,14 @@ impl Compute {
         self
     }
 
-    /// With the Glance of the cloud as the image service.
+    /// Sets the Glance of the cloud as the image service.
     #[must_use]
     pub fn with_glance(mut self, glance: CloudGlance) -> Self {
         self.images = ImageService::Glance(Arc::new(glance));
         self
     }
 
-    /// With the Cinder of the cloud.
+    /// Sets the Cinder of the cloud.
     #[must_use]
     pub fn with_cinder(mut self, volumes: Volumes) -> Self {
         self.volumes = Some(Arc::new(volumes));
@@ -156,7 +156,7 @@ impl Compute {
         Self { reasons: Reasons::asked_for(), ..self.clone() }
     }
 
-    /// With the Neutron of the cloud as the network service.
+    /// Sets the Neutron of the cloud as the network service.
     #[must_use]
     pub fn with_neutron(mut self, neutron: CloudNeutron) -> Self {
         let neutron = Arc::new(neutron);
@@ -165,7 +165,7 @@ impl Compute {
         self
     }
 
-    /// With the progress of the process's follower of other controllers.
+    /// Sets the progress of the process's follower of other controllers.
     #[must_use]
     pub fn following(mut self, others: Option<Progress>) -> Self {
         self.others = others;
@@ -212,7 +212,7 @@ impl Compute {
         Scope { fleet: &self.fleet, packer: &self.packer, rules: &self.options.scheduler }
     }
 
-    /// Notes how a build on a host ended, for the weighers of every controller, once that is durable.
+    /// Records the result of a build on a host, for the weighers of every controller, on commit.
     pub(crate) fn note_build(
         &self,
         tx: &mut Tx<'_>,
@@ -263,7 +263,7 @@ impl Compute {
         })
     }
 
-    /// True if an operator said that a host is dead: nothing runs there.
+    /// True if an operator has declared a host dead: nothing runs there.
     pub(crate) fn host_is_declared_dead(&self, host: &HostName) -> bool {
         self.fleet.by_name(host).is_some_and(|host| host.is_declared_dead())
     }

@@ -1,6 +1,6 @@
-//! Users' tokens by the object of their requests, for the calls to other services that follow: a host's
-//! download of an image, the ports of a server. They are only in memory; after a restart the service login
-//! takes their place.
+//! Users' tokens by the object of their requests, for the calls to other services that follow: a
+//! host's download of an image, the ports of a server. They are only in memory; after a restart the
+//! service login replaces them.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,7 +11,8 @@ use kilonova_wire::UserToken;
 
 /// Maximum number of tokens.
 const MOST: usize = 10_000;
-/// A service token makes Keystone accept a token for two days after its end; no operation takes longer.
+/// With a service token, Keystone accepts a token for two days after its expiry; no operation takes
+/// longer.
 const KEPT_FOR: Duration = Duration::from_secs(24 * 3600);
 
 /// The tokens by the id of an object.

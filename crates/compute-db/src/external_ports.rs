@@ -141,7 +141,7 @@ kilonova_store::statements! {
         AND port_id IS NULL";
     /// Marks a connection as leaving.
     DROP_PLACE = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND ordinal = ?2";
-    /// Forgets a port.
+    /// Deletes a port's row.
     FORGET_PORT = "DELETE FROM external_ports WHERE server_id = ?1 AND ordinal = ?2";
     /// Deletes the rows of a server's ports.
     FORGET_PORTS = "DELETE FROM external_ports WHERE server_id = ?1";
@@ -439,7 +439,7 @@ pub fn drop_place(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<(),
     Ok(())
 }
 
-/// Forgets a port.
+/// Deletes a port's row.
 pub fn forget_port(tx: &mut Tx<'_>, server: ServerId, ordinal: i64) -> Result<(), Error> {
     tx.defer(FORGET_PORT, params![server, ordinal])?;
     Ok(())

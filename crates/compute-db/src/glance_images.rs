@@ -53,7 +53,7 @@ kilonova_store::statements! {
     /// Postpones the next attempt.
     POSTPONE = "UPDATE glance_images SET attempts = attempts + 1, due_at = ?2
         WHERE id = ?1 AND due_at IS NOT NULL";
-    /// Forgets an image.
+    /// Deletes an image's row.
     FORGET = "DELETE FROM glance_images WHERE id = ?1";
     /// The images that are due.
     DUE = "SELECT id, server_id, project_id, state, backup_type, rotation, attempts, created_at
@@ -152,7 +152,7 @@ pub fn postpone(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<(), E
     Ok(())
 }
 
-/// Forgets an image.
+/// Deletes an image's row.
 pub fn forget(tx: &mut Tx<'_>, image: ImageId) -> Result<(), Error> {
     tx.defer(FORGET, params![image])?;
     Ok(())

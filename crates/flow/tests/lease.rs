@@ -46,7 +46,7 @@ async fn one_controller_holds_a_lease_until_it_gives_it_back() {
     assert!(other.renew(&store).await.expect("another lease is free"));
     assert!(one.is_held() && !two.is_held());
     fenced(&store, &one).await.expect("the holder may work");
-    fenced(&store, &two).await.expect_err("nobody else may");
+    fenced(&store, &two).await.expect_err("no other process may");
     one.release(&store).await.expect("the lease is given back");
     fenced(&store, &one).await.expect_err("it is given back");
     assert!(two.renew(&store).await.expect("the lease is free"));

@@ -9,19 +9,19 @@ use crate::{Rate, StoreOptions, TransferLimit};
 pub struct ImageOptions {
     /// Maximum number of bytes of an image (`image_size_cap`).
     pub size_cap: u64,
-    /// The most bytes of a project's images (`user_storage_quota`).
+    /// Maximum number of bytes of a project's images (`user_storage_quota`).
     pub storage: Option<u64>,
-    /// The most images of a project.
+    /// Maximum number of images of a project.
     pub images: Option<usize>,
-    /// The most projects that an image may be shared with (`image_member_quota`).
+    /// Maximum number of members of an image (`image_member_quota`).
     pub members: Option<usize>,
-    /// The most properties of an image (`image_property_quota`).
+    /// Maximum number of properties of an image (`image_property_quota`).
     pub properties: Option<usize>,
-    /// The most tags of an image (`image_tag_quota`).
+    /// Maximum number of tags of an image (`image_tag_quota`).
     pub tags: Option<usize>,
     /// Images per page unless the caller sets a limit (`limit_param_default`).
     pub default_page: usize,
-    /// The most images per page (`api_limit_max`).
+    /// Maximum number of images per page (`api_limit_max`).
     pub max_page: usize,
     /// Concurrent uploads of users, in total and per project.
     pub uploads: TransferLimit,

@@ -272,8 +272,8 @@ pub(crate) fn begin_backup(domain: &Domain, xml: &str) -> Result<(), Error> {
 
 /// A socket to the first display of a running domain, which need not listen anywhere.
 pub(crate) fn open_graphics(domain: &Domain) -> Result<UnixStream, Error> {
-    // SAFETY: the domain lives while it is borrowed. The result is negative or a new descriptor, which
-    // nobody else owns.
+    // SAFETY: the domain lives while it is borrowed. The result is negative or a new descriptor
+    // without another owner.
     unsafe {
         let socket = virt_sys::virDomainOpenGraphicsFD(domain.as_ptr(), 0, 0);
         check(socket)?;

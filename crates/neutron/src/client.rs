@@ -17,7 +17,7 @@ const ROOT: &str = "/v2.0";
 /// Maximum number of pages of a list. Neutron's operators set the size of a page; a list without an
 /// end would be a defect there.
 const MAX_PAGES: usize = 10_000;
-/// The most ids in one query, which keeps a request shorter than any proxy's limit.
+/// Maximum number of ids in one query, which keeps a request shorter than any proxy's limit.
 pub(crate) const MAX_IDS: usize = 150;
 
 /// On whose behalf a request is sent, and the request of our own that causes it.

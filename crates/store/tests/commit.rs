@@ -377,7 +377,7 @@ async fn the_hooks_of_a_commit_run_although_its_caller_has_gone() {
     let caller = tokio::spawn(async move { insert(&caller, false, &counted).await });
     let lose = proxy.late.recv().await.expect("the server has committed");
     caller.abort();
-    assert!(caller.await.expect_err("nobody waits any more").is_cancelled());
+    assert!(caller.await.expect_err("the caller has stopped waiting").is_cancelled());
     lose.send(()).expect("the proxy waits");
     let begun = std::time::Instant::now();
     while counts.seen().1 == 0 {

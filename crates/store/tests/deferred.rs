@@ -395,7 +395,7 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
     });
     meter.take_round_trips();
     unread.await.expect("it reads");
-    assert_eq!(meter.take_round_trips(), 1, "nobody needs the announced answer");
+    assert_eq!(meter.take_round_trips(), 1, "no work needs the announced answer");
     metered.write(|tx| tx.execute(UPDATE, params!["a"])).await.expect("it writes");
     metered.write(|tx| tx.defer(UPDATE, params!["a"])).await.expect("it writes");
     let asks = metered.write(|tx| {

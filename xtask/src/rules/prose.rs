@@ -12,10 +12,28 @@ const PATTERNS: &[(&str, &str)] = &[
         r"(?:^|[.:;!?] )(?:What|Who|Whoever|Whether) [a-z]",
         "a sentence begins with What, Who or Whether: name the subject",
     ),
-    (r"(?:^|\b(?:it|that|this|which|who|he) )is no [a-z]+\b", "\"is no X\": write \"is not a X\""),
+    (
+        r"(?:^|\b(?:it|that|this|which|who|he) )is no (?:[a-km-z][a-z]*|l[a-np-z][a-z]*)\b",
+        "\"is no X\": write \"is not a X\"",
+    ),
     (r"\b(?:is|are) to be\b", "\"is to be\": say who does it"),
     (r"\bit is well if\b", "\"it is well if\": say what the code accepts"),
-    (r"\bsomebody else's\b", "name the owner"),
+    (r"\b(?:[Ss]ome|[Nn]o|[Aa]ny|[Ee]very)(?:body|one) else\b", "name the other party"),
+    (
+        r"\b[Nn]obody (?:asks|needs|waits|wants)\b",
+        "name the caller, worker or client that does not",
+    ),
+    (r"\bbehind (?:everybody's|its|the [a-z]+'s|their) back", "write \"without the API\""),
+    (
+        r"(?:^|[.:;] )The most [a-z]+s (?:for|from|in|of|per|that|to|with)\b",
+        "write \"Maximum number of\"",
+    ),
+    (
+        r"\bHow far (?:an?|it|the) (?:[a-z]+ )*(?:has come|is)[.;]",
+        "the word is state, step or progress",
+    ),
+    (r"\b(?:it is|they are) tried again\b", "write \"retrying\""),
+    (r"\b(?:gave|gives) no [a-z]+\b", "the word is return or answer"),
     (r"\bin whose name\b", "name the caller"),
     (r"\bmeddle|\bmended\b|\bmends\b", "the word is rescue or roll back"),
     (r"\bsent away\b|\bsends away\b", "the word is migrate"),
@@ -166,6 +184,31 @@ mod tests {
         assert_eq!(findings("crates/a/src/lib.rs", "//! What hangs on a server.\n"), 1);
         assert_eq!(findings("crates/a/src/lib.rs", "//! Sub-resources of a server.\n"), 0);
         assert_eq!(findings("docs/a.md", "It runs. Whoever asks gets it.\n"), 1);
+    }
+
+    #[test]
+    fn terms_replace_paraphrases() {
+        let comment = |text: &str| findings("crates/a/src/lib.rs", &format!("/// {text}\n"));
+        for paraphrase in [
+            "The most bytes of a body.",
+            "False if nobody else has it.",
+            "Images that nobody needs.",
+            "Changes a volume behind the API's back.",
+            "How far a change in place is.",
+            "It failed; it is tried again.",
+            "The server gave no number.",
+            "A path that is no route.",
+        ] {
+            assert_eq!(comment(paraphrase), 1, "{paraphrase}");
+        }
+        for term in [
+            "The most recent report of a host.",
+            "How far its clock is ahead of ours.",
+            "It is no longer needed.",
+            "Nobody may read it.",
+        ] {
+            assert_eq!(comment(term), 0, "{term}");
+        }
     }
 
     #[test]

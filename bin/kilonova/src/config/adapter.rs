@@ -17,7 +17,7 @@ use crate::failure::Failure;
 const TIMEOUT: u64 = 60;
 /// Maximum number of repetitions of a request.
 const MOST_RETRIES: u32 = 20;
-/// The most bytes of an answer.
+/// Maximum number of bytes of an answer.
 const LARGEST: usize = 16 * 1024 * 1024;
 
 /// The pairs of group and option of a group with a login and TLS, and with the options that follow.

@@ -29,7 +29,7 @@ pub struct Front {
     pub proxies: Proxies,
     /// Maximum number of connections of users.
     pub connections: Option<usize>,
-    /// The most connections from one address.
+    /// Maximum number of connections from one address.
     pub connections_per_address: Option<usize>,
     /// How long the process still accepts connections after SIGTERM.
     pub shutdown_delay: Duration,

@@ -71,7 +71,7 @@ const KEEP_ALIVE_PROBES: u32 = 4;
 const CONNECTIONS: u64 = 32_768;
 /// The fraction of the users' connections for one address: a fourth.
 const SHARE: usize = 4;
-/// The most bytes of a request's head.
+/// Maximum number of bytes of a request's head.
 const HEAD_BYTES: usize = 128 * 1024;
 
 type App = NormalizePath<Router>;
@@ -209,7 +209,7 @@ async fn listen(listener: TcpListener, endpoint: Endpoint, mut drain: Drain) -> 
     }
 }
 
-/// The most connections: half of the allowed open files.
+/// Maximum number of connections: half of the allowed open files.
 fn slots() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     let target = limit.maximum.unwrap_or(u64::MAX).min(2 * CONNECTIONS);

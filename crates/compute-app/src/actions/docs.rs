@@ -1,4 +1,4 @@
-//! docs/server-actions.md, made from the table.
+//! Generates docs/server-actions.md from the table.
 
 use std::fmt::Write;
 

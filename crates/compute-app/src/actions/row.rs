@@ -15,7 +15,7 @@ pub enum Request {
     Body(&'static str),
     /// By the key of another row, with this argument.
     Variant(&'static str, &'static str),
-    /// By a route of its own.
+    /// By its own route.
     Route(&'static str),
 }
 
@@ -58,7 +58,7 @@ pub struct Requires {
     pub host: bool,
 }
 
-/// The rule that replaces an action's own one where the request names a host.
+/// The rule that replaces an action's own one if the request names a host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostRule {
     /// The rule's name.
@@ -77,9 +77,9 @@ pub struct Row {
     /// The policy rules, with upstream's defaults. The first decides over the action; the others over
     /// parts of it.
     pub rules: &'static [Rule],
-    /// The rule in place of the first where a host is named.
+    /// The rule that replaces the first one if the request names a host.
     pub host_rule: Option<HostRule>,
-    /// The state that the server must be in; `None` where the handler decides alone.
+    /// The state that the server must be in; `None` if only the handler decides.
     pub requires: Option<Requires>,
     /// The name in refusals of a state.
     pub refused_as: &'static str,
@@ -101,7 +101,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The key of the body, for an action that has one of its own.
+    /// The key of the body, for an action that has its own.
     pub fn key(&self) -> Option<&'static str> {
         match self.request {
             Request::Body(key) => Some(key),

@@ -51,7 +51,7 @@ const fn in_spite_of_lock(states: &'static [VmState]) -> Option<Requires> {
     Some(Requires { states, lock: false, ..REQUIRES })
 }
 
-/// Tasks that a hard reboot replaces: it helps where a guest does not answer.
+/// Tasks that a hard reboot replaces: it helps if a guest does not answer.
 const REBOOTED_OVER: &[TaskState] = &[
     TaskState::Rebooting,
     TaskState::RebootPending,
@@ -324,7 +324,7 @@ table! {
         body: Body::Schema(bodies::rescue),
         host_does: Some("start the guest from the rescue image"),
         command: Some("openstack server rescue"),
-        about: "Boots the server from a rescue image beside its own disk.",
+        about: "Boots the server from a rescue image, with its own disk attached.",
         ..ROW
     };
     Unrescue = Row {
@@ -661,7 +661,7 @@ table! {
         refused_as: "attach_volume",
         recorded_as: Some(Action::AttachVolume),
         command: Some("openstack server add volume"),
-        about: "Gives the server a volume of the cloud's Cinder.",
+        about: "Attaches a volume of the cloud's Cinder to the server.",
         ..ROW
     };
     DetachVolume = Row {
@@ -671,7 +671,7 @@ table! {
         refused_as: "detach_volume",
         recorded_as: Some(Action::DetachVolume),
         command: Some("openstack server remove volume"),
-        about: "Takes a volume from the server.",
+        about: "Detaches a volume from the server.",
         ..ROW
     };
     ChangeMetadata = Row {

@@ -23,12 +23,12 @@ pub(super) fn differ(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<Notice>, Err
             continue;
         };
         let seconds = skew.unsigned_abs().as_secs_f64();
-        let how = if skew.is_positive() { "ahead" } else { "behind" };
+        let how = if skew.is_positive() { "ahead of" } else { "behind" };
         notices.push(Notice {
             area: "clock",
             level: Level::Warning,
             what: format!(
-                "the clock of host {} is {seconds:.1} s {how} of the controller's",
+                "the clock of host {} is {seconds:.1} s {how} the controller's",
                 host.host
             ),
             remedy: format!(
@@ -69,8 +69,8 @@ pub struct Redated {
     pub servers: u64,
 }
 
-/// Sets every time ahead of `now` to `now`, in one transaction. For a clock that was ahead and is right
-/// again.
+/// Sets every time ahead of `now` to `now`, in one transaction. For a clock that was ahead and is
+/// correct again.
 ///
 /// # Errors
 /// The database's.

@@ -65,7 +65,7 @@ pub struct Notice {
 pub struct Bounds {
     /// How long an operation may stay at one step.
     pub stuck: SignedDuration,
-    /// True if a controller runs; otherwise the silence of hosts means nothing.
+    /// True if a controller runs; otherwise silent hosts are not reported.
     pub listening: bool,
 }
 

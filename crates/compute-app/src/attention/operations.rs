@@ -1,5 +1,5 @@
-//! Operations that have not advanced for long, with what they wait for, and operations that this
-//! version cannot read.
+//! Operations that have not advanced for long, with the event that they wait for, and operations
+//! that this version cannot read.
 
 use jiff::Timestamp;
 use kilonova_compute_db::{documents, moves, servers};
@@ -14,7 +14,7 @@ use crate::Error;
 use crate::explain::awaited;
 use crate::flows::journal;
 
-/// Operations that are listed one by one.
+/// Maximum number of operations listed individually.
 const MOST: i64 = 50;
 
 pub(super) fn stuck(

@@ -1,4 +1,4 @@
-//! Routers that no host realizes.
+//! Routers without a gateway host.
 
 use kilonova_network::ledger;
 use kilonova_store::Tx;
@@ -6,7 +6,7 @@ use kilonova_store::Tx;
 use super::{Level, Notice};
 use crate::Error;
 
-/// Routers that are listed one by one.
+/// Maximum number of routers listed individually.
 const MOST: usize = 50;
 
 /// Routers that wait for a gateway host.

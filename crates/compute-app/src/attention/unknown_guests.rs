@@ -1,4 +1,5 @@
-//! Guests that hosts have and no document names: servers that a restored database has lost, or has elsewhere.
+//! Guests that no document names: their servers are missing from a restored database, or are on
+//! other hosts there.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,11 @@ use kilonova_wire::time;
 use super::{Bounds, Level, Notice};
 use crate::Error;
 
-/// Hosts report them every ten minutes. An older report is of a guest that is gone.
+/// Hosts report them every ten minutes. An older report means that the guest is gone.
 const RECENT: SignedDuration = SignedDuration::from_mins(30);
 /// Maximum number of guests to look at.
 const MOST: i64 = 10_000;
-/// The most servers to name for each host.
+/// Maximum number of servers named for each host.
 const NAMED: usize = 10;
 
 pub(super) fn found(
@@ -50,8 +51,8 @@ fn elsewhere(guest: &UnknownGuest) -> Notice {
              addresses"
         ),
         remedy: format!(
-            "decide which guest is needed; remove the one on {host} with virsh destroy and virsh undefine. This \
-             ends half an hour later"
+            "decide which guest is needed; remove the one on {host} with virsh destroy and virsh \
+             undefine. This notice disappears half an hour later"
         ),
     }
 }
@@ -74,7 +75,7 @@ fn unnamed(host: &HostName, servers: &[String]) -> Notice {
         ),
         remedy: format!(
             "they run on, and the cloud does not touch them. Save what is needed from their disks on {host}; then \
-             virsh destroy and virsh undefine them. This ends half an hour later"
+             virsh destroy and virsh undefine them. This notice disappears half an hour later"
         ),
     }
 }

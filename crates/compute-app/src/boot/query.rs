@@ -86,8 +86,8 @@ fn empty(suffix: &str) -> Group {
     }
 }
 
-/// The flavor as a host provides it: the root disk of a server without an image is a volume, which takes
-/// nothing of the host's disk.
+/// The flavor's resources on a host: the root disk of a server without an image is a volume, which
+/// uses none of the host's disk.
 pub fn on_host(spec: &Spec, flavor: &FlavorOf) -> FlavorOf {
     let disk = if spec.image.is_none() { 0 } else { flavor.disk };
     FlavorOf { disk, ..flavor.clone() }
@@ -168,8 +168,8 @@ pub fn query_of(
     })
 }
 
-/// The suffix and the class of `resources1:VGPU`. As upstream, a class that does not exist is no
-/// error here: no host offers it.
+/// The suffix and the class of `resources1:VGPU`. As upstream, an unknown class is not an error
+/// here, because no host offers it.
 fn resources(key: &str) -> Option<(&str, ResourceClass)> {
     split(key, "resources").map(|(suffix, class)| (suffix, ResourceClass::verbatim(class)))
 }

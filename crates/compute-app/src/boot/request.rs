@@ -34,7 +34,7 @@ pub struct BootRequest {
     pub ports: ServerPorts,
     /// The volumes.
     pub volumes: BootVolumes,
-    /// The ids of the servers, where something outside the database knows them already.
+    /// The ids of the servers, if a service outside the database already knows them.
     pub ids: Vec<ServerId>,
     /// True if the host was named in the legacy form `zone:host`, which skips filters.
     pub forced: bool,

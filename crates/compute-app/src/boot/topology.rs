@@ -21,7 +21,7 @@ pub(super) const PROPERTIES: [&str; 6] = [
     "hw_cpu_max_cores",
     "hw_cpu_max_threads",
 ];
-/// Exceeds the vCPUs of any guest.
+/// A limit above the vCPUs of any guest.
 const NO_LIMIT: i64 = 65536;
 
 /// The topology, if there is any preference.

@@ -1,4 +1,4 @@
-//! Why a client has no console, or has it no more.
+//! The reasons why a client gets no console, or why its console ended.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use kilonova_ids::HostName;
 /// The end of a console. Its text is for the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The token is unknown or over.
+    /// The token is unknown or has expired.
     InvalidToken,
-    /// A page of another site asks.
+    /// The request comes from a page of another site.
     ForeignOrigin(&'static str),
-    /// As many consoles are open as are allowed.
+    /// The maximum number of consoles is open.
     TooMany,
     /// The guest is shut off.
     ShutOff,
@@ -19,13 +19,13 @@ pub enum End {
     NoAnswer(HostName),
     /// The host has no such console.
     Refused(String),
-    /// The database is away.
+    /// The database is unavailable.
     Unavailable,
     /// The server was deleted.
     Deleted,
-    /// The server is on another host, or on its way there.
+    /// The server is on another host, or is being moved there.
     Moved,
-    /// The token's time is over, and sessions must not outlive it.
+    /// The token has expired, and sessions must not outlive it.
     Expired,
     /// The controller stops.
     Stopping,
@@ -48,11 +48,11 @@ impl fmt::Display for End {
             Self::ShutOff => f.write_str("The server is shut off."),
             Self::NoAnswer(host) => write!(f, "Host {host} does not answer."),
             Self::Refused(why) => write!(f, "The host has no such console: {why}"),
-            Self::Unavailable => f.write_str("The cloud cannot answer now. Try again."),
+            Self::Unavailable => f.write_str("The service is temporarily unavailable. Try again."),
             Self::Deleted => f.write_str("The server was deleted."),
             Self::Moved => f.write_str("The server has moved. Ask for a new console."),
             Self::Expired => f.write_str("The console session has expired. Ask for a new console."),
-            Self::Stopping => f.write_str("The controller stops. Connect again."),
+            Self::Stopping => f.write_str("The controller is stopping. Connect again."),
             Self::ClientSilent => f.write_str("The client does not answer."),
             Self::HostClosed => f.write_str("The guest or its host closed the console."),
             Self::ClientClosed => f.write_str("The client closed the console."),

@@ -1,6 +1,6 @@
-//! The consoles of this controller: which answers of hosts are expected, and how many are open.
+//! The consoles of this controller: the expected answers of hosts, and the open consoles.
 //!
-//! Only this process needs it: hosts answer at the controller where the client waits.
+//! Only this process needs them, because hosts answer at the controller where the client waits.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -50,7 +50,7 @@ impl Consoles {
     /// Sets the URLs at which hosts reach this controller, once.
     pub fn set_urls(&self, urls: ControllerUrls) {
         if self.0.urls.set(urls).is_err() {
-            tracing::debug!("the controller's own URLs are known already");
+            tracing::debug!("the controller's own URLs are already set");
         }
     }
 
@@ -97,7 +97,7 @@ impl Consoles {
         lock(&self.0.open).all
     }
 
-    /// Ends every console, and those that are opened from now on.
+    /// Ends all consoles, including those opened from now on.
     pub fn stop(&self) {
         self.0.stopping.send_replace(true);
     }
@@ -122,7 +122,7 @@ impl Expected {
     }
 }
 
-/// An expected answer; dropped, it is expected no more.
+/// An expected answer. Dropping it cancels the expectation.
 pub(super) struct Waiting {
     consoles: Consoles,
     id: Uuid,
@@ -130,7 +130,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// The answer; `None` if the host's connection broke.
+    /// The answer; `None` if the host's connection was lost.
     pub(super) async fn answered(mut self) -> Option<Answer> {
         (&mut self.receiver).await.ok()
     }
@@ -142,7 +142,7 @@ impl Drop for Waiting {
     }
 }
 
-/// A place among the open consoles, free again when it is dropped.
+/// A place among the open consoles, released on drop.
 pub struct Slot {
     consoles: Consoles,
     user: String,

@@ -5,9 +5,9 @@
 //!                            └── request for a console, in the host's poll ──►┘
 //! ```
 //!
-//! The client waits at one controller, so the request names the controller that the host must dial. Nothing
-//! but tokens and requests is in the database, and a request lives for seconds. This module must never know
-//! how either side's bytes travel.
+//! The client waits at one controller, so the request names the controller that the host must dial.
+//! The database contains only tokens and requests, and a request lives for seconds. This module
+//! must never know the transport of either side.
 
 mod end;
 mod expected;
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Session {
     /// The console's bytes.
     pub stream: Box<dyn Stream>,
-    /// The place of the session among those that may be open.
+    /// The session's place among the open ones.
     pub slot: Slot,
 }
 
@@ -69,7 +69,7 @@ pub async fn open(compute: &Compute, token: &ConsoleToken) -> Result<Session, En
     }
 }
 
-/// Why a console ended whose host closed the connection.
+/// The reason why a host closed a console's connection.
 pub async fn closed_by_host(compute: &Compute, token: &ConsoleToken) -> End {
     let server = token.server;
     let read = compute.store.read(move |tx| servers::find(tx, server).map_err(Error::from)).await;
@@ -83,7 +83,7 @@ pub async fn closed_by_host(compute: &Compute, token: &ConsoleToken) -> End {
         }
         Ok(Some(_)) => End::HostClosed,
         Err(error) => {
-            tracing::warn!(%server, %error, "cannot read why a console ended");
+            tracing::warn!(%server, %error, "cannot determine why a console ended");
             End::HostClosed
         }
     }
@@ -120,15 +120,15 @@ async fn ask(
     let answer = tokio::time::timeout(PATIENCE, expected.answered()).await;
     let forgotten = compute.store.write(move |tx| rows::forget(tx, id).map_err(Error::from)).await;
     if let Err(error) = forgotten {
-        tracing::debug!(%error, "cannot delete an answered request for a console; it goes stale");
+        tracing::debug!(%error, "cannot delete an answered console request; it will expire");
     }
     match answer {
         Ok(Some(answer)) => Ok(answer),
         Ok(None) | Err(_) => {
             tracing::warn!(
                 %host, %server, controller = ?compute.consoles.urls(),
-                "a host did not answer a request for a console; check that its agent is of this version, and \
-                 reaches this controller at its own address"
+                "a host did not answer a console request; check that its agent has this version \
+                 and can reach this controller at its own address"
             );
             Err(Unasked::Silent)
         }

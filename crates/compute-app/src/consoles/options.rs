@@ -17,14 +17,15 @@ pub struct ConsoleOptions {
     pub token_ttl: SignedDuration,
     /// `[consoleauth] enforce_session_timeout`: true if a session ends with its token.
     pub enforce_session_timeout: bool,
-    /// `[console] allowed_origins`: hosts, beside the own one, whose pages may connect.
+    /// `[console] allowed_origins`: further hosts, besides this cloud's own, whose pages may
+    /// connect.
     pub allowed_origins: Vec<String>,
-    /// `[console] frame_ancestors`: the sites that may frame the page, as the policy of the page names
-    /// them.
+    /// `[console] frame_ancestors`: the sites that may frame the page, in the form of its content
+    /// security policy.
     pub frame_ancestors: String,
     /// `[console] max_consoles`: the maximum number of consoles that are open at a controller.
     pub max_consoles: usize,
-    /// `[console] max_consoles_per_user`: the most of one user.
+    /// `[console] max_consoles_per_user`: the maximum per user.
     pub max_consoles_per_user: usize,
 }
 

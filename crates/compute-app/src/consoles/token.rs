@@ -24,9 +24,9 @@ const SERIAL_PATH: &str = "/console/serial";
 pub enum Protocol {
     /// RFB.
     Vnc,
-    /// SPICE, which no host here has.
+    /// SPICE, which no host here supports.
     Spice,
-    /// RDP, which Nova has no more.
+    /// RDP, which Nova has removed.
     Rdp,
     /// A serial port.
     Serial,
@@ -89,8 +89,8 @@ pub fn kind_of(token: &ConsoleToken) -> Option<ConsoleKind> {
     }
 }
 
-/// Makes a token for a console of a server, and returns the URL with it. `root` is the URL at which the
-/// user reaches this process.
+/// Creates a token for a console of a server, and returns the URL that contains it. `root` is the
+/// URL at which the user reaches this process.
 ///
 /// # Errors
 /// Nova's refusals; 503 if the host does not answer.
@@ -182,7 +182,8 @@ fn sentence(why: &str) -> String {
     first.into_iter().chain(chars).chain((!why.ends_with('.')).then_some('.')).collect()
 }
 
-/// The valid token with this text; `None` if it is unknown, over, or of a server that has moved.
+/// The valid token with this text; `None` if it is unknown, expired, or for a server that has
+/// moved.
 ///
 /// # Errors
 /// Store errors only.

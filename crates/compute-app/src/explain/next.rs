@@ -58,7 +58,7 @@ pub fn next(explained: &ServerExplanation) -> Vec<String> {
             at_rest(explained, &mut todo);
             for host in &explained.lacking {
                 todo.push(format!(
-                    "It waits for {}. The log of the control plane says why Cinder does not.",
+                    "It waits for {}. The log of the control plane has the reason of the delay.",
                     connecting(host)
                 ));
             }

@@ -1,4 +1,5 @@
-//! Where a server without a host could be scheduled now, and which conditions prevent it.
+//! The hosts on which a server without a host could be scheduled now, and the conditions that
+//! exclude others.
 
 use std::collections::HashSet;
 

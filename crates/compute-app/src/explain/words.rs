@@ -1,4 +1,4 @@
-//! Words for the event that an operation waits for.
+//! Describes the event for which an operation waits.
 
 use kilonova_compute_db::moves::Move;
 
@@ -28,8 +28,8 @@ impl Awaited {
     }
 }
 
-/// The event that an open operation waits for. The hosts in `removing` still have to remove
-/// something of the server, and those in `lacking` do not get its guest before Cinder has connected them.
+/// The event that an open operation waits for. The hosts in `removing` still have to remove the
+/// guest, and those in `lacking` wait until Cinder has connected them.
 pub fn awaited(
     state: &Operation,
     own: Option<&HostName>,
@@ -44,7 +44,7 @@ pub fn awaited(
         Operation::Create(create) => match create {
             Create::Spawn { .. } => (own, "start the guest with all its devices".to_owned()),
             Create::Plug { .. } => {
-                (own, "have its ports plugged, as Neutron's events say".to_owned())
+                (own, "get Neutron's events that its ports are plugged".to_owned())
             }
             Create::Clear { .. } => (removing, CLEAR.to_owned()),
         },
@@ -107,7 +107,7 @@ pub fn awaited(
     }
 }
 
-/// Cinder's part: a host gets the guest with all its volumes.
+/// Cinder's part: a host gets the guest only with all its volumes.
 pub(super) fn connecting(host: &HostName) -> String {
     format!("Cinder to connect its volumes to host {host}")
 }

@@ -1,7 +1,7 @@
 //! The begin of an operation on an existing server, and the records of actions that take no time.
 //!
-//! The server's row is written before the operation's. Two transactions that begin at once conflict
-//! on that row, and PostgreSQL repeats the later one instead of violating the unique key.
+//! The server's row is written before the operation's. Two concurrent transactions conflict on that
+//! row, and PostgreSQL repeats the later one instead of violating the unique key.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
@@ -65,7 +65,7 @@ pub(super) fn ask_begin(
     journal::ask_begin(tx, server.id, &Requester::from(context), state, now)
 }
 
-/// Records an action that was over as soon as it was requested, such as a lock.
+/// Records an action that is complete when it is requested, such as a lock.
 ///
 /// # Errors
 /// The database's.
@@ -81,7 +81,7 @@ pub fn record_action(
     Ok(())
 }
 
-/// Records an action that could not begin, with an event that says why.
+/// Records an action that could not begin, with an event that contains the reason.
 ///
 /// # Errors
 /// The database's.
@@ -118,7 +118,7 @@ pub fn record_late_failure(
     Ok(flow::event(tx, id, &failed)?)
 }
 
-/// Records an action that the service did by itself.
+/// Records an action of the service itself.
 ///
 /// # Errors
 /// The database's.
@@ -133,7 +133,7 @@ pub fn record_own_action(
     Ok(())
 }
 
-/// The host of an event that happened on none, as the rows of events have it.
+/// The host in the rows of events that happened on no host.
 pub(super) fn nowhere() -> HostName {
     HostName::verbatim("")
 }

@@ -117,8 +117,8 @@ fn end_without_hosts(
     Ok(true)
 }
 
-/// A host reports on a removal that no operation waits for: it was down and is back, or the server
-/// has moved away.
+/// Handles a host's report on a removal without an operation: the host was down and is back, or the
+/// server has moved away.
 pub(super) fn dropped(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -180,7 +180,8 @@ pub(super) fn destroyed(
             let held = boot::held(tx, consumer)?;
             let hosts = documents.into_iter().map(|(host, _)| host);
             let left: Vec<HostName> = hosts.filter(|other| other != host).collect();
-            // Two hosts that drop it at once conflict on this row, so one of them is the last.
+            // Two hosts that remove the guest at once conflict on this row, so one of them is the
+            // last.
             servers::set_task(tx, server, Some(TaskState::Deleting), now)?;
             documents::forget(tx, host, server)?;
             claims::drop_moves(tx, compute, server, moved)?;

@@ -1,6 +1,6 @@
 //! Compares each report with the document, whatever operation is open.
 //!
-//! A guest that is as its document says has released everything else: the kept side of a resize on one
+//! A guest in its desired state has released everything else, so the kept side of a resize on one
 //! host is released then. A guest that failed although no operation is open puts its server in
 //! `ERROR` with the reason. This file must never look at hosts that a server has left.
 
@@ -61,7 +61,7 @@ pub(super) fn check(
     }
 }
 
-/// The guest should run, and its host failed to keep it running.
+/// Handles a guest that should run but that its host failed to keep running.
 fn failed(tx: &mut Tx<'_>, report: &Report<'_>, why: &str, now: Timestamp) -> Result<(), Error> {
     let Some(server) = servers::find(tx, report.observation.server)? else { return Ok(()) };
     let runs = matches!(server.vm_state, VmState::Active | VmState::Paused)

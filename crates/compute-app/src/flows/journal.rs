@@ -43,7 +43,7 @@ impl From<&Context> for Requester {
 }
 
 impl Requester {
-    /// The service itself, in the name of the server's owner.
+    /// The service itself, with the identity of the server's owner.
     pub fn service(server: &Server) -> Self {
         Self {
             request_id: format!("req-{}", RequestId::new_v4()),
@@ -96,7 +96,8 @@ pub fn begin(
     Ok(opened(new, state, now))
 }
 
-/// Asks for [`begin`], so that other statements can travel with it; [`begun`] checks the answer.
+/// Asks for [`begin`], so that other statements can share its round trip; [`begun`] checks the
+/// answer.
 ///
 /// # Errors
 /// The database's.
@@ -155,7 +156,7 @@ fn opened(new: NewOperation, state: Operation, now: Timestamp) -> OpenOperation 
     OpenOperation { row, state }
 }
 
-/// Records an operation that is over already; another one may be open meanwhile.
+/// Records an operation that has already ended; another one may be open meanwhile.
 ///
 /// # Errors
 /// The database's.

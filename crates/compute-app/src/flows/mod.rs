@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A report of a host starts each step; the step is one transaction. A step never waits and never
-//! calls out: the host learns of it from the next document.
+//! calls another service: the host gets it with the next document.
 
 mod begin;
 mod create;
@@ -54,7 +54,8 @@ pub use migration::{
 pub use power::{PowerCommand, change_power, force_reboot};
 pub use reset_state::reset_state;
 
-/// Announces what [`observe`] reads first, so that it travels with another statement.
+/// Announces the first reads of [`observe`], so that they share a round trip with another
+/// statement.
 ///
 /// # Errors
 /// The database's.
@@ -63,7 +64,7 @@ pub fn expect(tx: &mut Tx<'_>, host: &HostName, observation: &Observation) -> Re
     journal::expect_open_of(tx, observation.server)
 }
 
-/// Announces what a change of a server reads after the server's row.
+/// Announces the reads of a change of a server after the server's row.
 ///
 /// # Errors
 /// The database's.
@@ -72,7 +73,7 @@ pub fn expect_change(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(documents::expect_of_server(tx, server)?)
 }
 
-/// Announces what [`confirm`] reads after the server's row.
+/// Announces the reads of [`confirm`] after the server's row.
 ///
 /// # Errors
 /// The database's.
@@ -80,7 +81,7 @@ pub fn expect_confirm(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(moves::expect_open_of(tx, server)?)
 }
 
-/// Announces what [`delete`] reads after the server's row.
+/// Announces the reads of [`delete`] after the server's row.
 ///
 /// # Errors
 /// The database's.
@@ -91,7 +92,7 @@ pub fn expect_delete(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
 }
 
 /// Applies one report of a host. A report of an older document changes nothing; without an open
-/// operation it describes a guest that changed by itself, or the late end of a removal.
+/// operation it describes a guest whose state changed on its own, or the late end of a removal.
 ///
 /// # Errors
 /// [`Error::Unreadable`] when the server's open operation cannot be read; the database's.
@@ -131,7 +132,7 @@ pub fn observe(
     if is_bound_to_own_host(&open.state)
         && servers::host_of(tx, observation.server)?.as_deref() != Some(host)
     {
-        // The server left this host earlier and changes on another one.
+        // The server has left this host and is being changed on another one.
         return match document.desired {
             Desired::Absent => delete::dropped(tx, compute, host, observation),
             Desired::Present(_) => Ok(()),
@@ -143,8 +144,8 @@ pub fn observe(
     advance(tx, compute, host, &document.desired, &open, observation, now)
 }
 
-/// Announces what a report on a guest reads about its open operation, so that it travels with what
-/// [`desired_state::check`] reads.
+/// Announces the reads of a report about the guest's open operation, so that they share the round
+/// trip of [`desired_state::check`].
 fn expect_advance(tx: &mut Tx<'_>, open: &OpenOperation) -> Result<(), Error> {
     let server = open.row.subject;
     if open.state.is_move() {
@@ -212,7 +213,7 @@ fn advance(
             }
             migration::observed(tx, compute, host, open, observation, now)
         }
-        // Recorded operations are closed from the start; no host reports on one.
+        // Recorded operations are closed from the start, so no host reports on them.
         Operation::Recorded(_) => Ok(()),
     }
 }

@@ -37,7 +37,7 @@ impl PowerCommand {
         }
     }
 
-    /// Why an operation that was open is cancelled.
+    /// Why the open operation is cancelled.
     fn cancels_because(self) -> &'static str {
         match self {
             Self::Start => "The server was started.",
@@ -98,7 +98,7 @@ pub fn change_power(
     }
     let document = Desired::Present(domain);
     for next in next {
-        // A host that does not have the guest's ports yet must not make the guest without them.
+        // A host that does not have the guest's ports yet must not create the guest without them.
         let delivery = Delivery::AsBefore;
         documents::put_next_as(tx, compute, host, next, server.id, &document, delivery)?;
     }

@@ -47,7 +47,7 @@ impl Idle<'_> {
         Ok(servers::set_power(tx, self.server.id, power_state, self.now)?)
     }
 
-    /// Records an action that the guest, or its host, took by itself.
+    /// Records an action of the guest or its host that no operation requested.
     fn record(
         &self,
         tx: &mut Tx<'_>,
@@ -62,7 +62,7 @@ impl Idle<'_> {
         Ok(flow::event(tx, id, &begin::event(&name, self.host, failure, now, now))?)
     }
 
-    /// Begins a start or a stop in the owner's name.
+    /// Begins a start or a stop with the owner's identity.
     fn begin(
         &self,
         tx: &mut Tx<'_>,
@@ -140,13 +140,13 @@ pub(super) fn observed(
             idle.set_power_state(tx, PowerState::Paused)
         }
         (Outcome::Suspended, Paused | Suspended) => idle.set_power_state(tx, PowerState::Suspended),
-        // Every other pair leaves the row as it is.
+        // Every other pair leaves the row unchanged.
         _ => Ok(()),
     }
 }
 
-/// A host has a guest that no document names. Guests of deleted servers are removed as
-/// `running_deleted_instance_action` says; others are left alone and recorded.
+/// Handles a guest on a host that no document names. Applies `running_deleted_instance_action` to
+/// guests of deleted servers; leaves others unchanged and records them.
 pub(super) fn orphan(
     tx: &mut Tx<'_>,
     compute: &Compute,

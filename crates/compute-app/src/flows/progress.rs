@@ -10,7 +10,7 @@ use super::journal::OpenOperation;
 use super::operation::{InPlaceChange, Operation};
 use crate::Error;
 
-/// The task states in which the phase counts, and the task state that follows.
+/// The task states in which the phase applies, and the resulting task state.
 fn next_task(state: &Operation, phase: Phase) -> Option<(&'static [TaskState], TaskState)> {
     match (state, phase) {
         (Operation::InPlace(in_place), _) => match (&in_place.change, phase) {

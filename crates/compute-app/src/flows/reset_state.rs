@@ -1,7 +1,7 @@
-//! `os-resetState`: the server's state becomes what an operator says, and its open operation ends.
+//! `os-resetState`: sets the server's state to the operator's choice and ends its open operation.
 //!
-//! A move or a removal must run to its end: otherwise its devices would have no owner. A deletion
-//! that was answered is not cancelled either, a soft delete included; `restore` takes that back.
+//! A move or a removal must run to its end: otherwise its devices would have no owner. An accepted
+//! deletion is not cancelled either, nor is a soft delete, which `restore` undoes.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;

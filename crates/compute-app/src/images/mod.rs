@@ -1,4 +1,4 @@
-//! The image service as compute uses it: one interface for requests, flows and hosts.
+//! The interface of compute to the image service, for requests, flows and hosts.
 //!
 //! ```text
 //!   look_up   before a transaction: the images that a request names, as its caller sees them
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Our own image service keeps its rows in the same database, so its part is done in the caller's
-//! transaction. The calls to the Glance of a cloud come before or after it, and rows name them
+//! transaction. Calls to the Glance of a cloud precede or follow it, and rows record them
 //! ([`glance`]). No other module of compute may use the rows of images.
 
 pub mod glance;
@@ -50,14 +50,14 @@ pub enum ImageService {
 /// The images that a request names, as the service shows them to the caller.
 #[derive(Debug, Clone, Default)]
 pub enum SeenImages {
-    /// Our own service is asked in the transaction that uses the image.
+    /// Our own service is queried in the transaction that uses the image.
     #[default]
     InRows,
-    /// Glance was asked before.
+    /// Glance was queried before.
     Read(BTreeMap<ImageId, ImageRecord>),
 }
 
-/// The image that a snapshot goes to.
+/// The image of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PreparedImage {
     /// Our own service creates it in the transaction of the operation.
@@ -132,14 +132,15 @@ impl ImageService {
         }
     }
 
-    /// Takes back an image whose operation did not begin.
+    /// Discards an image whose operation did not begin.
     pub async fn withdraw(&self, store: &Store, prepared: PreparedImage) {
         if let (Self::Glance(glance), PreparedImage::Created(image)) = (self, prepared) {
             glance.discard_after(store, image, SignedDuration::ZERO).await;
         }
     }
 
-    /// Announces the read of an image in the transaction, so that it travels with another statement.
+    /// Announces the read of an image in the transaction, so that it shares a round trip with
+    /// another statement.
     ///
     /// # Errors
     /// The database's.
@@ -231,7 +232,7 @@ impl ImageService {
         })
     }
 
-    /// A file of this machine as the bytes of an image.
+    /// A file on this machine, as image data.
     ///
     /// # Errors
     /// [`Transfer::Refused`] if it cannot be opened.
@@ -255,7 +256,7 @@ pub enum SnapshotState {
 }
 
 impl ImageService {
-    /// The image that a snapshot makes; `None` if it is gone.
+    /// The image that a snapshot creates; `None` if it was deleted.
     ///
     /// # Errors
     /// The database's.

@@ -17,10 +17,10 @@ use super::PreparedImage;
 use crate::flows::operation::Backup;
 use crate::{Compute, Error};
 
-/// Images of a project that a rotation looks at.
+/// Maximum number of images of a project that a rotation examines.
 const MOST: i64 = 10_000;
 
-/// The image that a request asks for.
+/// The requested image.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Its name.
@@ -50,7 +50,7 @@ pub(crate) fn reserve(
         return Err(Refusal::new(Kind::Unavailable, why).with_retry_after(1).into());
     }
     let Some(images) = compute.images.own() else {
-        let why = "This control plane has no image service, so no image can be made.";
+        let why = "This control plane has no image service, so no image can be created.";
         return Err(Refusal::new(Kind::Unavailable, why).into());
     };
     let base = match server.spec.image {
@@ -104,8 +104,8 @@ pub(crate) fn discard(tx: &mut Tx<'_>, compute: &Compute, image: ImageId) -> Res
     Ok(kilonova_image::discard(tx, compute.images.own(), image)?)
 }
 
-/// Ends the operation's interest in a complete image. Of a backup, the oldest ones beyond its rotation are
-/// discarded.
+/// Releases a complete image from its operation. For a backup, discards the oldest ones beyond its
+/// rotation.
 pub(crate) fn completed(
     tx: &mut Tx<'_>,
     compute: &Compute,

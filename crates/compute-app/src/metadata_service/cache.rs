@@ -10,7 +10,7 @@ use kilonova_ids::{HostName, ServerId};
 /// Approximate maximum size of all documents together, in bytes. A document without user data has
 /// one or two KiB.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// The bytes of a document besides its user data, about.
+/// Approximate size of a document without its user data, in bytes.
 const DOCUMENT_BYTES: usize = 2 * 1024;
 
 /// A document with the data that determines its age.
@@ -19,7 +19,7 @@ pub(super) struct Cached {
     pub document: Arc<Document>,
     /// The server's host.
     pub host: Option<HostName>,
-    /// The newest generation of that host's documents when this one was made.
+    /// The newest generation of that host's documents when this one was built.
     pub generation: Option<i64>,
     /// When the rows were read, or a moment before.
     pub read_at: Instant,
@@ -44,14 +44,14 @@ impl Cached {
     }
 }
 
-/// The documents, by server. The oldest go first when there are too many.
+/// The documents, by server. The oldest are evicted first.
 #[derive(Default)]
 pub(super) struct Cache(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     by_server: HashMap<ServerId, Cached>,
-    /// Every entry that was put, oldest first; those that were replaced since are skipped.
+    /// All stored entries, oldest first; entries replaced since are skipped.
     order: VecDeque<(ServerId, Instant)>,
     bytes: usize,
 }
@@ -78,7 +78,7 @@ impl Cache {
                 state.remove(oldest);
             }
         }
-        // Replaced entries leave their places in the order behind.
+        // Replaced entries remain in the order.
         if state.order.len() > 2 * state.by_server.len() + 64 {
             let State { by_server, order, .. } = &mut *state;
             order.retain(|(server, read_at)| {

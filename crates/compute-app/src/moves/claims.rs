@@ -54,7 +54,7 @@ pub fn swap(
     Ok(moves::set_held(tx, migration, Some(host))?)
 }
 
-/// Nothing of the server is left on a host: releases the claims of its migrations there.
+/// Releases the claims of a server's migrations on a host, once the host has removed the guest.
 pub fn drop_held(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -88,7 +88,7 @@ pub fn drop_moves(
     Ok(())
 }
 
-/// The same for a host that cannot be asked: the devices stay dirty until [`drop_held`].
+/// The same for an unreachable host: the devices stay dirty until [`drop_held`].
 pub fn abandon_held(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,5 +1,5 @@
-//! The effect of a move on the ledgers: claim resources on a new host, and let server and migration
-//! hold one side each.
+//! The effect of a move on the ledgers: claims resources on a new host, so that server and
+//! migration hold one side each.
 //!
 //! ```text
 //!                         server holds   migration holds
@@ -10,8 +10,8 @@
 //! left
 //! ```
 //!
-//! The claim of a migration is released by one rule only: its host reports that nothing of the
-//! server is left there. This module knows no flow and writes no document.
+//! The claim of a migration is released by one rule only: its host reports that it has removed the
+//! guest. This module must never know a flow or write a document.
 
 mod claims;
 mod place;

@@ -28,7 +28,7 @@ pub struct Search<'a> {
     pub request_id: &'a str,
     /// Required traits.
     pub root_required: &'a [&'static str],
-    /// True if other devices may replace the present ones.
+    /// True if the new devices may differ from the present ones.
     pub fits: &'a dyn Fn(&[Attachment]) -> bool,
 }
 

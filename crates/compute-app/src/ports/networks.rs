@@ -1,9 +1,9 @@
-//! The networks that servers are connected to: the one interface to them that compute has.
+//! The networks of servers: compute's only interface to them.
 //!
-//! Its implementations differ in where ports are kept. Our own network service keeps them in the same
-//! database, so they change in the transaction that changes the server ([`Own`](super::Own)). A cloud's
-//! Neutron has them elsewhere, so the transaction writes only what it wants ([`super::external`]). The flows
-//! must never know which implementation there is.
+//! Its implementations differ in the storage of ports. Our own network service keeps them in the
+//! same database, so they change in the server's transaction ([`Own`](super::Own)). A cloud's
+//! Neutron keeps them elsewhere, so the transaction only writes a goal ([`super::external`]). The
+//! flows must never know the implementation.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -43,7 +43,7 @@ impl Default for ServerPorts {
     }
 }
 
-/// The interfaces of a guest on a host, and when the host may get them.
+/// The interfaces of a guest on a host, and the delivery of their document.
 #[derive(Debug, Clone)]
 pub struct GuestPorts {
     /// The interfaces; none while the document is held back.
@@ -64,7 +64,7 @@ impl GuestPorts {
         Self { interfaces, delivery: Delivery::Now }
     }
 
-    /// The ports are not ready. The worker that makes them so delivers the document.
+    /// The ports are not ready. The worker that completes them delivers the document.
     pub fn later() -> Self {
         Self { interfaces: Vec::new(), delivery: Delivery::Held }
     }
@@ -135,7 +135,7 @@ impl PortOwner<'_> {
     }
 }
 
-/// A request for connections in the name of its caller.
+/// A request for connections with its caller's identity.
 #[derive(Clone, Copy)]
 pub struct Requested<'a> {
     /// The compute service's policy.
@@ -365,7 +365,7 @@ pub trait Networks: Send + Sync {
         Ok(())
     }
 
-    /// The routers that a host realizes; none where others realize routers.
+    /// The routers of a host; none if another service has the routers.
     fn routers(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<Vec<Router>, Error> {
         Ok(Vec::new())
     }
@@ -384,7 +384,7 @@ pub trait Networks: Send + Sync {
         Ok(())
     }
 
-    /// The place of a router and what it needs.
+    /// The gateway host of a router and the networks that it needs.
     fn router_facts(&self, _tx: &mut Tx<'_>, _router: RouterId) -> Result<RouterFacts, Error> {
         Ok(RouterFacts { place: Place::Nowhere, physical_networks: BTreeSet::new() })
     }
@@ -410,7 +410,7 @@ pub trait Networks: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// The physical networks of these routers. Routers without ports are left out.
+    /// The physical networks of these routers. Omits routers without ports.
     fn router_needs(
         &self,
         _tx: &mut Tx<'_>,
@@ -419,7 +419,7 @@ pub trait Networks: Send + Sync {
         Ok(BTreeMap::new())
     }
 
-    /// Lets the routers of a host that is being deleted wait for another one.
+    /// Makes the routers of a host that is being deleted wait for another host.
     fn routers_leave(
         &self,
         _tx: &mut Tx<'_>,
@@ -429,12 +429,12 @@ pub trait Networks: Send + Sync {
         Ok(())
     }
 
-    /// Has the place of each router of a host checked, because the host reaches other networks now.
+    /// Schedules a check of each router of a host whose physical networks have changed.
     fn host_routes_changed(&self, _tx: &mut Tx<'_>, _host: &HostName) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The number of routers of each host that has some.
+    /// The number of routers of each host with routers.
     fn router_load(&self, _tx: &mut Tx<'_>) -> Result<BTreeMap<HostName, i64>, Error> {
         Ok(BTreeMap::new())
     }

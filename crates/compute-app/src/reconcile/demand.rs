@@ -1,4 +1,4 @@
-//! Learns from the requests for servers which requests to expect, together with the other controllers.
+//! Learns the expected requests from past ones, together with the other controllers.
 //!
 //! Each controller adds its own counts and reads the sum of all. A controller that dies loses its
 //! latest counts, which only influence the choice among hosts that fit.
@@ -26,7 +26,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         }
     }
     let rows = compute.store.read(|tx| Ok::<_, Error>(demand::all(tx)?)).await?;
-    // A key that a later version has written, in another form, is not known here.
+    // Ignores a key in the form of a later version.
     let known = rows.into_iter().filter_map(|(key, weight)| {
         let request = serde_json::from_str::<Request>(&key).ok()?;
         Some((request, weight as f64 / 1000.0))

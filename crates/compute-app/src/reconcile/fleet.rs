@@ -1,12 +1,12 @@
 //! Writes the hosts' heartbeats to the database, where other controllers and `compute service list`
-//! read them, and reads there when hosts were last seen that poll another controller.
+//! read them, and reads the heartbeats of hosts that poll another controller.
 //!
-//! Other changes of the hosts' rows come by commit hooks and by the change log. All rows are read again now and
-//! then, in case a change came by neither.
+//! Other changes of the hosts' rows arrive through commit hooks and the change log. The loop
+//! periodically rereads all rows, in case a change arrived through neither.
 //!
-//! Heartbeats of the same second are written by one statement with the earliest time, and many statements
-//! by one transaction: ten thousand hosts cost some hundred statements and a dozen commits, and no host
-//! looks fresher than it is.
+//! Heartbeats of the same second are written by one statement with the earliest time, and many
+//! statements by one transaction: ten thousand hosts cost some hundred statements and a dozen
+//! commits, and no host appears more recent than it is.
 
 use std::collections::BTreeSet;
 
@@ -18,17 +18,17 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error, follow};
 
-/// The number of statements of one transaction: it holds the rows of at most a thousand hosts, for
+/// Number of statements per transaction, which locks the rows of at most a thousand hosts for
 /// milliseconds.
 const STATEMENTS: usize = 20;
 /// Heartbeats of one statement differ by less than this, and a smaller change is not written.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
-/// All rows are read in one round of this many.
+/// Number of rounds between two reads of all rows.
 const ALL: u64 = 6;
 /// A host that has not polled here for longer polls another controller, or none: a poll takes 20 s at most.
 const ELSEWHERE: SignedDuration = SignedDuration::from_secs(25);
-/// If more hosts poll elsewhere, all rows are read at once.
+/// If more hosts than this poll elsewhere, one statement reads all rows.
 const FEW: usize = 200;
 
 /// Runs the round with this number.
@@ -66,7 +66,7 @@ pub(super) async fn run(compute: Compute, round: u64) -> Result<(), Error> {
     }
 }
 
-/// Stores heartbeats, and returns those that are stored.
+/// Stores heartbeats, and returns the stored ones.
 fn store(
     tx: &mut Tx<'_>,
     groups: &[(Timestamp, Vec<HostName>)],

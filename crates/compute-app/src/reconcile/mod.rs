@@ -1,9 +1,9 @@
 //! Background loops, one per file. A loop may run late or skip a period; correctness never depends
 //! on it.
 //!
-//! Loops over this controller's memory run in every controller. The others run in the controller that
-//! holds the lease, and each of their transactions is fenced by it: a controller that was stopped acts on
-//! nothing that it read before.
+//! Loops over this controller's memory run in every controller. The others run in the controller
+//! that holds the lease, which fences each of their transactions: a controller that was suspended
+//! cannot act on stale reads.
 
 pub mod confirm;
 pub mod consoles;
@@ -107,7 +107,7 @@ fn every_or_when<F, R>(
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
-                // Signals that follow closely are taken together.
+                // Closely following signals are combined.
                 () = signal.notified() => tokio::time::sleep(TOGETHER).await,
             }
             if lease.as_ref().is_some_and(|lease| !lease.is_held()) {

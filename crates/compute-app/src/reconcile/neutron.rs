@@ -15,7 +15,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     }
 }
 
-/// Looks once for ports whose servers are gone.
+/// Looks once for ports of deleted servers.
 ///
 /// # Errors
 /// The database's; 503 if Neutron does not answer.

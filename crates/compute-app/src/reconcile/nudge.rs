@@ -1,8 +1,8 @@
 //! Retries operations that have not advanced for a while.
 //!
-//! A host that failed to remove a guest is asked again, by a new generation of the same document.
-//! Deletions and moves that wait for a host that is down continue without it. Queued live migrations
-//! start when their source has room, and hosts are asked again for a guest whose place is unknown.
+//! A host that failed to remove a guest gets a new generation of the same document. Deletions and
+//! moves that wait for a host that is down continue without it. Queued live migrations start when
+//! their source has room, and hosts get another request to locate a guest.
 
 use jiff::SignedDuration;
 use kilonova_compute_db::{documents, queue, stuck};

@@ -1,5 +1,5 @@
-//! Deletes old operations, the rows of servers deleted long ago, questions without an answer, and reports of
-//! guests that hosts do not have any more.
+//! Deletes old operations, the rows of servers deleted long ago, questions without an answer, and
+//! reports of guests that hosts no longer have.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::servers::deleted;
@@ -18,11 +18,11 @@ const DELETED_KEPT: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// How long a question to a host is kept.
 const ASKED_KEPT: SignedDuration = SignedDuration::from_hours(1);
 
-/// How long a guest that no document names is kept after its host reported it last: hosts do so every ten
-/// minutes.
+/// How long the record of an unknown guest is kept after its host's last report of it; hosts report
+/// every ten minutes.
 const GUESTS_KEPT: SignedDuration = SignedDuration::from_hours(24);
 
-/// Rows that one transaction deletes; it delays all other writers.
+/// Maximum number of rows that one transaction deletes, because it delays all other writers.
 const BATCH: i64 = 500;
 
 pub(super) async fn run(compute: Compute) -> Result<(), Error> {
@@ -49,7 +49,7 @@ pub(super) async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Deletes batch after batch until no old row is left. Returns the number of rows.
+/// Deletes batches until no old row remains. Returns the number of rows.
 async fn all(
     compute: &Compute,
     before: Timestamp,

@@ -41,7 +41,7 @@ async fn over(compute: &Compute, why: Why, limit: SignedDuration, end: End) -> R
     Ok(())
 }
 
-/// Servers whose time is over; none where the option sets no bound.
+/// Servers whose time has expired; empty if the option sets no limit.
 async fn due(compute: &Compute, why: Why, limit: SignedDuration) -> Result<Vec<ServerId>, Error> {
     if !limit.is_positive() {
         return Ok(Vec::new());

@@ -22,7 +22,7 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error};
 
-/// True if the host can get routers, as its row and the database's clock say.
+/// True if the host can get routers, by its row and the database's clock.
 fn is_fit(gateway: &Gateway) -> bool {
     gateway.enabled && !is_lost(gateway)
 }
@@ -63,7 +63,7 @@ pub(super) fn follow(
     }
 }
 
-/// The last router of the page of the run before; `None` before the first page.
+/// The last router of the previous run's page; `None` before the first page.
 #[derive(Debug, Clone, Default)]
 pub struct Page(Arc<Mutex<Option<RouterId>>>);
 
@@ -72,20 +72,20 @@ impl Page {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a page. One that is not full is the last.
+    /// Records a page. A page that is not full is the last one.
     fn turn(&self, read: &[RouterId]) {
         let last = read.last().filter(|_| read.len() >= ROUTERS_PAGE);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = last.copied();
     }
 }
 
-/// Finds the routers that need a host, or another one, and moves them.
+/// Finds the routers that need a host or another host, and places them.
 ///
 /// # Errors
 /// The database's.
 pub async fn run(compute: Compute, page: Page) -> Result<(), Error> {
     let now = time::now();
-    // Memory suggests hosts to leave; their rows decide.
+    // Memory only suggests lost hosts; their rows decide.
     let suspects: Vec<HostName> = compute
         .fleet
         .all()
@@ -156,7 +156,7 @@ fn choices(
     choices.gateways.retain(is_fit);
     choices.gateways.sort_by(|one, other| one.host.cmp(&other.host));
     if choices.gateways.is_empty() {
-        tracing::debug!(routers = choices.read.len(), "no host that is up can realize routers");
+        tracing::debug!(routers = choices.read.len(), "no host that is up can route");
         return Ok(choices);
     }
     for (router, needs) in networks.router_needs(tx, &choices.read)? {
@@ -169,7 +169,8 @@ fn choices(
     Ok(choices)
 }
 
-/// Gives a router the first of these hosts that is still fit, unless its own is. Returns the new host.
+/// Places a router on the first of these hosts that is still suitable, unless its own host is.
+/// Returns the new host.
 fn place(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -211,7 +212,7 @@ fn place(
         let (to, from) = (host.clone(), old.clone());
         tx.on_commit(move || match from {
             Some(from) => tracing::info!(%router, %from, %to, "moved a router to another host"),
-            None => tracing::info!(%router, host = %to, "a host realizes a router"),
+            None => tracing::info!(%router, host = %to, "placed a router on a host"),
         });
         return Ok(Some(host));
     }

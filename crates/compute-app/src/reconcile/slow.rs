@@ -8,7 +8,7 @@ use kilonova_wire::time;
 
 use crate::{Compute, Error, flows};
 
-/// Ends all of them once.
+/// Ends all such builds and reboots, once.
 ///
 /// # Errors
 /// The database's.
@@ -32,7 +32,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// The latest begin that exceeds the timeout; `None` where there is no timeout.
+/// The latest begin that exceeds the timeout; `None` without a timeout.
 fn before(timeout: SignedDuration) -> Option<Timestamp> {
     timeout.is_positive().then(|| time::before(time::now(), timeout))
 }

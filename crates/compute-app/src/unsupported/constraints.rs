@@ -1,8 +1,8 @@
 //! Combinations of CPU, memory and NUMA settings that upstream refuses, with upstream's messages
 //! and order (`numa_get_constraints` of `nova/virt/hardware.py`).
 //!
-//! The messages are useful although none of these settings is supported: a client that tests for
-//! them finds them, and an operator learns that the flavor is invalid in every cloud.
+//! The messages are useful although none of these settings is supported: clients that test for them
+//! get them, and operators see that the flavor is invalid in every cloud.
 
 use std::collections::{BTreeMap, BTreeSet};
 

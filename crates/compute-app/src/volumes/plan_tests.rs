@@ -300,7 +300,7 @@ fn an_evacuation_leaves_the_dead_host() {
     let mut model = Model::booted(&[Source::Volume]);
     model.scene.guests[0].is_lost = true;
     model.settle();
-    assert_eq!(model.hosts(), ["a"], "nobody else is to have it");
+    assert_eq!(model.hosts(), ["a"], "no other host has it");
     model.scene.guests[0].wants = false;
     model.silent = vec!["a"];
     model.scene.guests.push(guest("b"));

@@ -71,7 +71,7 @@ async fn clients_cannot_change_the_allocations_of_servers() {
         assert_eq!(
             call_placement(&running, "PUT", &path, theirs).await.0,
             204,
-            "a consumer of somebody else"
+            "a foreign consumer"
         );
         assert_eq!(call_placement(&running, "DELETE", &path, Value::Null).await.0, 204);
         running.delete(&id).await;

@@ -102,7 +102,7 @@ impl Shelf {
         other
     }
 
-    /// A controller over a database and a directory that somebody else removes.
+    /// A controller over a database and a directory that another owner removes.
     pub async fn open(store: Store, directory: PathBuf, options: ImageOptions) -> Self {
         let opened = Images::open_with(store.clone(), &directory, options.clone()).await;
         let images = opened.unwrap();

@@ -258,7 +258,10 @@ async fn a_failed_redefinition_of_a_removed_domain_keeps_its_devices() {
     let mut domain = guest("db", vec![vgpu(GPUS[0])]);
     control.expect(control.want(server, present(&domain)), Outcome::Running).await;
     node.parts.hypervisor.destroy(server).await.expect("the guest is destroyed");
-    node.parts.hypervisor.undefine(server).await.expect("the domain is undefined by somebody else");
+    node.parts.hypervisor.undefine(server).await.expect(
+        "the domain is undefined outside the \
+        agent",
+    );
     node.stop().await;
 
     let node = host.run_refusing(&control, Vec::new());

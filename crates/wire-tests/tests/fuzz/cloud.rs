@@ -94,7 +94,7 @@ async fn open(name: &'static str, store: Store, guard: Guard) -> Cloud {
         Compute::open(store.clone(), world.clone()).await.expect("the compute service opens");
     let compute = compute.with_images(images.clone());
     let lease = kilonova_flow::Lease::new("loops", "test", Duration::from_secs(86_400));
-    assert!(lease.renew(&store).await.expect("the lease is taken"), "nobody else holds it");
+    assert!(lease.renew(&store).await.expect("the lease is taken"), "no other process holds it");
     kilonova_compute_app::reconcile::start(&compute, &lease);
     let cheap = argon2::Params::new(8, 1, 1, None).expect("the parameters are valid");
     let options = kilonova_identity::IdentityOptions { hash_cost: cheap, ..Default::default() };

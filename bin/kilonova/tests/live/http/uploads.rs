@@ -1,5 +1,5 @@
-//! Slow uploads and downloads of image data: they block nobody else, their number is limited, and
-//! they end.
+//! Slow uploads and downloads of image data: they block no other client, their number is limited,
+//! and they end.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

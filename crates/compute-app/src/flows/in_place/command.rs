@@ -1,4 +1,4 @@
-//! The commands that change a guest on its host: their names, and what each changes in the document.
+//! The commands that change a guest on its host: their names, and their changes to the document.
 
 use std::collections::BTreeMap;
 
@@ -112,7 +112,7 @@ impl ServerCommand {
         }
     }
 
-    /// Makes the document ask for the change. A verb of an earlier operation is taken out.
+    /// Applies the change to the document, and removes the verb of an earlier operation.
     pub(super) fn apply(&self, domain: &mut Domain, operation: OperationId) {
         domain.verb = None;
         match self {

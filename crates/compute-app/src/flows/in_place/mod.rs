@@ -192,8 +192,8 @@ fn rescue(server: &Server, image: Option<&RescueImage>) -> Result<Rescue, Error>
     Ok(machine::rescue(spec, image, properties))
 }
 
-/// Cleans up after a cancelled operation: its unfinished image is discarded, and its verb is taken
-/// out of the document. Operations of other flows are left alone.
+/// Cleans up after a cancelled operation: its unfinished image is discarded, and its verb is
+/// removed from the document. Operations of other flows are left unchanged.
 ///
 /// # Errors
 /// The database's.
@@ -231,7 +231,7 @@ pub(super) fn cancel(
     Ok(())
 }
 
-/// The host reports on a change in place.
+/// Handles a host's report on a change in place.
 pub(super) fn changed(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -250,7 +250,7 @@ pub(super) fn changed(
     }
 }
 
-/// The host reports on the removal of a shelved guest.
+/// Handles a host's report on the removal of a shelved guest.
 pub(super) fn offloaded(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -264,7 +264,7 @@ pub(super) fn offloaded(
     shelve::cleared(tx, &ctx, offload, outcome)
 }
 
-/// A host reports on the boot of an offloaded server.
+/// Handles a host's report on the boot of an offloaded server.
 pub(super) fn unshelved(
     tx: &mut Tx<'_>,
     compute: &Compute,

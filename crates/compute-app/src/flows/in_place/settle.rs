@@ -1,4 +1,4 @@
-//! The host's report on a change that it was asked for.
+//! The host's report on a requested change.
 
 use kilonova_compute_db::documents;
 use kilonova_compute_db::resting::{self, Why};
@@ -12,7 +12,7 @@ use super::{FlowContext, roll_back, shelve, snapshot, soft_delete};
 use crate::Error;
 use crate::flows::operation::{InPlace, InPlaceChange};
 
-/// How a change in place ends.
+/// The requested result of a change in place.
 enum Goal {
     /// The guest reaches this state.
     State(VmState, PowerState),
@@ -113,8 +113,8 @@ fn after(
     }
 }
 
-/// The guest is in another state than requested. Only a shutdown can come between; the operation
-/// fails and the server is `SHUTOFF`.
+/// The guest is in another state than requested. This can only be a shutdown meanwhile: the
+/// operation fails and the server becomes `SHUTOFF`.
 fn shut_off_meanwhile(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

@@ -17,7 +17,7 @@ use crate::flows::operation::{Before, Offload, OffloadCause, Operation};
 use crate::images::{self, PreparedImage, Snapshot};
 use crate::{Compute, Error, boot, ports, states};
 
-/// The image that `shelve` makes.
+/// The image that `shelve` creates.
 pub fn shelved_image(server: &Server) -> Snapshot {
     Snapshot { name: format!("{}-shelved", server.name), ..Snapshot::default() }
 }
@@ -119,7 +119,7 @@ pub fn offload_expired(
     offload(tx, compute, &context, &server, now)
 }
 
-/// The host reports on the removal; once nothing is left there, the server holds nothing.
+/// Handles the host's report on the removal; once the guest is removed, the server holds nothing.
 pub(super) fn cleared(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

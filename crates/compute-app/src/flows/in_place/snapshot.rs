@@ -47,9 +47,9 @@ pub fn snapshot(
     Ok(image)
 }
 
-/// True if the image of the change, if it makes one, has its bytes. The upload is attempted once and
-/// never retried after a crash of either side, so an incomplete image is the only evidence of failure.
-/// An image that its user deleted meanwhile fails only a shelve, which boots from it later.
+/// True if the change's image, if any, has its bytes. The upload is attempted once and never
+/// retried after a crash of either side, so an incomplete image is the only evidence of failure. An
+/// image that its user deleted meanwhile fails only a shelve, which boots from it later.
 pub(super) fn is_uploaded(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -62,7 +62,7 @@ pub(super) fn is_uploaded(
     })
 }
 
-/// The change has made its image.
+/// Completes a change that has created its image.
 pub(super) fn completed(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

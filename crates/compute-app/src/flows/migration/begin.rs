@@ -67,10 +67,11 @@ pub(super) fn begin(
     let server = new.server;
     let (source, mut domain) = new.guest;
     if new.kind != Kind::Live && matches!(domain.power, Power::Paused | Power::Suspended) {
-        // `os-resetState` made the move possible; a cold move cannot keep what is in memory.
+        // `os-resetState` made the move possible; a cold move loses the memory of a suspended or
+        // paused guest.
         domain.power = Power::On;
     }
-    // Only documents say how a host reaches volumes.
+    // Only documents contain connection data.
     volumes::forget_connections(&mut domain.config.volumes);
     let (open, begun) = begin::ask_begin(tx, context, server, Some(new.task), new.state, now)?;
     let row = NewMove {
@@ -93,8 +94,8 @@ pub(super) fn begin(
     Ok((open, migration))
 }
 
-/// Makes the migration hold the old place and the server a new one. Without a new place, all claims
-/// stay unchanged, and the reason is returned.
+/// Assigns the claims of the old place to the migration, and claims a new place for the server.
+/// Without a new place, all claims stay unchanged, and the reason is returned.
 pub(super) fn claim_place(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -103,7 +104,7 @@ pub(super) fn claim_place(
 ) -> Result<Result<Placement, NoHost>, Error> {
     let (server, migration) = (&ctx.server, &ctx.migration);
     let mut excluded: HashSet<HostName> = attempts.tried.iter().cloned().collect();
-    // A host that still has to drop the server has a document of it.
+    // A host that still has to remove the guest has a document of the server.
     let documents = documents::ask_of_server(tx, server.id)?;
     let options = &ctx.compute.options;
     claims::leave(tx, server.id, migration.id, &migration.source)?;
@@ -131,7 +132,7 @@ pub(super) fn claim_place(
     Ok(found)
 }
 
-/// Ends a move that found no place: nothing has changed, and the action says why.
+/// Ends a move that found no place: nothing has changed, and the action contains the reason.
 pub(super) fn no_host(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

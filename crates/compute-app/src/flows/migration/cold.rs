@@ -124,7 +124,7 @@ fn check_growth(
         };
         return Err(Refusal::bad_request(words).into());
     }
-    // With a disk of 0 GiB the old flavor did not bound the image's size.
+    // With a disk of 0 GiB, the old flavor did not limit the image's size.
     if let Some(image) = server.spec.image.filter(|_| old.disk == 0)
         && let Some(image) = seen.used(tx, image)?
     {
@@ -219,8 +219,8 @@ pub(super) fn make_dest(
     ctx.advance(tx, &kind(ColdMigration::MakeDest(state)))
 }
 
-/// The guest at the destination: as it was, with its new flavor and devices, and with the disk that
-/// the source has. An evacuated guest has lost that disk. Also when the destination may get it.
+/// The guest at the destination, and the delivery of its document: with its new flavor and devices,
+/// and with the source's disk, which an evacuated guest has lost.
 pub(super) fn guest_at_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

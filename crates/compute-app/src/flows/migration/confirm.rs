@@ -25,7 +25,7 @@ fn finished(tx: &mut Tx<'_>, server: &Server) -> Result<Move, Error> {
 }
 
 /// Confirms: the server stays at the destination. The source's claims are released when its host
-/// reports that nothing is left there; no operation waits for that.
+/// reports that it has removed the guest; no operation waits for that.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it.
@@ -116,8 +116,8 @@ pub(in crate::flows) fn confirm_on_reset(
     }
 }
 
-/// Begins `revertResize`: the server holds the source and its old flavor from now on, and the guest
-/// is started there once the destination has dropped it.
+/// Begins `revertResize`: from now on the server holds the source and its old flavor, and the guest
+/// is started there once the destination has removed it.
 ///
 /// # Errors
 /// 409 with Nova's message when the server's state does not allow it.
@@ -140,7 +140,7 @@ pub fn revert(
     ports::set_host(tx, &*compute.networks, server.id, Some(&migration.source), now)?;
     let ctx = FlowContext { compute, open: &open, server: server.clone(), migration, now };
     roll_back::drop_dest(tx, &ctx, FailedMove::Revert(RevertState::default()))?;
-    // Only now does the server hold the source again, where its ports are bound to its devices.
+    // The server holds the source again only now; its ports are bound to its devices there.
     if server.spec.networked {
         ports::bind(tx, &*compute.networks, server.id, Some(&ctx.migration.source), now)?;
     }

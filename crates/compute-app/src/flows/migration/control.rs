@@ -74,7 +74,7 @@ impl Abortable {
     }
 }
 
-/// Aborts it. Before the transfer it can be aborted only where `early` says so (2.65).
+/// Aborts it. Before the transfer it can be aborted only with `early` (2.65).
 ///
 /// # Errors
 /// 404, 400 or 409, with Nova's message, when it is not in progress.

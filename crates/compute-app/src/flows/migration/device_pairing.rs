@@ -1,8 +1,8 @@
-//! Devices in a live migration: which of them can move, which hosts can send and receive them, and
-//! which device of the destination replaces which of the source.
+//! Devices in a live migration: whether they can move, the hosts that can send and receive them,
+//! and the pairing of the source's devices with the destination's.
 //!
-//! The state of a vGPU moves where the hypervisors of both hosts support it. A host shows its support
-//! by traits of its root provider, one for each way in which vGPUs are made.
+//! The state of a vGPU can move if the hypervisors of both hosts support it. A host reports its
+//! support as traits of its root provider, one for each technology of vGPUs.
 
 use kilonova_compute_db::moves::{Kind, Move};
 use kilonova_compute_db::servers::Server;
@@ -136,8 +136,8 @@ pub(super) fn check_movable(server: &Server, devices: &[Attachment]) -> Result<(
     .into())
 }
 
-/// Pairs each device of the source with one of its kind at the destination; `None` when one has no
-/// partner or a partner is left over.
+/// Pairs each device of the source with one of its kind at the destination; `None` if one has no
+/// partner or a partner remains.
 pub(super) fn pair_devices(
     from: &[Attachment],
     to: &[Attachment],

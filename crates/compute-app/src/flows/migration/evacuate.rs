@@ -1,8 +1,8 @@
 //! Evacuation: the server's host is down, and it is rebuilt from its image on another host.
 //!
-//! The document of the old host changes at once: should the host come back meanwhile, it keeps the
-//! guest shut off, and drops it once the server has arrived. Its devices there stay claimed until
-//! that host reports.
+//! The document of the old host changes at once: if the host returns meanwhile, it keeps the guest
+//! shut off, and removes it once the server has arrived. Its devices there stay claimed until that
+//! host reports.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents;
@@ -31,7 +31,7 @@ use crate::{Compute, Error, aliases, moves as claims, ports, states};
 pub struct EvacuateRequest {
     /// The destination.
     pub host: Option<HostName>,
-    /// True if that host is taken whatever its zone.
+    /// True to use that host regardless of its zone.
     pub force: bool,
     /// True if the server is shut off afterwards (2.95).
     pub ends_stopped: bool,
@@ -81,7 +81,8 @@ pub fn evacuate(
         moves::set_status(tx, ctx.migration.id, Status::PreMigrating, now)?;
         moves::set_dest(tx, ctx.migration.id, &dest, now)?;
         keep_shut_off(tx, &ctx)?;
-        // That host may have part of the guest, and must drop it before another one makes it.
+        // That host may have a part of the guest, and must remove it before another host creates
+        // it.
         ctx.put(tx, &dest, &Desired::Absent)?;
         let state = EvacuationState { attempts, power };
         return ctx.advance(tx, &Operation::Evacuate(Evacuation::DropDest(state)));
@@ -98,7 +99,7 @@ pub fn evacuate(
     make_dest(tx, &ctx, EvacuationState { attempts, power }, &place.host)
 }
 
-/// Should the old host come back meanwhile, it must not run the guest.
+/// Prevents the old host from running the guest if it returns meanwhile.
 fn keep_shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     let kept = Domain { power: Power::Off, ..ctx.migration.old_domain.clone() };
     ctx.put(tx, &ctx.migration.source, &Desired::Present(Box::new(kept)))
@@ -189,7 +190,7 @@ fn cancel_open(
     Ok(must_drop)
 }
 
-/// A host reports on an evacuation.
+/// Handles a host's report on an evacuation.
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     ctx: FlowContext<'_>,
@@ -206,7 +207,7 @@ pub(super) fn observed(
     }
 }
 
-/// Asks the destination for the guest.
+/// Sends the guest's document to the destination.
 pub(super) fn make_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -219,7 +220,8 @@ pub(super) fn make_dest(
     ctx.advance(tx, &Operation::Evacuate(Evacuation::MakeDest(state)))
 }
 
-/// The destination reports. Once it has the guest, the old host must drop its own when it is back.
+/// Handles the destination's report. Once it has the guest, the old host must remove its own when
+/// it returns.
 fn dest_made(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,

@@ -40,7 +40,7 @@ use crate::{Compute, Error, aliases, moves as claims, ports, states};
 pub struct LiveRequest {
     /// The destination.
     pub host: Option<HostName>,
-    /// True if that host is taken whatever its zone.
+    /// True to use that host regardless of its zone.
     pub force: bool,
     /// True if a lack of hosts fails the request rather than the action (before 2.34).
     pub refuse_without_host: bool,
@@ -104,8 +104,8 @@ pub fn migrate_live(
     }
 }
 
-/// True if `max_concurrent_live_migrations` guests leave the host. The check writes the host's row, so
-/// that two transactions do not both count without the other.
+/// True if `max_concurrent_live_migrations` guests leave the host. The check writes the host's row,
+/// so that concurrent checks conflict.
 fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<bool, Error> {
     let most = compute.options.max_concurrent_live_migrations;
     if most <= 0 {
@@ -115,7 +115,7 @@ fn is_at_limit(tx: &mut Tx<'_>, compute: &Compute, host: &HostName) -> Result<bo
     Ok(queue::leaving(tx, host)? >= most)
 }
 
-/// Starts queued live migrations of a source as far as it has room for them.
+/// Starts queued live migrations of a source up to its limit.
 ///
 /// # Errors
 /// The database's.
@@ -207,7 +207,7 @@ fn receive(
     ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Receive(attempts)))
 }
 
-/// The guest at the destination, and when the destination may get it.
+/// The guest at the destination, and the delivery of its document.
 pub(super) fn guest_at_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -231,7 +231,7 @@ pub(super) fn guest_at_dest(
     Ok((Desired::Present(Box::new(domain)), ports.delivery))
 }
 
-/// A host reports on a live migration.
+/// Handles a host's report on a live migration.
 pub(super) fn observed(
     tx: &mut Tx<'_>,
     ctx: FlowContext<'_>,
@@ -276,7 +276,7 @@ pub(super) fn observed(
     }
 }
 
-/// The destination is ready, or failed.
+/// Handles the destination's report that it is ready or has failed.
 fn received(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -347,7 +347,7 @@ fn sent_volumes(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<Vec<VolumeStat
     })
 }
 
-/// The guest has left the source: everything switches to the destination at once.
+/// Switches everything to the destination in one transaction, once the guest has left the source.
 pub(super) fn departed(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -368,7 +368,7 @@ pub(super) fn departed(
     start_queued(tx, ctx.compute, source, now)
 }
 
-/// The destination reports on the guest that has arrived.
+/// Handles the destination's report on the arrived guest.
 fn arrived(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, outcome: &Outcome) -> Result<(), Error> {
     let Some(dest) = ctx.migration.dest.clone() else { return Ok(()) };
     let (id, now, row) = (ctx.server.id, ctx.now, &ctx.open.row);

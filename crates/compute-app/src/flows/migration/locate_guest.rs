@@ -1,9 +1,10 @@
 //! Locates the guest of a live migration whose source did not simply report its departure.
 //!
-//! The source failed to send the guest, was told to keep it, or is silent. The guest may have arrived in
-//! each case, so nothing is removed and nothing is started before both hosts have reported. They are
-//! asked by a document that changes nothing ([`Power::AsIs`]); the destination is asked after the
-//! source has stopped sending, so that its report cannot be outdated.
+//! The source failed to send the guest, was told to keep it, or is silent. The guest may have
+//! arrived in each case, so nothing is removed and nothing is started before both hosts have
+//! reported. A document that changes nothing ([`Power::AsIs`]) requests these reports; the
+//! destination is asked after the source has stopped sending, so that its report cannot be
+//! outdated.
 //!
 //! ```text
 //!   transfer ──Failed │ aborted──► abort: the source is asked
@@ -47,7 +48,7 @@ impl GuestReport {
     }
 }
 
-/// Where the guest is.
+/// The location of the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Source,
@@ -55,9 +56,10 @@ enum Place {
     Unknown,
 }
 
-/// Locates the guest by the reports of both hosts. The source is believed as long as it has the guest,
-/// except when the guest is paused there and runs at the destination: this is the signature of a lost
-/// final acknowledgement. A guest that was already paused before the migration is not evidence.
+/// Locates the guest by the reports of both hosts. The source's report decides as long as it has
+/// the guest, except if the guest is paused there and runs at the destination: this is the
+/// signature of a lost final acknowledgement. A guest that was already paused before the migration
+/// is not evidence.
 fn place(source: Option<GuestReport>, dest: Option<GuestReport>, was_paused: bool) -> Place {
     use GuestReport::{Absent, Paused, Running};
     match (source, dest) {
@@ -83,7 +85,7 @@ pub(super) enum Asked {
     Report,
 }
 
-/// The source reports on the guest that leaves.
+/// Handles the source's report on the outgoing guest.
 pub(super) fn source_reported(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -134,7 +136,7 @@ pub(super) fn source_reported(
     }
 }
 
-/// The destination reports on the guest.
+/// Handles the destination's report on the guest.
 pub(super) fn dest_reported(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -200,13 +202,13 @@ fn stayed(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, mut transit: Transit) -> Resul
         let kept = Desired::Present(Box::new(ctx.migration.old_domain.clone()));
         ctx.put(tx, source, &kept)?;
     }
-    // Otherwise the source starts it again once the destination has nothing of it any more.
+    // Otherwise the source starts it again once the destination has removed its side.
     let transit = Transit { stopped: !as_before, sent: true, ..transit };
     roll_back::drop_dest(tx, ctx, FailedMove::Live(transit))
 }
 
-/// Asks again the hosts that have not reported where the guest is. A server whose destination is
-/// silent for long is put in `ERROR`.
+/// Asks the hosts again that have not reported the guest. A server whose destination is silent for
+/// long is put in `ERROR`.
 ///
 /// # Errors
 /// The database's.

@@ -1,8 +1,8 @@
-//! The rollback of a move: the destination is cleared, then the next host is tried, or the server goes
-//! on where it was.
+//! The rollback of a move: the destination is cleared, then the move tries the next host, or the
+//! server continues at its old place.
 //!
-//! From the first step of a rollback on, the server holds its old place again, and the migration holds
-//! the destination until that host reports that nothing is left there.
+//! From the first step of a rollback on, the server holds its old place again, and the migration
+//! holds the destination until that host reports that it has removed the guest.
 
 use jiff::Timestamp;
 use kilonova_compute_db::documents::{self, Delivery};
@@ -131,8 +131,8 @@ impl FailedMove {
         }
     }
 
-    /// True if another host is tried: neither for a revert, nor for a guest that an operator called
-    /// back or that has left its source once.
+    /// True if the move tries another host: not for a revert, an aborted migration, or a guest that
+    /// may have left its source.
     fn may_try_next(&self, max_attempts: usize) -> Next {
         let goes_back = match self {
             Self::Cold(..) | Self::Evacuation(_) => false,
@@ -149,20 +149,20 @@ impl FailedMove {
 
 /// The step that follows once the destination is clear.
 enum Next {
-    /// The server goes on where it was.
+    /// The server continues at its old place.
     GoBack,
     /// Another host is tried.
     TryHost,
-    /// The server goes on where it was, because `max_attempts` hosts failed.
+    /// The server continues at its old place, because `max_attempts` hosts failed.
     Exhausted,
 }
 
 /// The part of the destination in an open move.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DestStep {
-    /// It makes the guest, or prepares for it.
+    /// It creates the guest, or prepares for it.
     Make,
-    /// It drops the guest.
+    /// It removes the guest.
     Drop,
 }
 
@@ -185,7 +185,7 @@ pub(super) fn drop_dest(
     ctx.advance(tx, &failed.drop_dest())
 }
 
-/// Gives up a destination for which nothing was written.
+/// Abandons a destination for which nothing was written.
 pub(super) fn release_untouched_dest(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -197,7 +197,7 @@ pub(super) fn release_untouched_dest(
     restore(tx, ctx, failed)
 }
 
-/// The destination reports on the removal.
+/// Handles the destination's report on the removal.
 pub(super) fn dest_dropped(
     tx: &mut Tx<'_>,
     ctx: FlowContext<'_>,
@@ -235,7 +235,7 @@ pub(super) fn dest_dropped(
     }
 }
 
-/// The destination is clear.
+/// Continues after the destination has removed the guest.
 fn next_host_or_back(
     tx: &mut Tx<'_>,
     mut ctx: FlowContext<'_>,
@@ -278,7 +278,9 @@ fn next_host(
 ) -> Result<Result<(), NoHost>, Error> {
     let attempts = match failed {
         FailedMove::Live(transit) => return live::next_host(tx, ctx, &transit.attempts),
-        FailedMove::Revert(_) => return Ok(Err(NoHost::new("A revert goes to its source alone."))),
+        FailedMove::Revert(_) => {
+            return Ok(Err(NoHost::new("A revert can only go to its source.")));
+        }
         FailedMove::Cold(_, state) => &state.attempts,
         FailedMove::Evacuation(state) => &state.attempts,
     };
@@ -303,7 +305,7 @@ fn next_host(
     Ok(Ok(()))
 }
 
-/// Asks the source for the guest as it was.
+/// Requests the guest's previous state from the source.
 fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result<(), Error> {
     match failed {
         // The guest has never stopped.
@@ -341,7 +343,7 @@ fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
     ctx.put_as(tx, source, (Desired::Present(Box::new(domain)), delivery))
 }
 
-/// The source reports on the guest that it makes as it was.
+/// Handles the source's report on the restored guest.
 pub(super) fn restored(
     tx: &mut Tx<'_>,
     ctx: FlowContext<'_>,
@@ -383,7 +385,7 @@ pub(super) fn restored(
     end(tx, &ctx, &failed)
 }
 
-/// The source failed too: the server is in `ERROR`.
+/// Puts the server in `ERROR`, because the source failed too.
 fn not_restored(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -409,13 +411,13 @@ fn not_restored(
     journal::finish(tx, ctx.open, End::Failed, Some(&message), ctx.now)
 }
 
-/// Ends the operation of a server that is as it was.
+/// Ends the operation of a server in its previous state.
 fn end_as_before(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<(), Error> {
     servers::set_task(tx, ctx.server.id, None, ctx.now)?;
     end(tx, ctx, failed)
 }
 
-/// Ends the operation; the action says why it failed.
+/// Ends the operation, with the reason in the action.
 fn end(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: &FailedMove) -> Result<(), Error> {
     let (id, now) = (ctx.open.row.id, ctx.now);
     let reason = failed.attempts().map_or("The move failed.", Attempts::reason);
@@ -488,8 +490,8 @@ pub fn abandon_dest(
     Ok(true)
 }
 
-/// Tries another host. The migration to the host that is down is closed and keeps the dirty devices
-/// there; a new migration goes on.
+/// Tries another host. Closes the migration to the host that is down, which keeps the dirty devices
+/// there, and continues with a new migration.
 fn try_third_host(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
@@ -517,7 +519,7 @@ fn try_third_host(
 }
 
 /// Closes the migration of a move that another operation replaces (a delete, an evacuation): the
-/// server holds the place that it is on, the migration the other one. The caller writes the documents.
+/// server holds its present place, the migration the other one. The caller writes the documents.
 ///
 /// # Errors
 /// The database's.

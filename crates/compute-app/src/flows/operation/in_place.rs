@@ -64,7 +64,7 @@ pub struct Backup {
 /// The step of a change in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InPlaceStep {
-    /// The host makes the guest as requested.
+    /// The host brings the guest into the requested state.
     Settle,
     /// The change failed; the host restores the guest's previous state.
     Undo {
@@ -84,7 +84,7 @@ pub struct Before {
     pub power_state: PowerState,
 }
 
-/// The host drops the guest of a shelved server.
+/// The host removes the guest of a shelved server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offload {
     /// The action that this is part of.
@@ -96,7 +96,7 @@ pub struct Offload {
 /// The action that an offload is part of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OffloadCause {
-    /// `shelve`, where servers are offloaded at once.
+    /// `shelve`, if servers are offloaded at once.
     Shelve(Before),
     /// `shelveOffload`.
     ShelveOffload {
@@ -125,7 +125,7 @@ pub struct UnshelveState {
     pub power_state: PowerState,
     /// The requested host.
     pub requested: Option<HostName>,
-    /// How the scheduler chose the host, for operators.
+    /// The scheduling decision, for operators.
     pub chosen: Option<String>,
     /// Hosts that failed.
     pub tried: Vec<HostName>,

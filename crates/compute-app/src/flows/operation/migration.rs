@@ -13,11 +13,11 @@ use super::{Row, Step, Unreadable};
 pub struct Attempts {
     /// The requested destination.
     pub requested: Option<HostName>,
-    /// True if the requested destination is taken whatever its zone.
+    /// True to use the requested destination regardless of its zone.
     pub force: bool,
     /// The devices of the place in use.
     pub devices: Vec<Attachment>,
-    /// How the scheduler chose the place in use, for operators.
+    /// The scheduling decision for the place in use, for operators.
     pub chosen: Option<String>,
     /// Hosts that failed.
     pub tried: Vec<HostName>,
@@ -39,11 +39,11 @@ pub enum ColdMigration {
     Begin,
     /// The source shuts off the guest.
     StopSource(ColdState),
-    /// The destination makes the guest.
+    /// The destination creates the guest.
     MakeDest(ColdState),
     /// The destination removes the guest.
     DropDest(ColdState),
-    /// The source makes the guest as it was.
+    /// The source restores the guest.
     Restore(ColdState),
 }
 
@@ -63,7 +63,7 @@ pub enum Revert {
     Begin,
     /// The destination removes the guest.
     DropDest(RevertState),
-    /// The source makes the guest as it was.
+    /// The source restores the guest.
     Restore(RevertState),
 }
 
@@ -79,7 +79,7 @@ pub struct RevertState {
 pub enum Evacuation {
     /// There is no place yet.
     Begin,
-    /// The destination makes the guest.
+    /// The destination creates the guest.
     MakeDest(EvacuationState),
     /// A destination removes the guest before the next one is tried.
     DropDest(EvacuationState),
@@ -117,7 +117,7 @@ pub enum LiveMigration {
     Restore(Transit),
 }
 
-/// The state of a live migration from the moment the guest may leave.
+/// The state of a live migration from the time at which the guest may leave.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Transit {
     /// The search for a place.
@@ -128,7 +128,7 @@ pub struct Transit {
     pub sent: bool,
     /// The last report of the source, if it was asked and answered.
     pub source: Option<GuestReport>,
-    /// Since when the destination is asked for the guest.
+    /// The time of the first request to the destination.
     pub asked: Option<Timestamp>,
     /// True if the server is in `ERROR` because the destination was silent for too long.
     pub lost: bool,

@@ -37,7 +37,7 @@ pub enum Operation {
     Power(PowerAction),
     /// A change of the guest on its host, a soft delete included.
     InPlace(InPlace),
-    /// The host drops the guest of a shelved server (`shelve` at its end, `shelveOffload`).
+    /// The host removes the guest of a shelved server (`shelve` at its end, `shelveOffload`).
     Offload(Offload),
     /// `unshelve` of a server that is on no host.
     Unshelve(Unshelve),
@@ -51,7 +51,7 @@ pub enum Operation {
     Evacuate(Evacuation),
     /// `live-migration`.
     LiveMigration(LiveMigration),
-    /// An action that was over as soon as it was requested.
+    /// An action that was complete when it was requested.
     Recorded(Action),
 }
 
@@ -247,7 +247,7 @@ impl Row<'_> {
         serde_json::from_value(self.data.clone()).map_err(|error| self.wrong(error))
     }
 
-    /// A field that this step always has.
+    /// Reads a field that this step always has.
     fn required<T>(self, field: &str, value: Option<T>) -> Result<T, Unreadable> {
         value.ok_or_else(|| self.wrong(format!("no {field}")))
     }

@@ -6,8 +6,8 @@ use std::fmt;
 
 use kilonova_node_api::GuestVerb;
 
-/// Makes an enum of words, each with the spelling that is stored. Words after `;` are those of another
-/// enum, held by one variant.
+/// Defines an enum of words with their stored spellings. Words after `;` belong to another enum,
+/// which one variant contains.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident {
         $($(#[$about:meta])* $word:ident = $text:literal,)*
@@ -141,11 +141,11 @@ words! {
         Clear = "clear",
         /// The hosts remove the guest of a deleted server.
         Destroy = "destroy",
-        /// The host makes the guest as requested, in place.
+        /// The host brings the guest into the requested state, in place.
         Settle = "settle",
         /// The host shuts off the guest of a soft-deleted server.
         Soft = "soft",
-        /// The host makes the guest as it was before a failed operation.
+        /// The host restores the guest's state before a failed operation.
         Undo = "undo",
         /// The new host starts the guest of an offloaded server.
         Unshelve = "unshelve",
@@ -155,13 +155,13 @@ words! {
         Begin = "begin",
         /// The source shuts off the guest.
         StopSource = "stop_source",
-        /// The destination makes the guest.
+        /// The destination creates the guest.
         MakeDest = "make_dest",
         /// The destination removes the guest of a move that failed or is reverted.
         DropDest = "drop_dest",
-        /// The source makes the guest as it was before the move.
+        /// The source restores the guest's state before the move.
         Restore = "restore",
-        /// A live migration waits for others from the same source.
+        /// A live migration waits for other ones from the same source.
         Queued = "queued",
         /// The destination prepares for the running guest.
         Receive = "receive",
@@ -173,7 +173,7 @@ words! {
         Locate = "find",
         /// The destination takes over the guest.
         Arrive = "arrive",
-        /// The operation was over as soon as it was requested.
+        /// The operation was complete when it was requested.
         Done = "done",
     }
 }

@@ -11,7 +11,7 @@ use super::{Action, Row, Step, Unreadable};
 pub enum Create {
     /// The host starts the guest.
     Spawn {
-        /// How the scheduler chose the host, for operators; nothing when no host was found.
+        /// The scheduling decision, for operators; `None` if no host was found.
         chosen: Option<String>,
         /// Hosts that failed.
         tried: Vec<HostName>,
@@ -29,7 +29,7 @@ pub enum Create {
         tried: Vec<HostName>,
         /// The last failure.
         reason: String,
-        /// True if no other host would do.
+        /// True if no other host should be tried.
         aborted: bool,
     },
 }
@@ -118,7 +118,7 @@ pub enum PowerAction {
     Start,
     /// `stop`.
     Stop,
-    /// `reboot`, soft or hard: the document says which.
+    /// `reboot`; the document distinguishes soft and hard.
     Reboot,
 }
 

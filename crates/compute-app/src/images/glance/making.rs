@@ -100,14 +100,14 @@ impl CloudGlance {
             body["owner"] = json!(owner(context, server));
         }
         self.client.create(by, image, &body).await?;
-        // The server's project gets the image of another project's user.
+        // The server's project gets access to the image of another project's user.
         if owner(context, server) != server.project_id {
             self.client.add_member(by, image, &server.project_id).await?;
         }
         Ok(())
     }
 
-    /// The image as Nova creates it: without formats, which the host knows.
+    /// The image in Nova's form: without formats, which the host sets.
     fn describe(
         &self,
         context: &Context,
@@ -155,8 +155,8 @@ impl CloudGlance {
         body
     }
 
-    /// Makes an image unwanted outside of a transaction that is in progress. If that fails too, its row
-    /// becomes due by itself.
+    /// Makes an image unwanted outside of a transaction that is in progress. If that fails too, its
+    /// row becomes due later anyway.
     pub(in crate::images) async fn discard_after(
         &self,
         store: &Store,
@@ -173,7 +173,7 @@ impl CloudGlance {
         self.work.notify_one();
     }
 
-    /// A file of this machine as the bytes of an image.
+    /// A file on this machine, as image data.
     pub(in crate::images) async fn file(&self, path: PathBuf) -> Result<ImageData, Transfer> {
         let shown = path.display().to_string();
         let opened = self.threads.run(move || std::fs::File::open(path)).await;
@@ -236,7 +236,7 @@ impl CloudGlance {
         ]);
         let patch = |caller| self.client.patch((caller, None), image, &operations);
         Self::for_user(token, patch).await?;
-        // The token was accepted just now; the bytes can be sent only once.
+        // The token was accepted a moment ago; the bytes can be sent only once.
         let caller = match token {
             Some(token)
                 if self.client.show((Caller::Vouched(token), None), image).await.is_ok() =>

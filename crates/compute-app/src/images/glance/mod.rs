@@ -7,9 +7,9 @@
 //!   sweep      deletes unneeded images and rotates backups, also after a crash
 //! ```
 //!
-//! No call is part of a transaction. Each one that changes something is named by a row before it is sent
-//! (`compute_db::glance_images`), may be sent twice, and is undone by the sweep if nobody adopts its result.
-//! A user's token must never reach a row or a log.
+//! No call is part of a transaction. Each one that changes something is named by a row before it is
+//! sent (`compute_db::glance_images`), may be sent twice, and is undone by the sweep if no
+//! operation adopts its result. A user's token must never reach a row or a log.
 
 mod making;
 mod requests;
@@ -33,7 +33,7 @@ use streams::Streams;
 use crate::Error;
 use crate::tokens::Tokens;
 
-/// Threads for files of this machine that are sent to Glance: the disks of simulated hosts.
+/// Threads for sending files on this machine to Glance: the disks of simulated hosts.
 const THREADS: usize = 4;
 
 /// The operator's settings of the service.
@@ -87,7 +87,7 @@ impl CloudGlance {
         })
     }
 
-    /// Logs in and asks for one image, as a test of the settings.
+    /// Logs in and requests one image, as a test of the settings.
     ///
     /// # Errors
     /// A text for the operator.
@@ -95,8 +95,8 @@ impl CloudGlance {
         self.client.list((Caller::Own, None), &[("limit", "1")], 1).await.map(drop)
     }
 
-    /// Makes a call for the user whose token is known for the image; otherwise, and if the token does not
-    /// suffice any more, with the service login.
+    /// Makes a call with the user's token that is known for the image, or with the service login if
+    /// there is none or Glance no longer accepts it.
     async fn for_user<'a, T, R>(
         token: Option<&'a UserToken>,
         call: impl Fn(Caller<'a>) -> R,

@@ -1,7 +1,9 @@
-//! The bytes of images on their way to hosts: a host asks for one chunk after the other, and all of them come
-//! from one answer of Glance. Another offset, or another controller, begins with a range.
+//! Downloads of images by hosts: a host requests one chunk after the other, and all of them come
+//! from one answer of Glance. A request at another offset, or at another controller, begins with a
+//! range.
 //!
-//! A host verifies SHA-512 itself. Other hashes are verified here, before the last chunk is handed out.
+//! A host verifies SHA-512 itself. Other hashes are verified here, before the last chunk is
+//! returned.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,7 +95,7 @@ impl CloudGlance {
                     stream.failures
                 });
                 let is_temporary = matches!(error, CallError::Unavailable { .. });
-                // A request for the description has had all its attempts.
+                // The request for the description has already used all attempts.
                 if is_temporary && failures > 0 && failures <= self.client.options().retries {
                     return Err(Transfer::Unavailable(error.to_string()));
                 }

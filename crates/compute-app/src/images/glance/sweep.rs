@@ -1,5 +1,5 @@
-//! The work that is left in Glance: unwanted images are deleted, backups are rotated. The rows outlive every
-//! crash, and each call may be made twice.
+//! The remaining work in Glance: deletes unwanted images and rotates backups. The rows survive
+//! every crash, and each call may be made twice.
 
 use jiff::SignedDuration;
 use kilonova_compute_db::glance_images::{self, GlanceImage, GlanceState};
@@ -48,7 +48,8 @@ impl CloudGlance {
                     self.work.notify_one();
                 }
                 Err(error) => {
-                    tracing::warn!(image = %id, server = %image.server, %error, "cannot clean up in the image service; it is tried again");
+                    tracing::warn!(image = %id, server = %image.server, %error, "cannot clean up \
+                        in the image service; retrying");
                     let pause = pause(image.attempts);
                     let postpone = move |tx: &mut Tx<'_>| {
                         let due = time::after(time::now(), pause);
@@ -79,14 +80,15 @@ impl CloudGlance {
         }
     }
 
-    /// Deletes an image. One that is gone, or that may not be deleted, is settled.
+    /// Deletes an image. A missing image, or one that must not be deleted, counts as done.
     async fn delete(&self, image: ImageId) -> Result<(), CallError> {
         let token = self.tokens.of(image);
         let delete = |caller| self.client.delete((caller, None), image);
         match Self::for_user(token.as_ref(), delete).await {
             Ok(_) | Err(CallError::NotFound(_)) => Ok(()),
             Err(error @ (CallError::NotAuthorized(_) | CallError::Refused { .. })) => {
-                tracing::warn!(%image, %error, "the image service does not let Kilonova delete an image; it stays there");
+                tracing::warn!(%image, %error, "the image service refuses to delete an image; it \
+                    stays there");
                 Ok(())
             }
             Err(error) => Err(error),
@@ -130,7 +132,7 @@ impl CloudGlance {
     }
 }
 
-/// The pause before the next attempt: doubling from a second on.
+/// The pause before the next attempt: a second, doubled each time.
 fn pause(attempts: i64) -> SignedDuration {
     let seconds = 1_i64 << attempts.clamp(0, 10);
     SignedDuration::from_secs(seconds).min(LONGEST_PAUSE)

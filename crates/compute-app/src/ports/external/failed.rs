@@ -1,5 +1,4 @@
-//! An attempt that did not make Neutron as the goal says: the document that waits for it has failed, or the
-//! attempt is repeated later.
+//! A failed attempt to match Neutron to the goal: fails the waiting document, or schedules a retry.
 
 use std::time::Duration;
 
@@ -40,9 +39,9 @@ pub struct Failed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Another host may do.
+    /// Another host may work.
     Host,
-    /// No host would do.
+    /// No host can connect it.
     Request,
     /// The same attempt may succeed later.
     Neutron,
@@ -126,7 +125,7 @@ impl Failed {
         let pause = pause(taken.row.attempts);
         tracing::warn!(
             server = %id, why = self.why,
-            "the ports of a server are not as they should be in Neutron; it is tried again"
+            "the ports of a server do not match the goal in Neutron; retrying"
         );
         external_ports::give_back(tx, id, Some(time::after(time::after(now, pause), HEAD_START)))?;
         Ok(Some(pause))

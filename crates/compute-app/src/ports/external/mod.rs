@@ -11,11 +11,12 @@
 //!   queue     the servers that this process works on next
 //! ```
 //!
-//! No call is part of a transaction. The transaction that boots, moves or deletes a server writes the goal
-//! (`compute_db::external_ports`) and holds the document of a host back ([`Delivery::Held`]). A worker makes the
-//! calls, each of which may be made twice, and delivers the document with the interfaces of the bound ports,
-//! or reports the failure as if the host had failed: so the flows need not know that there is a Neutron. A
-//! user's token must never reach a row or a log.
+//! No call is part of a transaction. The transaction that boots, moves or deletes a server writes
+//! the goal (`compute_db::external_ports`) and holds the document of a host back
+//! ([`Delivery::Held`]). A worker makes the calls, each of which may be made twice, and delivers
+//! the document with the interfaces of the bound ports, or reports the failure like a failure of
+//! the host, so that the flows need not know about Neutron. A user's token must never reach a row
+//! or a log.
 //!
 //! [`Delivery::Held`]: kilonova_compute_db::documents::Delivery::Held
 
@@ -53,7 +54,7 @@ const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
 /// The operator's settings of the service.
 #[derive(Debug, Clone)]
 pub struct CloudNeutronOptions {
-    /// The bridge of Open vSwitch where a binding names none (`[neutron] ovs_bridge`).
+    /// The Open vSwitch bridge if a binding names none (`[neutron] ovs_bridge`).
     pub ovs_bridge: String,
     /// How long a build waits until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 does not wait.
     pub vif_plugging_timeout: SignedDuration,
@@ -93,7 +94,7 @@ impl CloudNeutron {
         Self { client, options, tokens: Arc::default(), queue: Arc::default() }
     }
 
-    /// Logs in and asks for the ports of no server, as a test of the settings.
+    /// Logs in and requests the ports of a nonexistent server, as a test of the settings.
     ///
     /// # Errors
     /// Neutron's.

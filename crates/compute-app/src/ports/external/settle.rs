@@ -1,4 +1,5 @@
-//! The worker: makes Neutron as the goal of a server says, stores the views, and delivers the documents.
+//! The worker: changes Neutron to match the goal of a server, stores the views, and delivers the
+//! documents.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use crate::ports::neutron::{
 use crate::ports::{name_of, refresh};
 use crate::{Compute, Error, flows};
 
-/// The servers on which this process works at once.
+/// Number of servers that this process settles concurrently.
 pub(super) const AT_ONCE: usize = 16;
-/// The pause before a guest that is in the middle of something gets its interfaces.
+/// The pause before a guest in the middle of an operation gets its interfaces.
 const LATER: SignedDuration = SignedDuration::from_secs(30);
 
-/// Works on the servers of this process's queue. It ends with the process.
+/// Settles the servers of this process's queue until the process ends.
 pub async fn run(compute: Compute) {
     let Some(cloud) = compute.neutron.clone() else { return };
     let mut running = JoinSet::new();
@@ -56,7 +57,7 @@ pub async fn run(compute: Compute) {
     }
 }
 
-/// A server that a worker has, with all that the calls need.
+/// A leased server, with all data for the calls.
 #[derive(Debug, Clone)]
 pub(super) struct Taken {
     pub row: ExternalServer,
@@ -70,7 +71,7 @@ pub(super) struct Taken {
 enum Settled {
     /// The ports of a server that is gone are released.
     Released,
-    /// The ports are as wanted. Views of ports that are gone are missing.
+    /// The ports match the goal. Views of deleted ports are missing.
     Views(Vec<NewView>),
 }
 
@@ -85,7 +86,8 @@ pub enum Attempt {
     Failed(Arc<failed::Failed>),
 }
 
-/// Makes Neutron once as the goal of a server says, if it is due and no other worker has it.
+/// Makes one attempt to match Neutron to a server's goal, if the server is due and no other worker
+/// leases it.
 ///
 /// # Errors
 /// The database's.
@@ -321,7 +323,7 @@ fn finish(
         }
         Ok(Settled::Views(views)) => {
             store_views(tx, taken, views)?;
-            // An inactive binding is known to be gone, unless it is that of the next host.
+            // Inactive bindings are deleted, except that of the next host.
             external_ports::settle(tx, &taken.row, taken.row.next_host.is_some())?;
             deliver(tx, compute, taken)?;
             flows::ports_plugged(tx, compute, id, now)?;

@@ -1,4 +1,5 @@
-//! The ports of a server as its goal says: created with the user's token, bound with the service's.
+//! Makes the ports of a server match its goal: creates them with the user's token, binds them with
+//! the service's.
 //!
 //! [`attach`] compares Neutron with the goal and changes only what differs, so that it may be repeated after
 //! any crash, and reads the ports of a server for which nothing is left to do. A port that was created for
@@ -49,7 +50,7 @@ pub struct Attachment<'a> {
 pub struct Attached {
     /// The port.
     pub port: Port,
-    /// The port as it is on the host that is prepared.
+    /// The port on the prepared host.
     pub next: Option<Port>,
     /// Its network.
     pub network: Network,
@@ -60,14 +61,14 @@ pub struct Attached {
 pub enum Failure {
     /// Neutron cannot connect a port on this host; another host may do.
     Host(String),
-    /// No host would do: the reason for the server's fault.
+    /// No host can connect it: the reason for the server's fault.
     Request(Refusal),
     /// Neutron failed. The same attempt may succeed later.
     Neutron(Error),
 }
 
 impl From<Error> for Failure {
-    /// An error that Neutron repeats is the request's; one of Neutron itself is not.
+    /// A final error of Neutron is the request's fault; an unavailable Neutron is not.
     fn from(error: Error) -> Self {
         match error.refused() {
             Some(refused) if refused.status.is_client_error() => {

@@ -36,7 +36,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// How long a client may take to receive a message, or to answer the end.
 const STALL: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(2);
-/// The most bytes of a reason in a close frame.
+/// Maximum number of bytes of a reason in a close frame.
 const MAX_REASON: usize = 123;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;

@@ -110,7 +110,7 @@ async fn the_end_of_an_agent_or_of_the_controller_is_told() {
         browser.rfb().await;
         running.compute.consoles.stop();
         let stopped = browser.closed().await;
-        assert_eq!(stopped, (1012, "The controller stops. Connect again.".to_owned()));
+        assert_eq!(stopped, (1012, "The controller is stopping. Connect again.".to_owned()));
         cloud.teardown(&running, "ended").await;
     }
 }

@@ -219,7 +219,7 @@ impl Cloud {
         let from = self.guard.file()?;
         let to = self.folder.path().join("copy.db");
         let path = to.clone();
-        // In a write transaction nobody else writes the files.
+        // No other task writes the files during a write transaction.
         let copied = self.store.write(move |_| -> Result<(), kilonova_store::Error> {
             for suffix in ["", "-wal"] {
                 let [from, to] = [&from, &path].map(|path| format!("{}{suffix}", path.display()));

@@ -46,7 +46,8 @@ impl CloudNetwork {
 }
 
 impl CloudNetwork {
-    /// Checks that each server has one port, bound to its host and to no other, and that nobody else has one.
+    /// Checks that each server has one port, bound to its host and to no other, and that no other
+    /// server has one.
     pub fn assert_as_servers_say(&self, servers: &[Value], when: &str) {
         let state = self.fake.state();
         let mut expected = Vec::new();

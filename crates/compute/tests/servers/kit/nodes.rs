@@ -49,7 +49,7 @@ impl Nodes {
         self.running.insert(host.name.clone(), Running { parts, stop, task });
     }
 
-    /// [`Nodes::start`] with steps that fail so many times, or always.
+    /// [`Nodes::start`] with steps that fail a number of times, or always.
     pub fn start_failing(&mut self, host: &Host, steps: &[(&str, Option<u32>)]) {
         let template = failing(&host.template, steps);
         self.start(&Host { template: Arc::new(template), ..host.clone() });
