@@ -34,7 +34,7 @@ pub struct AskedUsage {
     reserved: Asked,
 }
 
-/// Asks for [`take`], so that other statements can travel with it.
+/// Asks for [`take`], so that other statements can share its round trip.
 ///
 /// # Errors
 /// Store errors only.
@@ -130,7 +130,7 @@ fn check_own(
     Ok(())
 }
 
-/// The limits on instances, cores and memory, where they exist.
+/// The limits on instances, cores and memory, if any.
 fn bounds(limits: &Limits) -> [Option<i64>; 3] {
     ["instances", "cores", "ram"]
         .map(|resource| limits.get(resource).copied().filter(|limit| *limit >= 0))

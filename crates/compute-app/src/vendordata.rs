@@ -1,8 +1,9 @@
 //! Dynamic vendor data: data for each guest from the operator's services (Nova: `DynamicJSON`).
 //!
-//! Each service gets a description of the server by `POST`, with the roles of the user who created it, and its
-//! answer becomes a part of the guest's `vendor_data2.json` under the service's name. Services are asked in no
-//! transaction and with bounded waits, and never by a host: hosts have no login for them.
+//! Each service gets a description of the server by `POST`, with the roles of the user who created
+//! it, and its answer becomes a part of the guest's `vendor_data2.json` under the service's name.
+//! Controllers call the services outside of transactions and with bounded waits. Hosts never call
+//! them, because they have no login for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +16,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-/// Maximum number of servers about which services are asked at once.
+/// Maximum number of servers for which the services are called concurrently.
 const AT_ONCE: usize = 64;
-/// How long all services together have to answer about a server. A host that asks its controller gives up
-/// after 45 s, and would ask again.
+/// The time limit of all services together for a server. A host gives up its request to the
+/// controller after 45 s and would repeat it.
 const PATIENCE: Duration = Duration::from_secs(35);
-/// The name under which we ask, which is that of Nova: services may look at it.
+/// The user agent of the requests, which is Nova's, because services may check it.
 const USER_AGENT: &str = "openstack-nova-vendordata";
 
 /// A service of the operator.
@@ -28,7 +29,7 @@ const USER_AGENT: &str = "openstack-nova-vendordata";
 pub struct Target {
     /// The key of its answer.
     pub name: String,
-    /// Where it is asked. It may contain secrets, so it is not logged.
+    /// Its URL, which may contain secrets and is therefore not logged.
     pub url: String,
 }
 
@@ -38,14 +39,14 @@ pub struct DynamicVendordata {
     http: Http,
     /// The login whose token the services get, if there is one.
     session: Option<Arc<Session>>,
-    /// True if a guest must not go without an answer (`[api] vendordata_dynamic_failure_fatal`).
+    /// True if a guest must not start without an answer (`[api] vendordata_dynamic_failure_fatal`).
     is_failure_fatal: bool,
     slots: Semaphore,
     patience: Duration,
 }
 
 impl DynamicVendordata {
-    /// The largest answer of a service, in bytes.
+    /// Maximum size of a service's answer, in bytes.
     pub const LARGEST: usize = 256 * 1024;
 
     /// The services.
@@ -59,11 +60,11 @@ impl DynamicVendordata {
         Self { targets, http, session, is_failure_fatal, slots, patience: PATIENCE }
     }
 
-    /// Asks all services about a server, one after the other. A service that fails, or whose turn does not come
-    /// in time, answers nothing, `{}`.
+    /// Calls all services for a server, one after the other. The answer of a service that fails, or
+    /// that is not reached in time, is `{}`.
     ///
     /// # Errors
-    /// If a service fails and the operator decided that this is fatal. The log has the reason.
+    /// If a service fails and the operator has configured that as fatal. The log has the reason.
     pub async fn ask(&self, server: &Server) -> Result<Map<String, Value>, Refusal> {
         self.ask_about(server.id, &describe(server)).await
     }
@@ -108,7 +109,7 @@ impl DynamicVendordata {
             None => None,
         };
         let mut answer = self.send(target, token.as_deref(), description).await?;
-        // The token may have been revoked before its end.
+        // The token may have been revoked before its expiry.
         if let (401, Some(session), Some(old)) = (answer.status.as_u16(), &self.session, &token) {
             token = Some(session.renewed(old).await.map_err(|error| error.to_string())?);
             answer = self.send(target, token.as_deref(), description).await?;

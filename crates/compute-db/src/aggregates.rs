@@ -116,7 +116,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<Aggregate>, Error> {
 #[derive(Debug, Clone, Default)]
 pub struct Grouping {
     /// The number of changes so far. It orders the states of the aggregates by their commits;
-    /// controllers of earlier builds leave it as it is.
+    /// controllers of earlier builds do not change it.
     pub revision: i64,
     /// All aggregates with their hosts.
     pub aggregates: Vec<Aggregate>,

@@ -94,8 +94,8 @@ pub struct ConsoleToken {
 
 /// Adds a token. `hash` is the SHA-256 of its text, in hexadecimal.
 ///
-/// The insertion does not conflict with the deletion of the server in another transaction: [`token`]
-/// finds no token without its server, and the row ends with its expiry.
+/// The insertion does not conflict with the deletion of the server in another transaction:
+/// [`token`] finds no token without its server, and the row is deleted after its expiry.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.

@@ -119,14 +119,14 @@ kilonova_store::statements! {
     DROP_PORT = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND port_id = ?2";
     /// Neutron may have other views of the ports.
     REFRESH = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
-    /// Writes a server's row as it is.
+    /// Writes a server's row unchanged, to lock it.
     LOCK = "UPDATE external_servers SET revision = revision WHERE server_id = ?1";
     /// Marks a port as plugged.
     PLUG = "UPDATE external_ports SET is_plugged = 1 WHERE server_id = ?1 AND port_id = ?2";
-    /// Takes a server that is due before a time.
+    /// Leases a server that is due before a time.
     TAKE = concat!("UPDATE external_servers SET attempts = attempts + 1, taken_until = ?3
         WHERE server_id = ?1 AND due_at <= ?4 AND taken_until <= ?2 RETURNING ", server!());
-    /// Stores that Neutron is as wanted.
+    /// Stores that Neutron matches the goal.
     SETTLE = "UPDATE external_servers SET is_bound = ?3, is_prepared = ?4, may_have_more = ?5,
         attempts = 0, taken_until = 0, due_at = CASE WHEN due_at = ?2 THEN NULL ELSE due_at END
         WHERE server_id = ?1";
@@ -136,7 +136,7 @@ kilonova_store::statements! {
     SET_VIEW = "UPDATE external_ports SET port_id = ?3, view = ?4, next_view = ?5, addresses = ?6,
         is_plugged = CASE WHEN ?7 = 1 THEN 1 ELSE is_plugged END
         WHERE server_id = ?1 AND ordinal = ?2";
-    /// Stores the id of a port that is made, and not bound yet.
+    /// Stores the id of a port that is created, but not bound yet.
     SET_PORT = "UPDATE external_ports SET port_id = ?3 WHERE server_id = ?1 AND ordinal = ?2
         AND port_id IS NULL";
     /// Marks a connection as leaving.
@@ -184,7 +184,7 @@ pub struct ExternalServer {
     pub since: Timestamp,
     /// When the next attempt is due; `None` if nothing is.
     pub due_at: Option<Timestamp>,
-    /// Until when a worker has it; another time for each attempt.
+    /// The expiry of its worker's lease, which differs between attempts.
     pub taken_until: Timestamp,
 }
 
@@ -331,7 +331,7 @@ pub fn leave(
     Ok(())
 }
 
-/// The prepared host becomes that of the ports.
+/// Makes the prepared host that of the ports.
 pub fn switch(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -387,7 +387,8 @@ pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error
     Ok(())
 }
 
-/// Takes a server that is due before a time, until another one. `None` if it is not, or another worker has it.
+/// Leases a server that is due before a time, until another time. `None` if it is not due, or if
+/// another worker has leased it.
 pub fn take(
     tx: &mut Tx<'_>,
     server: ServerId,
@@ -398,14 +399,15 @@ pub fn take(
     tx.row(TAKE, params![server, now, until, due])?.as_ref().map(read_server).transpose()
 }
 
-/// Neutron is as the goal of `taken` says. It stays due if something asked for that since.
+/// Stores that Neutron matches the goal of `taken`. The server remains due if a later request made
+/// it due.
 pub fn settle(tx: &mut Tx<'_>, taken: &ExternalServer, may_have_more: bool) -> Result<(), Error> {
     let (is_bound, is_prepared) = (taken.host.is_some(), taken.next_host.is_some());
     tx.defer(SETTLE, params![taken.id, taken.due_at, is_bound, is_prepared, may_have_more])?;
     Ok(())
 }
 
-/// Gives a server back; the next attempt is due at a time, or with the next goal.
+/// Ends the lease of a server. The next attempt is due at `due`, or with the next goal.
 pub fn give_back(tx: &mut Tx<'_>, server: ServerId, due: Option<Timestamp>) -> Result<(), Error> {
     tx.defer(RETURN, params![server, due])?;
     Ok(())
@@ -422,7 +424,7 @@ pub fn set_view(tx: &mut Tx<'_>, server: ServerId, view: &NewView) -> Result<(),
     Ok(())
 }
 
-/// Stores the id of a port that is made, and not bound yet.
+/// Stores the id of a port that is created, but not bound yet.
 pub fn set_port(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -91,8 +91,8 @@ pub struct HostRow {
 /// Orders the versions of a host's row by their commits, so that memory only moves forward.
 ///
 /// Every write of a column that memory copies increments the revision, but for the document
-/// generation and the times, which only grow. The row of a host that was deleted and registered again
-/// has a greater number. Controllers of earlier builds leave the revision as it is.
+/// generation and the times, which only grow. The row of a host that was deleted and registered
+/// again has a greater number. Controllers of earlier builds do not change the revision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     /// The number of the row; a later insert has a greater one.

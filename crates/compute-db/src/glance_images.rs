@@ -1,5 +1,5 @@
-//! The images that servers make in the cloud's Glance: the journal of the calls to it, which no transaction
-//! can contain.
+//! The images that servers create in the cloud's Glance: the journal of the calls to it, which
+//! cannot be part of a transaction.
 //!
 //! ```text
 //!   creating ──adopt──► expected ──fill──► complete ──► no row   (an image: it is its user's)
@@ -118,7 +118,7 @@ pub fn find(tx: &mut Tx<'_>, image: ImageId) -> Result<Option<GlanceImage>, Erro
     tx.row(ONE, params![image])?.as_ref().map(read).transpose()
 }
 
-/// Gives an image to an operation. False if the sweep has taken it meanwhile.
+/// Assigns an image to an operation. False if the sweep has claimed it meanwhile.
 pub fn adopt(tx: &mut Tx<'_>, image: ImageId) -> Result<bool, Error> {
     Ok(tx.row(MOVE, params![image, "creating", "expected"])?.is_some())
 }

@@ -26,7 +26,7 @@ kilonova_store::statements! {
     CLEAR_PASSWORD = "UPDATE servers SET guest_password = NULL WHERE id = ?1";
     /// The EC2 number of an image.
     NUMBER = "SELECT number FROM ec2_images WHERE image = ?1";
-    /// Gives an image the next number, once.
+    /// Assigns the next number to an image, once.
     ADD_NUMBER = "INSERT INTO ec2_images (image) VALUES (?1) ON CONFLICT (image) DO NOTHING";
 }
 
@@ -56,7 +56,7 @@ pub fn image_number(tx: &mut Tx<'_>, image: ImageId) -> Result<Option<i64>, Erro
     Ok(row.map(|row| row.int("number")).transpose()?)
 }
 
-/// Gives an image its EC2 number, unless it has one.
+/// Assigns an EC2 number to an image, unless it has one.
 pub fn number_image(tx: &mut Tx<'_>, image: ImageId) -> Result<(), Error> {
     tx.execute(ADD_NUMBER, params![image])?;
     Ok(())

@@ -291,7 +291,7 @@ pub fn delete(tx: &mut Tx<'_>, name: &HostName) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tells the other controllers that a host's row changed.
+/// Notifies the other controllers that a host's row changed.
 pub(super) fn changed(tx: &mut Tx<'_>, name: &HostName) -> Result<(), kilonova_store::Error> {
     kilonova_changes::append(tx, Topic::Host, name, 0)
 }
@@ -329,7 +329,7 @@ fn gateway(row: &Row, now: Timestamp) -> Result<Gateway, Error> {
     })
 }
 
-/// The physical networks between which a host can route, as its row has them.
+/// The physical networks between which a host can route, in the format of its row.
 pub fn routed(physical: &[String]) -> String {
     physical.join(",")
 }

@@ -1,9 +1,9 @@
 //! The end of a controller: its remaining work, and the time when it answers waiting polls of
 //! hosts.
 //!
-//! A poll is answered at the next phase after its begin, so each host is told once per phase to move
-//! to another controller, and never polls in a tight loop. The process that stops decides when the
-//! phases begin.
+//! A poll is answered at the next phase after its begin, so each host learns once per phase that it
+//! must move to another controller, and never polls in a tight loop. The process that stops decides
+//! when the phases begin.
 
 use std::future::pending;
 

@@ -232,8 +232,8 @@ impl Net {
         self.dhcp.is_some() || self.metadata.is_some()
     }
 
-    /// The MAC address in the namespace: the DHCP port's, or one from the network's id. It is the same
-    /// on every host, so a guest that migrates need not learn another.
+    /// The MAC address in the namespace: the DHCP port's, or one from the network's id. It is the
+    /// same on every host, so that a migrated guest can keep using it.
     pub fn own_mac(&self) -> String {
         match &self.dhcp {
             Some(dhcp) => dhcp.mac.clone(),

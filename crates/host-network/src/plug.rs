@@ -80,8 +80,8 @@ impl Inside {
     }
 }
 
-/// The lines for `ip` that make the inside as the network needs it: first those for DHCP, then those for
-/// the metadata service alone.
+/// The lines for `ip` that configure the inside for the network: first those for DHCP, then those
+/// for the metadata service only.
 fn lines(net: &Net, is: &Inside, six: bool) -> (String, String) {
     let own = net.dhcp.as_ref().map(|dhcp| dhcp.own.clone()).unwrap_or_default();
     let mut service: BTreeSet<(IpAddr, u8)> = BTreeSet::new();

@@ -104,7 +104,7 @@ pub struct LibvirtConfig {
     pub live_migration_parallel_connections: u32,
     /// `snapshot_image_format`. Default: the format of the disk.
     pub snapshot_image_format: Option<DiskFormat>,
-    /// Directory with the keyrings of Ceph users, from which a missing libvirt secret is made.
+    /// Directory with the keyrings of Ceph users, from which a missing libvirt secret is created.
     pub ceph: PathBuf,
     /// Mount point of sysfs.
     pub sysfs: PathBuf,

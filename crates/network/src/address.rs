@@ -101,7 +101,7 @@ impl Cidr {
     }
 }
 
-/// The address that a MAC address gives on an IPv6 prefix of 64 bits (EUI-64).
+/// The address that a MAC address determines on an IPv6 prefix of 64 bits (EUI-64).
 pub(crate) fn eui64(prefix: &Cidr, mac: &str) -> Option<IpAddr> {
     let own = u128::from(kilonova_node_api::link_local(mac)?);
     let low = u128::from(u64::MAX);

@@ -1,7 +1,7 @@
 //! Requests to attach a volume to an existing server, to detach it, and to change it.
 //!
-//! The request reserves the volume, or announces its detachment, in the caller's name; the worker does the
-//! rest. Both have the server for themselves, one after the other.
+//! The request reserves the volume, or announces its detachment, with the caller's token; the
+//! worker does the rest. Each leases the server, one after the other.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -31,22 +31,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct AttachRequest {
     /// The volume.
     pub volume: VolumeId,
-    /// The wish for the disk's name: `/dev/vdb`.
+    /// The requested name of the disk: `/dev/vdb`.
     pub device: Option<String>,
     /// The tag shown to the guest.
     pub tag: Option<String>,
-    /// True if the volume ends with the server.
+    /// True if the volume is deleted with the server.
     pub delete_on_termination: bool,
-    /// True if the client knows volumes of several servers.
+    /// True if the client's microversion has volumes of several servers.
     pub knows_multiattach: bool,
-    /// True if the client knows shelved servers.
+    /// True if the client's microversion allows volumes of shelved servers.
     pub knows_shelved: bool,
 }
 
 /// A change of an attached volume.
 #[derive(Debug, Clone, Copy)]
 pub struct Change {
-    /// True if the volume ends with the server.
+    /// True if the volume is deleted with the server.
     pub delete_on_termination: Option<bool>,
 }
 
@@ -54,7 +54,7 @@ fn bad(words: impl Into<String>) -> Error {
     Refusal::bad_request(words).into()
 }
 
-/// 404 where there is no Cinder.
+/// 404 without a Cinder.
 fn cinder<'a>(compute: &'a Compute, volume: &str) -> Result<&'a Volumes, Error> {
     compute.volumes.as_deref().ok_or_else(|| {
         Refusal::not_found(format!(
@@ -112,7 +112,7 @@ pub async fn attach(
                 }
                 is_known
             }
-            // The worker finds out.
+            // The worker looks up the outcome.
             Err(true) => true,
             Err(false) => {
                 rows::forget_attachment(tx, row)?;
@@ -132,7 +132,8 @@ pub async fn attach(
     }
 }
 
-/// Records the action of a request that Cinder has accepted. One that it refuses is no action, as upstream.
+/// Records the action of a request that Cinder has accepted. As upstream, a refused request is not
+/// recorded.
 fn accepted(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -261,7 +262,7 @@ pub(super) fn bus_of(server: &Server) -> Bus {
     named.and_then(|name| Bus::parse(&name.to_ascii_lowercase())).unwrap_or(Bus::Virtio)
 }
 
-/// The name of the disk: the one that was asked for if it fits the bus and is free, else the next one.
+/// The name of the disk: the requested one if it fits the bus and is free, else the next free one.
 fn device_name(
     tx: &mut Tx<'_>,
     server: &Server,
@@ -307,7 +308,7 @@ fn present(tx: &mut Tx<'_>, id: ServerId) -> Result<Server, Error> {
         .ok_or_else(|| Refusal::not_found(format!("Instance {id} could not be found.")).into())
 }
 
-/// Older clients do not know volumes of shelved servers.
+/// Refuses volumes of shelved servers to older microversions.
 fn check_shelved(server: &Server, knows: bool, action: ServerAction) -> Result<(), Error> {
     if !knows && matches!(server.vm_state, VmState::Shelved | VmState::ShelvedOffloaded) {
         return Err(Refusal::conflict(format!(
@@ -365,7 +366,7 @@ async fn take<T: Send + 'static>(
     }
 }
 
-/// Detaches a volume: it is announced to Cinder, and the guest loses it soon.
+/// Detaches a volume: announces it to Cinder, and the guest then releases it.
 ///
 /// # Errors
 /// 400, 404 and 409 with Nova's messages; 503 if Cinder does not answer.
@@ -409,7 +410,7 @@ pub async fn detach(
     };
     let to = match &answer {
         Ok(()) => Some(Phase::Detaching),
-        // The worker takes it back.
+        // The worker undoes the announcement.
         Err(error) if error.may_have_effect() => None,
         Err(_) => Some(Phase::Attached),
     };
@@ -457,14 +458,14 @@ pub fn change(
     }
 }
 
-/// [`extended`] in the background, for an event of Cinder. An event that is lost is made up for by the next
-/// hard reboot.
+/// [`extended`] in the background, for an event of Cinder. A hard reboot applies the size after a
+/// lost event.
 pub fn extend_soon(compute: &Compute, server: ServerId, volume: VolumeId) {
     let Some(volumes) = &compute.volumes else { return };
     let compute = compute.clone();
     volumes.runtime.spawn(async move {
         match extended(&compute, server, volume).await {
-            Ok(true) => tracing::info!(%server, %volume, "the guest's disk grows with its volume"),
+            Ok(true) => tracing::info!(%server, %volume, "extended the guest's disk"),
             Ok(false) => tracing::warn!(%server, %volume, "a volume of another server was extended"),
             Err(error) => {
                 tracing::warn!(%server, %volume, %error, "cannot extend a volume; reboot the server hard to show the new size");
@@ -473,7 +474,7 @@ pub fn extend_soon(compute: &Compute, server: ServerId, volume: VolumeId) {
     });
 }
 
-/// Cinder says that a volume has another size. The guest's disk grows; false if the server has no such
+/// Extends a guest's disk to the new size of its volume in Cinder; false if the server has no such
 /// volume.
 ///
 /// # Errors

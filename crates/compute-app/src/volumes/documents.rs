@@ -13,7 +13,7 @@ use kilonova_wire::time;
 use super::scene;
 use crate::{Compute, Error};
 
-/// A volume without a connection, for a document that another place completes.
+/// A volume without a connection, for a document that is completed elsewhere.
 fn placeholder(device: &BlockDevice) -> Volume {
     let connection = Connection {
         target: Target::Unknown,
@@ -89,8 +89,8 @@ pub(super) fn connections(volumes: &[Volume]) -> HashMap<AttachmentId, Connectio
     known.map(|volume| (volume.attachment_id, volume.connection.clone())).collect()
 }
 
-/// True if Cinder shows again how to reach the volumes of a guest before its host gets the document: a backend
-/// may have other addresses or passwords since.
+/// True if the volumes' connection data must be read from Cinder again before the host gets the
+/// document: a backend's addresses or passwords may have changed.
 pub(super) fn renews(domain: &Domain) -> bool {
     matches!(domain.verb, Some((_, Verb::RebootHard)))
 }
@@ -98,8 +98,8 @@ pub(super) fn renews(domain: &Domain) -> bool {
 /// The document of a host with the volumes that its guest has there, and whether the host must not get it
 /// yet. `None` for a document without volumes.
 ///
-/// A guest that runs is not held back by a volume that it is only about to get. A hard reboot waits until
-/// Cinder has shown again how to reach its volumes.
+/// A volume that is being attached does not hold back the document of a running guest. A hard
+/// reboot waits until the connection data was read from Cinder again.
 ///
 /// # Errors
 /// Store errors only.

@@ -1,4 +1,4 @@
-//! A server that does not get a volume, or keeps one that it was to lose.
+//! Failed attachments and detachments of volumes.
 
 use jiff::Timestamp;
 use kilonova_compute_db::volumes::{self as rows, BlockDevice, Phase};
@@ -11,7 +11,7 @@ use crate::flows::operation::Action;
 use crate::flows::{self, journal};
 use crate::{Compute, Error};
 
-/// The attachment of a volume to an existing server failed: what there is of it ends.
+/// Handles a failed attachment to an existing server: deletes the parts of it that exist.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -27,7 +27,7 @@ pub(super) fn fail_attach(
     record(tx, device, Action::AttachVolume, why, now)
 }
 
-/// A guest does not give a volume up.
+/// Handles a guest's refusal to release a volume.
 pub(super) fn record_detach(
     tx: &mut Tx<'_>,
     device: &BlockDevice,
@@ -52,8 +52,8 @@ fn record(
     }
 }
 
-/// Nothing more can be tried for a device: the operation that waits for it fails. False if none does, so
-/// that the worker has to try again later.
+/// Fails the operation that waits for a device with a permanent failure. False if there is none, so
+/// that the worker has to retry later.
 pub(super) fn give_up(
     tx: &mut Tx<'_>,
     compute: &Compute,

@@ -1,5 +1,5 @@
-//! The next call for a server's volumes, from what its rows and the documents of its hosts say. Pure: it
-//! is asked again after each call, so a crash between two calls loses nothing.
+//! The next call for a server's volumes, derived from its rows and the documents of its hosts.
+//! Pure: the worker derives it anew after each call, so a crash between two calls loses nothing.
 //!
 //! ```text
 //!   make ─► reserve ─► connect ─► deliver ─(host reports)─► complete
@@ -7,9 +7,9 @@
 //!   detached, failed or gone: deliver without it ─(host reports)─► end ─► drop the volume ─► forget
 //! ```
 //!
-//! An attachment that the server still needs ends only after the volume has another one: so it is
-//! never free. A volume is connected to a second host only for a live migration; any other move
-//! waits until the first host has disconnected it.
+//! An attachment that the server still needs ends only after the volume has another one: so the
+//! volume is never available meanwhile. A volume is connected to a second host only for a live
+//! migration; any other move waits until the first host has disconnected it.
 
 use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
 use kilonova_ids::{AttachmentId, BlockDeviceId, HostName};
@@ -22,7 +22,7 @@ pub(super) struct Guest {
     pub is_present: bool,
     /// True if the guest has the server's volumes: it is the server's, or that of a live migration.
     pub wants: bool,
-    /// True if the host is not waited for.
+    /// True if the plan does not wait for the host.
     pub is_lost: bool,
     /// The volumes of the document: attachments with the sizes of their volumes.
     pub has: Vec<(AttachmentId, i64)>,
@@ -47,7 +47,7 @@ pub(super) struct Scene {
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Make the volume of a device.
+    /// Create the volume of a device.
     Make(BlockDeviceId),
     /// Reserve the volume of a device; look up a reservation whose answer was lost first.
     Reserve(BlockDeviceId, Option<RowId>),
@@ -55,8 +55,8 @@ pub(super) enum Next {
     Find(RowId),
     /// Connect a host.
     Connect(RowId, HostName),
-    /// Reserve the volume of a device and connect a further host in one call; end what an earlier call whose
-    /// answer was lost has left.
+    /// Reserve the volume of a device and connect a further host in one call; delete the leftovers
+    /// of an earlier call whose answer was lost.
     Join(BlockDeviceId, HostName, Option<RowId>),
     /// Write the document of a host again.
     Deliver(HostName),
@@ -64,7 +64,7 @@ pub(super) enum Next {
     Complete(RowId),
     /// End an attachment.
     End(RowId),
-    /// Take a detachment back.
+    /// Undo the announcement of a detachment.
     Roll(BlockDeviceId),
     /// Delete the volume of a device.
     Drop(BlockDeviceId),
@@ -77,7 +77,7 @@ impl Scene {
         self.guests.iter().find(|guest| guest.host == *host)
     }
 
-    /// True if documents are to have the device.
+    /// True if documents must contain the device.
     pub(super) fn is_wanted(&self, device: &BlockDevice) -> bool {
         !self.is_gone
             && match device.phase {
@@ -129,7 +129,7 @@ impl Scene {
         None
     }
 
-    /// The next thing to do; nothing if all is done, or a host has to report first.
+    /// The next step; `None` if everything is done, or if a host has to report first.
     pub(super) fn next(&self) -> Option<Next> {
         if let Some(delivery) = self.delivery() {
             return Some(delivery);
@@ -157,7 +157,7 @@ impl Scene {
         }
     }
 
-    /// The next step of a device that ends.
+    /// The next step of a device that is being removed.
     fn ending(&self, device: &BlockDevice, rows: &[&AttachmentRow]) -> Next {
         if let Some(row) = rows.first() {
             return match row.state {
@@ -197,7 +197,7 @@ impl Scene {
         }
         let wanting: Vec<&Guest> =
             self.guests.iter().filter(|guest| guest.is_present && guest.wants).collect();
-        // Also on a host that is silent: its guest may run there, with the disk open.
+        // Applies to a silent host too: its guest may run there, with the disk open.
         let is_wanted_on = |host: &HostName| wanting.iter().any(|guest| guest.host == *host);
         if let Some(row) = rows.iter().find(|row| row.state == State::Reserving) {
             return Some(match &row.host {
@@ -239,7 +239,8 @@ impl Scene {
             }
             let is_connected = rows.iter().any(|row| row.host.is_some());
             return Some(match idle {
-                // While a host is connected, Cinder connects another one only as it creates the attachment.
+                // While a host is connected, Cinder connects another one only when it creates the
+                // attachment.
                 Some(row) if is_connected => Next::End(row.id),
                 Some(row) => Next::Connect(row.id, guest.host.clone()),
                 None if is_connected => Next::Join(device.id, guest.host.clone(), None),

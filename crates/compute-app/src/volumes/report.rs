@@ -8,8 +8,8 @@ use kilonova_store::Tx;
 
 use crate::{Compute, Error};
 
-/// Applies a report on the newest document of a server: which disks its guest has. Then the worker looks at
-/// the server.
+/// Applies a report on the disks of a guest with its newest document. The worker then processes the
+/// server.
 ///
 /// # Errors
 /// Store errors only.
@@ -70,7 +70,7 @@ pub(crate) fn observed(
                 None if is_in_document => continue,
                 None => Plug::Unplugged,
             };
-            // A document that is held back was never reported on.
+            // A document that is held back cannot have been reported on.
             if plug != row.plug && row.plug != Plug::None {
                 rows::set_plug(tx, row.id, plug)?;
             }

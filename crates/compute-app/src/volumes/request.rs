@@ -1,5 +1,5 @@
-//! The volumes that a new server asks for: `block_device_mapping_v2`, or its older form, checked as far as no
-//! other service is needed. Pure.
+//! The requested volumes of a new server: `block_device_mapping_v2` or its older form, with the
+//! checks that need no other service. Pure.
 
 use std::collections::HashSet;
 
@@ -8,20 +8,20 @@ use kilonova_node_api::{Bus, Medium};
 use kilonova_wire::Refusal;
 use serde_json::Value;
 
-/// Where a device's content comes from.
+/// The source of a device's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// A volume that exists.
+    /// An existing volume.
     Volume(VolumeId),
-    /// A new volume, made of an image.
+    /// A new volume, created from an image.
     Image(ImageId),
-    /// A new volume, made of a snapshot.
+    /// A new volume, created from a snapshot.
     Snapshot(SnapshotId),
     /// A new, empty volume.
     Blank,
 }
 
-/// A volume that a new server asks for.
+/// A requested volume of a new server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedVolume {
     /// Its source.
@@ -32,7 +32,7 @@ pub struct WantedVolume {
     pub boot_index: i64,
     /// The type of a new volume, by id or name.
     pub volume_type: Option<String>,
-    /// The wish for the disk's name, without a directory.
+    /// The requested name of the disk, without a directory.
     pub device: Option<String>,
     /// The bus.
     pub bus: Option<Bus>,
@@ -40,7 +40,7 @@ pub struct WantedVolume {
     pub medium: Option<Medium>,
     /// The tag shown to the guest.
     pub tag: Option<String>,
-    /// True if the volume ends with the server.
+    /// True if the volume is deleted with the server.
     pub delete_on_termination: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct WantedDisks {
     pub volumes: Vec<WantedVolume>,
     /// The number of local disks beside the root disk.
     pub locals: usize,
-    /// Mebibytes of swap that the request names.
+    /// The requested swap, in MiB.
     pub swap_gb: Option<i64>,
 }
 
@@ -249,7 +249,7 @@ fn read_local(
     }
 }
 
-/// An entry of the older form, whose `device_name` says which disk it is.
+/// An entry of the older form, which identifies its disk by `device_name`.
 fn read_legacy(entry: &Value, is_first: bool) -> Result<WantedVolume, Refusal> {
     let text = |key: &str| entry[key].as_str().filter(|text| !text.is_empty());
     let device = text("device_name").map(|name| name.trim_start_matches("/dev/").to_owned());

@@ -1,4 +1,4 @@
-//! The volumes of a new server with what Cinder says of them, and their way into the rows.
+//! The volumes of a new server with their data from Cinder, and their rows.
 //!
 //! ```text
 //!   look_up   before the transaction, with the user's token: volumes, snapshots, types
@@ -55,7 +55,7 @@ pub struct NewDevice {
 pub struct RootImage {
     /// The properties of its image.
     pub properties: BTreeMap<String, String>,
-    /// The image that a new root volume is made of.
+    /// The image from which a new root volume is created.
     pub image: Option<ImageId>,
     min_ram: i64,
     min_disk: i64,
@@ -82,7 +82,7 @@ pub struct Asked<'a> {
     pub max_count: usize,
     /// The requested zone.
     pub zone: Option<&'a str>,
-    /// True if the client knows volumes of several servers.
+    /// True if the client's microversion has volumes of several servers.
     pub knows_multiattach: bool,
 }
 
@@ -94,7 +94,7 @@ fn invalid(words: String) -> Error {
     bad(format!("Block Device Mapping is Invalid: {words}"))
 }
 
-/// Asks Cinder for what the disks of a request name.
+/// Looks up the volumes, snapshots and types of a request in Cinder.
 ///
 /// # Errors
 /// 400 and 409 with Nova's messages; 503 if Cinder does not answer.
@@ -108,8 +108,7 @@ pub async fn look_up(
     }
     let Some(volumes) = compute.volumes.as_deref() else {
         return Err(invalid(
-            "volumes are not supported, there are no volumes here. Boot from an image to a local disk."
-                .into(),
+            "this cloud has no volumes. Boot from an image to a local disk.".into(),
         ));
     };
     let locals = disks.locals + usize::from(disks.image.is_some());
@@ -326,10 +325,12 @@ pub fn keep_token(compute: &Compute, context: &Context, servers: &[ServerId]) {
     }
 }
 
-/// Reserves the volumes that exist for a server that does not exist yet. [`release`] what it returns.
+/// Reserves the existing volumes of a server that does not exist yet. The caller must [`release`]
+/// the result.
 ///
 /// # Errors
-/// 400 with Cinder's words; 409 if Cinder was too slow; 503 if it does not answer. Reservations end then.
+/// 400 with Cinder's message; 409 if Cinder was too slow; 503 if it does not answer. Reservations
+/// are then undone.
 pub async fn reserve(
     compute: &Compute,
     context: &Context,
@@ -410,8 +411,8 @@ pub async fn reserve(
     Ok(Some(taken))
 }
 
-/// Gives a server back to the worker: it connects the volumes, or ends what was reserved for a server that does
-/// not exist.
+/// Releases a server to the worker, which connects the volumes, or undoes the reservations for a
+/// server that does not exist.
 ///
 /// # Errors
 /// Store errors only.
@@ -423,8 +424,8 @@ pub async fn release(compute: &Compute, taken: Taken) -> Result<(), Error> {
     Ok(())
 }
 
-/// The devices become those of a server, within the transaction that creates it. Returns the volumes of its
-/// document, which waits until they are connected.
+/// Assigns the devices to a server, within the transaction that creates it. Returns the volumes of
+/// its document, which waits until they are connected.
 ///
 /// # Errors
 /// Store errors only.
@@ -460,7 +461,7 @@ pub(crate) fn begin(
     Ok(composed::list(&devices))
 }
 
-/// The volumes that exist stay reserved for a server that has no host.
+/// Keeps the existing volumes reserved for a server that has no host.
 ///
 /// # Errors
 /// Store errors only.
@@ -494,7 +495,7 @@ fn described(
         let new = &found.devices[at];
         let bus = new.wanted.bus.unwrap_or(usual);
         let is_root = new.wanted.boot_index == 0;
-        // A config drive has a name of the other buses.
+        // A config drive uses a name of the other buses.
         let skipped = if is_root { 0 } else { usize::from(bus != Bus::Virtio) }
             + if bus == usual && !is_root { locals } else { 0 };
         let first = bus.disk_names().next().unwrap_or_default();

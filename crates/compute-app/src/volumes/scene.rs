@@ -1,4 +1,4 @@
-//! Reads what the plan needs to know about a server.
+//! Reads the input of the plan for a server.
 
 use jiff::Timestamp;
 use kilonova_compute_db::moves::{self, Kind, Move};

@@ -1,7 +1,7 @@
-//! Makes Cinder agree with the rows and the documents of one server: asks the plan for the next call, makes it,
-//! stores its result, and asks again.
+//! Makes Cinder match the rows and the documents of one server: asks the plan for the next call,
+//! makes it, stores its result, and asks again.
 //!
-//! A worker has its server for itself. Its rows say before each call what may have happened when it dies
+//! A worker leases its server. Before each call, it records the possible outcomes, in case it dies
 //! during the call.
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,18 +26,18 @@ use super::plan::{Next, Scene};
 use super::{Volumes, documents as composed, failed, new_token, scene, until};
 use crate::{Compute, Error};
 
-/// The key of a volume's metadata that names the row for which it was made.
+/// The key of a volume's metadata with the row for which it was created.
 const MADE_FOR: &str = "kilonova_block_device";
-/// Maximum number of servers of the loop at once.
+/// Maximum number of servers that the loop processes concurrently.
 const AT_ONCE: usize = 16;
-/// The longest pause between two attempts.
+/// Maximum pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(60);
-/// The longest time that a worker sleeps before it takes its server for longer.
+/// Maximum time that a worker sleeps before it renews its lease.
 const LONGEST_SLEEP: Duration = Duration::from_secs(20);
 
 /// Why a step did not succeed.
 enum Trouble {
-    /// Another worker has the server.
+    /// Another worker leases the server.
     Fenced,
     /// The database failed.
     Store(Error),
@@ -59,7 +59,7 @@ impl From<kilonova_compute_db::Error> for Trouble {
     }
 }
 
-/// Works for all servers that are due.
+/// Processes all servers that are due.
 ///
 /// # Errors
 /// The database's.
@@ -72,8 +72,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
         running.spawn(async move {
             let Ok(_slot) = slots.acquire().await else { return };
             if let Err(error) = work(&compute, server).await {
-                tracing::warn!(%server, %error, "cannot process the volumes of a server; the loop \
-                    retries");
+                tracing::warn!(%server, %error, "cannot process a server's volumes; the loop retries");
             }
         });
     }
@@ -81,7 +80,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
     Ok(())
 }
 
-/// Works for one server until nothing is left to do, a host has to report first, or a call fails.
+/// Processes one server until everything is done, a host has to report first, or a call fails.
 ///
 /// # Errors
 /// The database's.
@@ -144,7 +143,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs a transaction of this worker; [`Trouble::Fenced`] if another one has the server.
+    /// Runs a transaction of this worker; [`Trouble::Fenced`] if another one leases the server.
     async fn write<T: Send + 'static>(
         &mut self,
         work: impl Fn(&mut Tx<'_>, &Compute) -> Result<T, Error> + Send + Sync + 'static,
@@ -163,7 +162,7 @@ impl Worker<'_> {
         Ok(value)
     }
 
-    /// Takes the server for longer, between two calls of one step: each may take as long as a call may.
+    /// Renews the lease between two calls of one step, each of which may take the maximum time.
     async fn renew(&mut self) -> Result<(), Trouble> {
         self.write(|_, _| Ok(())).await
     }
@@ -178,7 +177,7 @@ impl Worker<'_> {
         Ok(scene)
     }
 
-    /// Gives the server back with nothing to do. False if something has changed.
+    /// Ends the lease of a settled server. False if something has changed.
     async fn settle(&mut self, scene: &Scene) -> Result<bool, Trouble> {
         let taken = self.taken.clone();
         let is_empty = scene.devices.is_empty() && scene.attachments.is_empty();
@@ -194,13 +193,13 @@ impl Worker<'_> {
         Ok(settled.await?)
     }
 
-    /// Gives the server back for a later attempt.
+    /// Ends the lease until a later attempt.
     async fn retry_later(&mut self, why: &str) -> Result<(), Trouble> {
         let attempts = self.taken.attempts + 1;
         let factor = 1_u32 << (attempts.clamp(1, 10) - 1);
         let pause = self.volumes.options.pause.saturating_mul(factor).min(LONGEST);
         let server = self.taken.server;
-        tracing::warn!(%server, attempts, "a call to Cinder for a server failed: {why}; trying again");
+        tracing::warn!(%server, attempts, "a call to Cinder for a server failed: {why}; retrying");
         let taken = self.taken.clone();
         let due = time::after(time::now(), SignedDuration::try_from(pause).unwrap_or_default());
         let give = move |tx: &mut Tx<'_>| rows::give_back(tx, &taken, attempts, due);
@@ -213,7 +212,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// The operation that waits for a step fails. False if none does.
+    /// Fails the operation that waits for a step. False if there is none.
     async fn give_up(&mut self, scene: &Scene, next: &Next, why: &str) -> Result<bool, Trouble> {
         let (device, host) = match next {
             Next::Make(id) | Next::Reserve(id, _) => (Some(*id), None),
@@ -224,8 +223,8 @@ impl Worker<'_> {
             Next::Join(id, host, _) => (Some(*id), Some(host.clone())),
             Next::Deliver(host) => (None, Some(host.clone())),
             Next::Drop(id) => {
-                // As upstream: the failure is logged, and the server goes.
-                tracing::warn!(server = %self.taken.server, "cannot delete a volume that ends with its server: {why}");
+                // As upstream, logs the failure and continues the deletion of the server.
+                tracing::warn!(server = %self.taken.server, "cannot delete a server's volume: {why}");
                 let id = *id;
                 self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await?;
                 return Ok(true);
@@ -361,7 +360,7 @@ impl Worker<'_> {
         Ok(found.into_iter().find(|one| one.metadata.get(MADE_FOR) == Some(&value)))
     }
 
-    /// Waits until a volume that was made is available.
+    /// Waits until a new volume is available.
     async fn wait_until_available(&mut self, volume: VolumeId) -> Result<(), Trouble> {
         let (most, pause) =
             (self.volumes.options.allocate_retries.max(1), self.volumes.options.allocate_interval);
@@ -459,7 +458,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// An attachment of a volume to the server in Cinder that no row knows.
+    /// An attachment of a volume to the server in Cinder without a row.
     async fn reserved_before(
         &self,
         scene: &Scene,
@@ -472,7 +471,7 @@ impl Worker<'_> {
         Ok(all.iter().find(|one| one.volume_id == volume && !is_known(one.id)).map(|one| one.id))
     }
 
-    /// Ends what a reservation without an answer left.
+    /// Deletes the leftovers of a reservation without an answer.
     async fn find(&mut self, scene: &Scene, row: &AttachmentRow) -> Result<(), Trouble> {
         let (id, found) = (row.id, self.reserved_before(scene, row.volume).await?);
         self.write(move |tx, _| match found {
@@ -486,7 +485,7 @@ impl Worker<'_> {
         .await
     }
 
-    /// Lets Cinder connect a host.
+    /// Makes Cinder connect a host.
     async fn connect(
         &mut self,
         scene: &Scene,
@@ -525,8 +524,9 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Lets Cinder connect a host besides another one, for a live migration. Cinder refuses that for an
-    /// attachment that exists, unless the volume is shared, so the call that reserves has the connector.
+    /// Makes Cinder connect a second host, for a live migration. Cinder refuses that for an
+    /// existing attachment, unless the volume is shared, so the reserving call includes the
+    /// connector.
     async fn join(
         &mut self,
         scene: &Scene,
@@ -536,7 +536,7 @@ impl Worker<'_> {
     ) -> Result<(), Trouble> {
         let Some(volume) = device.volume else { return Ok(()) };
         if row.is_some() {
-            // It may be reserved only: Cinder keeps an attachment whose host it could not connect.
+            // It may only be reserved: Cinder keeps an attachment whose host it could not connect.
             while let Some(found) = self.reserved_before(scene, volume).await? {
                 let (client, user) = (&self.volumes.client, self.user.as_ref());
                 let call = |by| client.delete_attachment(by, found);
@@ -604,9 +604,9 @@ impl Worker<'_> {
                 (None, Some(connection)) if !renews => connection,
                 (None, before) => match (self.shown(id).await, before) {
                     (Ok(connection), _) => connection,
-                    // Better a guest that starts as it did than none while Cinder is away.
+                    // While Cinder is unavailable, the guest starts with its last connection data.
                     (Err(Trouble::Call(error)), Some(before)) => {
-                        tracing::warn!(%server, attachment = %id, %error, "cannot ask how to reach a volume; nothing is known to have changed");
+                        tracing::warn!(%server, attachment = %id, %error, "cannot read a volume's connection data; using the last one");
                         renews = false;
                         before
                     }
@@ -668,7 +668,7 @@ impl Worker<'_> {
     }
 }
 
-/// The connector of a host, with the place of a disk there.
+/// The connector of a host, with the mount point of a disk there.
 fn connector_of(
     device: &BlockDevice,
     host: &HostName,

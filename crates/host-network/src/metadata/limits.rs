@@ -1,4 +1,4 @@
-//! The limits of one guest. A guest that asks more often waits; it delays no other.
+//! The limits of one guest. A guest that exceeds them waits; it delays no other guest.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ const CONNECTIONS: usize = 8;
 const EACH: Duration = Duration::from_millis(10);
 /// Requests of a guest at once, after a pause.
 const BURST: u32 = 200;
-/// From this number on, guests without a connection are forgotten.
+/// From this number on, the states of guests without a connection are dropped.
 const MANY: usize = 1024;
 
 type Guest = (NetworkId, IpAddr);

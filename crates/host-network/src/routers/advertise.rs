@@ -25,7 +25,7 @@ pub(super) fn nothing(its: &Path) -> Vec<String> {
     ]
 }
 
-/// True if a subnet of the router wants advertisements.
+/// True if a subnet of the router needs advertisements.
 pub(super) fn is_wanted(router: &Router, six: bool) -> bool {
     let inner = router.interfaces.iter().filter(|interface| !interface.external);
     six && inner
@@ -46,7 +46,8 @@ pub(super) fn arguments(its: &Path, router: &Router, six: bool) -> Vec<String> {
             let mode = match mode {
                 SixMode::Slaac => "ra-only",
                 SixMode::Stateless => "ra-stateless",
-                // The guest's host answers its requests; the router says only that it has to ask.
+                // The guest's host answers its requests; the router announces only that requests
+                // are needed.
                 SixMode::Stateful => "static",
             };
             let (subnet, prefix) = (base(address.address, address.prefix), address.prefix);

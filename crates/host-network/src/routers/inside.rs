@@ -1,4 +1,4 @@
-//! The inside of a router's namespace: reading it, and the lines for `ip` that make it right.
+//! The inside of a router's namespace: reading it, and the lines for `ip` that correct it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -69,7 +69,7 @@ impl Inside {
         self.links.get(name)
     }
 
-    /// True if an earlier set-up of the namespace came to its end. `lo` comes up last.
+    /// True if an earlier set-up of the namespace was completed. `lo` comes up last.
     pub fn is_complete(&self) -> bool {
         self.link("lo").is_some_and(Link::is_up)
     }
@@ -81,7 +81,7 @@ impl Inside {
         self.link(name).iter().flat_map(|link| &link.addresses).filter_map(read).collect()
     }
 
-    /// The lines that make the inside as the router needs it, and announce its new addresses. `fresh`
+    /// The lines that configure the inside for the router, and announce its new addresses. `fresh`
     /// interfaces are new.
     pub fn lines(&self, router: &Router, fresh: &BTreeSet<String>, six: bool) -> String {
         let mut text = String::new();

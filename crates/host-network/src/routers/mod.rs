@@ -4,8 +4,9 @@
 //!   kr<port> on the bridge  ──veth──  qr-<port> or qg-<port> in the namespace
 //! ```
 //!
-//! A second dnsmasq sends the router advertisements, where subnets want them. A host that takes over a
-//! router announces its addresses by gratuitous ARP. Its MAC addresses are the same on every host.
+//! A second dnsmasq sends the router advertisements, where subnets need them. A host that takes
+//! over a router announces its addresses by gratuitous ARP. Its MAC addresses are the same on every
+//! host.
 
 mod advertise;
 mod inside;
@@ -48,7 +49,7 @@ fn within(interface: &RouterInterface) -> String {
 /// listed them.
 pub(crate) type Loaded = BTreeMap<RouterId, (i32, String, Vec<u8>)>;
 
-/// Makes the host's routers exactly these. Returns why some could not be set up.
+/// Makes the host's routers exactly these. Returns the reasons why some could not be set up.
 pub(crate) async fn reach(
     folder: &Path,
     nets: &Nets,

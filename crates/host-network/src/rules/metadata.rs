@@ -1,5 +1,5 @@
-//! The rules of the metadata service. They apply to every port, whatever its security groups and its port
-//! security are.
+//! The rules of the metadata service. They apply to every port, regardless of its security groups
+//! and its port security.
 //!
 //! - A guest reaches the service from its own tap, MAC address and address only, and an answer leaves
 //!   through the tap of the guest that asked. So an address of a network identifies one guest.

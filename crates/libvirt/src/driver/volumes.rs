@@ -1,10 +1,11 @@
 //! Volumes of a running guest, and the libvirt secrets with which QEMU opens volumes itself.
 //!
-//! A guest must release a disk before it is gone; a guest without an operating system, or a busy one,
-//! may not. The request is repeated, and a disk that is gone is a success whoever removed it.
+//! A guest must release a disk before it is gone; a guest without an operating system, or a busy
+//! one, may not. The request is repeated, and the detachment has succeeded once the disk is gone,
+//! even if another process removed it.
 //!
-//! A secret of an attachment is named after server and attachment, and removed with the attachment. The
-//! key of a Ceph user is the host's: it stays.
+//! A secret of an attachment is named after server and attachment, and removed with the attachment.
+//! The key of a Ceph user belongs to the host, so it stays.
 
 use std::collections::BTreeSet;
 
@@ -133,7 +134,7 @@ impl Driver {
                 let _ = timeout(LOOK, events.recv()).await;
             }
             if last.is_some() {
-                // libvirt refused at once: the same request would be refused at once again.
+                // libvirt refused at once, and would refuse the same request again.
                 let _ = timeout(LOOK, events.recv()).await;
             }
         }
@@ -164,7 +165,7 @@ impl Driver {
         }
     }
 
-    /// Gives libvirt the secret of a volume that QEMU opens itself.
+    /// Passes libvirt the secret of a volume that QEMU opens itself.
     pub(super) async fn give_volume_secret(
         &self,
         server: ServerId,
@@ -198,7 +199,8 @@ impl Driver {
         }
     }
 
-    /// Makes the secret of a Ceph user from the host's keyring, unless the operator has made it.
+    /// Creates the secret of a Ceph user from the host's keyring, unless the operator has created
+    /// it.
     async fn give_ceph_key(&self, user: &str, uuid: Uuid) -> Result<(), Error> {
         let step = Step::Volume;
         let there = move |connect: &Connect| match Secret::lookup_by_uuid(connect, uuid) {
@@ -228,8 +230,9 @@ impl Driver {
     }
 }
 
-/// Removes the secrets of a server's attachments other than these. Without `has_some` the server probably has
-/// none, and a libvirt that cannot list them is left alone: its driver for secrets may not be installed.
+/// Removes the secrets of a server's attachments other than these. Without `has_some` the server
+/// probably has none, and the error of a libvirt that cannot list them is ignored: its driver for
+/// secrets may not be installed.
 pub(super) fn keep_secrets(
     connect: &Connect,
     server: ServerId,

@@ -1,5 +1,5 @@
-//! Address allocation for ports: the requested addresses, or one of each family on the network; and the
-//! address that its MAC address gives on each subnet with automatic addresses.
+//! Address allocation for ports: the requested addresses, or one of each family on the network; and
+//! the address that its MAC address determines on each subnet with automatic addresses.
 //!
 //! Allocating the next free address writes the subnet's cursor, which serializes concurrent
 //! allocations. The table's primary key rules out a second owner in any case.
@@ -49,7 +49,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Refuses if an address is in use after all.
+    /// Refuses if an address has turned out to be in use.
     pub fn check(self, tx: &mut Tx<'_>) -> Result<(), Error> {
         for asked in self.asked {
             if !ports::is_done(tx, asked)? {
@@ -72,7 +72,7 @@ pub(crate) fn expect(tx: &mut Tx<'_>, all: &[Subnet]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The addresses that a MAC address gives on the subnets with automatic addresses.
+/// The addresses that a MAC address determines on the subnets with automatic addresses.
 fn automatic(all: &[Subnet], mac: Option<&str>) -> Result<Vec<(SubnetId, IpAddr)>, Error> {
     let mut given = Vec::new();
     let Some(mac) = mac else { return Ok(given) };
@@ -267,8 +267,8 @@ fn next(
     Err(exhausted(network))
 }
 
-/// Gives a port the next free IPv4 address of a network: on the named subnet, or on the first with a
-/// free one.
+/// Allocates the next free IPv4 address of a network to a port: on the named subnet, or on the
+/// first with a free one.
 pub(crate) fn allocate_four(
     tx: &mut Tx<'_>,
     port: PortId,

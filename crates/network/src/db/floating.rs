@@ -43,7 +43,7 @@ macro_rules! columns {
     };
 }
 
-/// Takes floating addresses from the ports of a condition.
+/// Disassociates floating addresses from the ports of a condition.
 macro_rules! disassociate {
     ($ports:literal) => {
         concat!(
@@ -93,12 +93,12 @@ statements! {
         AND a.address = f.fixed_address WHERE f.router_id = ?1 AND a.subnet_id = ?2 LIMIT 1";
     /// A floating address behind a router.
     BEHIND_ANY = "SELECT id FROM floating_ips WHERE router_id = ?1 LIMIT 1";
-    /// Takes the floating addresses from a port.
+    /// Disassociates the floating addresses from a port.
     RELEASE_PORT = disassociate!("port_id = ?1");
-    /// Takes the floating addresses from a fixed address of a port that it no longer has.
+    /// Disassociates the floating addresses from a fixed address of a port that it no longer has.
     RELEASE_LOST = disassociate!("port_id = ?1 AND NOT EXISTS (SELECT 1 FROM port_addresses a
         WHERE a.port_id = floating_ips.port_id AND a.address = floating_ips.fixed_address)");
-    /// Takes the floating addresses from the ports made for a server.
+    /// Disassociates the floating addresses from the ports made for a server.
     RELEASE_SERVER = disassociate!("port_id IN (SELECT id FROM ports WHERE made_for = ?1)");
     /// Records a change of the routers that translate a port's addresses.
     NOTE_PORT = note!("port_id = ?1");
@@ -205,20 +205,20 @@ pub(crate) fn behind(
     Ok(row.is_some())
 }
 
-/// Takes the floating addresses from a port that is being deleted.
+/// Disassociates the floating addresses from a port that is being deleted.
 pub(crate) fn release_port(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     tx.defer(NOTE_PORT, params![port])?;
     tx.defer(RELEASE_PORT, params![port, now])
 }
 
-/// Takes the floating addresses from addresses that a port no longer has.
+/// Disassociates the floating addresses from addresses that a port no longer has.
 pub(crate) fn release_lost(tx: &mut Tx<'_>, port: PortId, now: Timestamp) -> Result<(), Error> {
     tx.defer(NOTE_PORT, params![port])?;
     tx.defer(NOTE_GUEST, params![port])?;
     tx.defer(RELEASE_LOST, params![port, now])
 }
 
-/// Takes the floating addresses from the ports made for a server, which are being deleted.
+/// Disassociates the floating addresses from the ports made for a server, which are being deleted.
 pub(crate) fn release_server(
     tx: &mut Tx<'_>,
     server: ServerId,

@@ -24,7 +24,7 @@ pub(crate) struct Port {
     pub device_id: String,
     /// The host that it is bound to.
     pub host: Option<HostName>,
-    /// As the body has it.
+    /// The value in the body.
     pub vnic_type: VnicType,
     pub server: Option<ServerId>,
     pub made_for: Option<ServerId>,

@@ -2,8 +2,8 @@
 //!
 //! Servers change one at a time, but the host is reconciled as a whole: callers that arrive during
 //! a run wait for the next one, which serves all of them. A server with a document keeps its
-//! networks until it is gone, whatever its state; a domain without a document keeps the interfaces
-//! of its definition. A periodic run repairs other losses.
+//! networks until it is gone, regardless of its state; a domain without a document keeps the
+//! interfaces of its definition. A periodic run repairs other losses.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

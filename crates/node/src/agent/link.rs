@@ -178,7 +178,7 @@ impl Link {
         self.control.guest_password(&self.host, epoch, request).await
     }
 
-    /// Asks for the vendor data of a guest, once: the guest asks again.
+    /// Requests the vendor data of a guest, once: the guest repeats its request.
     pub(super) async fn vendordata(
         &self,
         request: VendordataRequest,
@@ -195,8 +195,8 @@ impl Link {
         }
     }
 
-    /// Answers a request for a console, for as long as the console is open. Errors are only logged, as
-    /// the client's patience ends by itself.
+    /// Answers a request for a console, for as long as the console is open. Errors are only logged,
+    /// because the client times out by itself.
     pub(super) async fn answer_console(&self, request: &ConsoleRequest, answer: ConsoleAnswer) {
         if let Err(why) = self.control.answer_console(&self.host, request, answer).await {
             tracing::info!(host = %self.host, server = %request.server, %why, "could not answer a request for a console");

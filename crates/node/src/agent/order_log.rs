@@ -1,5 +1,5 @@
-//! The running and finished orders, kept in a file. A finished order is not carried out again,
-//! whatever the control plane knows of it.
+//! The running and finished orders, kept in a file. A finished order is not carried out again, even
+//! if the control plane does not know that it is finished.
 //!
 //! An order is recorded when it ends. An interrupted order is not recorded and starts again, so the
 //! tools must tolerate repetition.

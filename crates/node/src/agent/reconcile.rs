@@ -1,8 +1,8 @@
 //! Reconciles a server with its document.
 //!
 //! Reconciles idempotently: it compares first and changes only what differs. If a step fails, a
-//! guest that never reached its desired state is rolled back; one that had reached it is left
-//! alone. Later changes that a guest makes by itself are reported, not reverted.
+//! guest that never reached its desired state is rolled back; one that had reached it stays
+//! unchanged. Later changes that a guest makes by itself are reported, not reverted.
 
 use kilonova_devices::KernelObject;
 use kilonova_hypervisor::{Definition, DomainState, MigrationState};
@@ -92,7 +92,7 @@ impl Work {
         result
     }
 
-    /// Reports the guest's state. The guest is left alone, except that a migration is aborted.
+    /// Reports the guest's state. The guest is not changed, except that a migration is aborted.
     async fn as_is(&self, server: ServerId) -> Result<Outcome, Halt> {
         let state =
             |found: Option<kilonova_hypervisor::DefinedDomain>| found.map(|found| found.state);
@@ -155,7 +155,7 @@ impl Work {
         let must = fresh || must_start(domain, state, reboots);
         let mut deviations =
             self.connect_volumes(&mut definition, is, must, state.is_up(), turn).await?;
-        // A guest that is about to be shut off releases its volumes by that.
+        // A guest that is about to be shut off releases its volumes thereby.
         let plugs = state.is_up() && !reboots && domain.power != Power::Off;
         if plugs && self.has_volumes(&definition, is) {
             self.plug_volumes(&mut definition, &mut deviations, turn).await?;

@@ -2,8 +2,8 @@
 //! and disconnected once it has released them.
 //!
 //! A volume that cannot be attached to a running guest fails alone. A guest that has to start, and
-//! lacks a volume, does not start. A volume that the guest already has is never given up because its
-//! backend is away for a moment.
+//! lacks a volume, does not start. A volume that the guest already has stays
+//! attached while its backend is temporarily unavailable.
 
 use std::collections::BTreeSet;
 
@@ -20,8 +20,8 @@ use super::work::{Halt, Turn, Work};
 pub(super) struct Deviations {
     failed: Vec<(Volume, String)>,
     held: Vec<HeldVolume>,
-    /// Volumes that the running guest uses where it found them at its start: their earlier attachments
-    /// stay until it starts again.
+    /// Volumes that the running guest uses through the attachments of its start, which stay until
+    /// it starts again.
     in_use: Vec<VolumeId>,
 }
 
@@ -41,7 +41,7 @@ impl Deviations {
     }
 }
 
-/// True if the guest cannot do without its volumes: a start is due.
+/// True if the guest needs its volumes because a start is due.
 pub(super) fn must_start(domain: &Domain, state: DomainState, reboots: bool) -> bool {
     let starts = match domain.power {
         Power::On | Power::Incoming => matches!(state, DomainState::Shutoff | DomainState::Saved),
@@ -64,8 +64,8 @@ impl Work {
             || !self.volumes.attachments(definition.server).is_empty()
     }
 
-    /// Connects the volumes of a definition and records their sources in it. A volume that fails and may fail
-    /// is taken out of the definition.
+    /// Connects the volumes of a definition and records their sources in it. A volume whose failure
+    /// is tolerable is removed from the definition if it fails.
     pub(super) async fn connect_volumes(
         &self,
         definition: &mut Definition,

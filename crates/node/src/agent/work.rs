@@ -66,7 +66,7 @@ pub(super) struct Applied {
     pub outcome: Outcome,
     /// The guest had reached its desired state before and was only checked.
     pub found: bool,
-    /// The state of each volume of a guest that is as its document says.
+    /// The state of each volume of a guest that matches its document.
     pub volumes: Option<Vec<VolumeState>>,
 }
 

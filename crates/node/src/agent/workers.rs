@@ -52,8 +52,8 @@ impl Workers {
         lock(&self.slots).get(&server).is_some_and(|slot| slot.receiver_count() > 0)
     }
 
-    /// Hands a document to its server's worker. A document of a complete batch replaces any other one:
-    /// the control plane may have gone back to an older one.
+    /// Hands a document to its server's worker. A document of a complete batch replaces any other
+    /// one: the control plane may have lost the newer ones.
     pub(super) fn dispatch(&mut self, document: Document, complete: bool) {
         while let Some(ended) = self.tasks.try_join_next() {
             if let Err(error) = ended {

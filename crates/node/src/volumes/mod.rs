@@ -42,7 +42,7 @@ pub trait Volumes: Send + Sync + 'static {
         volume: &'a Volume,
     ) -> VolumeFuture<'a, VolumeSource>;
 
-    /// Disconnects all attachments of a server but these. Returns those that could not be.
+    /// Disconnects all attachments of a server but these. Returns those whose disconnection failed.
     fn disconnect_others<'a>(
         &'a self,
         server: ServerId,

@@ -194,8 +194,8 @@ fn own_mac(port: &Port) -> Option<&str> {
     (!port.record.text("device_owner").starts_with("network:")).then_some(&*port.mac)
 }
 
-/// Gives the ports of a network their addresses on a new subnet with automatic addresses. The caller records
-/// the change of the network.
+/// Allocates addresses to the ports of a network on a new subnet with automatic addresses. The
+/// caller records the change of the network.
 pub(crate) fn add_automatic(tx: &mut Tx<'_>, subnet: &Subnet, prefix: &Cidr) -> Result<(), Error> {
     let query = rows::PortQuery { network: Some(subnet.network.to_string()), ..Default::default() };
     let (mut given, mut groups) = (Vec::new(), BTreeSet::new());

@@ -1,4 +1,4 @@
-//! The documents of the guests that asked lately.
+//! The documents of the guests that sent requests recently.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use kilonova_ids::ServerId;
 
 use crate::metadata::MetadataSettings;
 
-/// How long an unused document stays at most, for the time when the hypervisor is away.
+/// How long an unused document stays at most, for the time when the hypervisor is unavailable.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The documents with their settings. Bounded by the number of the host's guests.
