@@ -1,9 +1,9 @@
 //! The metadata service behind Neutron's proxies: `GET` of any path, and `POST` of a password.
 //!
-//! A proxy names the guest's server and project, and signs the server with the secret that it shares
-//! with this cloud. Nothing is answered without a valid signature but the list of EC2 versions. The
-//! proxy passes 200, 400, 403, 404, 409, 500 and 502 to 504 on to the guest; every other status is an
-//! error of the proxy, so there is none.
+//! A proxy names the guest's server and project, and signs the server with the secret that it
+//! shares with this cloud. Without a valid signature, only the list of EC2 versions is answered.
+//! The proxy passes 200, 400, 403, 404, 409, 500 and 502 to 504 on to the guest; every other status
+//! is an error of the proxy, so there is none.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const INSTANCE: &str = "x-instance-id";
 const SIGNATURE: &str = "x-instance-id-signature";
 const PROJECT: &str = "x-tenant-id";
 const ADDRESSES: &str = "x-forwarded-for";
-/// How soon a client may ask again when the database is away, in seconds.
+/// When a client may retry while the database is unavailable, in seconds.
 const RETRY_AFTER: &str = "5";
 
 #[derive(Clone)]

@@ -27,8 +27,8 @@ pub(super) fn routes() -> Routes<Compute> {
 /// The path of the document of v2.0, for [`legacy`].
 const OLD: &str = "/versions/v2.0";
 
-/// `/v2/…`: the same as `/v2.1/…`, with the same policy, at the oldest microversion whatever the
-/// headers request.
+/// `/v2/…`: the same as `/v2.1/…`, with the same policy, at the oldest microversion, regardless of
+/// the headers.
 pub(super) fn legacy(current: Router) -> Router {
     // The mount's own fallback does not reach paths below `/v2`.
     let current = current.fallback(|| async {

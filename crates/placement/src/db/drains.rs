@@ -1,5 +1,5 @@
-//! Rows of `drains`: providers that accept no further allocations, whatever their host or an
-//! operator reserves. A row outlives its provider, so that a device that disappears for a while
+//! Rows of `drains`: providers that accept no further allocations, regardless of what their host or
+//! an operator reserves. A row outlives its provider, so that a device that disappears for a while
 //! returns drained.
 
 use std::collections::HashSet;

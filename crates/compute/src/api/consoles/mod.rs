@@ -1,5 +1,5 @@
-//! `/console`: the websocket of consoles, and the page with noVNC. A token in the URL gives access; no
-//! request here has an identity.
+//! `/console`: the websocket of consoles, and the page with noVNC. A token in the URL grants
+//! access; no request here has an identity.
 
 mod files;
 mod origin;

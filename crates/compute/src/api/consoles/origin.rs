@@ -7,8 +7,8 @@ const INVALID: &str = "Origin header not valid.";
 const FOREIGN: &str = "Origin header does not match this host.";
 const OTHER_SCHEME: &str = "Origin header protocol does not match this host.";
 
-/// Checks the origin of the page that asks. `base` is the URL that the token was given with, `own` the one
-/// at which the client reached this process.
+/// Checks the origin of the page that requests a console. `base` is the URL with which the token
+/// was issued, `own` the one at which the client reached this process.
 ///
 /// # Errors
 /// Nova's reason.
@@ -21,7 +21,7 @@ pub(super) fn check(
     // A client that sends none is not a browser.
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
     let (scheme, host) = origin.to_str().ok().and_then(split).ok_or(INVALID)?;
-    // A browser cannot set this header; a proxy that ends TLS does.
+    // A browser cannot set this header; a proxy that terminates TLS does.
     let forwarded = headers.get("x-forwarded-proto").and_then(|value| value.to_str().ok());
     let scheme = forwarded.unwrap_or(scheme);
     if scheme.is_empty() || host.is_empty() {

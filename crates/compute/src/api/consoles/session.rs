@@ -1,8 +1,8 @@
 //! One client of a console: its websocket is joined with the host's bytes until either side ends.
 //!
 //! Each message is bytes of the console's stream, and boundaries mean nothing. The session reads
-//! from one side only after the other has taken the previous bytes, so a slow side slows the other
-//! down, and a session holds only a few buffers.
+//! from one side only after the other has accepted the previous bytes, so a slow side slows the
+//! other down, and a session holds only a few buffers.
 
 use std::io;
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ const MAX_MESSAGE: usize = 256 * 1024;
 const PING: Duration = Duration::from_secs(30);
 /// How long a client may be silent.
 const SILENCE: Duration = Duration::from_secs(90);
-/// How long a client may take to receive a message, or to answer the end.
+/// How long a client may take to receive a message, or to answer the close.
 const STALL: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Maximum number of bytes of a reason in a close frame.
@@ -102,7 +102,7 @@ pub(super) struct Client {
     pub encoding: Encoding,
 }
 
-/// Serves a client, and tells it why its console ended.
+/// Serves a client, and sends it the reason why its console ended.
 pub(super) async fn serve(compute: Compute, client: Client, upgraded: Upgraded) {
     let config = WebSocketConfig::default()
         .read_buffer_size(BUFFER)
@@ -177,7 +177,7 @@ async fn run(
     end
 }
 
-/// Returns when the token's time is over, if sessions end with it.
+/// Returns when the token expires, if sessions end with it.
 async fn expired(compute: &Compute, token: &ConsoleToken) {
     if !compute.options.consoles.enforce_session_timeout {
         std::future::pending::<()>().await;
@@ -240,7 +240,7 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Resu
     writer.flush().await
 }
 
-/// Sends the reason, and gives the client a moment to answer.
+/// Sends the reason, and waits briefly for the client's answer.
 async fn say_goodbye((mut sink, mut messages): Halves, end: &End) {
     let mut reason = end.to_string();
     while reason.len() > MAX_REASON {

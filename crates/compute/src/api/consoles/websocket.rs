@@ -1,6 +1,6 @@
-//! The handshake of the websocket (RFC 6455), and where the token is in a request.
+//! The handshake of the websocket (RFC 6455), and the token in its request.
 //!
-//! As Nova's proxy, it answers the handshake before it looks at the token: a close frame can name
+//! Like Nova's proxy, it answers the handshake before it checks the token: a close frame can name
 //! the reason of a refusal, and a refused handshake cannot.
 
 use axum::extract::{Request, State};

@@ -2,8 +2,8 @@
 //! metadata.
 //!
 //! The image service applies its own policy, as Glance does when Nova passes on the user's token;
-//! Nova has no rules for these paths. With the Glance of a cloud, that one alone decides. This module must
-//! access images only through [`ImageService`].
+//! Nova has no rules for these paths. With the Glance of a cloud, only that Glance decides. This
+//! module must access images only through [`ImageService`].
 
 mod metadata;
 mod view;

@@ -201,8 +201,8 @@ fn read_interface(body: &Value, version: Microversion) -> Result<PortRequest, Re
     Ok(line)
 }
 
-/// Asks for the requested network or port where the network service is elsewhere. The answer to a caller who
-/// may not change the server is not the network service's.
+/// Looks up the requested network or port if the network service is external. A caller who may not
+/// change the server gets no answer of the network service.
 async fn look_up(
     compute: &Compute,
     caller: &Caller,
@@ -218,7 +218,7 @@ async fn look_up(
         states::allow(&context, &server, ServerAction::AttachInterface)?;
         Ok::<_, Error>(server.project_id)
     });
-    // The port is the server's project's, also where an administrator asks.
+    // The port belongs to the server's project, also if an administrator sends the request.
     let owner = Context { project_id: check.await?, ..(**caller).clone() };
     compute.look_up_network(&owner, line).await
 }

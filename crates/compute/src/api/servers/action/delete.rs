@@ -1,5 +1,5 @@
-//! `forceDelete`: deletes a server from any state, without a way back. `restore`: restores a
-//! soft-deleted server.
+//! `forceDelete`: deletes a server from any state, irreversibly. `restore`: restores a soft-deleted
+//! server.
 
 use axum::response::Response;
 use kilonova_compute_app::actions::ServerAction;

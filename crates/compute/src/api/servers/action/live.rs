@@ -11,8 +11,8 @@ use super::migrate::{check_host_exists, requested_host};
 use crate::api::input;
 
 pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
-    // Disks are local to the host, so they always migrate with the guest, whatever `block_migration`
-    // requests.
+    // Disks are local to the host, so they always migrate with the guest, regardless of
+    // `block_migration`.
     let argument = &request.argument;
     let force = input::boolean(&argument["force"]);
     let host = requested_host(argument);

@@ -117,7 +117,7 @@ impl ActionRequest {
         Ok(self.compute.images.look_up(&self.context, image).await?)
     }
 
-    /// Prepares the image that `describe` wants of the server, for `begin`.
+    /// Prepares the image of the server that `describe` requires, for `begin`.
     async fn prepare_image<F>(&self, describe: F) -> Result<PreparedImage, Refusal>
     where
         F: FnOnce(&Server) -> Snapshot,
@@ -131,7 +131,7 @@ impl ActionRequest {
         };
         let server = self.clone().read(check).await?;
         if server.spec.image.is_none() {
-            // The root disk is a volume: no image is made of it.
+            // The root disk is a volume: no image is created from it.
             return Ok(PreparedImage::InTransaction);
         }
         let (images, store) = (&self.compute.images, &self.compute.store);

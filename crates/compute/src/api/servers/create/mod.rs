@@ -72,7 +72,7 @@ pub(super) async fn create(
     Ok(answer(body, Some(&location)))
 }
 
-/// Boots, with the volumes that exist reserved before and the user's token known to the worker.
+/// Boots, after the existing volumes were reserved and the user's token was passed to the worker.
 async fn boot_with_volumes(
     compute: &Compute,
     caller: &Caller,
