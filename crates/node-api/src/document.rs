@@ -205,7 +205,7 @@ pub struct OutgoingMigration {
     pub to: Peer,
     /// Each device and its replacement on the destination.
     pub devices: Vec<(Attachment, Attachment)>,
-    /// True if to complete the migration even if the guest has to be paused for it.
+    /// True to complete the migration even if the guest has to be paused for it.
     pub force: bool,
     /// The volumes as the destination has reported them: where its hypervisor finds each.
     #[serde(default, skip_serializing_if = "is_default")]

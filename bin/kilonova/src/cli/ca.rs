@@ -60,7 +60,7 @@ struct Plain {
 #[derive(Debug, Args)]
 struct Activate {
     /// How long the old authority stays trusted: 12h, 30d. Default: [node] certificate_days, after
-    /// which all certificates of it have expired.
+    /// which all its certificates have expired.
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     overlap: Option<i64>,
     /// Activate even though hosts do not trust the new authority yet.

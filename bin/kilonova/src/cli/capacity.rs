@@ -12,7 +12,7 @@ use crate::operate::{capacity, text};
 /// Arguments of `capacity`.
 #[derive(Debug, Args)]
 pub struct CapacityArgs {
-    /// Count for this flavor alone, by id or name [default: all flavors].
+    /// Count for this flavor only, by id or name [default: all flavors].
     #[arg(long, value_name = "FLAVOR", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     flavor: Option<String>,
     #[command(flatten)]

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::serve::{leader, migrations};
 use crate::state::StateDir;
 
-/// The interval at which the lease of a controller is looked at.
+/// The interval at which the lease of a controller is read.
 const LOOK: Duration = Duration::from_millis(250);
 /// The parts of a cloud that are not in its database.
 const ALSO: [&str; 4] = [

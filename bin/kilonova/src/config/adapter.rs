@@ -160,8 +160,8 @@ const VOUCHER: &str = "service_user";
 pub(super) const VOUCHER_OPTIONS: &Options =
     session_options!(VOUCHER, (VOUCHER, "send_service_user_token"));
 
-/// The login whose tokens vouch for users' tokens (`[service_user]`), where it differs from that of the
-/// service that is asked.
+/// The login whose tokens vouch for users' tokens (`[service_user]`), where it differs from that of
+/// the called service.
 pub(super) fn voucher(
     file: &File,
     keystone: &ValidatorOptions,

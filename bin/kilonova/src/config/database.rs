@@ -1,5 +1,5 @@
-//! `[database]`: where the data is, with oslo.db's options where it has them, and the limits of
-//! connections to PostgreSQL.
+//! `[database]`: the location of the data, with oslo.db's options where they exist, and the limits
+//! of connections to PostgreSQL.
 
 use std::time::Duration;
 

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 
 const API: &str = "api";
 const MIDDLEWARE: &str = "oslo_middleware";
-/// The longest `shutdown_delay`, in seconds; the systemd unit waits longer than this.
+/// Maximum `shutdown_delay`, in seconds; the systemd unit waits longer than this.
 const MAX_DELAY: u64 = 60;
 
 /// How users reach the API.

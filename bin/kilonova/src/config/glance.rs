@@ -28,15 +28,15 @@ pub(super) const KNOWN: &Options = adapter::endpoint_options!(
 #[derive(Debug, Clone)]
 pub struct GlanceSettings {
     session: SessionSettings,
-    /// The login of service tokens, where it is another one.
+    /// The login of service tokens, if it is a different one.
     voucher: Option<SessionSettings>,
     endpoints: Vec<Endpoint>,
     client: GlanceOptions,
     service: CloudGlanceOptions,
 }
 
-/// Reads the group; `None` if it is absent. `keystone` is the Keystone of the tokens, `snapshots` the most
-/// uploads of hosts at once.
+/// Reads the group; `None` if it is absent. `keystone` is the Keystone of the tokens, `snapshots`
+/// the maximum number of concurrent uploads of hosts.
 pub(super) fn read(
     file: &File,
     keystone: Option<&ValidatorOptions>,

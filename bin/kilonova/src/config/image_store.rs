@@ -1,4 +1,4 @@
-//! `[glance_store]`: where image data is. The options are Glance's, as far as they apply.
+//! `[glance_store]`: the storage of image data. The options are Glance's, as far as they apply.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,7 +37,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Glance's size of a part in MB.
 const PART: u64 = 10;
 
-/// Reads the group. `variable` looks a variable of the environment up.
+/// Reads the group. `variable` reads an environment variable.
 pub(super) fn read(
     file: &File,
     variable: impl Fn(&str) -> Option<String>,

@@ -140,7 +140,7 @@ pub struct Settings {
     pub front: Front,
     /// The external Nova to notify when accelerator requests are bound through the API.
     pub nova: Option<Arc<HttpNova>>,
-    /// The most unbound accelerator requests of a project; negative means unlimited.
+    /// Maximum number of unbound accelerator requests of a project; negative means unlimited.
     pub unbound_requests: i64,
     /// Compute options.
     pub compute: kilonova_compute_app::Options,
@@ -160,7 +160,7 @@ pub struct Settings {
     pub cinder: Option<CinderSettings>,
     /// The Neutron of the cloud, if it is the network service.
     pub neutron: Option<NeutronSettings>,
-    /// Where the sealing keys come from, and how many token keys there are.
+    /// The source of the sealing keys, and the number of token keys.
     pub seal: SealOptions,
     /// Create what a first server needs at the start.
     pub dev: bool,

@@ -35,7 +35,7 @@ pub(super) const KNOWN: &Options = adapter::endpoint_options!(
 #[derive(Debug, Clone)]
 pub struct NeutronSettings {
     session: SessionSettings,
-    /// The login of service tokens, where it is another one.
+    /// The login of service tokens, if it is a different one.
     voucher: Option<SessionSettings>,
     endpoint: Endpoint,
     retries: u32,

@@ -1,4 +1,4 @@
-//! `[seal]`: where the sealing keys of the cloud's secrets come from; and `[fernet_tokens]`.
+//! `[seal]`: the source of the sealing keys of the cloud's secrets; and `[fernet_tokens]`.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub struct SealOptions {
     pub key_file: Option<PathBuf>,
     /// `[seal] key_command`.
     pub key_command: Option<String>,
-    /// The most token keys (`[fernet_tokens] max_active_keys`).
+    /// Maximum number of token keys (`[fernet_tokens] max_active_keys`).
     pub active_keys: usize,
 }
 

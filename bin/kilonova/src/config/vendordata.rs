@@ -45,7 +45,7 @@ pub struct VendordataSettings {
     is_failure_fatal: bool,
 }
 
-/// Reads the options; `None` if no service is asked. `keystone` is the Keystone of the tokens.
+/// Reads the options; `None` if there is no service. `keystone` is the Keystone of the tokens.
 pub(super) fn read(
     file: &File,
     keystone: Option<&ValidatorOptions>,

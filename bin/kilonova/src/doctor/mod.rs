@@ -46,7 +46,7 @@ pub struct DoctorOptions {
     pub state_dir: Option<PathBuf>,
     /// Database URL; `None` for SQLite in the state directory.
     pub database: Option<String>,
-    /// True if to set times that lie in the future to now first.
+    /// True to set times that lie in the future to now first.
     pub redate: bool,
     /// The time without progress after which an operation counts as stuck.
     pub stuck: SignedDuration,

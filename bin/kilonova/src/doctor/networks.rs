@@ -1,5 +1,5 @@
-//! Checks where ports are: the Neutron of the cloud answers, where it is the network service. It creates nothing
-//! there.
+//! Checks the network service: the Neutron of the cloud answers, if it is the network service. It
+//! creates nothing there.
 
 use kilonova_compute_app::attention::Level;
 

@@ -1,5 +1,5 @@
-//! The rule of rolling upgrades: a migration that does not say that it contracts the schema leaves everything
-//! that the previous version of the program reads and writes as it was.
+//! The rule of rolling upgrades: a migration that does not say that it contracts the schema does
+//! not change anything that the previous version of the program reads or writes.
 
 use kilonova_store::Migration;
 

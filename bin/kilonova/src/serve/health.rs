@@ -1,5 +1,5 @@
-//! `GET /healthz`, `/readyz` and `/healthcheck`, for balancers and supervisors: without a token, and at no
-//! cost however often they are asked.
+//! `GET /healthz`, `/readyz` and `/healthcheck`, for balancers and supervisors: without a token,
+//! and at no cost regardless of the number of requests.
 //!
 //! `/healthz` says that the process answers; it depends on nothing else, so a supervisor never
 //! restarts a process because the database is down. `/readyz` says that requests may come here: the
@@ -29,7 +29,7 @@ use kilonova_changes::Progress;
 const FRESH: Duration = Duration::from_secs(1);
 /// The time in which the database has to answer.
 const BOUND: Duration = Duration::from_secs(1);
-/// Maximum time without a complete look at other controllers' commits.
+/// Maximum time without a complete read of other controllers' commits.
 const LAG: Duration = Duration::from_secs(5);
 /// When a client may ask again, in seconds.
 const RETRY_AFTER: &str = "1";

@@ -58,7 +58,7 @@ const IDLE: Duration = Duration::from_secs(75);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time that a refused client has to read the answer.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// The most concurrent refusals with an answer; others are closed at once.
+/// Maximum number of concurrent refusals with an answer; others are closed at once.
 const MAX_REFUSALS: usize = 256;
 /// The time in which a client must accept more of an answer.
 const STALL_MILLIS: u32 = 60_000;

@@ -1,5 +1,5 @@
-//! A copy has every row of every table that the migrations make, between both systems. The rows are made up
-//! from the catalog, so a new table is tested without a change here.
+//! A copy has every row of every table that the migrations create, between both systems. The rows
+//! are made up from the catalog, so a new table is tested without a change here.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,8 +19,8 @@ use rusqlite::types::Value;
 
 use crate::serve::migrations;
 
-/// The tables that a copy begins anew. One more here loses its rows when a cloud moves: they must be worth
-/// nothing there.
+/// The tables whose rows are not copied. Add a table only if its rows are worthless after a move of
+/// the cloud.
 const ANEW: [&str; 3] = ["change_log", "change_log_start", "leases"];
 /// Rows of a table; more than a page in those with [`MANY`].
 const FEW: i64 = 3;
@@ -68,8 +68,9 @@ fn columns(database: &Connection, table: &str) -> Vec<Column> {
     rows.map(|row| row.expect("the catalog is read")).collect()
 }
 
-/// The value of a column in the row with a number. A referring column has the value that the row with the
-/// same number has there; in a table that refers to itself, the next row, so that references lead forward.
+/// The value of a column in the row with a number. A referring column has the value of the
+/// referenced column in the row with the same number; in a table that refers to itself, the next
+/// row, so that references lead forward.
 fn value(database: &Connection, table: &str, column: &Column, number: i64, count: i64) -> Value {
     if let Some((parent, to)) = &column.refers {
         let number = if parent != table {

@@ -7,7 +7,7 @@ use super::guest::{Guest, MoveKind, MoveStatus, VmState};
 /// The operator's permissions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allowed {
-    /// True if to stop, move and restart servers that cannot live-migrate.
+    /// True to stop, move and restart servers that cannot live-migrate.
     pub cold: bool,
 }
 

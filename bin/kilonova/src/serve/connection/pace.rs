@@ -81,7 +81,7 @@ pub(in crate::serve) struct Paced<S> {
     limit: Duration,
     /// Started by a head's first byte.
     head: Option<Pin<Box<Sleep>>>,
-    /// Tells of the socket's end when it is dropped.
+    /// Signals the socket's end when it is dropped.
     open: Option<oneshot::Sender<()>>,
 }
 

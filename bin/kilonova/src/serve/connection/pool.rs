@@ -10,7 +10,7 @@ use kilonova_wire::PeerAddress;
 
 use crate::config::Proxies;
 
-/// The least interval between log lines about a full pool.
+/// Minimum interval between log lines about a full pool.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// The connections of a listener.

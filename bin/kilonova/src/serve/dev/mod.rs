@@ -1,9 +1,9 @@
 //! `serve --dev`: creates what a first server needs, once: flavors, an image, a network, and a device
 //! profile with a flavor for each kind of device of the hosts.
 //!
-//! It calls the services' APIs in process as the admin, so it cannot create anything that they would
-//! refuse. Existing resources with the same name are left alone; a resource that was created once is
-//! never created again.
+//! It calls the services' APIs in process as the admin, so it cannot create anything that they
+//! would refuse. Existing resources with the same name stay unchanged; a resource that was created
+//! once is never created again.
 
 mod db;
 mod image;
