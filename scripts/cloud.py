@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs Kilonova in Nova's place beside a real Keystone and a real Glance, and checks what it leaves in Glance.
+"""Runs Kilonova in Nova's place beside a real Keystone and a real Glance, and checks the images that it leaves there.
 
     scripts/cloud.py [--kilonova PROGRAM] [--counts FILE]
 
@@ -25,7 +25,7 @@ def boot(cloud, kilonova, image):
 
 
 def refusals(cloud, kilonova, image):
-    """A boot from what the user's token does not show, or what does not fit."""
+    """Boots from images that the user cannot see, or that do not fit."""
     private = expect(call("POST", f"{cloud.glance}/v2/images", cloud.admin, {"name": "x", "visibility": "private"}), 201)
     queued = expect(call("POST", f"{cloud.glance}/v2/images", cloud.demo, {"name": "q"}), 201).json()["id"]
     made = kilonova.flavor(cloud)
@@ -73,7 +73,7 @@ def shelving(cloud, kilonova, server):
 
 
 def killed(cloud, kilonova, server):
-    """kill -9 during snapshots: what is left is whole, or it is deleted."""
+    """kill -9 during snapshots: the remaining images are complete, or deleted."""
     for delay in (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8):
         process = subprocess.Popen([sys.executable, "-c", (
             "import sys, urllib.request as u\n"
@@ -86,7 +86,7 @@ def killed(cloud, kilonova, server):
         process.wait()
         kilonova.start()
         kilonova.wait(cloud.demo, server, "ACTIVE")
-    # A request that died is due after 15 minutes; its row says so.
+    # An interrupted request is due after 15 minutes, as its row states.
     database = os.path.join(kilonova.folder, "state", "kilonova.db")
     rows = dict(sqlite3.connect(f"file:{database}?mode=ro", uri=True).execute("SELECT id, state FROM glance_images"))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills the controller again and again while servers with ports and volumes of a real cloud come, change and go, and
+"""Kills the controller repeatedly while servers with ports and volumes of a real cloud come, change and go, and
 checks that nothing is left in Neutron and Cinder.
 
     scripts/cloud_kills.py [--kilonova PROGRAM] [--counts FILE]
@@ -29,7 +29,7 @@ AWAY = (OSError, urllib.error.URLError, http.client.HTTPException)
 
 
 class User(threading.Thread):
-    """Makes servers, changes and deletes them, whatever the answers are."""
+    """Creates, changes and deletes servers, regardless of the answers."""
 
     def __init__(self, number, stage):
         super().__init__(daemon=True)
@@ -39,7 +39,7 @@ class User(threading.Thread):
         self.wrong = None
 
     def call(self, method, path, body=None, token=None):
-        """The answer; None if the controller dies or is dead."""
+        """The answer; None if the controller is dead or dies meanwhile."""
         try:
             answer = self.stage.kilonova.call(token or self.stage.cloud.demo, method, path, body)
         except AWAY:
@@ -147,7 +147,7 @@ class Stage:
 
 
 def left_in(stage, users):
-    """What the two services still have of the servers, in words."""
+    """Descriptions of what the two services still have of the servers."""
     found = []
     known = {user.port for user in users}
     for port in expect(stage.neutron.call("GET", f"/ports?network_id={stage.network}"), 200).json()["ports"]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs Kilonova in Nova's place beside a real Keystone, Glance and Neutron, and checks what each operation leaves in Neutron.
+"""Runs Kilonova in Nova's place beside a real Keystone, Glance and Neutron, and checks the ports after each operation.
 
     scripts/cloud_ports.py [--kilonova PROGRAM] [--counts FILE]
 
@@ -90,7 +90,7 @@ def lacking():
 
 
 class Ports:
-    """What Neutron is to have for a server: all its ports, bound to its host."""
+    """The expected state in Neutron for a server: all its ports, bound to its host."""
 
     def __init__(self, neutron, kilonova):
         self.neutron, self.kilonova = neutron, kilonova
@@ -119,7 +119,7 @@ class Ports:
         return facts
 
     def look(self, count):
-        """A look at servers with this number of ports."""
+        """A check of servers with this number of ports."""
         def look(verb, shown):
             seen = []
 
@@ -186,7 +186,7 @@ def groups(cloud, kilonova, neutron, ports, journey, server):
 
 
 def floating(cloud, kilonova, neutron, server, network):
-    """Neutron's event brings the floating address to the server's view, and away."""
+    """Neutron's events add the floating address to the server's view, and remove it."""
     outside = neutron.make("network", name="outside", **{"router:external": True})["id"]
     neutron.make("subnet", network_id=outside, ip_version=4, cidr="203.0.113.0/24", enable_dhcp=False)
     router = neutron.make("router", project_id=cloud.demo_project, external_gateway_info={"network_id": outside})["id"]
@@ -219,7 +219,7 @@ def gone(cloud, kilonova, neutron, journey, image, network):
 
 
 def named(cloud, kilonova, neutron, journey, image, ports):
-    """A network with a domain in an external DNS: the user's token names the port, and takes the name back."""
+    """A network with a domain in an external DNS: the user's token sets the port's name, and removes it."""
     network = neutron.network("198.51.100.0/24", name="named", dns_domain="guests.example.")
     supplied = neutron.supplied(network)
     journey.look = ports.look(2)

@@ -59,7 +59,7 @@ def expect(answer, *statuses):
 
 
 def until(what, check, patience=PATIENCE):
-    """Waits until `check` returns something true. `what` may be a function that says it at the end."""
+    """Waits until `check` returns a true value. `what` describes it, or is a function that does so at the end."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         found = check()
@@ -230,7 +230,7 @@ class Journey:
         self.rows.append((verb, found))
 
     def do(self, server, verb, action, status, token=None, statuses=(202,)):
-        """Sends an action, waits for the status, and looks."""
+        """Sends an action, waits for the status, and checks the server."""
         kilonova = self.kilonova
         before = kilonova.server(self.cloud.admin, server)
         expect(kilonova.call(token or self.cloud.demo, "POST", f"/servers/{server}/action", action), *statuses)
@@ -243,7 +243,7 @@ class Journey:
             raise Wrong(f"{verb} leaves the server on {hosts[0]}")
 
     def all(self, server, image, root_image=None):
-        """`image` is for a rescue and a rebuild; None leaves them out."""
+        """`image` is for a rescue and a rebuild; None omits them."""
         admin = self.cloud.admin
         other = self.flavors[1]
         self.do(server, "stop", {"os-stop": None}, "SHUTOFF")
@@ -291,7 +291,7 @@ class Journey:
 
 
 def play(name, program, scene, cloud=None, **settings):
-    """Runs `scene(cloud, kilonova)` with a controller in a folder of its own."""
+    """Runs `scene(cloud, kilonova)` with a controller in a separate folder."""
     cloud = cloud or Cloud()
     with tempfile.TemporaryDirectory() as folder:
         kilonova = Kilonova(program, cloud, folder, **settings)
@@ -313,7 +313,7 @@ def play(name, program, scene, cloud=None, **settings):
 
 
 def main(description, name, run, lacking=lambda: None):
-    """The command line of a run. `lacking()` says what a run needs and the cloud has not."""
+    """The command line of a run. `lacking()` names what the run needs and the cloud lacks."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kilonova", default=os.path.join(ROOT, "target", "debug", "kilonova"))
     parser.add_argument("--counts", help="file to write `passed failed skipped` to")

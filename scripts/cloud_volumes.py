@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs Kilonova in Nova's place beside a real Keystone, Glance, Neutron and Cinder, and checks what each operation leaves in Cinder.
+"""Runs Kilonova in Nova's place beside a real Keystone, Glance, Neutron and Cinder, and checks the volumes after each operation.
 
     scripts/cloud_volumes.py [--kilonova PROGRAM] [--counts FILE]
 
@@ -71,13 +71,13 @@ def lacking():
 
 
 class Volumes:
-    """What Cinder is to have for a server: one attachment of each volume, connected to the server's host."""
+    """The expected state in Cinder for a server: one attachment of each volume, connected to the server's host."""
 
     def __init__(self, cinder, kilonova):
         self.cinder, self.kilonova = cinder, kilonova
 
     def facts(self, server):
-        """Of each volume of the server, what Cinder says."""
+        """Cinder's state of each volume of the server."""
         facts = {}
         for one in self.cinder.attachments(server):
             volume = self.cinder.volume(one["volume_id"])
@@ -101,7 +101,7 @@ class Volumes:
         return wanted
 
     def look(self, count, ports):
-        """A look at servers with this number of volumes, and at their ports."""
+        """A check of servers with this number of volumes, and of their ports."""
         def look(verb, shown):
             seen = {}
 
@@ -128,7 +128,7 @@ def guarded(cloud, cinder, volume):
 
 
 def extended(cloud, kilonova, cinder, server, volume):
-    """Cinder's event lets the guest's disk grow."""
+    """Cinder's event extends the guest's disk."""
     size = cinder.volume(volume)["size"] + 1
     body = {"os-extend": {"new_size": size}}
     expect(cinder.call("POST", f"/volumes/{volume}/action", body, cloud.demo), 202)
@@ -182,7 +182,7 @@ def hot_plug(cloud, kilonova, cinder, volumes, journey, server, count, ports):
 
 
 def ended(cinder, server, kept=(), dropped=()):
-    """After the server's end its volumes are free, or gone with it."""
+    """After the server's deletion its volumes are available, or deleted with it."""
     until("the server's attachments are gone", lambda: not cinder.attachments(server))
     for volume in kept:
         cinder.wait(volume, "available")

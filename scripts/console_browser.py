@@ -24,7 +24,7 @@ from consoles import Story
 from frame import ROOT, options_of, parsed, tell
 from stack import Wrong, free_port
 
-# Counts the pixels of the canvas that are lighter than the ground, in its upper and in its lower part: the
+# Counts the pixels of the canvas that are lighter than the background, in its upper and in its lower part: the
 # server's name, and what was typed.
 INK = """
 const canvas = document.querySelector("#screen canvas");
@@ -56,7 +56,7 @@ def selenium(parser):
 
 
 class Browser:
-    """A headless Chromium with a profile of its own."""
+    """A headless Chromium with a separate profile."""
 
     def __init__(self, webdriver, chromium, chromedriver, folder):
         from selenium.webdriver.chrome.service import Service
@@ -85,7 +85,7 @@ class Browser:
             time.sleep(0.1)
 
     def status(self):
-        """The line of the page that tells the state of the connection."""
+        """The line of the page that shows the state of the connection."""
         return self.driver.execute_script('return document.getElementById("status")?.textContent')
 
     def ink(self):

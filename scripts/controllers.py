@@ -43,7 +43,7 @@ SETTLE_EVERY = 5
 
 
 class Run:
-    """The processes, the load's knowledge, and what was seen."""
+    """The processes, the load's records, and the observations."""
 
     def __init__(self, options, folder):
         self.options, self.folder, self.checks = options, folder, 0
@@ -110,7 +110,7 @@ class Run:
             raise Wrong(f"{when}: {len(lost)} requests failed while nothing was struck: {lost[0]}")
         for host in self.hosts:
             host.check()
-        # haproxy may notice a strike only after it is over.
+        # haproxy may notice a failure only after it is over.
         deadline = time.monotonic() + NOTICED
         while True:
             api = self.api.clone()
@@ -197,7 +197,7 @@ class Run:
         self.tick(f"a controller with the lease stopped for {ended - begun:.0f} s: another has it, nothing is lost")
 
     def with_lease(self):
-        """The controller with the lease, and the other one. Both have new logs, so each names its own hold only."""
+        """The controller with the lease, and the other one. Both have new logs, so each names only its own lease."""
         one, two = self.cloud.controllers
         one.stop(20)
         two.stop(20)
@@ -211,7 +211,7 @@ class Run:
         return one, two
 
     def strike(self):
-        """Strikes something. Returns its name and a function that mends it."""
+        """Injects a random failure. Returns its name and a function that repairs it."""
         controller, host = self.dice.choice(self.cloud.controllers), self.dice.choice(self.hosts)
         kind = self.dice.choice(["controller", "controller", "host", "postgres", "stop", "cut"])
         if kind == "controller":

@@ -38,7 +38,7 @@ def replace(text, old, new):
 
 
 class Postgres:
-    """A PostgreSQL of its own, on a unix socket, that keeps what it acknowledges."""
+    """A separate PostgreSQL on a unix socket, with durable commits."""
 
     def __init__(self):
         self.folder = subprocess.run(["mktemp", "-d", "/tmp/kilonova-pg.XXXXXX"], text=True, check=True,
@@ -83,7 +83,7 @@ def joins(binary):
 
 
 class Controller(Serve):
-    """One of the controllers; its files are in a folder of its own."""
+    """One of the controllers; its files are in a separate folder."""
 
     def __init__(self, number, binary, folder, cloud):
         self.number, self.cloud = number, cloud
@@ -116,7 +116,7 @@ class Controller(Serve):
         self.process.send_signal(number)
 
     def ready(self):
-        """True if it says that requests may come."""
+        """True if it reports that it accepts requests."""
         try:
             return Api(f"http://127.0.0.1:{self.port}", timeout=5).ask("GET", "/readyz")[0] == 200
         except Gone:
@@ -256,7 +256,7 @@ class Patient(Api):
 
 
 class Steady(Load):
-    """A load that goes on after lost answers, and keeps when they were lost."""
+    """A load that continues after lost answers, and records the times of the losses."""
 
     def __init__(self, *arguments):
         self.lost = []
@@ -278,7 +278,7 @@ class Steady(Load):
             connection.close()
 
     def lost_outside(self, windows):
-        """Answers that were lost when nothing had been struck."""
+        """Answers that were lost without an injected failure."""
         return [why for at, why in self.lost if not any(begin <= at <= end for begin, end in windows)]
 
 

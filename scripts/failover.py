@@ -201,7 +201,7 @@ def lose(pair, hosts, load):
 
 
 def converged(api, hosts, guests, load):
-    """Waits until each active server runs on its host, and checks that the guests of others are left alone."""
+    """Waits until each active server runs on its host, and checks that the guests of others stay unchanged."""
     folders = [host.state for host in hosts]
 
     def complaints():

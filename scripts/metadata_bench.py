@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what a question of a guest to the metadata service costs `kilonova serve`, behind Neutron's proxies.
+"""Measures the cost of a guest's metadata request for `kilonova serve`, behind Neutron's proxies.
 
     scripts/metadata_bench.py [--kilonova PROGRAM] [--guests 1000] [--questions 40] [--database URL]
 

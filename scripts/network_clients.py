@@ -222,7 +222,7 @@ def step_routers(story):
 
 
 def patiently(look, is_so):
-    """Looks until it is so, for some seconds. Returns what was seen last."""
+    """Polls until the value is as expected, for some seconds. Returns the last value."""
     end = time.monotonic() + 20
     while True:
         seen = look()

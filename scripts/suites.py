@@ -47,7 +47,7 @@ PACKAGES = {
 }
 # Suites of which stand_in changes a part.
 STAND_INS = ("openstackclient", "osc-placement")
-# Suites whose tests see what others make; upstream runs them one test at a time too.
+# Suites whose tests see each other's resources; upstream runs them one test at a time too.
 SERIAL = ("openstacksdk", "novaclient")
 # DevStack's flavors by id: name, memory in MiB, disk in GiB, processors.
 FLAVORS = {
@@ -129,7 +129,7 @@ class Cloud:
         }
         with open(self.clouds, "w", encoding="utf-8") as file:
             json.dump({"clouds": clouds}, file, indent=1)
-        # For openstacksdk alone: its tests of servers need a block storage service to be there.
+        # Only for openstacksdk: its tests of servers need a block storage service.
         for values in clouds.values():
             values["block_storage_endpoint_override"] = self.volumes
         with open(os.path.join(self.folder, "clouds-volume.yaml"), "w", encoding="utf-8") as file:

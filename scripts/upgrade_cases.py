@@ -72,7 +72,7 @@ def create(client, case):
 
 
 def undo(name, ask, kind, status, before=()):
-    """A change that the host `mute` could not make, and that it has not been asked to take back."""
+    """A change that the host `mute` could not make, and that it has not been told to revert."""
     return Case(f"{name}, failed", ask, f"{kind} undo", status, "mute", before, "failed", when="before mute")
 
 

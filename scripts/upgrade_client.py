@@ -28,14 +28,14 @@ CHANGES = {"updated_at", "generation", "revision_number", "binding:host_id", "bi
 
 
 class Client:
-    """The client of a run: what was made for the servers, and requests about them."""
+    """The client of a run: the resources for the servers, and requests about them."""
 
     def __init__(self, api):
         self.api, self.flavors = api, {}
         self.network = self.image = self.other_image = None
 
     def equip(self, hosts):
-        """Makes a network, images, and flavors with each kind of device."""
+        """Creates a network, images, and flavors with each kind of device."""
         api = self.api
         for project in api.expect(200, "GET", "/identity/v3/projects")["projects"]:
             api.expect(200, "PUT", f"{COMPUTE}/os-quota-sets/{project['id']}",

@@ -16,7 +16,7 @@ from stack import free_port
 HOUR = 3600000
 STEPS = ("create_mdev", "image", "define", "start", "stop", "reboot", "destroy", "pause", "unpause", "suspend",
          "resume", "snapshot", "crash_dump", "look", "receive", "migrate")
-# How long the steps on `mute` take that fail; half of it passes before the host goes deaf.
+# How long the steps on `mute` take that fail; half of it passes before the host is cut off.
 FAILS_AFTER = 6000
 FAILING = ("start", "pause", "unpause", "suspend", "resume", "crash_dump", "receive")
 
@@ -107,7 +107,7 @@ def topology(path, hosts, held):
 
 
 class Apart(Host):
-    """A host in a process of its own, behind a relay if it has one."""
+    """A host in a separate process, behind a relay if it has one."""
 
     def __init__(self, serve, name, folder):
         super().__init__(serve, name, folder)
@@ -121,7 +121,7 @@ class Apart(Host):
 
 
 class Relay:
-    """Passes bytes between hosts and a controller. Once it is mute, no host hears what is desired of it."""
+    """Passes bytes between hosts and a controller. Once it is mute, it drops what the controller sends to the hosts."""
 
     def __init__(self, serve):
         self.port, self.to, self.mute = free_port(), serve.port, False

@@ -75,7 +75,7 @@ def live(s):
     s.run("server migrate --live-migration --host h2 s1", fails=True)
     s.run("server migrate --live-migration --block-migration --wait v1")
     s.reaches("v1", "ACTIVE")
-    # The server's disks are copied whatever the option says: hosts share none.
+    # The server's disks are copied regardless of the option: hosts share none.
     s.run("server migrate --live-migration --shared-migration v1", reaches=("v1", "ACTIVE"))
     s.run("server show v1", fields={"name": "v1", "status": "ACTIVE"})
     s.run("server migration list", count=lambda found: found > 5)
