@@ -1,8 +1,8 @@
 //! The accelerator service: the device ledger and the Cyborg v2 API over it.
 //!
 //! The ledger is authoritative for the owner of each device. Its one idea: the *handle* row names
-//! its owner, an ARQ, under a unique key. So a device cannot have two owners, whatever the callers
-//! do, and assigning or releasing a device is part of the caller's own transaction.
+//! its owner, an ARQ, under a unique key. So a device cannot have two owners, even if callers make
+//! mistakes, and assigning or releasing a device is part of the caller's own transaction.
 //!
 //! For an external Nova the service also supports Cyborg's asynchronous binding, with an outbox for
 //! the events that Nova waits for ([`nova`], [`reconcile`]).

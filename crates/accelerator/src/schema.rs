@@ -4,7 +4,8 @@
 //! an ARQ one handle. `arqs (consumer_id, ordinal)` is unique, so two concurrent binds for one
 //! instance cannot both commit.
 //!
-//! `attributes.reported` is 0 for attributes that an administrator added; reports leave them alone.
+//! `attributes.reported` is 0 for attributes that an administrator added; reports do not change
+//! them.
 //!
 //! `handle_changes` is append-only and contains copies, because the objects may be deleted.
 //! `nova_events` is an outbox; a row is deleted when it has been delivered.

@@ -1,5 +1,5 @@
 //! Policy enforcement at the routes of a service: a route cannot be registered without a rule, and
-//! this crate alone turns a request's [`kilonova_wire::Context`] into the credentials of rules.
+//! only this crate turns a request's [`kilonova_wire::Context`] into the credentials of rules.
 //!
 //! A service declares its routes with [`Routes`]; each method of each path names its [`Guard`]. The
 //! guard decides before the handler runs, so that an unauthorized caller cannot make the service read

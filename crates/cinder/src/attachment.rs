@@ -91,7 +91,7 @@ impl Cinder {
         self.one(call, Microversion::COMPLETE, (Method::GET, &path, None), "attachment").await
     }
 
-    /// The attachments of a server. With the service's own login, whatever its project.
+    /// The attachments of a server. With the service's own login, regardless of its project.
     ///
     /// # Errors
     /// [`Error`].

@@ -246,8 +246,8 @@ impl Compute {
     /// True if a known host has been silent for so long that operations no longer wait for it.
     ///
     /// The memory of a suspended process is stale, and so is that of a controller whose hosts poll
-    /// another one. Memory alone can therefore only prove that a host is alive; the row decides
-    /// that it is lost.
+    /// another one. By itself, memory can therefore only prove that a host is alive; the row
+    /// decides that it is lost.
     pub(crate) fn host_is_lost(
         &self,
         tx: &mut Tx<'_>,

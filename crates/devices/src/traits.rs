@@ -11,8 +11,8 @@ pub(crate) const MANAGED: &str = "COMPUTE_MANAGED_PCI_DEVICE";
 /// On a function whose entry declares it live-migratable.
 pub(crate) const LIVE_MIGRATABLE: &str = "HW_PCI_LIVE_MIGRATABLE";
 
-/// Upstream's `device_type`. Upstream stores it outside of Placement; here it is a trait, as
-/// Placement alone decides.
+/// Upstream's `device_type`. Upstream stores it outside of Placement; here it is a trait, as only
+/// Placement decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PciType {
     /// `type-PCI`: without SR-IOV.

@@ -13,9 +13,9 @@
 //!   run      programs: no shell, a time limit, bounded output
 //! ```
 //!
-//! Every run compares the whole host with the whole desired state, so it repairs whatever was lost.
-//! Our objects are marked: links by alias, the table by name, a dnsmasq by the directory in its
-//! command line. Nothing else is ever changed or removed.
+//! Every run compares the whole host with the whole desired state, so it repairs all losses. Our
+//! objects are marked: links by alias, the table by name, a dnsmasq by the directory in its command
+//! line. Nothing else is ever changed or removed.
 
 mod config;
 mod dhcp;

@@ -8,10 +8,11 @@
 //!   ledger/   the functions that the compute service calls within its own transaction
 //! ```
 //!
-//! A network is flat or a VLAN on a physical network that hosts are attached to. This service assigns
-//! addresses to ports and records the host of each port; hosts realize that from their documents.
-//! A router is realized by one host, which the compute service chooses; this service records the place and
-//! what the host needs. Collections of things that do not exist do not exist either.
+//! A network is flat or a VLAN on a physical network that hosts are attached to. This service
+//! assigns addresses to ports and records the host of each port; hosts realize that from their
+//! documents. A router is realized by one host, which the compute service chooses; this service
+//! records the place and what the host needs. Collections of resources that do not exist here do
+//! not exist either.
 
 mod address;
 mod api;

@@ -465,7 +465,7 @@ async fn concurrent_requests_never_give_an_address_two_floating_ones() {
     }
 }
 
-/// Requests that are each right alone, but not together.
+/// Requests that are each valid separately, but not together.
 #[tokio::test]
 async fn concurrent_requests_never_contradict_each_other() {
     for api in apis().await {
@@ -651,7 +651,7 @@ async fn a_mac_address_determines_automatic_addresses() {
         );
         let shown = api.ok("ann:red", &format!("GET /ports/{before}"), None).await["port"].clone();
         assert_eq!(addresses(&shown)[1], "fd00:1::f816:3eff:fe00:1", "{shown}");
-        // A new port has it beside its IPv4 address, whatever it asks for.
+        // A new port has it beside its IPv4 address, regardless of the request.
         let two = json!({"network_id": net, "mac_address": "fa:16:3e:00:00:02"});
         let two = api.make("ann:red", "port", two).await;
         assert_eq!(addresses(&two)[1..], ["fd00:1::f816:3eff:fe00:2"], "{two}");

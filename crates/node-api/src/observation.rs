@@ -12,7 +12,7 @@ pub struct Observation {
     pub server: ServerId,
     /// The document generation that was carried out or attempted. An observation of an older
     /// generation is stored but triggers nothing. 0 for a guest that was found at start and has no
-    /// document: it is left alone until it gets one.
+    /// document: it stays unchanged until it gets one.
     pub generation: i64,
     /// The result.
     pub outcome: Outcome,
@@ -87,7 +87,7 @@ pub enum Outcome {
 pub const SNAPSHOT_STEP: &str = "snapshot";
 
 impl Outcome {
-    /// True for a failure that leaves the guest as it is: of a snapshot, or of a verb.
+    /// True for a failure that does not change the guest: of a snapshot, or of a verb.
     pub fn leaves_guest(&self) -> bool {
         let harmless = |step: &str| {
             step == SNAPSHOT_STEP || GuestVerb::ALL.iter().any(|verb| verb.as_str() == step)

@@ -46,7 +46,7 @@ struct Class {
 /// The score of a class for a shape, with its remainder; `None` if the shape does not fit.
 type Score = Option<(f64, Option<u16>)>;
 
-/// Hosts by number, grouped by state, with cached scores. A choice looks at each class once; only
+/// Hosts by number, grouped by state, with cached scores. A choice examines each class once; only
 /// the classes that appeared since the last request of this shape are scored.
 #[derive(Debug)]
 pub struct Fleet<S> {

@@ -1,9 +1,9 @@
 //! For tests only: the tables that a statement scans completely, according to the databases' plans.
 //!
 //! The plans must not depend on statistics, because a new database has none and its plans must be
-//! good too. SQLite without `ANALYZE` plans by the schema alone. PostgreSQL plans by costs: it is
-//! told that each table has 100,000 rows, and that scans, hash joins and merge joins are a last
-//! resort. Each remaining scan therefore lacks a suitable index.
+//! good too. SQLite without `ANALYZE` plans only by the schema. PostgreSQL plans by costs: its
+//! statistics are set so that each table has 100,000 rows, and that scans, hash joins and merge
+//! joins are a last resort. Each remaining scan therefore lacks a suitable index.
 
 #![allow(
     clippy::unwrap_used,

@@ -4,8 +4,9 @@
 //! [`Tx::defer`] and [`Tx::ask`] do not: their statements are sent, in order, with the next one whose
 //! answer is needed, or with the commit. SQLite runs every statement at once.
 //!
-//! A conflict, a lost connection, and the failure of a statement that belongs to no open savepoint end
-//! the transaction: it runs no further statement and cannot commit, whatever its work makes of the error.
+//! A conflict, a lost connection, and the failure of a statement that belongs to no open savepoint
+//! end the transaction: it runs no further statement and cannot commit, regardless of how its work
+//! handles the error.
 
 use jiff::Timestamp;
 
@@ -382,9 +383,9 @@ impl<'a> Tx<'a> {
     /// Runs `work` in a savepoint: an error rolls back its effects only, and the transaction
     /// continues, on PostgreSQL too. For attempts such as one candidate after the other.
     ///
-    /// A statement that `work` deferred and that fails after its end fails the whole transaction, also
-    /// within an outer attempt. So does a conflict. The attempt then returns that error, whatever
-    /// `work` returns.
+    /// A statement that `work` deferred and that fails after its end fails the whole transaction,
+    /// also within an outer attempt. So does a conflict. The attempt then returns that error,
+    /// regardless of the result of `work`.
     ///
     /// # Errors
     /// The error of `work`, or a store error converted to `E`.

@@ -1,5 +1,5 @@
-//! Connections that are lost during a `COMMIT`: the outcome is looked up, and the caller is told the
-//! truth. The tests run where `KILONOVA_TEST_POSTGRES` names a server.
+//! Connections that are lost during a `COMMIT`: the outcome is looked up and reported to the
+//! caller. The tests run where `KILONOVA_TEST_POSTGRES` names a server.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

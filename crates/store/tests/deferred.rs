@@ -201,7 +201,7 @@ async fn a_failed_attempt_undoes_the_attempts_within_it() {
 }
 
 /// A statement that fails after its attempt has ended. No savepoint can undo it alone, so the
-/// transaction cannot commit the rest, whatever it makes of the error.
+/// transaction cannot commit the rest, regardless of how it handles the error.
 #[tokio::test]
 async fn a_failure_from_an_ended_attempt_fails_the_transaction() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
@@ -264,7 +264,7 @@ async fn a_failure_from_an_ended_attempt_fails_the_transaction() {
     }
 }
 
-/// An attempt that hides the failure of its own statement fails, and the transaction goes on.
+/// An attempt that hides the failure of its own statement fails, and the transaction continues.
 #[tokio::test]
 async fn an_attempt_with_a_failed_statement_cannot_succeed() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
@@ -284,7 +284,7 @@ async fn an_attempt_with_a_failed_statement_cannot_succeed() {
     assert_eq!(stored(&store).await, "ac");
 }
 
-/// A conflict runs the transaction again, whatever the work makes of the error.
+/// A conflict runs the transaction again, regardless of how the work handles the error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_conflict_that_the_work_hides_runs_again() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[TABLE]).await else { return };
@@ -416,7 +416,7 @@ async fn a_transaction_that_changed_nothing_is_not_marked() {
     assert_eq!(row.expect("the row is there").int("number").expect("a number"), 9);
 }
 
-/// Two transactions that increment a row with deferred statements alone: none is lost.
+/// Two transactions that increment a row with only deferred statements: no increment is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_deferred_conflict_runs_again() {
     for (name, store, _guard) in kilonova_testkit::stores(&[TABLE]).await {

@@ -1,6 +1,6 @@
-//! The limits of transactions on PostgreSQL: a caller waits for a connection, a lock and a statement for a
-//! bounded time, is told that the request may succeed later, and the connection stays usable. The tests
-//! run where `KILONOVA_TEST_POSTGRES` names a server.
+//! The limits of transactions on PostgreSQL: a caller waits for a connection, a lock and a
+//! statement for a bounded time, learns that the request may succeed later, and the connection
+//! stays usable. The tests run where `KILONOVA_TEST_POSTGRES` names a server.
 
 use std::time::{Duration, Instant};
 

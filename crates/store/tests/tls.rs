@@ -1,4 +1,4 @@
-//! Logging in to a PostgreSQL that accepts TLS and SCRAM alone, and a client certificate for one
+//! Logging in to a PostgreSQL that accepts only TLS and SCRAM, and a client certificate for one
 //! role; everything else must be refused with a reason that helps and without the password.
 
 use std::os::unix::fs::PermissionsExt as _;

@@ -103,8 +103,8 @@ impl System for Host {
     }
 }
 
-/// Runs a step that the kernel may block, on a thread of its own. Such a step cannot be ended: after the limit
-/// it is left alone.
+/// Runs a step that the kernel may block, on a thread of its own. Such a step cannot be ended:
+/// after the limit it continues unattended.
 async fn within<T: Send + 'static>(
     limit: Duration,
     step: impl FnOnce() -> io::Result<T> + Send + 'static,

@@ -4,7 +4,7 @@
 //! All code refuses with a [`Refusal`], in `api/` too: it implements [`IntoResponse`]. A `Fault` is
 //! only for what a refusal cannot express: `Fault::from(refusal).with_header(..)` or `.unrouted()`;
 //! a handler that needs neither returns a `Refusal`. This file must never repeat a field or a
-//! constructor of [`Refusal`]. The status follows from the kind alone.
+//! constructor of [`Refusal`]. The status follows only from the kind.
 
 use axum::response::{IntoResponse, Response};
 use http::header::{self, HeaderName};

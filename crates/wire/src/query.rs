@@ -76,7 +76,7 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&unescape(&text.replace('+', " "))).into_owned()
 }
 
-/// Resolves `%xx`; leaves malformed escapes as they are.
+/// Resolves `%xx`; leaves malformed escapes unchanged.
 fn unescape(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());

@@ -23,7 +23,7 @@ const PATTERNS: &[(&str, &str)] = &[
         r"\b[Nn]obody (?:asks|needs|waits|wants)\b",
         "name the caller, worker or client that does not",
     ),
-    (r"\bbehind (?:everybody's|its|the [a-z]+'s|their) back", "write \"without the API\""),
+    (r"\bbehind (?:everybody's|its|the [A-Za-z]+'s|their) back", "write \"without the API\""),
     (
         r"(?:^|[.:;] )The most [a-z]+s (?:for|from|in|of|per|that|to|with)\b",
         "write \"Maximum number of\"",

@@ -35,7 +35,7 @@ pub(super) fn read(file: &File, state_dir: &Path) -> Result<VolumesConfig, Failu
         None | Some("kernel") => IscsiInitiator::Kernel,
         Some("qemu") => IscsiInitiator::Qemu,
         Some(other) => {
-            let why = format!("unknown value {other}; choose kernel or qemu");
+            let why = format!("{other} is not known; choose kernel or qemu");
             return Err(file.wrong("node", "iscsi_initiator", &why));
         }
     };

@@ -17,14 +17,14 @@ pub const NAME: &str = "loops";
 pub const PERIOD: Duration = Duration::from_secs(10);
 /// The interval of renewals, and of attempts to take the lease over.
 const RENEW: Duration = Duration::from_secs(2);
-/// The time for giving the lease back.
+/// The time limit for releasing the lease.
 const RELEASE: Duration = Duration::from_millis(500);
 
 /// The task that holds the lease.
 pub(super) struct Leading(JoinHandle<()>);
 
 impl Leading {
-    /// Waits until the lease is given back.
+    /// Waits until the lease is released.
     pub(super) async fn ended(self) {
         if tokio::time::timeout(RELEASE, self.0).await.is_err() {
             tracing::warn!("could not release the lease on the loops; it will expire");

@@ -1,5 +1,5 @@
 //! Access checks beyond the policy: whose requests a caller may act on, and operations that require
-//! a service token whatever the policy says.
+//! a service token regardless of the policy.
 
 use kilonova_wire::{Context, Refusal};
 
@@ -21,8 +21,8 @@ pub(super) fn service_token(context: &Context) -> Result<(), Refusal> {
     ))
 }
 
-/// A service acts on all instances, whatever user token it forwards. Other callers act on their own
-/// project.
+/// A service acts on all instances, regardless of the user token that it forwards. Other callers
+/// act on their own project.
 pub(super) fn scope(context: &Context) -> Scope {
     if context.is_admin() || context.is_service() {
         Scope::All

@@ -1,5 +1,5 @@
 //! `/v2/kilonova/device_health`, an extension for administrators: unhealthy devices, the reason and
-//! time, and the servers that use them. A single device is shown whatever its health.
+//! time, and the servers that use them. A single device is shown regardless of its health.
 
 use axum::Json;
 use axum::extract::State as Extract;

@@ -1,5 +1,5 @@
 //! Attributes that administrators add. They are descriptive only: scheduling uses the host's
-//! attributes. Reports leave them alone.
+//! attributes. Reports do not change them.
 
 use kilonova_store::Tx;
 use kilonova_wire::time;

@@ -12,7 +12,7 @@ use crate::states::{DeviceStatus, HealthState, device_kind};
 /// The filters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HealthFilter {
-    /// This device, whatever its health.
+    /// This device, regardless of its health.
     pub device: Option<DeviceId>,
     /// Devices of this host.
     pub host: Option<HostName>,

@@ -55,7 +55,7 @@ statements! {
     );
 }
 
-/// The whole provider, whatever its size.
+/// The whole provider, regardless of its size.
 pub(crate) const ALL: i64 = i64::MAX;
 
 /// The number of handles of a provider that cannot be assigned.

@@ -14,7 +14,7 @@ use crate::Error;
 
 /// Hosts report them every ten minutes. An older report means that the guest is gone.
 const RECENT: SignedDuration = SignedDuration::from_mins(30);
-/// Maximum number of guests to look at.
+/// Maximum number of guests to examine.
 const MOST: i64 = 10_000;
 /// Maximum number of servers named for each host.
 const NAMED: usize = 10;

@@ -4,7 +4,7 @@
 //!   server: everything stored about it, on one snapshot
 //!     ├─ words:  the event that its operation waits for
 //!     ├─ room:   the hosts that could take it now, if it has none
-//!     └─ next:   the next action, derived from the explanation alone
+//!     └─ next:   the next action, derived only from the explanation
 //! ```
 //!
 //! This module must never change anything, and never guess: it reports stored facts only.

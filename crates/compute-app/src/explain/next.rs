@@ -1,5 +1,5 @@
-//! A summary of a server's state in one sentence, and the next actions. Derived from the
-//! explanation alone.
+//! A summary of a server's state in one sentence, and the next actions. Derived only from the
+//! explanation.
 
 use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::HealthState;

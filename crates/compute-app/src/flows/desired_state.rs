@@ -1,8 +1,8 @@
-//! Compares each report with the document, whatever operation is open.
+//! Compares each report with the document, regardless of the open operation.
 //!
 //! A guest in its desired state has released everything else, so the kept side of a resize on one
 //! host is released then. A guest that failed although no operation is open puts its server in
-//! `ERROR` with the reason. This file must never look at hosts that a server has left.
+//! `ERROR` with the reason. This file must never read hosts that a server has left.
 
 use jiff::Timestamp;
 use kilonova_compute_db::moves;

@@ -1,8 +1,8 @@
 //! Ports of servers: the request, its resolution, and binding them to the server's host.
 //!
-//! Ports belong to a network service, which the flows know as [`Networks`] alone. It is called within the
-//! transaction that claims, moves or deletes. A server without ports costs no statement: its row says
-//! so (`Spec::networked`).
+//! Ports belong to a network service, which the flows know only as [`Networks`]. It is called
+//! within the transaction that claims, moves or deletes. A server without ports costs no statement:
+//! its row says so (`Spec::networked`).
 
 mod attach;
 mod connections;

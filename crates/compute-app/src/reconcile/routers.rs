@@ -5,7 +5,7 @@
 //! waiting for one. The lists are read before that transaction, which reads the decisive rows
 //! again.
 //!
-//! A run looks at a page of the routers, and the next one at the page after it: routers that cannot
+//! A run processes a page of the routers, and the next run the page after it: routers that cannot
 //! be placed do not delay others.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -44,7 +44,7 @@ pub(super) struct Scene {
     pub attachments: Vec<AttachmentRow>,
 }
 
-/// The next thing to do.
+/// The next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
     /// Create the volume of a device.

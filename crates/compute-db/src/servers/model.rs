@@ -309,7 +309,7 @@ impl Creator {
         self.roles.join(",")
     }
 
-    /// The properties that a snapshot has of the user, as far as they are known.
+    /// The user's properties of a snapshot, as far as they are known.
     pub fn snapshot_properties(&self) -> impl Iterator<Item = (&'static str, String)> {
         [
             ("boot_roles", self.boot_roles()),

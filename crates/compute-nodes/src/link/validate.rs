@@ -177,7 +177,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
     }
 }
 
-/// Cinder gets it as it is.
+/// It is sent to Cinder unchanged.
 fn check_connector(problems: &mut Problems, connector: &Connector) {
     let Connector {
         host,

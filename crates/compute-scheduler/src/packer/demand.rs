@@ -1,4 +1,5 @@
-//! A request as it is learned: the resources that one server asks for, by names that every controller knows.
+//! A kind of request in the learned demand: the resources that one server requests, by names that
+//! every controller knows.
 
 use kilonova_engine::Query;
 use kilonova_ids::ResourceClass;

@@ -104,7 +104,7 @@ async fn requests_and_hosts_may_be_at_different_controllers() {
     both.cloud.assert_empty(&both.running, "after all actions").await;
 }
 
-/// The other controller has never heard of the host: the row decides.
+/// The other controller has no reports of the host: the row decides.
 #[tokio::test]
 async fn a_host_may_use_a_controller_that_does_not_know_it() {
     let Some(both) = Controllers::apart(hosts(&[("a", &[GPU])])).await else { return };

@@ -574,7 +574,7 @@ async fn a_snapshot_may_be_requested_and_filled_at_different_controllers() {
     for number in 0..4 {
         let client = clients[number % 2];
         let action = json!({"createImage": {"name": format!("picture {number}")}});
-        // A controller may not have heard yet that the last operation has ended.
+        // A controller may not know yet that the last operation has ended.
         let mut answer = client.call(ANN, "2.90", &path, Some(action.clone())).await;
         for _ in 0..100 {
             if answer.status != 409 {

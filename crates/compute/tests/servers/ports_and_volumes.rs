@@ -73,7 +73,7 @@ impl Both {
         ports[0]["id"].as_str().expect("an id").to_owned()
     }
 
-    /// The server is on this host alone, with its port and its volume.
+    /// The server is only on this host, with its port and its volume.
     async fn assert_on(&self, id: &str, host: &str, volume: &str, when: &str) {
         self.settled().await;
         let server = self.running.server(id).await;
@@ -96,7 +96,8 @@ impl Both {
         assert!(guest.contains(volume), "{when}: {guest}");
     }
 
-    /// Waits until the document of a host waits for one service alone, and checks that the host does not get it.
+    /// Waits until the document of a host waits for only one service, and checks that the host does
+    /// not get it.
     async fn assert_waits_for(&self, service: Service, host: &str, when: &str) {
         let wanted = match service {
             Service::Neutron => format!("{host} 1 0"),

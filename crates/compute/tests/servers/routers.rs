@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// The routers that an operator is told about.
+/// The routers that are reported to an operator.
 async fn waiting(cloud: &Cloud) -> Vec<String> {
     let all = attention::collect(&cloud.store, &Bounds::default()).await;
     let all = all.expect("the notices are read").into_iter();
@@ -183,11 +183,11 @@ async fn a_host_that_is_silent_loses_its_routers_and_a_deleted_one_too() {
         settle(&running).await;
         scene.wait_for(&cloud, Some("a")).await;
         running.nodes.kill("a").await;
-        // The row alone is old: this controller heard the host a moment ago.
+        // Only the row is old: the host polled this controller a moment ago.
         cloud.execute("UPDATE hosts SET last_seen = last_seen - 61000000 WHERE host = 'a'").await;
         settle(&running).await;
         assert_eq!(scene.hosts(&running).await, ["a"]);
-        // A controller that starts now knows the row alone.
+        // A controller that starts now knows only the row.
         running.replace_services(&cloud, CrashPlan::default()).await;
         settle(&running).await;
         assert_eq!(scene.hosts(&running).await, ["b"]);
@@ -320,7 +320,7 @@ async fn a_crash_leaves_a_router_on_one_host_or_waiting() {
             }
         }
         assert!(points >= 6, "{points} crash points");
-        // The end of a router: its host forgets it whatever happens.
+        // The end of a router: its host removes it in any case.
         scene.end(&running).await;
         for death in [Death::BeforeCommit, Death::AfterCommit] {
             running.replace_services(&cloud, CrashPlan::at(0, death)).await;

@@ -1,4 +1,4 @@
-//! Dynamic vendor data: what the operator's services are asked, and what guests are told.
+//! Dynamic vendor data: the requests to the operator's services, and the answers to guests.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};

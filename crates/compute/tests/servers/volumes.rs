@@ -339,7 +339,7 @@ async fn an_administrator_of_another_project_attaches_and_detaches() {
     }
 }
 
-/// A request whose answer comes after its lease has ended, and after its row was forgotten.
+/// A request whose answer arrives after its lease has ended, and after its row was deleted.
 #[tokio::test]
 async fn an_attachment_that_comes_too_late_is_withdrawn() {
     for (cloud, running, cinder) in clouds(&["a"]).await {

@@ -66,7 +66,7 @@ struct Memory {
 
 struct State {
     memory: Memory,
-    /// The memory as it is in the file.
+    /// The form of the memory in the file.
     kept: Memory,
     log: Option<KernelLog>,
     /// True if an event arrived that has not been reported.
@@ -173,7 +173,7 @@ impl Watch {
     }
 
     /// Writes the memory if it has changed. A write error is logged and not fatal, as the kernel
-    /// log is read again. A changed log position alone does not create the directory.
+    /// log is read again. A change of only the log position does not create the directory.
     fn keep(&self, state: &mut State) {
         let Some(file) = &self.file else { return };
         if state.memory == state.kept {

@@ -45,7 +45,7 @@ pub struct Simulated {
 
 impl Simulated {
     /// Opens the directory of a host and loads its domains. The directory is created with the first
-    /// domain. Files that are not domains are logged and left alone.
+    /// domain. Files that are not domains are logged and stay unchanged.
     pub fn open(folder: PathBuf, plan: Plan) -> std::io::Result<Self> {
         let files = Files::new(folder);
         let mut guests = HashMap::new();

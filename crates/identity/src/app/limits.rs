@@ -18,7 +18,7 @@ pub(crate) struct NewRegisteredLimit {
     pub description: Option<String>,
 }
 
-/// A change of a registered limit; `None` leaves an attribute as it is.
+/// A change of a registered limit; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone)]
 pub(crate) struct RegisteredLimitChange {
     pub service: Option<String>,
@@ -40,7 +40,7 @@ pub(crate) struct NewLimit {
     pub description: Option<String>,
 }
 
-/// A change of a limit; `None` leaves an attribute as it is.
+/// A change of a limit; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone)]
 pub(crate) struct LimitChange {
     pub resource_limit: Option<i64>,

@@ -134,7 +134,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Records a turn; forgets the older half when too many are recorded.
+/// Records a turn; drops the older half when too many are recorded.
 fn remember<K: Eq + Hash>(served: &mut HashMap<K, u64>, party: K, turn: u64) {
     served.insert(party, turn);
     if served.len() > REMEMBERED {

@@ -3,10 +3,10 @@
 //! others are *secondary*. All of them validate, so a controller that has not noticed a rotation
 //! validates the tokens of one that has.
 //!
-//! The keys are sealed rows of the database. A controller reads them again when it is told to, and
-//! when a token arrives that none of them validates: in a task of its own, one at a time, and at
-//! most once a second. A request waits for that task for a bounded time, as the operator's command
-//! may be slow; a token that cannot be judged by then is neither accepted nor called invalid.
+//! The keys are sealed rows of the database. A controller reads them again on request, and when a
+//! token arrives that none of them validates: in a task of its own, one at a time, and at most once
+//! a second. A request waits for that task for a bounded time, as the operator's command may be
+//! slow; a token that cannot be judged by then is neither accepted nor called invalid.
 
 mod import;
 mod rotate;

@@ -11,7 +11,7 @@ use crate::cloud::{PASSWORD, by_name, mounted, options, send, token_of};
 const ADMIN: &str = "a0000000000000000000000000000001";
 const ANN: &str = "a0000000000000000000000000000002";
 const CREDENTIAL: &str = "c0000000000000000000000000000001";
-/// Roles of the older version, which had no `manager`, and two that differ by case alone.
+/// Roles of the older version, which had no `manager`, and two that differ only by case.
 const ROLES: [(&str, &str); 5] = [
     ("b0000000000000000000000000000001", "admin"),
     ("b0000000000000000000000000000002", "member"),

@@ -86,7 +86,7 @@ async fn an_upload_that_dies_leaves_parts_that_a_sweep_of_any_controller_deletes
             sender.send_data(Bytes::from(vec![7; MIB])).await.unwrap();
         }
         let other = beside(&shelf).await;
-        // As long as a row names it, a sweep leaves it alone.
+        // As long as a row names it, a sweep does not delete it.
         until(&shelf, &id, "saving").await;
         assert_eq!(other.images.sweep().await.unwrap(), Swept::default());
         runtime.shutdown_background();

@@ -99,7 +99,7 @@ pub(crate) fn missing_controller(
 
 /// The disks of a definition's connected volumes, the root disk first.
 pub(super) fn elements(host: &HostProfile, definition: &Definition) -> [Vec<Element>; 2] {
-    // A rescued guest boots from its rescue disk alone.
+    // A rescued guest boots only from its rescue disk.
     let boots = definition.config.rescue.is_none();
     let disk = |(volume, source): (&Volume, &VolumeSource)| {
         let order = volume.boot_index.filter(|index| boots && *index >= 0);

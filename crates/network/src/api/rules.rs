@@ -14,7 +14,7 @@ const PARENT_READER: &str = "(rule:admin_only) or (role:reader and rule:ext_pare
 const PARENT_MANAGER: &str = "(rule:admin_only) or (role:manager and rule:ext_parent_owner)";
 const PARENT_MEMBER: &str = "(rule:admin_only) or (role:member and rule:ext_parent_owner)";
 
-/// Upstream uses `rule:shared` alone here, which also admits readers; this requires `member`.
+/// Upstream uses only `rule:shared` here, which also admits readers; this requires `member`.
 const USER: &str = "(rule:admin_only) or (rule:service_api) or role:member and rule:network_owner or role:member and rule:shared";
 
 const PROJECT: &[Scope] = &[Scope::Project];

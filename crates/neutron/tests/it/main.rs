@@ -61,7 +61,7 @@ fn own() -> Call<'static> {
     Call { caller: kilonova_keystone::Caller::Own, request_id: Some("req-1") }
 }
 
-/// A call with a user's token alone.
+/// A call with only a user's token.
 fn by(token: &HeaderValue) -> Call<'_> {
     Call { caller: kilonova_keystone::Caller::User(token), request_id: None }
 }

@@ -198,7 +198,7 @@ async fn a_guest_gets_its_own_data_by_its_address() {
         assert_eq!(get("/latest/meta-data/security-groups").await, (200, name.into()));
     }
 
-    // A change of the guest is told at once.
+    // A change of the guest appears at once.
     let mut renamed = domain.clone();
     renamed.config.display_name = "first".into();
     renamed.config.guest.metadata = [("role".to_owned(), "front".to_owned())].into();
@@ -206,7 +206,7 @@ async fn a_guest_gets_its_own_data_by_its_address() {
     let data = asking.meta_data(near, "10.0.0.2").await;
     assert_eq!((&data["name"], &data["meta"]["role"]), (&"first".into(), &"front".into()));
 
-    // Two guests that the documents give one address: neither is told the other's data.
+    // Two guests that the documents give one address: neither gets the other's data.
     let double = asker("double", interface(near, 2));
     control.expect(control.want(gone, present(&double)), Outcome::Running).await;
     assert_eq!(asking.get(near, "10.0.0.2", "/openstack/latest/user_data").await.0, 404);

@@ -84,8 +84,8 @@ async fn a_card_shows_its_new_function_when_the_order_is_reported() {
     assert_eq!(left.count(), 0, "the bitstream is not removed");
     drop(node);
 
-    // The next process knows that the order has ended, whatever it contains now, and the card keeps
-    // its function.
+    // The next process knows that the order has ended, regardless of its present content, and the
+    // card keeps its function.
     let (node, devices) = Running::start(&host("fpga-intel"), folder.path()).await;
     let facts = &devices[0].deployables[0].facts;
     assert_eq!(facts.get("function_id"), Some(&FUNCTION.replace('-', "")));

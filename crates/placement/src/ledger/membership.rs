@@ -1,5 +1,5 @@
 //! Host aggregates of the compute service as aggregates of providers, written in the transaction
-//! that changes the host aggregate. Aggregates that clients set through the API are left alone.
+//! that changes the host aggregate. Aggregates that clients set through the API stay unchanged.
 
 use kilonova_ids::ProviderId;
 use kilonova_store::Tx;

@@ -28,7 +28,7 @@ fn providers(file: &File) -> Result<(bool, bool), Failure> {
     Ok((fixed, dynamic))
 }
 
-/// True if services of the operator are asked.
+/// True if the operator's services are called.
 ///
 /// # Errors
 /// An unknown provider.

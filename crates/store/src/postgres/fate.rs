@@ -106,8 +106,8 @@ impl Ticket {
         }
     }
 
-    /// True while a missing row cannot have been deleted. A process that was stopped counts the time:
-    /// one of the clocks goes on.
+    /// True while a missing row cannot have been deleted. A process that was stopped counts the
+    /// time: one of the clocks continues.
     pub(super) fn is_recent(&self) -> bool {
         let (instant, time) = self.lost;
         let by_clock = SystemTime::now().duration_since(time).unwrap_or_default();

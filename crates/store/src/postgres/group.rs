@@ -305,7 +305,7 @@ fn run_each(connection: &mut Connection, jobs: &mut [Job]) -> Ran {
         tx.shares_commit = position > 0;
         let outcome = catch_unwind(AssertUnwindSafe(|| (job.work)(&mut tx)));
         let Ok(outcome) = outcome else { return Ran::Panicked(position) };
-        // An error may be that of a statement, and the statement may fail in a group alone.
+        // An error may be that of a statement, and the statement may fail only in a group.
         let has_ended = tx.ended().is_some() || (tx.has_failed && outcome.is_err());
         let (retry, met, lost) = (tx.retry, tx.met, tx.lost.is_some());
         if outcome.is_ok() {

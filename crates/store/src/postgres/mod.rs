@@ -56,8 +56,8 @@ use crate::{Error, Options, Tx};
 
 /// How long a transaction is retried after conflicts before the caller gets its conflict.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a transaction looks for a usable connection before the caller is told that the database
-/// is unavailable.
+/// How long a transaction tries to find a usable connection before it reports that the database is
+/// unavailable.
 const UNREACHABLE: Duration = Duration::from_secs(5);
 /// The pause before the first retry; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_micros(200);

@@ -1,4 +1,4 @@
-//! Another project's resources are not found, whatever the request.
+//! Another project's resources are not found by any request.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `serve --dev`: what it creates once, and what it leaves alone.
+//! `serve --dev`: what it creates once, and what it does not change.
 
 use std::collections::BTreeSet;
 

@@ -3,7 +3,7 @@
 //! The source failed to send the guest, was told to keep it, or is silent. The guest may have
 //! arrived in each case, so nothing is removed and nothing is started before both hosts have
 //! reported. A document that changes nothing ([`Power::AsIs`]) requests these reports; the
-//! destination is asked after the source has stopped sending, so that its report cannot be
+//! destination's report is requested after the source has stopped sending, so that it cannot be
 //! outdated.
 //!
 //! ```text

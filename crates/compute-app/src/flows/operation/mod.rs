@@ -5,7 +5,7 @@
 //! these columns and the types of this module. A row that no type describes is an [`Unreadable`]
 //! error, never a default.
 //!
-//! This module must never change a row or look at a server: the flows do.
+//! This module must never change a row or read a server: the flows do.
 
 mod in_place;
 mod migration;

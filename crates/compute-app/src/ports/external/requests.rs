@@ -17,7 +17,7 @@ use crate::{Compute, Error};
 /// The networks that a request names, as the service shows them to the caller.
 #[derive(Debug, Clone, Default)]
 pub enum SeenNetworks {
-    /// Our own service is asked in the transaction that uses the networks.
+    /// Our own service is read in the transaction that uses the networks.
     #[default]
     InRows,
     /// Neutron was asked before.

@@ -52,7 +52,7 @@ fn ended(task: Option<Result<Result<(), Error>, JoinError>>) -> Result<(), Error
 
 /// Ends a build whose ports are not plugged in time.
 async fn end_late(compute: Compute, server: ServerId, is_fatal: bool) -> Result<(), Error> {
-    // The event may be lost: Neutron is asked before the build fails.
+    // The event may be lost, so the port is read from Neutron before the build fails.
     let ask =
         move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?);
     compute.store.write(ask).await?;

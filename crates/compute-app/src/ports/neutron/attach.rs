@@ -438,8 +438,8 @@ async fn activated(logins: Logins<'_>, port: &Port, host: &str) -> Result<bool, 
     }
 }
 
-/// Prepares the port on the next host, and deletes its bindings to hosts that are neither. Returns the port
-/// as it is on the next host.
+/// Prepares the port on the next host, and deletes its bindings to hosts that are neither. Returns
+/// the port with its binding on the next host.
 ///
 /// The Open vSwitch agent of the destination ignores a port while the source's binding exists, and
 /// gets no notification of that binding's deletion. Any update of the port makes it check again.

@@ -1,8 +1,8 @@
 //! Runs an operation repeatedly, with a crash at another write each time, until a run has no crash.
 //!
-//! There are three kinds of crash: of everything, of the services alone, and of the agents alone.
-//! After the restart every server ends in a state that the operation allows, the ledger's rules hold,
-//! hosts and memory agree with the ledger, and after all servers are deleted nothing is left.
+//! There are three kinds of crash: of everything, of only the services, and of only the agents.
+//! After the restart every server ends in a state that the operation allows, the ledger's rules
+//! hold, hosts and memory agree with the ledger, and after all servers are deleted nothing is left.
 
 use kilonova_compute_app::Options;
 use kilonova_store::testing::{CrashPlan, Death};
