@@ -1,4 +1,4 @@
-//! The state of the fake, and changes of it behind the API's back.
+//! The state of the fake, and changes of it without the API.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -200,7 +200,7 @@ impl State {
         self.can_allocate = Some(is_prepared);
     }
 
-    /// Changes an attribute of a port behind the API's back.
+    /// Changes an attribute of a port without the API.
     ///
     /// # Panics
     /// When there is no such port.
