@@ -27,7 +27,8 @@ use crate::db::{self, Behind, Entry, News, Seen};
 const PAUSE: Duration = Duration::from_millis(25);
 /// The pause after a slow poll, as a multiple of the poll's duration.
 const SHARE: u32 = 4;
-/// The pause after a failure.
+/// The pause after a failure, and the longest one after a success: a process that was stopped during
+/// a poll has a poll of minutes behind it, and its memory must not stay stale for as long.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// Above this number of entries a complete reload is cheaper.
 const MAX_ENTRIES: i64 = 50_000;
@@ -229,9 +230,27 @@ impl Follower {
             if failing {
                 sleep(LONG_PAUSE).await;
             } else {
-                let pause = PAUSE.max(begun.elapsed().saturating_mul(SHARE));
+                let pause = pause_after(begun.elapsed());
                 drop(timeout(pause, self.progress.0.hurry.notified()).await);
             }
+        }
+    }
+}
+
+/// The pause after a poll that took this long.
+fn pause_after(poll: Duration) -> Duration {
+    poll.saturating_mul(SHARE).clamp(PAUSE, LONG_PAUSE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_database_gets_longer_pauses_and_a_stopped_process_does_not() {
+        for (poll, pause) in [(0, 25), (5, 25), (100, 400), (3_000, 1_000), (90_000, 1_000)] {
+            let after = pause_after(Duration::from_millis(poll));
+            assert_eq!(after, Duration::from_millis(pause), "after a poll of {poll} ms");
         }
     }
 }
