@@ -8,6 +8,7 @@ listens: Cinder asks there whether an attachment is in use. KILONOVA_CLOUD_VOLUM
 it, it is Cinder's default.
 """
 
+import json
 import os
 import sys
 
@@ -225,8 +226,10 @@ def roots(cloud, kilonova, cinder, volumes, journey, image, network, ports):
     root = cinder.attachments(server)[0]["volume_id"]
     check("the image of the volume", cinder.volume(root)["volume_image_metadata"]["image_id"], image)
     journey.all(server, None)
-    for action, status in (({"rescue": None}, 400), ({"createImage": {"name": "no"}}, 400)):
+    backup = {"createBackup": {"name": "no", "backup_type": "daily", "rotation": 1}}
+    for action, status in (({"rescue": None}, 400), (backup, 400)):
         expect(kilonova.call(cloud.demo, "POST", f"/servers/{server}/action", action), status)
+    imaged(cloud, kilonova, cinder, volumes, journey, server, network, ports)
     body = {"snapshot": {"volume_id": root, "force": True, "name": "of the root"}}
     snapshot = expect(cinder.call("POST", "/snapshots", body, cloud.demo), 202).json()["snapshot"]["id"]
     until("the snapshot is available",
@@ -247,6 +250,32 @@ def roots(cloud, kilonova, cinder, volumes, journey, image, network, ports):
     until("the snapshot is gone", lambda: cinder.call("GET", f"/snapshots/{snapshot}").status == 404)
     journey.delete(server)
     ended(cinder, server, [], [root])
+
+
+def imaged(cloud, kilonova, cinder, volumes, journey, server, network, ports):
+    """An image of a server's volumes, and a server that boots from it."""
+    path = f"/servers/{server}/action"
+    answer = expect(kilonova.call(cloud.demo, "POST", path, {"createImage": {"name": "of volumes"}}), 202)
+    made = answer.json()["image_id"]
+    shown = expect(call("GET", f"{cloud.glance}/v2/images/{made}", cloud.demo), 200).json()
+    check("the image", (shown["status"], shown["size"], shown["bdm_v2"]), ("active", 0, "True"))
+    snapshots = [one["snapshot_id"] for one in json.loads(shown["block_device_mapping"])]
+
+    def available(snapshot):
+        return cinder.call("GET", f"/snapshots/{snapshot}").json()["snapshot"]["status"] == "available"
+
+    until("the snapshots are available", lambda: all(map(available, snapshots)))
+    second = journey.boot(imageRef=made, networks=[{"uuid": network}])
+    journey.seen(second, "create from an image of volumes")
+    check("the image of the server", kilonova.server(cloud.demo, second)["image"], "")
+    root = cinder.attachments(second)[0]["volume_id"]
+    check("the snapshot of the volume", cinder.volume(root)["snapshot_id"], snapshots[0])
+    journey.delete(second)
+    ended(cinder, second, [], [root])
+    expect(call("DELETE", f"{cloud.glance}/v2/images/{made}", cloud.demo), 204)
+    for snapshot in snapshots:
+        expect(cinder.call("DELETE", f"/snapshots/{snapshot}", token=cloud.demo), 202)
+        until("the snapshot is gone", lambda: cinder.call("GET", f"/snapshots/{snapshot}").status == 404)
 
 
 def refused(cloud, kilonova, cinder, journey, image, network):

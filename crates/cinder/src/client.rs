@@ -36,8 +36,12 @@ pub(crate) struct Microversion(pub u32);
 impl Microversion {
     /// 3.0.
     pub const BASE: Self = Self(0);
+    /// Lists of snapshots can be filtered by metadata.
+    pub const SNAPSHOT_METADATA: Self = Self(22);
     /// Attachments can be completed (`os-complete`).
     pub const COMPLETE: Self = Self(44);
+    /// A volume's data can be replaced by an image's (`os-reimage`).
+    pub const REIMAGE: Self = Self(68);
 }
 
 /// The identity behind a request, and the user's request that causes it.

@@ -1,11 +1,14 @@
 //! Snapshots of volumes.
 
+use std::collections::BTreeMap;
+
 use http::Method;
 use kilonova_ids::{SnapshotId, VolumeId};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::client::Microversion;
+use crate::values::{escaped, or_default};
 use crate::{Call, Cinder, Error};
 
 /// A snapshot.
@@ -19,6 +22,9 @@ pub struct Snapshot {
     pub status: String,
     /// Its size in GiB.
     pub size: i64,
+    /// Metadata of the user.
+    #[serde(default, deserialize_with = "or_default")]
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// A snapshot to create.
@@ -30,6 +36,8 @@ pub struct NewSnapshot {
     pub name: String,
     /// The description.
     pub description: String,
+    /// The metadata.
+    pub metadata: BTreeMap<String, String>,
 }
 
 /// The number of snapshots of a project, and its limit.
@@ -59,6 +67,26 @@ impl Cinder {
         self.one(call, Microversion::BASE, (Method::GET, &path, None), "snapshot").await
     }
 
+    /// The snapshots with a pair of metadata: of the caller's project, or with the service's own login of all.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn snapshots_with(
+        &self,
+        call: Call<'_>,
+        key: &str,
+        value: &str,
+    ) -> Result<Vec<Snapshot>, Error> {
+        let filter = escaped(&format!("{{'{key}': '{value}'}}"));
+        let everywhere = match call.caller {
+            kilonova_keystone::Caller::Own => "&all_tenants=1",
+            kilonova_keystone::Caller::User(_) | kilonova_keystone::Caller::Vouched(_) => "",
+        };
+        let query = format!("?metadata={filter}{everywhere}");
+        let version = Microversion::SNAPSHOT_METADATA;
+        self.list(call, version, "/snapshots/detail", &query, "snapshots").await
+    }
+
     /// Creates a snapshot, also of a volume in use.
     ///
     /// # Errors
@@ -70,7 +98,7 @@ impl Cinder {
     ) -> Result<Snapshot, Error> {
         let body = json!({"snapshot": {
             "volume_id": new.volume, "name": new.name, "description": new.description,
-            "force": true, "metadata": {},
+            "force": true, "metadata": new.metadata,
         }});
         let request = (Method::POST, "/snapshots", Some(&body));
         self.one(call, Microversion::BASE, request, "snapshot").await

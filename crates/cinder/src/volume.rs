@@ -23,6 +23,9 @@ pub struct Volume {
     pub status: String,
     /// Its size in GiB.
     pub size: i64,
+    /// Its description.
+    #[serde(default, deserialize_with = "or_default")]
+    pub description: String,
     /// Its availability zone.
     #[serde(default, deserialize_with = "or_default")]
     pub availability_zone: String,
@@ -162,6 +165,16 @@ impl Cinder {
     /// [`Error`].
     pub async fn roll_detaching(&self, call: Call<'_>, id: VolumeId) -> Result<(), Error> {
         self.act(call, Microversion::BASE, id, json!({"os-roll_detaching": null})).await
+    }
+
+    /// Begins to replace the data of a volume by an image's. The volume must be `available`, or `reserved` for
+    /// a server that waits for it; it is `downloading` meanwhile, and `error` after a failure.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn reimage(&self, call: Call<'_>, id: VolumeId, image: ImageId) -> Result<(), Error> {
+        let action = json!({"os-reimage": {"image_id": image, "reimage_reserved": true}});
+        self.act(call, Microversion::REIMAGE, id, action).await
     }
 
     async fn act(

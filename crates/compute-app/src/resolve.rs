@@ -13,6 +13,7 @@ use kilonova_wire::{Context, Refusal};
 
 use crate::boot::machine;
 use crate::images::SeenImages;
+use crate::volumes::request::names_volumes;
 use crate::{Compute, Error};
 
 /// A flavor without any property, as a base for tests.
@@ -78,6 +79,34 @@ pub(crate) fn flavor_of(flavor: Flavor) -> FlavorOf {
     }
 }
 
+/// The image of a new server.
+#[derive(Debug, Clone)]
+pub enum BootImage {
+    /// Its root disk is a copy of the image, which has these properties.
+    Copied(BTreeMap<String, String>),
+    /// The image names volumes in these properties.
+    OfVolumes(BTreeMap<String, String>),
+}
+
+/// [`image`], for an image that may name volumes: nothing else of such an image is checked.
+///
+/// # Errors
+/// Those of [`image`].
+pub fn boot_image(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    seen: &SeenImages,
+    id: ImageId,
+    flavor: &FlavorOf,
+) -> Result<BootImage, Error> {
+    let image = visible(tx, compute, context, seen, id)?;
+    if names_volumes(&image.properties) {
+        return Ok(BootImage::OfVolumes(image.properties));
+    }
+    bootable(tx, compute, context, seen, image, flavor).map(BootImage::Copied)
+}
+
 /// Checks that the image can be booted with the flavor, and returns its properties.
 ///
 /// # Errors
@@ -91,9 +120,30 @@ pub fn image(
     id: ImageId,
     flavor: &FlavorOf,
 ) -> Result<BTreeMap<String, String>, Error> {
+    let image = visible(tx, compute, context, seen, id)?;
+    bootable(tx, compute, context, seen, image, flavor)
+}
+
+fn visible(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    seen: &SeenImages,
+    id: ImageId,
+) -> Result<ImageRecord, Error> {
     let image = seen.visible(tx, compute, context, id)?;
-    let image =
-        image.ok_or_else(|| Refusal::bad_request(format!("Image {id} could not be found.")))?;
+    Ok(image.ok_or_else(|| Refusal::bad_request(format!("Image {id} could not be found.")))?)
+}
+
+fn bootable(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    seen: &SeenImages,
+    image: ImageRecord,
+    flavor: &FlavorOf,
+) -> Result<BTreeMap<String, String>, Error> {
+    let id = image.id;
     if image.status != Status::Active {
         return Err(Refusal::bad_request(format!("Image {id} is not active.")).into());
     }

@@ -43,6 +43,7 @@ pub mod stuck;
 pub mod tenant_usage;
 pub mod unknown_guests;
 pub mod usage;
+pub mod volume_snapshots;
 pub mod volumes;
 
 pub use error::Error;
@@ -92,6 +93,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         tenant_usage::STATEMENTS,
         unknown_guests::STATEMENTS,
         usage::STATEMENTS,
+        volume_snapshots::STATEMENTS,
         volumes::STATEMENTS,
     ]
 }

@@ -21,6 +21,7 @@ pub const SERVERS: &[Migration] = &[
     super::external_ports::EXTERNAL_PORTS,
     super::documents::HELD,
     super::demand::DEMAND,
+    super::volume_snapshots::VOLUME_SNAPSHOTS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -217,6 +217,18 @@ pub fn reserve(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
     app::insert(tx, image)
 }
 
+/// Adds an active image whose data are empty, in the caller's transaction: its properties say all. The store
+/// has no object of it.
+///
+/// # Errors
+/// [`Error::Conflict`] when the id is taken; [`Error::Invalid`] and [`Error::TooLarge`] for properties that no
+/// image may have.
+pub fn add_empty(tx: &mut Tx<'_>, images: &Images, image: &ImageRecord) -> Result<(), Error> {
+    app::check_new(image, &images.options)?;
+    reserve(tx, image)?;
+    Ok(db::uploads::complete_empty(tx, image.id)?)
+}
+
 impl Images {
     /// Refuses an image beyond the project's quota. Called in the transaction of [`reserve`], before
     /// it.

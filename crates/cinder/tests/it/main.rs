@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use kilonova_cinder::{Call, Cinder, Error, NewSnapshot, NewVolume, Volume, VolumeSource};
-use kilonova_ids::{AttachmentId, ServerId, SnapshotId, VolumeId};
+use kilonova_ids::{AttachmentId, ImageId, ServerId, SnapshotId, VolumeId};
 use kilonova_keystone::{Caller, Endpoint, Http, Login, Retries, Service, Session};
 use kilonova_testkit::cinder::{Failure, FakeCinder};
 use kilonova_wire::IntoRefusal;
@@ -157,13 +157,26 @@ async fn volumes_snapshots_types_and_limits() {
     }
     fake.state().limit_snapshots(1);
     assert!(cinder.snapshot_limit(call).await.expect("the limit is read").allows(1));
-    let new = NewSnapshot { volume: made.id, name: "s".into(), description: String::new() };
+    let new = NewSnapshot {
+        volume: made.id,
+        name: "s".into(),
+        description: "d".into(),
+        metadata: [("kilonova".to_owned(), "s1".to_owned())].into(),
+    };
     let snapshot = cinder.create_snapshot(call, &new).await.expect("it is created");
     assert_eq!((snapshot.volume_id, snapshot.size), (made.id, 3));
     assert!(!cinder.snapshot_limit(call).await.expect("the limit is read").allows(1));
     let over = cinder.create_snapshot(call, &new).await.expect_err("the limit is reached");
     assert_eq!(over.status(), Some(StatusCode::PAYLOAD_TOO_LARGE));
     assert_eq!(cinder.snapshot(call, snapshot.id).await.expect("it is there"), snapshot);
+    for caller in [call, Call::OWN] {
+        let with = cinder.snapshots_with(caller, "kilonova", "s1").await.expect("it is read");
+        assert_eq!(with, std::slice::from_ref(&snapshot));
+        assert_eq!(cinder.snapshots_with(caller, "kilonova", "s2").await.expect("it is read"), []);
+    }
+    let stranger = HeaderValue::from_static("bob:blue");
+    let missing = cinder.snapshot(ann(&stranger), snapshot.id).await.expect_err("hidden");
+    assert!(missing.is_not_found());
     assert!(cinder.delete_volume(call, made.id).await.expect_err("it has a snapshot").is_final());
     assert!(cinder.delete_snapshot(call, snapshot.id).await.expect("it is deleted"));
     assert!(!cinder.delete_snapshot(call, SnapshotId::new_v4()).await.expect("404 is done"));
@@ -171,6 +184,27 @@ async fn volumes_snapshots_types_and_limits() {
     assert!(missing.is_not_found());
     assert!(cinder.delete_volume(call, made.id).await.expect("it is deleted"));
     assert!(!cinder.delete_volume(call, made.id).await.expect("404 is done"));
+}
+
+#[tokio::test]
+async fn the_data_of_a_volume_are_replaced() {
+    let (fake, cinder) = cinder().await;
+    let (token, image) = (ANN, ImageId::new_v4());
+    let call = ann(&token);
+    let id = volume(&fake, json!({}));
+    fake.state().creating = 1;
+    cinder.reimage(call, id, image).await.expect("it begins");
+    let again = cinder.reimage(call, id, image).await.expect_err("it is in progress");
+    assert!(again.is_final(), "{again}");
+    let seen = async || cinder.volume(call, id).await.expect("it is there");
+    assert_eq!(seen().await.status, "downloading");
+    let after = seen().await;
+    assert_eq!((after.status.as_str(), after.bootable), ("available", true));
+    assert_eq!(after.image_metadata["image_id"], image.to_string());
+    fake.state().creation_fails = true;
+    cinder.reimage(call, id, image).await.expect("it begins");
+    seen().await;
+    assert_eq!(seen().await.status, "error");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 //!   discard   an image that failed or is no longer needed
 //!   read      bytes for a host
 //!   receive   bytes from a host
+//!   of_volumes  an image without data, whose properties name snapshots of volumes
 //!   proxy     Nova's own paths to list, show and change images
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! ([`glance`]). No other module of compute may use the rows of images.
 
 pub mod glance;
+mod of_volumes;
 mod proxy;
 mod snapshot;
 
@@ -29,6 +31,7 @@ use kilonova_store::{Store, Tx};
 use kilonova_wire::Context;
 
 use glance::CloudGlance;
+pub(crate) use of_volumes::{VolumesImage, adopt_of_volumes, expect_of_volumes};
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::{completed, discard, reserve};
 
@@ -45,6 +48,11 @@ pub enum ImageService {
     Own(Images),
     /// The Glance of the cloud.
     Glance(Arc<CloudGlance>),
+}
+
+/// The project that owns the image of a caller's snapshot.
+fn owner<'a>(context: &'a Context, server: &'a Server) -> &'a str {
+    if context.project_id.is_empty() { &server.project_id } else { &context.project_id }
 }
 
 /// The images that a request names, as the service shows them to the caller.

@@ -206,7 +206,7 @@ fn missing() -> Refusal {
     Refusal::not_found("Image not found.")
 }
 
-fn own_refusal(error: OwnError) -> Refusal {
+pub(super) fn own_refusal(error: OwnError) -> Refusal {
     match error {
         OwnError::NotFound(_) => missing(),
         OwnError::TooLarge(why) => Refusal::forbidden(why),

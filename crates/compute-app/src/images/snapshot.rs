@@ -57,13 +57,12 @@ pub(crate) fn reserve(
         Some(base) => kilonova_image::find(tx, base)?,
         None => None,
     };
-    let owner =
-        if context.project_id.is_empty() { &server.project_id } else { &context.project_id };
+    let owner = super::owner(context, server);
     match images.room_for_one(tx, owner) {
         Err(kilonova_image::Error::TooLarge(why)) => return Err(Refusal::forbidden(why).into()),
         room => room?,
     }
-    let mut image = ImageRecord::new(ImageId::new_v4(), owner.clone(), now);
+    let mut image = ImageRecord::new(ImageId::new_v4(), owner.to_owned(), now);
     image.name = Some(request.name.clone());
     image.visibility = Visibility::Private;
     image.container_format = Some("bare".to_owned());

@@ -25,7 +25,7 @@ use std::time::Duration;
 use kilonova_flow::Lease;
 use tokio::sync::Notify;
 
-use crate::Compute;
+use crate::{Compute, volumes};
 
 /// How long a signal waits for further ones.
 const TOGETHER: Duration = Duration::from_millis(20);
@@ -48,10 +48,12 @@ pub fn start(compute: &Compute, lease: &Lease) {
         let signal = Arc::clone(&cloud.work);
         every_or_when(compute, lease, Duration::from_secs(2), signal, "glance", glance::run);
     }
-    if let Some(volumes) = &compute.volumes {
-        let signal = Arc::clone(&volumes.news);
+    if let Some(cinder) = &compute.volumes {
+        let signal = Arc::clone(&cinder.news);
         let period = Duration::from_secs(2);
-        every_or_when(compute, lease, period, signal, "volumes", crate::volumes::run);
+        every_or_when(compute, lease, period, signal, "volumes", volumes::run);
+        let signal = Arc::clone(&cinder.unwanted);
+        every_or_when(compute, lease, period, signal, "snapshots", volumes::sweep_snapshots);
     }
     if compute.neutron.is_some() {
         every(compute, lease, Duration::from_secs(2), "neutron", neutron::run);

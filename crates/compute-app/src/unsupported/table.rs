@@ -31,6 +31,7 @@ impl Refused {
 
 type Row = (&'static str, Refused, &'static str);
 
+const VOLUMES: &str = "only a new server gets the volumes that an image names";
 const PINNING: &str = "guests share the processors of their host";
 const NUMA: &str = "guests have no NUMA topology";
 const PAGES: &str = "guests have no memory pages of a chosen size";
@@ -99,8 +100,8 @@ const OF_IMAGES: &[Row] = &[
         Refused::Yes,
         "the file systems of a guest are not frozen while its disk is copied",
     ),
-    ("img_block_device_mapping", Refused::AllBut(&["", "[]"]), "images do not name volumes"),
-    ("block_device_mapping", Refused::AllBut(&["", "[]"]), "images do not name volumes"),
+    ("img_block_device_mapping", Refused::AllBut(&["", "[]"]), VOLUMES),
+    ("block_device_mapping", Refused::AllBut(&["", "[]"]), VOLUMES),
 ];
 
 /// The `quota:` keys that Nova's libvirt driver reads; the others are for other hypervisors.

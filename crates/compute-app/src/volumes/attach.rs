@@ -50,7 +50,7 @@ pub struct Change {
     pub delete_on_termination: Option<bool>,
 }
 
-fn bad(words: impl Into<String>) -> Error {
+pub(super) fn bad(words: impl Into<String>) -> Error {
     Refusal::bad_request(words).into()
 }
 
@@ -66,7 +66,7 @@ fn cinder<'a>(compute: &'a Compute, volume: &str) -> Result<&'a Volumes, Error> 
 }
 
 /// The answer to a caller whose request Cinder refused.
-fn refused(error: CallError, volume: VolumeId) -> Error {
+pub(super) fn refused(error: CallError, volume: VolumeId) -> Error {
     if error.is_not_found() {
         return Refusal::not_found(format!("Volume {volume} could not be found.")).into();
     }

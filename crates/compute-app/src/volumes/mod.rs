@@ -10,6 +10,7 @@
 //!   request    the requested volumes of a new server
 //!   resolve    the same, with Cinder's data on them, and their reservation
 //!   failed     a volume that a server cannot get
+//!   image      `createImage` of a server whose root disk is a volume
 //! ```
 //!
 //! No call is part of a transaction. Rows list the volumes of a server (`compute_db::volumes`),
@@ -20,6 +21,7 @@
 mod attach;
 mod documents;
 mod failed;
+pub(crate) mod image;
 mod plan;
 #[cfg(test)]
 mod plan_tests;
@@ -46,6 +48,7 @@ use tokio::sync::Notify;
 
 pub use attach::{AttachRequest, Change, attach, change, detach, extend_soon, extended};
 pub(crate) use documents::{complete, forget_connections, placeholders};
+pub use image::{create_image, sweep as sweep_snapshots};
 pub(crate) use report::observed;
 pub use work::{run, work};
 
@@ -105,15 +108,17 @@ pub struct Volumes {
     runtime: Handle,
     /// Signalled when the loop has work.
     pub(crate) news: Arc<Notify>,
+    /// Signalled when snapshots have become unwanted.
+    pub(crate) unwanted: Arc<Notify>,
 }
 
 impl Volumes {
     /// Volumes over a client; nothing is sent. Call it within the runtime of the process.
     pub fn new(client: Cinder, options: VolumeOptions) -> Self {
-        let (tokens, news) = Default::default();
+        let (tokens, news, unwanted) = Default::default();
         let patience = options.patience.min(LONGEST_CALL);
         let options = VolumeOptions { patience, ..options };
-        Self { client, options, tokens, runtime: Handle::current(), news }
+        Self { client, options, tokens, runtime: Handle::current(), news, unwanted }
     }
 
     /// Logs in and asks for one volume, as a test of the settings.

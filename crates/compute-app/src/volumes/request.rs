@@ -1,12 +1,16 @@
 //! The requested volumes of a new server: `block_device_mapping_v2` or its older form, with the
 //! checks that need no other service. Pure.
 
+mod of_image;
+
 use std::collections::HashSet;
 
 use kilonova_ids::{ImageId, SnapshotId, VolumeId, parse_uuid_like};
 use kilonova_node_api::{Bus, Medium};
 use kilonova_wire::Refusal;
 use serde_json::Value;
+
+pub use of_image::{names_volumes, with_image, without_volumes};
 
 /// The source of a device's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +59,8 @@ pub struct WantedDisks {
     pub locals: usize,
     /// The requested swap, in MiB.
     pub swap_gb: Option<i64>,
+    /// The names of disks that the server does not get, although its image names them.
+    pub absent: Vec<String>,
 }
 
 impl WantedDisks {
@@ -107,6 +113,9 @@ pub fn read(server: &Value) -> Result<WantedDisks, Refusal> {
         })?),
     };
     let mut disks = WantedDisks { image: named, ..WantedDisks::default() };
+    let absent = old.iter().chain(new).filter(|entry| truth(&entry["no_device"]));
+    let absent = absent.filter_map(|entry| entry["device_name"].as_str());
+    disks.absent = absent.map(|name| name.trim_start_matches("/dev/").to_owned()).collect();
     let mut has_local_root = false;
     for entry in new.iter().filter(|entry| !truth(&entry["no_device"])) {
         read_entry(&mut disks, &mut has_local_root, entry)?;
@@ -116,14 +125,20 @@ pub fn read(server: &Value) -> Result<WantedDisks, Refusal> {
         disks.volumes.push(read_legacy(entry, is_first)?);
     }
     check_order(&disks, has_local_root)?;
-    let mut seen = HashSet::new();
-    if let Some(twice) = disks.existing().find(|id| !seen.insert(*id)) {
-        return Err(invalid(&format!("volume {twice} is named twice.")));
-    }
+    check_twice(&disks)?;
     if disks.is_volume_backed() {
         disks.image = None;
     }
     Ok(disks)
+}
+
+/// No volume is named twice.
+fn check_twice(disks: &WantedDisks) -> Result<(), Refusal> {
+    let mut seen = HashSet::new();
+    match disks.existing().find(|id| !seen.insert(*id)) {
+        Some(twice) => Err(invalid(&format!("volume {twice} is named twice."))),
+        None => Ok(()),
+    }
 }
 
 fn truth(value: &Value) -> bool {

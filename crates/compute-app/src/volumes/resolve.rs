@@ -19,7 +19,7 @@ use kilonova_node_api::{Bus, Medium};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, IntoRefusal, Refusal, time};
 
-use super::request::{Wanted, WantedDisks, WantedVolume};
+use super::request::{Wanted, WantedDisks, WantedVolume, without_volumes};
 use super::{Volumes, by, documents as composed, new_token, start, until};
 use crate::boot::machine;
 use crate::images::SeenImages;
@@ -55,7 +55,7 @@ pub struct NewDevice {
 pub struct RootImage {
     /// The properties of its image.
     pub properties: BTreeMap<String, String>,
-    /// The image from which a new root volume is created.
+    /// The image from which a new root volume is created, or whose volume snapshots become the volumes.
     pub image: Option<ImageId>,
     min_ram: i64,
     min_disk: i64,
@@ -297,7 +297,7 @@ pub fn root_properties(
             return Err(bad(format!("Image {id} is not active.")));
         }
         (min_ram, min_disk) = (image.min_ram, image.min_disk);
-        properties = image.properties;
+        properties = without_volumes(image.properties);
     }
     if flavor.ram < min_ram {
         return Err(bad(format!(

@@ -54,6 +54,14 @@ impl Images {
     }
 }
 
+/// Refuses properties that no image may have, of an image that the service itself makes.
+pub(crate) fn check_new(image: &ImageRecord, options: &ImageOptions) -> Result<(), Error> {
+    for (key, value) in &image.properties {
+        rules::check_property(key, value)?;
+    }
+    rules::check_limits(None, image, options)
+}
+
 pub(crate) fn insert(tx: &mut Tx<'_>, image: &ImageRecord) -> Result<(), Error> {
     images::insert(tx, image).map_err(|error| match error {
         kilonova_store::Error::Unique(_) => {

@@ -24,6 +24,11 @@ statements! {
     FINISH = "UPDATE images SET status = 'active', size = ?3, virtual_size = ?4, checksum = ?5,
         hash = ?6, disk_format = ?7, updated_at = ?8, uploader = NULL, sign = NULL
         WHERE id = ?1 AND status = 'saving' AND data = ?2";
+    /// Completes a queued image without data. The sums are MD5 and SHA-512 of no bytes.
+    COMPLETE_EMPTY = "UPDATE images SET status = 'active', size = 0, virtual_size = 0,
+        checksum = 'd41d8cd98f00b204e9800998ecf8427e',
+        hash = 'cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e'
+        WHERE id = ?1 AND status = 'queued'";
     /// Queues the image of a failed upload again.
     RESET = "UPDATE images SET status = 'queued', store = NULL, data = NULL, uploader = NULL,
         sign = NULL WHERE id = ?1 AND status = 'saving' AND data = ?2";
@@ -83,6 +88,11 @@ pub(crate) struct ReceivedData {
     pub format: Option<String>,
     pub checksum: String,
     pub hash: String,
+}
+
+/// Completes a queued image without data.
+pub(crate) fn complete_empty(tx: &mut Tx<'_>, id: ImageId) -> Result<(), Error> {
+    tx.execute(COMPLETE_EMPTY, params![id]).map(|_| ())
 }
 
 /// Completes an upload; returns false if it was reset or superseded, or the image is deleted.

@@ -19,6 +19,11 @@ impl ImageData {
         Self(Box::pin(stream))
     }
 
+    /// No bytes.
+    pub fn empty() -> Self {
+        Self::new(Nothing)
+    }
+
     /// The bytes of a file of this machine, read by the pool.
     pub fn file(pool: kilonova_threads::Pool, file: std::fs::File) -> Self {
         Self::stored(kilonova_image_store::file_bytes(pool, file, u64::MAX))
@@ -43,6 +48,16 @@ impl Stream for ImageData {
         context: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Bytes>>> {
         self.0.as_mut().poll_next(context)
+    }
+}
+
+struct Nothing;
+
+impl Stream for Nothing {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Poll::Ready(None)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The requests of the API, with the checks and the messages of the real Cinder.
 
+mod snapshots;
+
 use axum::http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -85,16 +87,12 @@ pub(crate) fn answer(state: &mut State, by: &Identity, request: &Request<'_>) ->
             ok(json!({"volume": volume_view(state, by, id)}))
         }
         ("DELETE", ["volumes", id]) => delete_volume(state, id),
-        ("POST", ["volumes", id, "action"]) => act(state, id, body),
-        ("GET", ["snapshots", id]) => match state.snapshots.get(*id) {
-            Some(snapshot) => ok(json!({"snapshot": snapshot})),
-            None => not_found("Snapshot", id),
-        },
-        ("POST", ["snapshots"]) => create_snapshot(state, by, body),
-        ("DELETE", ["snapshots", id]) => match state.snapshots.remove(*id) {
-            Some(_) => (StatusCode::ACCEPTED, Value::Null),
-            None => not_found("Snapshot", id),
-        },
+        ("POST", ["volumes", id, "action"]) => act(state, by, id, body),
+        ("GET", ["snapshots", "detail"]) => snapshots::list(state, by, request.query),
+        ("POST", ["snapshots"]) => snapshots::create(state, by, body),
+        (_, ["snapshots", id]) if !snapshots::sees(state, by, id) => not_found("Snapshot", id),
+        ("GET", ["snapshots", id]) => ok(json!({"snapshot": snapshots::show(state, id)})),
+        ("DELETE", ["snapshots", id]) => snapshots::delete(state, id),
         (_, ["attachments", ..]) if by.version < 27 => {
             refuse(404, "itemNotFound", "The resource could not be found.")
         }
@@ -115,14 +113,28 @@ fn sees(state: &State, by: &Identity, id: &str) -> bool {
     state.volumes.get(id).is_some_and(|volume| by.admin || volume.project == by.project)
 }
 
-/// A creation proceeds with each request that reads the volume.
+/// A creation, or the replacement of a volume's data, proceeds with each request that reads the volume.
 fn create_on(state: &mut State, id: &str) {
     let fails = state.creation_fails;
-    if let Some(volume) = state.volumes.get_mut(id).filter(|one| one.status == "creating") {
-        match volume.creating {
-            0 => volume.status = if fails { "error" } else { "available" }.to_owned(),
-            _ => volume.creating -= 1,
-        }
+    let Some(volume) = state.volumes.get_mut(id) else { return };
+    let is_new = volume.status == "creating";
+    let image = volume.reimaged.clone().filter(|_| volume.status == "downloading");
+    if !is_new && image.is_none() {
+        return;
+    }
+    if volume.creating > 0 {
+        volume.creating -= 1;
+        return;
+    }
+    let Some((image, before)) = image else {
+        volume.status = if fails { "error" } else { "available" }.to_owned();
+        return;
+    };
+    volume.reimaged = None;
+    volume.status = if fails { "error".to_owned() } else { before };
+    if !fails {
+        volume.more.insert("volume_image_metadata".into(), json!({"image_id": image}));
+        volume.more.insert("bootable".into(), json!("true"));
     }
 }
 
@@ -159,16 +171,20 @@ fn volume_view(state: &State, by: &Identity, id: &str) -> Value {
     view
 }
 
+/// True if metadata have the pair that a filter names.
+fn has_metadata(metadata: Option<&Value>, filter: Option<&str>) -> bool {
+    filter.is_none_or(|filter| {
+        metadata.and_then(Value::as_object).into_iter().flatten().any(|(key, value)| {
+            *filter == format!("{{'{key}': '{}'}}", value.as_str().unwrap_or_default())
+        })
+    })
+}
+
 fn list_volumes(state: &State, by: &Identity, query: &str) -> Answer {
     let filter = parameter(query, "metadata");
     let everywhere = by.admin && parameter(query, "all_tenants").is_some();
     let own = state.volumes.iter().filter(|(_, volume)| {
-        let metadata = volume.more.get("metadata").and_then(Value::as_object);
-        let fits = filter.as_ref().is_none_or(|filter| {
-            metadata.into_iter().flatten().any(|(key, value)| {
-                *filter == format!("{{'{key}': '{}'}}", value.as_str().unwrap_or_default())
-            })
-        });
+        let fits = has_metadata(volume.more.get("metadata"), filter.as_deref());
         fits && (everywhere || volume.project == by.project)
     });
     let views: Vec<Value> = own.map(|(id, _)| volume_view(state, by, id)).collect();
@@ -202,9 +218,15 @@ fn create_volume(state: &mut State, by: &Identity, body: &Value) -> Answer {
     let mut size = asked["size"].as_i64();
     let mut bootable = asked["imageRef"].is_string();
     if let Some(snapshot) = asked["snapshot_id"].as_str() {
-        let Some(found) = state.snapshots.get(snapshot) else {
+        if !snapshots::sees(state, by, snapshot) {
             return not_found("Snapshot", snapshot);
-        };
+        }
+        let found = &state.snapshots[snapshot];
+        if found["status"] != "available" {
+            return bad(
+                "Invalid snapshot: Originating snapshot status must be one of available values",
+            );
+        }
         let least = found["size"].as_i64().unwrap_or_default();
         if size.is_some_and(|size| size < least) {
             let size = size.unwrap_or_default();
@@ -258,7 +280,35 @@ fn delete_volume(state: &mut State, id: &str) -> Answer {
     (StatusCode::ACCEPTED, Value::Null)
 }
 
-fn act(state: &mut State, id: &str, body: &Value) -> Answer {
+/// `reimage` of the API.
+fn reimage(state: &mut State, by: &Identity, id: &str, body: &Value) -> Answer {
+    if let Err(refusal) = check(body, "os-reimage", &["image_id", "reimage_reserved"]) {
+        return refusal;
+    }
+    let asked = &body["os-reimage"];
+    let mut states = vec!["available", "error"];
+    if asked["reimage_reserved"] == true {
+        states.push("reserved");
+    }
+    if by.version < 68 {
+        return bad("There is no such action: os-reimage");
+    }
+    let creating = state.creating;
+    let volume = state.volume_mut(id);
+    if !states.contains(&volume.status.as_str()) {
+        let status = &volume.status;
+        let states = states.join(", ");
+        return bad(format!(
+            "Invalid volume: Volume {id} status must be {states} to reimage, but the current status is {status}."
+        ));
+    }
+    let image = asked["image_id"].as_str().unwrap_or_default().to_owned();
+    volume.reimaged = Some((image, std::mem::replace(&mut volume.status, "downloading".into())));
+    volume.creating = creating;
+    (StatusCode::ACCEPTED, Value::Null)
+}
+
+fn act(state: &mut State, by: &Identity, id: &str, body: &Value) -> Answer {
     let action = body.as_object().and_then(|body| body.keys().next()).cloned().unwrap_or_default();
     let status = state.status(id);
     match action.as_str() {
@@ -278,39 +328,9 @@ fn act(state: &mut State, id: &str, body: &Value) -> Answer {
             }
             (StatusCode::ACCEPTED, Value::Null)
         }
+        "os-reimage" => reimage(state, by, id, body),
         other => bad(format!("There is no such action: {other}")),
     }
-}
-
-fn create_snapshot(state: &mut State, by: &Identity, body: &Value) -> Answer {
-    let allowed = ["volume_id", "name", "description", "force", "metadata"];
-    if let Err(refusal) = check(body, "snapshot", &allowed) {
-        return refusal;
-    }
-    let asked = &body["snapshot"];
-    let volume = asked["volume_id"].as_str().unwrap_or_default();
-    if !sees(state, by, volume) {
-        return not_found("Volume", volume);
-    }
-    if asked["force"] != true && state.status(volume) != "available" {
-        let status = state.status(volume);
-        return bad(format!(
-            "Invalid volume: Volume {volume} status must be available, but current status is: {status}."
-        ));
-    }
-    if state.snapshot_limit.is_some_and(|most| state.snapshots.len() as i64 >= most) {
-        return refuse(
-            413,
-            "overLimit",
-            "SnapshotLimitExceeded: Maximum number of snapshots allowed exceeded",
-        );
-    }
-    let (volume, name) = (volume.to_owned(), asked["name"].clone());
-    let id = state.add_snapshot(&volume);
-    if let Some(snapshot) = state.snapshots.get_mut(&id) {
-        snapshot["name"] = name;
-    }
-    (StatusCode::ACCEPTED, json!({"snapshot": state.snapshots[&id]}))
 }
 
 fn attachment_view(state: &State, id: &str) -> Value {

@@ -27,9 +27,14 @@ pub struct FakeVolume {
     pub more: Map<String, Value>,
     /// Its protocol.
     pub backend: Backend,
-    /// Requests that still see it as `creating`.
+    /// Requests that still see it as `creating`, or as `downloading`.
     pub creating: usize,
+    /// The image that replaces its data, and its status before.
+    pub reimaged: Option<(String, String)>,
 }
+
+/// The attribute of a snapshot with its project.
+pub(crate) const PROJECT: &str = "os-extended-snapshot-attributes:project_id";
 
 impl FakeVolume {
     pub(crate) fn flag(&self, key: &str) -> bool {
@@ -55,13 +60,15 @@ pub struct FakeAttachment {
 /// The whole state of the fake.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Requests that see a new volume as `creating`.
+    /// Requests that see a new volume or snapshot as `creating`.
     pub creating: usize,
-    /// True if new volumes become `error` instead of `available`.
+    /// True if new volumes, and those whose data are replaced, become `error`.
     pub creation_fails: bool,
     pub(crate) volumes: BTreeMap<String, FakeVolume>,
     pub(crate) attachments: BTreeMap<String, FakeAttachment>,
     pub(crate) snapshots: BTreeMap<String, Value>,
+    /// Requests that still see a snapshot as `creating`.
+    pub(crate) snapshotting: BTreeMap<String, usize>,
     pub(crate) types: Vec<(String, String)>,
     pub(crate) snapshot_limit: Option<i64>,
     /// The ids of attachments that the compute service still lists, which may only be deleted with
@@ -107,13 +114,19 @@ impl State {
     /// When there is no such volume.
     pub fn add_snapshot(&mut self, volume: &str) -> String {
         let id = new_id();
-        let size = self.volumes.get(volume).expect("the volume exists").size;
+        let of = self.volumes.get(volume).expect("the volume exists");
         let snapshot = json!({
-            "id": id, "volume_id": volume, "status": "available", "size": size, "name": "",
-            "description": "", "metadata": {},
+            "id": id, "volume_id": volume, "status": "available", "size": of.size, "name": "",
+            "description": "", "metadata": {}, PROJECT: of.project,
         });
         self.snapshots.insert(id.clone(), snapshot);
         id
+    }
+
+    /// Their users delete all snapshots.
+    pub fn forget_snapshots(&mut self) {
+        self.snapshots.clear();
+        self.snapshotting.clear();
     }
 
     /// Adds a volume type and returns its id.

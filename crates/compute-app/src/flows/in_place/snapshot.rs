@@ -33,9 +33,8 @@ pub fn snapshot(
     states::allow(context, server, action)?;
     let words = match request.backup {
         Some(_) => "Backup is not supported for volume-backed instances.",
-        None => {
-            "Images of volume-backed instances are not supported: make snapshots of their volumes."
-        }
+        // The caller makes images of volumes by itself.
+        None => "Images of volumes are not supported: this cloud has no volumes.",
     };
     states::refuse_volume_root(server, words)?;
     let image = images::reserve(tx, compute, context, server, request, prepared, now)?;

@@ -24,21 +24,13 @@ use serde_json::{Value, json};
 
 use super::{CloudGlance, refusal};
 use crate::Error;
-use crate::images::{Snapshot, Transfer};
+use crate::images::of_volumes::{VolumesImage, inherited};
+use crate::images::{Snapshot, Transfer, owner};
 
 /// How long the request that creates an image may take. Then the sweep deletes the image.
 const ABANDONED: SignedDuration = SignedDuration::from_mins(15);
 /// A request without an answer may still arrive within this time.
 const LATE: SignedDuration = SignedDuration::from_mins(2);
-/// Properties that no snapshot inherits (Nova's `NON_INHERITABLE_IMAGE_PROPERTIES`).
-const NEVER_INHERITED: [&str; 6] = [
-    "cinder_encryption_key_id",
-    "cinder_encryption_key_deletion_policy",
-    "img_signature",
-    "img_signature_hash_method",
-    "img_signature_key_type",
-    "img_signature_certificate_uuid",
-];
 /// Maximum number of failures that are counted.
 const MOST_COUNTED: usize = 10_000;
 
@@ -115,14 +107,8 @@ impl CloudGlance {
         request: &Snapshot,
         base: Option<&Image>,
     ) -> Value {
-        let is_inherited = |key: &str| {
-            !NEVER_INHERITED.contains(&key)
-                && !key.starts_with("os_glance")
-                && !self.options.non_inheritable.iter().any(|name| name == key)
-        };
-        let inherited = server.spec.image_properties.iter().filter(|(key, _)| is_inherited(key));
-        let mut properties: BTreeMap<String, String> =
-            inherited.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let mut properties =
+            inherited(&server.spec.image_properties, &self.options.non_inheritable);
         let kind = if request.backup.is_some() { "backup" } else { "snapshot" };
         let mut set = |key: &str, value: &str| properties.insert(key.to_owned(), value.to_owned());
         if let Some(base) = server.spec.image {
@@ -139,20 +125,69 @@ impl CloudGlance {
         if let Some(backup) = &request.backup {
             properties.insert("backup_type".to_owned(), backup.backup_type.clone());
         }
-        let is_own = owner(context, server) == server.project_id;
-        let mut body = json!({
+        let attributes = json!({
             "name": request.name,
-            "visibility": if is_own { "private" } else { "shared" },
+            "visibility": visibility(context, server),
             "min_ram": base.map_or(0, |base| base.min_ram),
             "min_disk": base.map_or(0, |base| base.min_disk).max(server.spec.flavor.disk),
         });
-        if let Some(attributes) = body.as_object_mut() {
-            for (key, value) in properties {
-                // A property cannot replace an attribute.
-                attributes.entry(key).or_insert(Value::String(value));
+        with_properties(attributes, &properties)
+    }
+
+    /// Creates an active image without data, whose properties say all. It is taken back unless the
+    /// caller's transaction adopts it.
+    pub(in crate::images) async fn create_empty(
+        &self,
+        store: &Store,
+        context: &Context,
+        server: &Server,
+        image: &VolumesImage,
+    ) -> Result<(), Error> {
+        let (id, of) = (image.id, server.id);
+        let project = owner(context, server).to_owned();
+        let add = move |tx: &mut Tx<'_>| {
+            let now = time::now();
+            let due = time::after(now, ABANDONED);
+            Ok::<_, Error>(glance_images::add(tx, id, of, &project, due, now)?)
+        };
+        store.write(add).await?;
+        self.tokens.keep(id, context.token.as_ref());
+        match self.post_empty(context, server, image).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let is_sent = !matches!(error, CallError::Unavailable { is_sent: false, .. });
+                let due = if is_sent { LATE } else { SignedDuration::ZERO };
+                self.discard_after(store, id, due).await;
+                Err(refusal(error))
             }
         }
-        body
+    }
+
+    async fn post_empty(
+        &self,
+        context: &Context,
+        server: &Server,
+        image: &VolumesImage,
+    ) -> Result<(), CallError> {
+        let request_id = context.request_id.map(|_| context.request_id_text());
+        let caller = context.token.as_ref().map_or(Caller::Own, Caller::User);
+        let by = (caller, request_id.as_deref());
+        // Nova's formats of an image without data.
+        let attributes = json!({
+            "id": image.id, "name": image.name, "visibility": visibility(context, server),
+            "disk_format": "qcow2", "container_format": "bare", "min_ram": 0,
+            "min_disk": image.min_disk,
+        });
+        let mut body = with_properties(attributes, &image.properties);
+        if context.token.is_none() {
+            body["owner"] = json!(owner(context, server));
+        }
+        self.client.create(by, image.id, &body).await?;
+        if owner(context, server) != server.project_id {
+            self.client.add_member(by, image.id, &server.project_id).await?;
+        }
+        let sent = self.client.upload(by, image.id, ImageData::empty()).await?;
+        compare(&self.client.show(by, image.id).await?, &sent)
     }
 
     /// Makes an image unwanted outside of a transaction that is in progress. If that fails too, its
@@ -287,9 +322,19 @@ impl CloudGlance {
     }
 }
 
-/// The project that owns the image of a caller's snapshot.
-fn owner<'a>(context: &'a Context, server: &'a Server) -> &'a str {
-    if context.project_id.is_empty() { &server.project_id } else { &context.project_id }
+/// The visibility of a caller's snapshot: the server's project gets the image of another project's user.
+fn visibility(context: &Context, server: &Server) -> &'static str {
+    if owner(context, server) == server.project_id { "private" } else { "shared" }
+}
+
+/// Attributes of an image with properties, none of which can replace an attribute.
+fn with_properties(mut attributes: Value, properties: &BTreeMap<String, String>) -> Value {
+    if let Some(all) = attributes.as_object_mut() {
+        for (key, value) in properties {
+            all.entry(key.clone()).or_insert(Value::String(value.clone()));
+        }
+    }
+    attributes
 }
 
 /// Compares the stored data with the sent data.

@@ -87,6 +87,11 @@ impl CloudGlance {
         })
     }
 
+    /// Properties that a snapshot does not inherit.
+    pub(super) fn non_inheritable(&self) -> &[String] {
+        &self.options.non_inheritable
+    }
+
     /// Logs in and requests one image, as a test of the settings.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows;
 use kilonova_compute_app::flows::operation::Backup;
 use kilonova_compute_app::images::Snapshot;
-use kilonova_compute_app::microversions;
+use kilonova_compute_app::{microversions, volumes};
 use kilonova_ids::ImageId;
 use kilonova_wire::{Microversion, Refusal};
 use serde_json::{Value, json};
@@ -36,6 +36,13 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let snapshot = Snapshot { name, metadata, backup };
     // A backup with rotation 0 is deleted at once, so the answer does not name it.
     let has_image = snapshot.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
+    if snapshot.backup.is_none()
+        && let Some(server) = request.volume_backed().await?
+    {
+        let (compute, context) = (&request.compute, &request.context);
+        let image = volumes::create_image(compute, context, &server, &snapshot).await?;
+        return Ok(answer(version, &base, image));
+    }
     let prepared = request.prepare_image(|_| snapshot.clone()).await?;
     let compute = request.compute.clone();
     let begun = request

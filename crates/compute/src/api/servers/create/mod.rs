@@ -4,20 +4,26 @@ mod networks;
 mod request;
 mod resolve;
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use kilonova_access::Caller;
 use kilonova_compute_app::boot::BootRequest;
+use kilonova_compute_app::images::SeenImages;
+use kilonova_compute_app::ports::external::SeenNetworks;
+use kilonova_compute_app::volumes::resolve::BootVolumes;
 use kilonova_compute_app::{Compute, boot, microversions, volumes};
 use kilonova_ids::{ServerId, ascending};
 use kilonova_store::Tx;
-use kilonova_wire::{JsonBody, Microversion, Refusal};
+use kilonova_wire::{Context, JsonBody, Microversion, Refusal};
 use serde_json::{Value, json};
 
 use super::schema;
 use crate::api::links::Base;
 use request::CreateServer;
+use resolve::Resolved;
 
 pub(super) async fn create(
     State(compute): State<Compute>,
@@ -33,12 +39,7 @@ pub(super) async fn create(
     check_permissions(&body["server"], &caller)?;
     let mut new = CreateServer::read(&body, &caller, version)?;
     new.destination.check(&compute)?;
-    let asked = volumes::resolve::Asked {
-        context: &caller,
-        max_count: new.max_count,
-        zone: new.destination.zone.as_deref(),
-        knows_multiattach: version >= microversions::MULTIATTACH,
-    };
+    let asked = asked(&caller, version, &new);
     let disks = volumes::resolve::look_up(&compute, asked, &new.disks).await?;
     if new.destination.zone.is_none() {
         new.destination.zone.clone_from(&disks.zone);
@@ -47,11 +48,20 @@ pub(super) async fn create(
     let seen = compute.images.look_up(&caller, new.disks.image.into_iter().chain(root)).await?;
     let (count, groups) = ((new.min_count, new.max_count), &new.security_groups);
     let networks = compute.look_up_networks(&caller, &new.networks, groups, count).await?;
-    let (compute_, to_resolve, context) = (compute.clone(), new.clone(), caller.clone());
-    let read = move |tx: &mut Tx<'_>| {
-        resolve::resolve(tx, &compute_, &context, (&seen, &networks), &to_resolve, &disks)
+    let known = (compute.clone(), caller.context.clone(), seen, networks);
+    let resolved = resolve(known.clone(), new.clone(), disks, false).await?;
+    let mut request = match resolved {
+        Resolved::Boot(request) => *request,
+        Resolved::OfVolumes(properties) => {
+            let disks = of_image(&compute, &caller, version, &mut new, &properties).await?;
+            match resolve(known, new.clone(), disks, true).await? {
+                Resolved::Boot(request) => *request,
+                Resolved::OfVolumes(_) => {
+                    return Err(Refusal::internal("the volumes of an image were not merged"));
+                }
+            }
+        }
     };
-    let mut request = compute.store.read(read).await?;
     request.spec.image_numbers = compute.image_numbers(&request.spec).await?;
     let reservation_id = request.spec.reservation_id.clone();
     let ids = boot_with_volumes(&compute, &caller, request).await?;
@@ -70,6 +80,59 @@ pub(super) async fn create(
         "adminPass": new.admin_password,
     }});
     Ok(answer(body, Some(&location)))
+}
+
+/// A request is resolved with these: the service, the caller, and the images and networks that the request names.
+type Known = (Compute, Context, SeenImages, SeenNetworks);
+
+/// Resolves a request in one read transaction.
+async fn resolve(
+    (compute, context, seen, networks): Known,
+    new: CreateServer,
+    disks: BootVolumes,
+    is_merged: bool,
+) -> Result<Resolved, Refusal> {
+    let inner = compute.clone();
+    let read = move |tx: &mut Tx<'_>| {
+        resolve::resolve(tx, &inner, &context, (&seen, &networks), &new, (&disks, is_merged))
+    };
+    Ok(compute.store.read(read).await?)
+}
+
+/// Adds the volumes that an image names to those of a request, and asks Cinder for all of them.
+async fn of_image(
+    compute: &Compute,
+    caller: &Caller,
+    version: Microversion,
+    new: &mut CreateServer,
+    properties: &BTreeMap<String, String>,
+) -> Result<BootVolumes, Refusal> {
+    let image = new.disks.image;
+    new.disks = volumes::request::with_image(&new.disks, properties)?;
+    let mut disks =
+        volumes::resolve::look_up(compute, asked(caller, version, new), &new.disks).await?;
+    if new.destination.zone.is_none() {
+        new.destination.zone.clone_from(&disks.zone);
+    }
+    // The image describes the guest, not the volume that the snapshot was made of.
+    if let Some(root) = &mut disks.root {
+        root.image = image;
+    }
+    Ok(disks)
+}
+
+/// The facts of a request that its disks depend on.
+fn asked<'a>(
+    caller: &'a Caller,
+    version: Microversion,
+    new: &'a CreateServer,
+) -> volumes::resolve::Asked<'a> {
+    volumes::resolve::Asked {
+        context: caller,
+        max_count: new.max_count,
+        zone: new.destination.zone.as_deref(),
+        knows_multiattach: version >= microversions::MULTIATTACH,
+    }
 }
 
 /// Boots, after the existing volumes were reserved and the user's token was passed to the worker.

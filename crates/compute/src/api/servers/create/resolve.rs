@@ -2,10 +2,14 @@
 //!
 //! The order of the checks is visible to clients and must not change.
 
+use std::collections::BTreeMap;
+
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::boot::{self, BootRequest, ProfileGroups, Profiles};
 use kilonova_compute_app::images::SeenImages;
 use kilonova_compute_app::ports::external::SeenNetworks;
+use kilonova_compute_app::resolve::BootImage;
+use kilonova_compute_app::volumes::request::without_volumes;
 use kilonova_compute_app::volumes::resolve::{self, BootVolumes};
 use kilonova_compute_app::{Compute, Error, ports, resolve as names, server_groups, unsupported};
 use kilonova_compute_db::servers::{Creator, SchedulerHints, Spec};
@@ -16,7 +20,16 @@ use kilonova_wire::{Context, Refusal};
 use super::random_text;
 use super::request::CreateServer;
 
-/// Looks up everything that the request names, as far as the caller may see it.
+/// A resolved request.
+pub(super) enum Resolved {
+    /// Everything is known.
+    Boot(Box<BootRequest>),
+    /// The image names volumes in these properties, which [`CreateServer::disks`] must have first.
+    OfVolumes(BTreeMap<String, String>),
+}
+
+/// Looks up everything that the request names, as far as the caller may see it. `disks` are the volumes of
+/// the request with what Cinder says of them; with `is_merged` they have those of the image.
 ///
 /// # Errors
 /// 400, 403 and 409 with Nova's messages; store errors.
@@ -26,14 +39,20 @@ pub(super) fn resolve(
     context: &Context,
     (seen, seen_networks): (&SeenImages, &SeenNetworks),
     new: &CreateServer,
-    disks: &BootVolumes,
-) -> Result<BootRequest, Error> {
+    (disks, is_merged): (&BootVolumes, bool),
+) -> Result<Resolved, Error> {
     let image = new.disks.image;
     names::expect(tx, compute, &new.flavor, image)?;
     compute.networks.expect_resolve(tx, &context.project_id, &new.networks)?;
     let flavor = names::flavor(tx, context, &new.flavor)?;
     let image_properties = match (image, &disks.root) {
-        (Some(image), _) => names::image(tx, compute, context, seen, image, &flavor)?,
+        (Some(image), _) if is_merged => {
+            without_volumes(names::image(tx, compute, context, seen, image, &flavor)?)
+        }
+        (Some(image), _) => match names::boot_image(tx, compute, context, seen, image, &flavor)? {
+            BootImage::Copied(properties) => properties,
+            BootImage::OfVolumes(properties) => return Ok(Resolved::OfVolumes(properties)),
+        },
         (None, Some(root)) => resolve::root_properties(tx, compute, context, seen, root, &flavor)?,
         (None, None) => {
             let why = "Invalid imageRef provided: a server boots from an image or a volume.";
@@ -68,7 +87,7 @@ pub(super) fn resolve(
     for profile in &profiles.ports {
         check_bitstreams(tx, compute, profile)?;
     }
-    Ok(BootRequest {
+    Ok(Resolved::Boot(Box::new(BootRequest {
         project_id: context.project_id.clone(),
         user_id: context.user_id.clone(),
         request_id: context.request_id_text(),
@@ -108,7 +127,7 @@ pub(super) fn resolve(
         forced: new.destination.forced,
         min_count: new.min_count,
         max_count: new.max_count.min(most),
-    })
+    })))
 }
 
 /// Checks that the hint `group` names a server group that the caller may see.

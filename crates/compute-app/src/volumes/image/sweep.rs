@@ -1,0 +1,76 @@
+//! Deletes snapshots that no image has: those of a request for an image that failed, or whose controller died.
+//! Rows outlive every crash, and each call may be made twice.
+
+use jiff::SignedDuration;
+use kilonova_cinder::{Call, Error as CallError};
+use kilonova_compute_db::volume_snapshots::{self as rows, SnapshotState, VolumeSnapshot};
+use kilonova_store::Tx;
+use kilonova_wire::time;
+
+use super::{LATE, MADE_FOR};
+use crate::volumes::Volumes;
+use crate::{Compute, Error};
+
+/// The longest pause between two attempts.
+const LONGEST: SignedDuration = SignedDuration::from_mins(5);
+
+/// Does once what is due.
+///
+/// # Errors
+/// The database's.
+pub async fn run(compute: Compute) -> Result<(), Error> {
+    let Some(volumes) = compute.volumes.clone() else { return Ok(()) };
+    let due = |tx: &mut Tx<'_>| Ok::<_, Error>(rows::due(tx, time::now())?);
+    for row in compute.store.read(due).await? {
+        let id = row.id;
+        match row.state {
+            SnapshotState::Making => {
+                tracing::warn!(server = %row.server, image = %row.image, "an image of volumes was not finished; its snapshots are deleted");
+                let discard = move |tx: &mut Tx<'_>| {
+                    // Its last call may still arrive.
+                    Ok::<_, Error>(rows::discard(tx, row.image, time::after(time::now(), LATE))?)
+                };
+                compute.store.write(discard).await?;
+            }
+            SnapshotState::Unwanted => {
+                let Err(error) = delete(&volumes, &row).await else {
+                    compute.store.write(move |tx| rows::forget(tx, id)).await?;
+                    continue;
+                };
+                tracing::warn!(server = %row.server, volume = %row.volume, %error, "cannot delete an unwanted snapshot of a volume; it is tried again");
+                let due = time::after(time::now(), pause(row.attempts));
+                compute.store.write(move |tx| rows::postpone(tx, id, due)).await?;
+                // The others wait until Cinder answers.
+                if error.refused().is_none() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Deletes a snapshot. One whose id is not known is looked up by its metadata.
+async fn delete(volumes: &Volumes, row: &VolumeSnapshot) -> Result<(), CallError> {
+    if let Some(snapshot) = row.snapshot {
+        return volumes
+            .bounded(volumes.client.delete_snapshot(Call::OWN, snapshot))
+            .await
+            .map(drop);
+    }
+    let value = row.id.to_string();
+    let found = volumes.client.snapshots_with(Call::OWN, MADE_FOR, &value);
+    for one in volumes.bounded(found).await? {
+        // A Cinder that does not know the filter lists all of them.
+        if one.metadata.get(MADE_FOR) == Some(&value) {
+            volumes.bounded(volumes.client.delete_snapshot(Call::OWN, one.id)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The pause before the next attempt: doubling from a second on.
+fn pause(attempts: i64) -> SignedDuration {
+    let seconds = 1_i64 << attempts.clamp(0, 10);
+    SignedDuration::from_secs(seconds).min(LONGEST)
+}

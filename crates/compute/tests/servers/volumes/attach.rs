@@ -1,0 +1,178 @@
+//! Volumes are attached, shown and detached; what cannot be is refused.
+
+use serde_json::{Value, json};
+
+use super::{
+    actions_of, attach, attachments, clouds, finish, hosts_of, settled, shown, try_attach,
+    try_detach, uuid_like, volume, wait_for,
+};
+use crate::kit::{ADMIN, ANN, BOB};
+
+#[tokio::test]
+async fn a_volume_is_attached_shown_and_detached() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let disk = volume(&cinder, json!({}));
+        cinder.state().use_iscsi(&disk);
+        let wish = json!({
+            "volumeId": disk, "device": "/dev/vdf", "tag": "data", "delete_on_termination": false,
+        });
+        let answer = try_attach(&running, &id, "2.79", wish).await.expect(200);
+        let expected = json!({
+            "id": disk, "volumeId": disk, "serverId": id, "device": "/dev/vdf", "tag": "data",
+            "delete_on_termination": false,
+        });
+        assert_eq!(answer["volumeAttachment"], expected);
+        wait_for(&cinder, &disk, "in-use").await;
+        assert_eq!(hosts_of(&cinder, &disk), ["a"]);
+        assert_eq!(cloud.files("a", "volumes").len(), 1);
+        let connector = cinder.state().attachments_of(&disk)[0].1.connector.clone();
+        assert_eq!(connector["mountpoint"], "/dev/vdf");
+        let attachment = cinder.state().attachments_of(&disk)[0].0.clone();
+
+        let oldest = json!({"id": disk, "volumeId": disk, "serverId": id, "device": "/dev/vdf"});
+        assert_eq!(shown(&running, &id, "2.1").await, json!([oldest]));
+        let tagged = shown(&running, &id, "2.70").await;
+        assert_eq!(
+            (&tagged[0]["tag"], &tagged[0]["delete_on_termination"]),
+            (&json!("data"), &Value::Null)
+        );
+        let newest = running.get(ANN, "2.89", &format!("{}/{disk}", attachments(&id))).await;
+        let newest = newest.expect(200)["volumeAttachment"].clone();
+        assert!(newest.get("id").is_none() && newest["bdm_uuid"].is_string(), "{newest}");
+        assert_eq!(newest["attachment_id"], json!(attachment));
+        // Cinder asks so, with its own login.
+        let path = format!("{}/{disk}", attachments(&id));
+        let asked = running.get(ADMIN, "2.89", &path).await.expect(200);
+        assert_eq!(asked["volumeAttachment"]["attachment_id"], json!(attachment));
+        running.get(BOB, "2.89", &path).await.refused(404, "could not be found");
+        let server = running.server(&id).await;
+        let attached = json!([{"id": disk, "delete_on_termination": false}]);
+        assert_eq!(server["os-extended-volumes:volumes_attached"], attached);
+        let listed = running.get(ANN, "2.1", "/servers/detail").await.expect(200);
+        assert_eq!(
+            listed["servers"][0]["os-extended-volumes:volumes_attached"],
+            json!([{"id": disk}])
+        );
+
+        let secrets = cloud.column("SELECT body FROM documents").await.concat();
+        assert!(secrets.contains("chap-secret-of"), "the host has the connection");
+        let change = json!({"volumeAttachment": {"volumeId": disk, "delete_on_termination": true}});
+        let put = format!("PUT {}/{disk}", attachments(&id));
+        running.call(ANN, "2.85", &put, Some(change)).await.expect(202);
+        assert_eq!(shown(&running, &id, "2.79").await[0]["delete_on_termination"], json!(true));
+        let back = json!({"volumeAttachment": {"volumeId": disk, "delete_on_termination": false}});
+        running.call(ANN, "2.85", &put, Some(back)).await.expect(202);
+
+        // Stop and start, and a hard reboot, keep it.
+        running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+        running.wait_until_idle(&id).await;
+        running.act(&id, json!({"os-stop": null})).await;
+        running.wait_for_status(&id, "SHUTOFF").await;
+        running.act(&id, json!({"os-start": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        assert_eq!(cinder.state().attachments_of(&disk)[0].0, attachment);
+        assert_eq!(cinder.state().take_freed(), [""; 0]);
+
+        try_detach(&running, &id, &disk).await.expect(202);
+        wait_for(&cinder, &disk, "available").await;
+        settled(&cloud).await;
+        assert_eq!(cloud.files("a", "volumes"), [""; 0]);
+        assert_eq!(shown(&running, &id, "2.89").await, json!([]));
+        let calls = cinder.take_calls();
+        assert!(calls.iter().all(|call| call.ends_with(", service)")), "{calls:?}");
+        finish(&cloud, &running, &cinder, "attached").await;
+    }
+}
+
+#[tokio::test]
+async fn requests_that_cannot_be_met_are_refused_with_novas_words() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let other = running.active_server(&cloud, "two", "plain").await;
+        let (used, free) = (volume(&cinder, json!({})), volume(&cinder, json!({})));
+        let shared = volume(&cinder, json!({"multiattach": true}));
+        let secret = volume(&cinder, json!({"encrypted": true}));
+        attach(&running, &cinder, &other, &used).await;
+        let missing = uuid_like();
+        for (version, body, code, words) in [
+            (
+                "2.90",
+                json!({"volumeId": missing}),
+                404,
+                format!("Volume {missing} could not be found."),
+            ),
+            ("2.90", json!({"volumeId": used}), 400, "the current status is in-use".into()),
+            (
+                "2.90",
+                json!({"volumeId": secret}),
+                400,
+                "encrypted volumes are not supported".into(),
+            ),
+            (
+                "2.59",
+                json!({"volumeId": shared}),
+                400,
+                "starting with compute API version 2.60".into(),
+            ),
+            ("2.90", json!({"volumeId": free, "device": "vdb"}), 400, "device".into()),
+            ("2.48", json!({"volumeId": free, "tag": "x"}), 400, "tag".into()),
+            (
+                "2.78",
+                json!({"volumeId": free, "delete_on_termination": true}),
+                400,
+                "delete_on".into(),
+            ),
+            ("2.90", json!({"device": "/dev/vdb"}), 400, "volumeId".into()),
+        ] {
+            try_attach(&running, &id, version, body).await.refused(code, &words);
+        }
+        let again = try_attach(&running, &other, "2.90", json!({"volumeId": used})).await;
+        again.refused(400, "is already attached");
+        let taken = json!({"volumeId": free, "device": "/dev/vdb"});
+        try_attach(&running, &other, "2.90", taken).await.refused(409, "is in use");
+        try_detach(&running, &id, &used).await.refused(404, "is not attached to volume");
+        let put = format!("PUT {}/{used}", attachments(&other));
+        let swap = json!({"volumeAttachment": {"volumeId": free}});
+        running.call(ANN, "2.84", &put, Some(swap.clone())).await.refused(403, "Policy");
+        running.call(ADMIN, "2.84", &put, Some(swap)).await.refused(409, "is not migrating");
+        let tag = json!({"volumeAttachment": {"volumeId": used, "tag": "other"}});
+        running
+            .call(ANN, "2.85", &put, Some(tag))
+            .await
+            .refused(400, "The tag property is not mutable");
+
+        running.act(&id, json!({"lock": null})).await;
+        let locked = try_attach(&running, &id, "2.90", json!({"volumeId": free})).await;
+        locked.refused(409, &format!("Instance {id} is locked"));
+        running.act(&id, json!({"unlock": null})).await;
+        running.act(&id, json!({"suspend": null})).await;
+        running.wait_for_status(&id, "SUSPENDED").await;
+        let refused = try_attach(&running, &id, "2.90", json!({"volumeId": free})).await;
+        refused.refused(409, "Cannot 'attach_volume' instance");
+        assert_eq!(cinder.state().status(&free), "available");
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, [""; 0], "refused");
+        try_attach(&running, &other, "2.101", json!({"volumeId": shared})).await.expect(202);
+        wait_for(&cinder, &shared, "in-use").await;
+        finish(&cloud, &running, &cinder, "refused").await;
+    }
+}
+
+#[tokio::test]
+async fn an_administrator_of_another_project_attaches_and_detaches() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        cinder.put_project_into_url();
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        let path = format!("POST {}", attachments(&id));
+        let body = json!({"volumeAttachment": {"volumeId": disk}});
+        running.call(ADMIN, "2.90", &path, Some(body)).await.expect(200);
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        let path = format!("DELETE {}/{disk}", attachments(&id));
+        running.call(ADMIN, "2.90", &path, None).await.expect(202);
+        wait_for(&cinder, &disk, "available").await;
+        finish(&cloud, &running, &cinder, "administrator").await;
+    }
+}

@@ -1,0 +1,173 @@
+//! Servers boot from volumes, snapshots, images and blank volumes.
+
+use kilonova_testkit::cinder::Failure;
+use serde_json::json;
+
+use super::{
+    boot, clouds, finish, root, settled, shown, try_boot, try_detach, uuid_like, volume, wait_for,
+    with_disks,
+};
+use crate::kit::wait_until;
+
+#[tokio::test]
+async fn a_server_boots_from_a_volume_of_every_source() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let metadata = json!({"hw_disk_bus": "scsi", "min_disk": "1", "min_ram": "0", "size": "1"});
+        let bootable = json!({"bootable": "true", "volume_image_metadata": metadata});
+        let existing = volume(&cinder, bootable);
+        cinder.state().creating = 2;
+        cinder.state().add_type("ceph");
+        let kind = cinder.state().add_type("fast");
+        let snapshot = cinder.state().add_snapshot(&existing);
+        let image = cloud.image.to_string();
+        let disk_before = cloud.used("DISK_GB").await;
+        for (source, more) in [
+            ("volume", json!({"uuid": existing})),
+            ("snapshot", json!({"uuid": snapshot, "delete_on_termination": true})),
+            (
+                "image",
+                json!({"uuid": image, "volume_size": 3, "delete_on_termination": true, "volume_type": "fast"}),
+            ),
+            (
+                "blank",
+                json!({"volume_size": 1, "delete_on_termination": true, "volume_type": kind}),
+            ),
+        ] {
+            let data = json!({
+                "source_type": "blank", "destination_type": "volume", "volume_size": 4,
+                "delete_on_termination": true, "tag": "data",
+            });
+            let id =
+                boot(&running, with_disks(&running, &cloud, json!([root(source, more), data])))
+                    .await;
+            let shown_server = running.wait_for_status(&id, "ACTIVE").await;
+            assert_eq!(shown_server["image"], json!(""), "{source}");
+            wait_until("both volumes are in use", async || {
+                let state = cinder.state();
+                state.attachments().values().filter(|one| one.status == "attached").count() == 2
+            })
+            .await;
+            settled(&cloud).await;
+            assert_eq!(
+                cloud.used("DISK_GB").await,
+                disk_before,
+                "{source}: the root disk is a volume"
+            );
+            let list = shown(&running, &id, "2.89").await;
+            assert_eq!(list.as_array().map(Vec::len), Some(2), "{source}: {list}");
+            let name =
+                if matches!(source, "volume" | "snapshot") { "/dev/sda" } else { "/dev/vda" };
+            assert_eq!(
+                (&list[0]["device"], &list[1]["tag"]),
+                (&json!(name), &json!("data")),
+                "{source}"
+            );
+            let root_volume = list[0]["volumeId"].as_str().expect("an id").to_owned();
+            let refused = try_detach(&running, &id, &root_volume).await;
+            refused.refused(400, "Cannot detach a root device volume");
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+            cloud.settle_volumes(&running).await;
+            assert_eq!(
+                cinder.state().volumes().len(),
+                1,
+                "{source}: only the first volume is left"
+            );
+            assert_eq!(cinder.state().status(&existing), "available", "{source}");
+        }
+        assert_eq!(cinder.state().snapshots().len(), 1);
+        finish(&cloud, &running, &cinder, "booted").await;
+    }
+}
+
+#[tokio::test]
+async fn boots_that_cannot_work_are_refused_or_fail_and_leave_nothing() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let plain = volume(&cinder, json!({}));
+        let bootable = volume(&cinder, json!({"bootable": "true"}));
+        let used = volume(&cinder, json!({"bootable": "true", "status": "in-use"}));
+        cinder.state().volume_mut(&used).status = "in-use".into();
+        let small = json!({"bootable": "true", "volume_image_metadata": {"min_disk": "9"}});
+        let small = volume(&cinder, small);
+        let missing = uuid_like();
+        let of = |id: &str| root("volume", json!({"uuid": id}));
+        let image = cloud.image.to_string();
+        for (disks, code, words) in [
+            (json!([of(&missing)]), 400, format!("failed to get volume {missing}.")),
+            (
+                json!([
+                    of(&bootable),
+                    {"source_type": "volume", "destination_type": "volume", "uuid": bootable}
+                ]),
+                400,
+                format!("Block Device Mapping is Invalid: volume {bootable} is named twice."),
+            ),
+            (json!([of(&plain)]), 400, format!("Block Device {plain} is not bootable.")),
+            (json!([of(&used)]), 400, "Invalid volume: ".into()),
+            (json!([of(&small)]), 400, "Volume is smaller than the minimum size".into()),
+            (
+                json!([root(
+                    "image",
+                    json!({"uuid": image, "volume_size": 1, "volume_type": "none"})
+                )]),
+                400,
+                "Volume type none could not be found.".into(),
+            ),
+            (
+                json!([root("snapshot", json!({"uuid": missing}))]),
+                400,
+                format!("failed to get snapshot {missing}."),
+            ),
+        ] {
+            let answer = try_boot(&running, with_disks(&running, &cloud, disks)).await;
+            answer.refused(code, &words);
+        }
+        let mut two = with_disks(&running, &cloud, json!([of(&bootable)]));
+        two["server"]["min_count"] = json!(2);
+        try_boot(&running, two)
+            .await
+            .refused(400, "Cannot attach one or more volumes to multiple instances");
+        for failure in [Failure::Status(500), Failure::AnswerLost] {
+            cinder.fail("POST attachments", failure, 1);
+            let answer =
+                try_boot(&running, with_disks(&running, &cloud, json!([of(&bootable)]))).await;
+            answer.refused(503, "The volume service is temporarily unavailable");
+            cloud.settle_volumes(&running).await;
+            assert_eq!(cinder.state().status(&bootable), "available", "{failure:?}");
+        }
+        assert_eq!(running.servers().await.len(), 0);
+
+        // A creation that fails fails the server, and its volumes go.
+        let from_image = || {
+            root("image", json!({"uuid": image, "volume_size": 1, "delete_on_termination": true}))
+        };
+        cinder.state().creation_fails = true;
+        let id = boot(&running, with_disks(&running, &cloud, json!([from_image()]))).await;
+        let failed = running.wait_for_status(&id, "ERROR").await;
+        assert!(crate::kit::fault(&failed).contains("did not finish being created"), "{failed}");
+        cinder.state().creation_fails = false;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        // So does a host that Cinder does not connect.
+        cinder.fail("PUT attachments", Failure::Status(400), 1);
+        let id = boot(&running, with_disks(&running, &cloud, json!([of(&bootable)]))).await;
+        running.wait_for_status(&id, "ERROR").await;
+        wait_for(&cinder, &bootable, "available").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+
+        // Several servers get a volume each.
+        let mut three = with_disks(&running, &cloud, json!([from_image()]));
+        three["server"]["min_count"] = json!(3);
+        try_boot(&running, three).await.expect(202);
+        wait_until("three servers are active", async || {
+            let servers = running.servers().await;
+            servers.len() == 3 && servers.iter().all(|server| server["status"] == "ACTIVE")
+        })
+        .await;
+        settled(&cloud).await;
+        assert_eq!(cinder.state().attachments().len(), 3);
+        cinder.state().volume_mut(&used).status = "available".into();
+        finish(&cloud, &running, &cinder, "failed boots").await;
+    }
+}

@@ -1,0 +1,198 @@
+//! Crashes of everything at each write, before and after its commit.
+
+use std::time::Duration;
+
+use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_testkit::cinder::{Failure, FakeCinder};
+use serde_json::json;
+
+use super::{
+    attach, clouds, finish, has_password, hosts_of, settled, shown, try_attach, try_detach, volume,
+};
+use crate::kit::{Cloud, GPU, hosts, wait_until};
+
+/// Attaches and detaches with a crash of everything at each write, before and after its commit. Each call to
+/// Cinder is between two writes.
+#[tokio::test]
+async fn no_crash_leaks_an_attachment() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        let cinder = cloud.start_cinder().await;
+        for detaches in [false, true] {
+            let mut points = 0;
+            for at in 0.. {
+                assert!(at < 60, "no end");
+                let mut died = false;
+                for death in [Death::BeforeCommit, Death::AfterCommit] {
+                    let when = format!("{detaches} {at} {death:?}");
+                    died |= crash(&cloud, &cinder, CrashPlan::at(at, death), detaches, &when).await;
+                    points += u32::from(died);
+                }
+                if !died {
+                    break;
+                }
+            }
+            assert!(points >= 8, "{points} crash points");
+        }
+    }
+}
+
+async fn crash(
+    cloud: &Cloud,
+    cinder: &FakeCinder,
+    plan: CrashPlan,
+    detaches: bool,
+    when: &str,
+) -> bool {
+    let mut running = cloud.start().await;
+    running.wait_for_hosts().await;
+    let id = running.active_server(cloud, "one", "plain").await;
+    let disk = volume(cinder, json!({}));
+    if detaches {
+        attach(&running, cinder, &id, &disk).await;
+        settled(cloud).await;
+    }
+    running.kill().await;
+    running = cloud.start_with_plan(plan.clone()).await;
+    running.wait_for_hosts().await;
+    let answer = if detaches {
+        try_detach(&running, &id, &disk).await
+    } else {
+        try_attach(&running, &id, "2.90", json!({"volumeId": disk})).await
+    };
+    let accepted = answer.status.is_success();
+    let goal = if detaches { "available" } else { "in-use" };
+    for _ in 0..400 {
+        let is_done = cinder.state().status(&disk) == goal;
+        if plan.is_dead() || (is_done && accepted) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let died = plan.is_dead();
+    running.kill().await;
+    running = cloud.start().await;
+    running.wait_for_hosts().await;
+    running.wait_all_idle().await;
+    for _ in 0..3 {
+        cloud.settle_volumes(&running).await;
+        tokio::time::sleep(Duration::from_millis(30)).await;
+    }
+    wait_until(&format!("{when}: the volume is in a final state"), async || {
+        cloud.settle_volumes(&running).await;
+        ["in-use", "available"].contains(&&*cinder.state().status(&disk))
+    })
+    .await;
+    let status = cinder.state().status(&disk);
+    assert!(!accepted || status == goal, "{when}: accepted, and the volume is {status}");
+    let shown = shown(&running, &id, "2.90").await;
+    let count = cinder.state().attachments_of(&disk).len();
+    let expected = usize::from(status == "in-use");
+    assert_eq!(
+        (count, shown.as_array().map(Vec::len)),
+        (expected, Some(expected)),
+        "{when}: {shown}"
+    );
+    cloud.assert_consistent(&running, when).await;
+    finish(cloud, &running, cinder, when).await;
+    cinder.state().volumes_mut().clear();
+    running.kill().await;
+    died
+}
+
+#[tokio::test]
+async fn a_hard_reboot_asks_again_how_to_reach_volumes() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        let attachment = cinder.state().attachments_of(&disk)[0].0.clone();
+        let reboot = async |kind: &str| {
+            running.act(&id, json!({"reboot": {"type": kind}})).await;
+            running.wait_until_idle(&id).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            settled(&cloud).await;
+        };
+        // The backend changes.
+        cinder.state().use_iscsi(&disk);
+        cinder.take_calls();
+        reboot("SOFT").await;
+        assert!(!has_password(&cloud).await && cinder.take_calls().is_empty(), "nothing is asked");
+        // Without an answer the guest starts as it did.
+        cinder.fail("GET attachments", Failure::Status(500), 1);
+        reboot("HARD").await;
+        assert!(!has_password(&cloud).await);
+        assert_eq!(cinder.take_calls().len(), 1);
+        reboot("HARD").await;
+        assert!(has_password(&cloud).await);
+        assert_eq!(cinder.take_calls().len(), 1);
+        assert_eq!(cinder.state().attachments_of(&disk)[0].0, attachment);
+        assert_eq!(cinder.state().take_freed(), [""; 0]);
+        finish(&cloud, &running, &cinder, "rebooted").await;
+    }
+}
+
+/// Reboots hard with a crash of everything at each write, before and after its commit.
+#[tokio::test]
+async fn no_crash_keeps_a_server_from_a_hard_reboot() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        let cinder = cloud.start_cinder().await;
+        let mut points = 0;
+        for at in 0.. {
+            assert!(at < 40, "no end");
+            let mut died = false;
+            for death in [Death::BeforeCommit, Death::AfterCommit] {
+                let when = format!("{at} {death:?}");
+                died |= crash_reboot(&cloud, &cinder, CrashPlan::at(at, death), &when).await;
+                points += u32::from(died);
+            }
+            if !died {
+                break;
+            }
+        }
+        assert!(points >= 8, "{points} crash points");
+    }
+}
+
+async fn crash_reboot(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) -> bool {
+    let mut running = cloud.start().await;
+    running.wait_for_hosts().await;
+    let id = running.active_server(cloud, "one", "plain").await;
+    let disk = volume(cinder, json!({}));
+    attach(&running, cinder, &id, &disk).await;
+    settled(cloud).await;
+    cinder.state().use_iscsi(&disk);
+    cinder.state().take_freed();
+    running.kill().await;
+    running = cloud.start_with_plan(plan.clone()).await;
+    running.wait_for_hosts().await;
+    let answer = running.try_act(&id, json!({"reboot": {"type": "HARD"}})).await;
+    let accepted = answer.status.is_success();
+    for _ in 0..400 {
+        let idle = "SELECT id FROM operations WHERE outcome = 'open'";
+        if plan.is_dead() || (accepted && cloud.column(idle).await.is_empty()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let died = plan.is_dead();
+    running.kill().await;
+    running = cloud.start().await;
+    running.wait_for_hosts().await;
+    wait_until(&format!("{when}: nothing is left to do"), async || {
+        cloud.settle_volumes(&running).await;
+        let waiting = "SELECT server_id FROM documents WHERE lacks_volumes = 1";
+        cloud.column(waiting).await.is_empty()
+    })
+    .await;
+    running.wait_all_idle().await;
+    running.wait_for_status(&id, "ACTIVE").await;
+    assert!(has_password(cloud).await || !accepted, "{when}");
+    assert_eq!(hosts_of(cinder, &disk), ["a"], "{when}");
+    assert_eq!(cinder.state().take_freed(), [""; 0], "{when}");
+    cloud.assert_consistent(&running, when).await;
+    finish(cloud, &running, cinder, when).await;
+    cinder.state().volumes_mut().clear();
+    running.kill().await;
+    died
+}

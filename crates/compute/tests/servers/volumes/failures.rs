@@ -1,0 +1,172 @@
+//! A Cinder, a host or a guest that fails leaves nothing behind.
+
+use std::time::Duration;
+
+use kilonova_testkit::cinder::Failure;
+use serde_json::json;
+
+use super::{
+    actions_of, attach, boot, clouds, finish, root, settled, shown, try_attach, try_boot,
+    try_detach, volume, wait_for, with_disks,
+};
+use crate::kit::{ADMIN, wait_until};
+
+#[tokio::test]
+async fn a_cinder_that_fails_leaves_nothing_behind() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        let words = "The volume service is temporarily unavailable";
+        let wish = || json!({"volumeId": disk});
+        for failure in
+            [Failure::Status(500), Failure::Lost, Failure::AnswerLost, Failure::AnswerStatus(504)]
+        {
+            cinder.fail("POST attachments", failure, 1);
+            let refused = try_attach(&running, &id, "2.90", wish()).await;
+            assert_eq!(refused.headers["retry-after"], "1");
+            refused.refused(503, words);
+            settled(&cloud).await;
+            assert_eq!(cinder.state().status(&disk), "available", "{failure:?}");
+            assert_eq!(shown(&running, &id, "2.90").await, json!([]), "{failure:?}");
+        }
+        // The host's connection fails, for good and for a while.
+        cinder.fail("PUT attachments", Failure::Status(400), 1);
+        try_attach(&running, &id, "2.90", wish()).await.expect(200);
+        settled(&cloud).await;
+        assert_eq!(cinder.state().status(&disk), "available");
+        // The four that Cinder did not accept are no actions.
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, ["Error", ""]);
+        cinder.fail("PUT attachments", Failure::Status(500), 7);
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+
+        // A detachment that Cinder does not confirm is taken back.
+        for failure in [Failure::Status(500), Failure::AnswerLost] {
+            cinder.fail("POST volumes os-begin_detaching", failure, 1);
+            try_detach(&running, &id, &disk).await.refused(503, words);
+            settled(&cloud).await;
+            assert_eq!(cinder.state().status(&disk), "in-use", "{failure:?}");
+            assert_eq!(shown(&running, &id, "2.90").await[0]["volumeId"], json!(disk));
+        }
+        cinder.fail("POST volumes os-begin_detaching", Failure::Status(400), 1);
+        try_detach(&running, &id, &disk).await.refused(400, "The server has failed.");
+        settled(&cloud).await;
+        assert_eq!(actions_of(&running, &id, "detach_volume").await, [""; 0], "not accepted");
+        // The end of an attachment is repeated until it succeeds.
+        cinder.fail("DELETE attachments", Failure::Status(500), 12);
+        try_detach(&running, &id, &disk).await.expect(202);
+        wait_for(&cinder, &disk, "available").await;
+        settled(&cloud).await;
+        finish(&cloud, &running, &cinder, "failed").await;
+    }
+}
+
+/// The URL of a call has the project of its token: Cinder refuses an administrator's token in the URL of the
+/// server's project for good.
+/// A request whose answer arrives after its lease has ended, and after its row was deleted.
+#[tokio::test]
+async fn an_attachment_that_comes_too_late_is_withdrawn() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let slow = Failure::Slow(Duration::from_millis(600));
+        let (first, second) =
+            (volume(&cinder, json!({"bootable": "true"})), volume(&cinder, json!({})));
+        let data = json!({
+            "source_type": "volume", "destination_type": "volume", "uuid": second, "boot_index": -1,
+        });
+        let disks = json!([root("volume", json!({"uuid": first})), data]);
+        cinder.fail_after("POST attachments", slow, 1);
+        let request = with_disks(&running, &cloud, disks);
+        let lose = async {
+            wait_until("the first volume is reserved", async || {
+                let reserved = "SELECT id FROM volume_attachments WHERE state = 'reserved'";
+                cloud.column(reserved).await.len() == 1
+            })
+            .await;
+            // Another controller took the server, looked for the second attachment and found none.
+            cloud.execute("UPDATE volume_servers SET token = 'other', taken_until = 0").await;
+            cloud.execute("DELETE FROM volume_attachments WHERE state = 'reserving'").await;
+        };
+        let (answer, ()) = tokio::join!(try_boot(&running, request), lose);
+        answer.refused(409, "were not reserved in time");
+        assert_eq!(cinder.state().status(&second), "available");
+
+        let id = running.active_server(&cloud, "one", "plain").await;
+        cinder.fail("POST attachments", slow, 1);
+        let lose = async {
+            wait_until("the reservation is sent", async || {
+                let sent = "SELECT id FROM volume_attachments WHERE state = 'reserving'";
+                cloud.column(sent).await.len() == 1
+            })
+            .await;
+            cloud.execute("DELETE FROM volume_attachments WHERE state = 'reserving'").await;
+            cloud.execute("DELETE FROM block_devices WHERE ordinal = 0 AND phase = 'requested' AND boot_index IS NULL").await;
+        };
+        let wish = try_attach(&running, &id, "2.90", json!({"volumeId": second}));
+        let (answer, ()) = tokio::join!(wish, lose);
+        answer.refused(409, "were not reserved in time");
+        assert_eq!(actions_of(&running, &id, "attach_volume").await, [""; 0]);
+        finish(&cloud, &running, &cinder, "late").await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_fails_or_a_guest_that_refuses_is_reported() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let disk = volume(&cinder, json!({}));
+        let fault = cloud.nodes().join("a").join("volume_fault");
+        std::fs::write(&fault, "no path to the target").expect("the file is written");
+        try_attach(&running, &id, "2.90", json!({"volumeId": disk})).await.expect(200);
+        wait_for(&cinder, &disk, "available").await;
+        settled(&cloud).await;
+        assert_eq!(shown(&running, &id, "2.90").await, json!([]));
+        assert_eq!(running.server(&id).await["status"], "ACTIVE");
+        std::fs::remove_file(&fault).expect("the file is removed");
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        let held = cloud.nodes().join("a").join("volume_held");
+        std::fs::write(&held, "the guest uses the disk").expect("the file is written");
+        try_detach(&running, &id, &disk).await.expect(202);
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        assert_eq!(shown(&running, &id, "2.90").await[0]["volumeId"], json!(disk));
+        std::fs::remove_file(&held).expect("the file is removed");
+        try_detach(&running, &id, &disk).await.expect(202);
+        wait_for(&cinder, &disk, "available").await;
+        finish(&cloud, &running, &cinder, "held").await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_waits_for_cinder_says_so() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let disk = volume(&cinder, json!({"bootable": "true"}));
+        cinder.fail("PUT attachments", Failure::Slow(Duration::from_millis(1500)), 1);
+        let disks = json!([root("volume", json!({"uuid": disk}))]);
+        let id = boot(&running, with_disks(&running, &cloud, disks)).await;
+        let path = format!("/kilonova/servers/{id}");
+        let explained = async || running.get(ADMIN, "2.1", &path).await.expect(200);
+        wait_until("the explanation names Cinder", async || {
+            let words = "waits for Cinder to connect its volumes to host a.";
+            explained().await["server"]["summary"].as_str().is_some_and(|text| text.contains(words))
+        })
+        .await;
+        cloud.audit("Cinder is slow").await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        settled(&cloud).await;
+        assert!(!explained().await.to_string().contains("Cinder"), "{}", explained().await);
+
+        // A mark that no worker takes away.
+        cloud.execute("UPDATE documents SET lacks_volumes = 1").await;
+        let next = explained().await["server"]["next"].to_string();
+        assert!(next.contains("It waits for Cinder to connect its volumes to host a."), "{next}");
+        let findings = kilonova_compute_db::audit::run(&cloud.store).await.expect("it runs");
+        let broken = findings.iter().filter(|finding| !finding.rows.is_empty());
+        let broken: Vec<_> = broken.map(|finding| (finding.rule, &finding.rows)).collect();
+        assert_eq!(broken.len(), 1, "{broken:?}");
+        assert!(broken[0].0.starts_with("a document that waits for volumes"), "{broken:?}");
+        assert_eq!(broken[0].1, &[id]);
+        cloud.execute("UPDATE documents SET lacks_volumes = 0").await;
+        finish(&cloud, &running, &cinder, "slow").await;
+    }
+}

@@ -1,0 +1,139 @@
+//! Volumes follow their server, and are never free meanwhile.
+
+use kilonova_testkit::cinder::Failure;
+use serde_json::json;
+
+use super::{
+    attach, boot, clouds, finish, hosts_around, hosts_of, operate, root, settled, try_attach,
+    volume, wait_for, with_disks,
+};
+use crate::kit::{ANN, wait_until};
+
+#[tokio::test]
+async fn a_deleted_server_gives_its_volumes_back() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let (kept, gone) = (volume(&cinder, json!({})), volume(&cinder, json!({})));
+        attach(&running, &cinder, &id, &kept).await;
+        let ends = json!({"volumeId": gone, "delete_on_termination": true});
+        try_attach(&running, &id, "2.79", ends).await.expect(200);
+        wait_for(&cinder, &gone, "in-use").await;
+        cinder.expire(ANN);
+        cinder.fail("DELETE attachments", Failure::AnswerLost, 1);
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        wait_for(&cinder, &kept, "available").await;
+        wait_for(&cinder, &gone, "").await;
+        finish(&cloud, &running, &cinder, "deleted").await;
+    }
+}
+
+#[tokio::test]
+async fn volumes_follow_their_server_and_are_never_free() {
+    for (cloud, running, cinder) in clouds(&["a", "b"]).await {
+        let id = running.active_server(&cloud, "one", "vgpu").await;
+        let (from, to) = hosts_around(&running, &id).await;
+        let disk = volume(&cinder, json!({}));
+        cinder.state().use_iscsi(&disk);
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        for (end, host) in [("revertResize", &from), ("confirmResize", &to)] {
+            operate(&running, &id, json!({"migrate": null})).await;
+            running.wait_for_status(&id, "VERIFY_RESIZE").await;
+            wait_for(&cinder, &disk, "in-use").await;
+            settled(&cloud).await;
+            assert_eq!(hosts_of(&cinder, &disk).concat(), to, "before {end}");
+            let ended = running.try_act(&id, json!({end: null})).await;
+            assert!(ended.status.is_success(), "{end}: {}", ended.body);
+            running.wait_for_status(&id, "ACTIVE").await;
+            wait_for(&cinder, &disk, "in-use").await;
+            settled(&cloud).await;
+            assert_eq!(hosts_of(&cinder, &disk).concat(), *host, "after {end}");
+            let connected = |name: &str| cloud.files(name, "volumes").len();
+            let other = if *host == from { &to } else { &from };
+            wait_until("only the server's host has the volume", async || {
+                (connected(host), connected(other)) == (1, 0)
+            })
+            .await;
+        }
+        running.act(&id, json!({"shelve": null})).await;
+        running.wait_for_status(&id, "SHELVED_OFFLOADED").await;
+        settled(&cloud).await;
+        assert_eq!(
+            (hosts_of(&cinder, &disk), &*cinder.state().status(&disk)),
+            (vec!["-".to_owned()], "reserved")
+        );
+        let more = volume(&cinder, json!({}));
+        attach(&running, &cinder, &id, &more).await;
+        assert_eq!(hosts_of(&cinder, &more), ["-"]);
+        running.act(&id, json!({"unshelve": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        let host =
+            running.server(&id).await["OS-EXT-SRV-ATTR:host"].as_str().expect("a host").to_owned();
+        assert_eq!(
+            (hosts_of(&cinder, &disk), hosts_of(&cinder, &more)),
+            (vec![host.clone()], vec![host])
+        );
+        assert_eq!(cinder.state().take_freed(), [""; 0], "never free");
+        finish(&cloud, &running, &cinder, "moved").await;
+    }
+}
+
+#[tokio::test]
+async fn an_evacuated_server_takes_its_volumes_from_the_dead_host() {
+    for (cloud, mut running, cinder) in clouds(&["a", "b"]).await {
+        let id = running.active_server(&cloud, "one", "plain").await;
+        let (from, to) = hosts_around(&running, &id).await;
+        let disk = volume(&cinder, json!({}));
+        attach(&running, &cinder, &id, &disk).await;
+        settled(&cloud).await;
+        running.nodes.kill(&from).await;
+        running.force_down(&from, true).await;
+        operate(&running, &id, json!({"evacuate": {}})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        assert_eq!(hosts_of(&cinder, &disk).concat(), to);
+        assert_eq!(cinder.state().take_freed(), [""; 0], "never free");
+        running.force_down(&from, false).await;
+        running.start_node(&cloud, &from).await;
+        running.wait_for_host_cleanup(&cloud).await;
+        assert_eq!(cloud.files(&from, "volumes"), [""; 0]);
+        assert_eq!(hosts_of(&cinder, &disk), [to]);
+        finish(&cloud, &running, &cinder, "evacuated").await;
+    }
+}
+
+#[tokio::test]
+async fn a_volume_backed_server_migrates_live_and_its_volume_is_never_free() {
+    for (cloud, running, cinder) in clouds(&["a", "b"]).await {
+        let disk = volume(&cinder, json!({"bootable": "true"}));
+        cinder.state().use_iscsi(&disk);
+        let request = with_disks(&running, &cloud, json!([root("volume", json!({"uuid": disk}))]));
+        let id = boot(&running, request).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        wait_for(&cinder, &disk, "in-use").await;
+        settled(&cloud).await;
+        let (from, to) = hosts_around(&running, &id).await;
+        operate(
+            &running,
+            &id,
+            json!({"os-migrateLive": {"host": null, "block_migration": "auto"}}),
+        )
+        .await;
+        wait_until("the server has moved", async || {
+            let server = running.server(&id).await;
+            server["status"] == "ACTIVE" && server["OS-EXT-SRV-ATTR:host"] == json!(to)
+        })
+        .await;
+        wait_until("the old attachment is gone", async || hosts_of(&cinder, &disk).len() == 1)
+            .await;
+        settled(&cloud).await;
+        assert_eq!(hosts_of(&cinder, &disk), [to]);
+        assert_eq!(cinder.state().take_freed(), [""; 0], "never free");
+        assert_eq!(cloud.files(&from, "volumes"), [""; 0]);
+        finish(&cloud, &running, &cinder, "live").await;
+    }
+}
