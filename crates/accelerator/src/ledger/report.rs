@@ -1,6 +1,6 @@
 //! Applies the hardware report of a host. A report is complete about the hardware and says nothing
 //! about owners. Therefore handles with an owner are never deleted, only marked absent, and are
-//! deleted with the owner's release or at the next report. A disabled device is remembered even
+//! deleted with the owner's release or at the next report. A disabled device keeps its row even
 //! without owned handles, so that it returns disabled.
 
 use std::collections::{BTreeMap, BTreeSet};

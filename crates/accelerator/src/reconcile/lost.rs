@@ -26,7 +26,7 @@ const BIND_GRACE: SignedDuration = SignedDuration::from_mins(5);
 const ASK_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
 /// Maximum number of requests that one round examines.
 const PAGE: i64 = 500;
-/// Maximum number of instances that one round asks about.
+/// Maximum number of instances that one round queries.
 const MAX_QUERIES: usize = 10;
 
 /// The result of a round.
@@ -109,7 +109,7 @@ fn consumer_of(server: ServerId) -> ConsumerId {
     ConsumerId::from_untyped_uuid(server.into_untyped_uuid())
 }
 
-/// Unbinds the requests of a deleted instance, unless they have changed since Nova was asked.
+/// Unbinds the requests of a deleted instance, unless they have changed since the query.
 async fn unbind(state: &State, server: ServerId, bound_before: Timestamp) -> Result<usize, Error> {
     let request = format!("req-{}", uuid::Uuid::new_v4());
     let caller = Caller {

@@ -30,7 +30,7 @@ const DELIVER_EVERY: Duration = Duration::from_secs(1);
 /// Interval between two rounds over the requests of external instances.
 const LOST_EVERY: Duration = Duration::from_secs(30);
 const TIDY_EVERY: Duration = Duration::from_secs(2);
-/// Interval at which a controller without the lease looks whether it has it.
+/// Interval at which a controller without the lease checks whether it has it.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Starts the loops; they end with the runtime. Those that one controller runs do so while `is_ours`, and

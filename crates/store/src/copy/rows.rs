@@ -160,8 +160,8 @@ async fn refer(from: &Store, to: &Store, table: &Table, later: &[usize]) -> Resu
     }
 }
 
-/// Continues the numbering of generated keys where the source has it: the number of a deleted row is
-/// not given again.
+/// Continues the numbering of generated keys where the source has it: the number of a deleted row
+/// is not reused.
 pub(super) async fn copy_counter(from: &Store, to: &Store, table: &Table) -> Result<(), Error> {
     let Some(column) = table.serial.clone() else { return Ok(()) };
     let (name, serial) = (table.name.clone(), column.clone());

@@ -42,7 +42,7 @@ pub(super) struct Connection {
     client: Client,
     /// Statements that are sent with the next statement whose answer is needed.
     queue: Queue,
-    /// The answers that are not taken yet, by the number of the statement.
+    /// The answers that were not read yet, by the number of the statement.
     answers: Vec<(u64, Reply)>,
     /// Round trips of this transaction, without those that only prepare statements.
     round_trips: u64,

@@ -70,7 +70,8 @@ impl Pool {
     }
 
     /// Returns a connection. Closes an unusable one together with the idle ones, because the cause,
-    /// such as a restart of the server, affects them too. Closes an old one alone.
+    /// such as a restart of the server, affects them too. Closes only the connection itself if it
+    /// is old.
     pub(super) fn put(&self, connection: Connection) {
         let limit = self.0.options.connection_recycle_time;
         let closed = if !connection.is_usable() {

@@ -110,7 +110,7 @@ impl ServerCertVerifier for Verifier {
         let parsed = ParsedCertificate::try_from(certificate)?;
         if roots.all.iter().any(|one| one == certificate) {
             // `openssl req -x509` makes an authority of a self-signed server certificate, which no
-            // chain may end with. Named itself, it needs no chain.
+            // chain may end with. If `sslrootcert` names it, it needs no chain.
             is_current(certificate, now)?;
         } else {
             let algorithms = self.provider.signature_verification_algorithms.all;
