@@ -19,7 +19,7 @@ use kilonova_store::{Error, Store, params};
 
 const ROOT: &str = "11111111-1111-4111-8111-111111111111";
 
-/// Keeps what it gets, and fails if it is told to.
+/// Records the entries, and fails on request.
 #[derive(Default)]
 struct Recorder {
     got: Mutex<Vec<Entry>>,
@@ -119,8 +119,8 @@ async fn a_follower_that_missed_entries_reloads_once() {
     }
 }
 
-/// A newer controller appends topics that this one does not know; an older one reads every entry as
-/// one of a tree.
+/// A newer controller appends topics that this one does not know; an older one interprets every
+/// entry as one of a tree.
 #[tokio::test]
 async fn controllers_of_other_builds_append_and_read() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[]).await else { return };
@@ -201,7 +201,7 @@ async fn prune_oldest(store: &Store) {
     while prune(store, old).await.expect("old entries are deleted") {}
 }
 
-/// While a transaction is held, a poll reads what is new, and nothing twice.
+/// While a transaction is held open, a poll reads each new entry once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_held_transaction_costs_nothing() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[]).await else { return };
@@ -268,7 +268,8 @@ async fn positions_of_another_server_are_replaced() {
     assert!(read.await.expect("the query succeeds") < 8_000_000_000_000_000);
 }
 
-/// Restored tables are others, and so is a server that was started again: memory may be ahead of them.
+/// Restored tables count as another log, and so do those of a restarted server: memory may be ahead
+/// of them.
 #[tokio::test]
 async fn a_restored_log_is_loaded_once() {
     let Some((store, _guard)) = kilonova_testkit::postgres_store(&[]).await else { return };

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::client::{Microversion, read};
 use crate::{Call, Cinder, Error};
 
-/// How a host reaches a volume. It may contain passwords, so it is never shown.
+/// The connection data of a volume for a host. It may contain passwords, so it is never shown.
 #[derive(Clone, PartialEq, Default, Deserialize)]
 #[serde(transparent)]
 pub struct ConnectionInfo(pub Value);
@@ -41,7 +41,7 @@ pub struct Attachment {
     /// `reserved`, `attaching`, `attached`, ….
     #[serde(default)]
     pub status: String,
-    /// How the host reaches the volume; empty before it is connected.
+    /// The connection data for the host; empty before it is connected.
     #[serde(default)]
     pub connection_info: ConnectionInfo,
 }
@@ -140,7 +140,7 @@ impl Cinder {
         self.send_again(call, version, Method::POST, &path, Some(&body)).await.map(drop)
     }
 
-    /// Ends an attachment. False if there is none. Repeated on 500 and 504, as upstream.
+    /// Deletes an attachment. False if there is none. Repeated on 500 and 504, as upstream.
     ///
     /// # Errors
     /// [`Error`].

@@ -65,7 +65,7 @@ impl DomainState {
     }
 }
 
-/// The volumes of a guest that is up which are not as its definition says.
+/// The volumes of a running guest that differ from its definition.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PluggedVolumes {
     /// Volumes of the definition that could not be attached, with the reasons.
@@ -160,7 +160,7 @@ pub trait Hypervisor: Send + Sync + 'static {
     }
     /// Creates the rescue disk, if the definition asks for one.
     fn prepare_rescue_disk<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()>;
-    /// Gives the hypervisor the secret with which it opens a volume, if it opens it itself.
+    /// Passes the hypervisor the secret of a volume that it opens itself.
     fn give_secret<'a>(
         &'a self,
         _server: ServerId,
@@ -209,8 +209,8 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// Copies the root disk to a standalone file, which is created or replaced, and returns the
     /// file's format. The guest may run.
     fn snapshot(&self, server: ServerId, file: PathBuf) -> DriverFuture<'_, DiskFormat>;
-    /// Connects to a console of a guest. Without `connect`, says only whether the guest has it, or gets it
-    /// with its next start. A connection ends with the guest's run on this host.
+    /// Connects to a console of a guest. Without `connect`, reports only whether the guest has it,
+    /// or gets it with its next start. A connection ends with the guest's run on this host.
     fn open_console(&self, server: ServerId, kind: ConsoleKind, connect: bool)
     -> ConsoleFuture<'_>;
     /// The console log.

@@ -37,7 +37,7 @@ kinds! {
     DeviceId, DeviceKind, "device";
     /// A part of a device that is scheduled on its own.
     DeployableId, DeployableKind, "deployable";
-    /// The thing that a guest gets: an mdev's uuid, a VF's or PF's address.
+    /// The object that is attached to a guest: an mdev's uuid, a VF's or PF's address.
     AttachHandleId, AttachHandleKind, "attach_handle";
     /// One accelerator requested for one consumer.
     ArqId, ArqKind, "arq";

@@ -3,8 +3,8 @@
 //! They are identifiers like the uuids beside them: a host's name cannot be passed as a server's
 //! name, or a class as a trait. A name is compared byte by byte and never changed.
 //!
-//! There are two ways in. `parse` enforces the rules of a new name. `verbatim` takes a text as it
-//! is: rows of an earlier build, the host of a foreign Nova, and a host or a class that a request
+//! There are two constructors. `parse` enforces the rules of a new name. `verbatim` accepts any
+//! text: rows of an earlier build, the host of a foreign Nova, and a host or a class that a request
 //! looks up must be readable, also where no host or class of ours could have that name.
 //! Deserialization is verbatim too, so that the receiver of a report can name everything that is
 //! wrong with it.

@@ -1,5 +1,5 @@
 //! The options that this version knows, except those of devices. Unknown options are refused: a
-//! misspelled option that is silently ignored costs its operator a night.
+//! misspelled option that is silently ignored is hard to find.
 
 use kilonova_program::config::{Options, vendordata};
 

@@ -1,5 +1,5 @@
-//! The client against a strict Cinder: the life of an attachment, tokens, addresses, retries, and what a
-//! failure tells its caller.
+//! The client against a strict Cinder: the lifecycle of an attachment, tokens, addresses, retries,
+//! and the errors for the caller.
 
 #![allow(
     clippy::unwrap_used,
@@ -93,7 +93,7 @@ async fn an_attachment_lives_as_in_cinder() {
     assert_eq!(all.iter().map(|one| one.id).collect::<Vec<_>>(), [reserved.id]);
     assert_eq!(cinder.volume(call, id).await.expect("it is there").attachments.len(), 1);
 
-    // A second one of the same server, as a live migration makes it.
+    // A second one of the same server, as for a live migration.
     let other = json!({"host": "b", "initiator": "iqn.1994-05.com.kilonova:b"});
     let late = cinder.create_attachment(call, id, server).await.expect("it is made");
     let refused =

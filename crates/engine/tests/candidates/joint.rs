@@ -1,4 +1,4 @@
-//! Several servers at once: as many are placed as an exhaustive search locations.
+//! Several servers at once: as many are placed as an exhaustive search places.
 
 use std::collections::BTreeMap;
 

@@ -48,7 +48,7 @@ async fn the_fake_answers_as_the_real_neutron() {
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
-/// Notes where the fake differs. The real one may have more attributes.
+/// Records the differences of the fake. The real one may have more attributes.
 fn compare(at: &str, ours: &Value, real: &Value, differences: &mut Vec<String>) {
     match (ours, real) {
         (Value::Object(ours), Value::Object(others)) => {

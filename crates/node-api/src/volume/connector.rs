@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-/// The properties of a host by which a storage backend lets it in, named as in Cinder's API: the
-/// control plane adds `mountpoint` and sends the rest as it is. A property that a host does not have is left out.
+/// The properties of a host by which a storage backend identifies it, named as in Cinder's API: the
+/// control plane adds `mountpoint` and does not change the rest. A property that a host does not
+/// have is omitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Connector {

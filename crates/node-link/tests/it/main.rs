@@ -149,7 +149,7 @@ async fn an_agent_leaves_a_controller_that_hangs() {
     assert_eq!(first.requests(), 1);
 }
 
-/// Requests that were in progress at a controller that fails go on to the next one together.
+/// Requests in progress at a failing controller move to the next controller together.
 #[tokio::test]
 async fn requests_in_progress_leave_a_controller_once() {
     let (first, other) =

@@ -25,7 +25,7 @@ pub struct File {
 /// The groups of a text, with their options and values.
 type Groups = HashMap<String, HashMap<String, Option<String>>>;
 
-/// An option as the text has it.
+/// An option in the text.
 struct Written<'a> {
     written: &'a Groups,
     group: &'a str,

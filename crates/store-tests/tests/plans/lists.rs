@@ -14,7 +14,7 @@ pub const SMALL: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "what an administrator makes by hand",
+        "objects that an administrator creates manually",
         &[
             "aggregates",
             "device_profiles",
@@ -64,7 +64,8 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "a page in the order of an index, which ends with its limit; a filter makes it look at more",
+        "a page in the order of an index, which ends with its limit; a filter makes it read more \
+         rows",
         &[
             ("accelerator::db::changes::LIST", "handle_changes"),
             ("accelerator::db::orders::LIST", "device_orders"),
@@ -80,7 +81,8 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "a list without pages, as upstream's API has it; in a read, and the answer is as large",
+        "a list without pages, as in upstream's API; in a read transaction, and the answer is as \
+         large",
         &[
             ("accelerator::db::arqs::LIST", "arqs"),
             ("accelerator::db::attributes::LIST", "attributes"),
@@ -109,7 +111,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "counts and times of everything, which operators ask for; in a read",
+        "counts and times of everything, which operators request; in a read transaction",
         &[
             ("accelerator::db::awaiting::BY_DEVICE", "attach_handles"),
             ("accelerator::db::census::DEVICES", "devices"),
@@ -128,7 +130,7 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "the index has only what is under way, or waits",
+        "the index contains only rows in progress or waiting",
         &[
             ("accelerator::db::arqs::EXPIRE", "arqs"),
             ("accelerator::db::parked::IDLE", "attach_handles"),
@@ -140,14 +142,14 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "an administrator makes a network, or asks for all traits",
+        "an administrator creates a network, or requests all traits",
         &[
             ("network::db::networks::SEGMENTS", "networks"),
             ("placement::db::traits::ASSOCIATED", "provider_traits"),
         ],
     ),
     (
-        "addresses are compared by a part of them, which no index finds; in a read",
+        "addresses are compared by a part of them, which no index supports; in a read transaction",
         &[
             ("compute_db::external_ports::SERVERS_AT", "external_ports"),
             ("network::db::ports::SERVERS_AT", "port_addresses"),
@@ -155,7 +157,8 @@ pub const WALKS: &[(&str, &[(&str, &str)])] = &[
     ),
     ("the greatest key, at the end of the table", &[("changes::db::LAST", "change_log")]),
     (
-        "an index serves it: PostgreSQL without statistics takes a device for one of hundreds of parts",
+        "an index serves it: PostgreSQL without statistics assumes that a device has hundreds of \
+         parts",
         &[("accelerator::db::orders::OTHERS_ON_DEVICE", "attach_handles")],
     ),
 ];

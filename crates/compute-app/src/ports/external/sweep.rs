@@ -57,7 +57,7 @@ async fn end_late(compute: Compute, server: ServerId, is_fatal: bool) -> Result<
         move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?);
     compute.store.write(ask).await?;
     if matches!(settle(&compute, server).await?, Attempt::None) {
-        // Another worker asks; the next round sees its answer.
+        // Another worker reads it; the next round sees the result.
         return Ok(());
     }
     let own = compute.clone();
@@ -95,7 +95,7 @@ pub async fn sweep(compute: &Compute) -> Result<(), Error> {
         let ports = cloud.client.ports(own(), PortFilter::Device(&device), &["id"]).await;
         let all = ports.map_err(IntoRefusal::into_refusal)?.iter().map(|port| port.id).collect();
         if let Err(error) = release(&cloud.client, None, own(), server, &all).await {
-            tracing::warn!(%server, %error, "cannot release ports; the next sweep tries again");
+            tracing::warn!(%server, %error, "cannot release ports; the next sweep retries");
         }
     }
     Ok(())
