@@ -188,7 +188,7 @@ pub(super) fn is_enabled(row: &Row) -> Result<bool, Error> {
     match row.text("status")? {
         "enabled" => Ok(true),
         "disabled" => Ok(false),
-        other => Err(shape(format!("invalid status {other:?} of a host"))),
+        other => Err(shape(format!("unknown status {other:?} of a host"))),
     }
 }
 
