@@ -1,14 +1,15 @@
-//! Snapshots of volumes that become an image of a volume-backed server: the journal of the calls to Cinder,
-//! which no transaction can contain.
+//! Snapshots of volumes that become an image of a volume-backed server: the journal of the calls to
+//! Cinder, which cannot be part of a transaction.
 //!
 //! ```text
 //!   making ──keep──► no row   (the image is its user's, and so are its snapshots)
 //!      └── discard ──► unwanted ──► no row
 //! ```
 //!
-//! A row exists before the call that makes its snapshot, whose metadata names the row: so a sweep finds every
-//! snapshot that a dead controller left. A row is due when nobody works on its image any more. All rows of
-//! an image are kept together, in the transaction that makes the image its user's, or are discarded together.
+//! A row exists before the call that creates its snapshot, whose metadata names the row: so a sweep
+//! finds every leftover snapshot of a dead controller. A row is due when no request works on its
+//! image any more. All rows of an image are kept together, in the transaction that assigns the
+//! image to its user, or are discarded together.
 
 use jiff::Timestamp;
 use kilonova_ids::{BlockDeviceId, ImageId, ServerId, SnapshotId, VolumeId};
@@ -36,40 +37,40 @@ CREATE INDEX volume_snapshots_due ON volume_snapshots (due_at);",
 };
 
 kilonova_store::statements! {
-    /// Adds a snapshot that is about to be made.
+    /// Adds a snapshot that is about to be created.
     ADD = "INSERT INTO volume_snapshots (id, image_id, server_id, volume_id, state, due_at)
         VALUES (?1, ?2, ?3, ?4, 'making', ?5)";
-    /// Gives the request for an image more time.
+    /// Extends the deadline of the request for an image.
     RENEW = "UPDATE volume_snapshots SET due_at = ?2 WHERE image_id = ?1 AND state = 'making'";
-    /// Records the snapshot that was made.
+    /// Records the created snapshot.
     MADE = "UPDATE volume_snapshots SET snapshot_id = ?2 WHERE id = ?1";
-    /// Forgets the snapshots of an image, which are its user's from now on.
+    /// Deletes the rows of an image's snapshots, which belong to its user from now on.
     KEEP = "DELETE FROM volume_snapshots WHERE image_id = ?1 AND state = 'making'";
     /// Makes the snapshots of an image unwanted.
     DISCARD = "UPDATE volume_snapshots SET state = 'unwanted', attempts = 0, due_at = ?2
         WHERE image_id = ?1 AND state = 'making'";
     /// Postpones the next attempt.
     POSTPONE = "UPDATE volume_snapshots SET attempts = attempts + 1, due_at = ?2 WHERE id = ?1";
-    /// Forgets a snapshot.
+    /// Deletes the row of a snapshot.
     FORGET = "DELETE FROM volume_snapshots WHERE id = ?1";
     /// The snapshots that are due.
     DUE = "SELECT id, image_id, server_id, volume_id, snapshot_id, state, attempts
         FROM volume_snapshots WHERE due_at <= ?1 ORDER BY due_at LIMIT 100";
 }
 
-/// The id of a snapshot's row, which it has before Cinder gives it one.
+/// The id of a snapshot's row, which exists before Cinder assigns an id.
 pub type RowId = BlockDeviceId;
 
 /// The state of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotState {
-    /// A request makes the image.
+    /// A request is creating the image.
     Making,
-    /// It is deleted next.
+    /// The sweep deletes it.
     Unwanted,
 }
 
-/// A snapshot that a request for an image makes, or made.
+/// A snapshot that a request for an image creates or has created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeSnapshot {
     /// The id of the row.
@@ -88,7 +89,8 @@ pub struct VolumeSnapshot {
     pub attempts: i64,
 }
 
-/// Adds a snapshot that is about to be made. Its image is given up at `due` unless [`renew`] comes first.
+/// Adds a snapshot that is about to be created. Its image is discarded at `due` unless [`renew`] is
+/// called before.
 ///
 /// # Errors
 /// Store errors only; also for all functions below.
@@ -104,19 +106,20 @@ pub fn add(
     Ok(())
 }
 
-/// Gives the request for an image time until `due`. False if the sweep has given the image up.
+/// Extends the deadline of the request for an image to `due`. False if the sweep has discarded the
+/// image.
 pub fn renew(tx: &mut Tx<'_>, image: ImageId, due: Timestamp) -> Result<bool, Error> {
     Ok(tx.execute(RENEW, params![image, due])? > 0)
 }
 
-/// Records the snapshot that was made, also of an image that was given up. False if the sweep has looked
-/// for it already, and forgotten it.
+/// Records the created snapshot, also of a discarded image. False if the sweep has already searched
+/// for it and deleted the row.
 pub fn made(tx: &mut Tx<'_>, id: RowId, snapshot: SnapshotId) -> Result<bool, Error> {
     Ok(tx.execute(MADE, params![id, snapshot])? > 0)
 }
 
-/// The snapshots of an image are its user's from now on. Returns their number: none if the sweep has given
-/// the image up.
+/// Assigns the snapshots of an image to its user. Returns their number: 0 if the sweep has
+/// discarded the image.
 pub fn keep(tx: &mut Tx<'_>, image: ImageId) -> Result<u64, Error> {
     Ok(tx.execute(KEEP, params![image])?)
 }
@@ -133,7 +136,7 @@ pub fn postpone(tx: &mut Tx<'_>, id: RowId, due: Timestamp) -> Result<(), Error>
     Ok(())
 }
 
-/// Forgets a snapshot.
+/// Deletes the row of a snapshot.
 pub fn forget(tx: &mut Tx<'_>, id: RowId) -> Result<(), Error> {
     tx.defer(FORGET, params![id])?;
     Ok(())

@@ -1,5 +1,5 @@
-//! The property `block_device_mapping` of an image: which snapshots it consists of, in Nova's form, so that a
-//! server of either system boots from it. Pure.
+//! The property `block_device_mapping` of an image: the snapshots of which it consists, in Nova's
+//! form, so that a server of either system can boot from it. Pure.
 
 use kilonova_compute_db::volumes::BlockDevice;
 use kilonova_ids::SnapshotId;
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 
 /// The property with the list of entries, as JSON.
 pub(crate) const MAPPING: &str = "block_device_mapping";
-/// The property that says that the entries have the newer form.
+/// The property that marks the entries as those of the newer form.
 pub(crate) const BDM_V2: &str = "bdm_v2";
 /// The property with the name of the root disk.
 pub(crate) const ROOT_DEVICE_NAME: &str = "root_device_name";
-/// The property that places local disks, which servers have by their flavor.
+/// The property that places local disks, which follow from the flavor here.
 pub(crate) const MAPPINGS: &str = "mappings";
-/// The most bytes of a property's value that Glance stores.
+/// Maximum number of bytes of a property's value in Glance.
 pub(super) const LONGEST: usize = 65_535;
 
 /// The entries for snapshots of devices.

@@ -1,5 +1,5 @@
-//! `createImage` of a server whose root disk is a volume: Cinder makes a snapshot of each volume, and an image
-//! without data names them all.
+//! `createImage` of a server whose root disk is a volume: Cinder creates a snapshot of each volume,
+//! and an image without data names them all.
 //!
 //! ```text
 //!   rows making ─► POST snapshot, each recorded ─► image ─► one transaction: the image and its snapshots
@@ -7,10 +7,10 @@
 //!        └── any failure: rows unwanted ─► the sweep deletes the snapshots
 //! ```
 //!
-//! The request makes all calls, as upstream, so its answer names a complete image. A request that dies is
-//! given up by the sweep once its time is over; nobody has its answer, so everything that it made goes. The file
-//! systems of the guest are not frozen meanwhile: its snapshots are as after a power failure, one volume after
-//! the other.
+//! The request makes all calls, as upstream, so its answer names a complete image. The sweep
+//! discards an interrupted request after its deadline, and deletes everything that it created,
+//! because no client has its answer. The file systems of the guest are not frozen meanwhile: the
+//! snapshots have the content after a power failure, and are taken one volume after the other.
 
 mod mapping;
 mod sweep;
@@ -36,7 +36,7 @@ use crate::images::{self, PreparedImage, Snapshot, VolumesImage};
 use crate::volumes::attach::{bad, refused};
 use crate::{Compute, Error, flows, states};
 
-/// The key of a snapshot's metadata that names the row for which it was made.
+/// The key of a snapshot's metadata with the row for which it was created.
 const MADE_FOR: &str = "kilonova_snapshot";
 
 /// A volume whose snapshot becomes part of the image.
@@ -47,11 +47,11 @@ struct Part {
     volume: VolumeId,
 }
 
-/// Makes an image of the volumes of a server, and returns its id once it is complete.
+/// Creates an image of the volumes of a server, and returns its id once it is complete.
 ///
 /// # Errors
-/// 400, 403, 404 and 409 with Nova's messages; 503 if Cinder or the image service does not answer. Nothing is
-/// left then.
+/// 400, 403, 404 and 409 with Nova's messages; 503 if Cinder or the image service does not answer.
+/// After an error nothing remains.
 pub async fn create_image(
     compute: &Compute,
     context: &Context,
@@ -126,7 +126,7 @@ fn at_once(error: impl Into<Error>) -> Failed {
     (error.into(), AT_ONCE)
 }
 
-/// The volumes that the server has and keeps.
+/// The volumes that are attached to the server and stay so.
 fn parts(all: Vec<BlockDevice>) -> Vec<Part> {
     let part = |device: BlockDevice| {
         let is_kept = match device.phase {
@@ -141,7 +141,7 @@ fn parts(all: Vec<BlockDevice>) -> Vec<Part> {
     all.into_iter().filter_map(part).collect()
 }
 
-/// What Cinder says of the volumes, and whether the project may have as many snapshots more.
+/// Cinder's data of the volumes, after a check that the project may have that many more snapshots.
 async fn look_up(
     volumes: &Volumes,
     context: &Context,
@@ -162,7 +162,7 @@ async fn look_up(
     Ok(shown)
 }
 
-/// Lets Cinder make the snapshots, one after the other.
+/// Creates the snapshots in Cinder, one after the other.
 async fn make<'a>(
     compute: &Compute,
     volumes: &Volumes,
@@ -214,7 +214,7 @@ fn too_slow() -> Refusal {
     Refusal::new(Kind::Unavailable, why).with_retry_after(1)
 }
 
-/// The image, as Nova describes it.
+/// The image with Nova's properties.
 fn describe(
     compute: &Compute,
     server: &Server,
@@ -232,7 +232,7 @@ fn describe(
     VolumesImage { id, name: request.name.clone(), min_disk: root.size_gb, properties }
 }
 
-/// Makes the image, which is its user's then, and so are the snapshots.
+/// Creates the image. It and the snapshots then belong to the user.
 async fn finish(
     compute: &Compute,
     context: &Context,

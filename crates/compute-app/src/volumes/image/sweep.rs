@@ -1,4 +1,4 @@
-//! Deletes snapshots that no image has: those of a request for an image that failed, or whose controller died.
+//! Deletes snapshots without an image: those of a request that failed, or whose controller died.
 //! Rows outlive every crash, and each call may be made twice.
 
 use jiff::SignedDuration;
@@ -11,10 +11,10 @@ use super::{LATE, MADE_FOR};
 use crate::volumes::Volumes;
 use crate::{Compute, Error};
 
-/// The longest pause between two attempts.
+/// Maximum pause between two attempts.
 const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
-/// Does once what is due.
+/// Processes everything that is due, once.
 ///
 /// # Errors
 /// The database's.
@@ -37,7 +37,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
                     compute.store.write(move |tx| rows::forget(tx, id)).await?;
                     continue;
                 };
-                tracing::warn!(server = %row.server, volume = %row.volume, %error, "cannot delete an unwanted snapshot of a volume; it is tried again");
+                tracing::warn!(server = %row.server, volume = %row.volume, %error, "cannot delete an unwanted snapshot of a volume; retrying");
                 let due = time::after(time::now(), pause(row.attempts));
                 compute.store.write(move |tx| rows::postpone(tx, id, due)).await?;
                 // The others wait until Cinder answers.

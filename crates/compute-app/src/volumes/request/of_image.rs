@@ -24,7 +24,7 @@ pub fn names_volumes(properties: &Properties) -> bool {
     entries(properties).is_some()
 }
 
-/// Takes what an image says of disks out of its properties: a server keeps the others.
+/// Removes an image's properties about disks: a server keeps the others.
 pub fn without_volumes(mut properties: Properties) -> Properties {
     for key in [MAPPING, BDM_V2, ROOT_DEVICE_NAME, MAPPINGS] {
         properties.remove(key);

@@ -51,7 +51,7 @@ async fn image_of(running: &RunningCloud, id: &str) -> Value {
     running.get(ANN, "2.35", &format!("/images/{id}")).await.expect(200)["image"].clone()
 }
 
-/// Deletes all snapshots that nobody wants, however late it is due.
+/// Deletes all unwanted snapshots, regardless of when they are due.
 async fn sweep(cloud: &Cloud, running: &RunningCloud) {
     for _ in 0..20 {
         cloud.execute("UPDATE volume_snapshots SET due_at = 0").await;
