@@ -44,6 +44,7 @@ pub mod unsupported;
 pub mod usage;
 pub mod vendordata;
 pub mod volumes;
+pub mod watch;
 
 pub use error::Error;
 pub use options::{Options, Orphans};

@@ -297,6 +297,7 @@ const OTHERS: &[Rule] = &[
     rule("kilonova:servers:show", READER, PROJECT),
     rule("kilonova:hosts:show", ADMIN, PROJECT),
     rule("kilonova:capacity:show", ADMIN, PROJECT),
+    rule("kilonova:room:show", MEMBER, PROJECT),
     rule("kilonova:enrollments:create", ADMIN, PROJECT),
     rule("kilonova:enrollments:index", ADMIN, PROJECT),
     rule("kilonova:enrollments:delete", ADMIN, PROJECT),

@@ -3,7 +3,7 @@
 //!
 //! This module must examine only the server's row; the actions themselves check further conditions.
 
-use kilonova_compute_db::servers::{Server, TaskState};
+use kilonova_compute_db::servers::{Server, TaskState, VmState};
 use kilonova_wire::{Context, Refusal};
 
 use crate::Error;
@@ -27,7 +27,6 @@ pub fn allow_as(
     action: ServerAction,
     named: &str,
 ) -> Result<(), Error> {
-    let Some(requires) = action.row().requires else { return Ok(()) };
     let id = server.id;
     let refuse = |attribute: &str, state: &str| {
         Err(Refusal::conflict(format!(
@@ -35,32 +34,83 @@ pub fn allow_as(
         ))
         .into())
     };
-    if requires.lock && server.lock.is_some() && !context.is_admin() {
-        return Err(Refusal::conflict(format!("Instance {id} is locked")).into());
-    }
-    if requires.host && server.host.is_none() {
-        return Err(not_ready(server));
-    }
-    if !requires.states.is_empty() && !requires.states.contains(&server.vm_state) {
-        return refuse("vm_state", server.vm_state.as_str());
-    }
-    let task = server.task_state;
-    let fits = match requires.tasks {
-        Tasks::Any => true,
-        Tasks::None => task.is_none(),
-        Tasks::Or(some) => task.is_none_or(|task| some.contains(&task)),
-        Tasks::Only(some) => task.is_some_and(|task| some.contains(&task)),
+    let task = server.task_state.map(TaskState::as_str);
+    let state = State {
+        vm_state: server.vm_state.as_str(),
+        task_state: task,
+        locked: server.lock.is_some(),
+        launched: server.launched_at.is_some(),
+        on_host: server.host.is_some(),
     };
-    if !fits {
-        return refuse("task_state", task.map_or("None", TaskState::as_str));
+    match state.forbids(action, context.is_admin()) {
+        None => Ok(()),
+        Some(Obstacle::Lock) => Err(Refusal::conflict(format!("Instance {id} is locked")).into()),
+        Some(Obstacle::NoHost) => Err(not_ready(server)),
+        Some(Obstacle::VmState) => refuse("vm_state", server.vm_state.as_str()),
+        Some(Obstacle::Task) => refuse("task_state", task.unwrap_or("None")),
+        Some(Obstacle::NeverRan) => {
+            Err(Refusal::conflict(format!("Instance {id} is in an invalid state for '{named}'"))
+                .into())
+        }
     }
-    if requires.launched && server.launched_at.is_none() {
-        return Err(Refusal::conflict(format!(
-            "Instance {id} is in an invalid state for '{named}'"
-        ))
-        .into());
+}
+
+/// The state of a server, as far as it decides over actions; also as an API shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State<'a> {
+    /// Nova's name of the VM state.
+    pub vm_state: &'a str,
+    /// Nova's name of the task.
+    pub task_state: Option<&'a str>,
+    /// True if the server is locked.
+    pub locked: bool,
+    /// True if the server has run once.
+    pub launched: bool,
+    /// True if the server is on a host.
+    pub on_host: bool,
+}
+
+/// The part of a state that does not allow an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The server is locked.
+    Lock,
+    /// The server is on no host.
+    NoHost,
+    /// The VM state.
+    VmState,
+    /// The task in progress, or that there is none.
+    Task,
+    /// The server has never run.
+    NeverRan,
+}
+
+impl State<'_> {
+    /// The first obstacle to an action; `None` if the state allows it. A lock keeps no administrator.
+    pub fn forbids(&self, action: ServerAction, admin: bool) -> Option<Obstacle> {
+        let requires = action.row().requires?;
+        if requires.lock && self.locked && !admin {
+            return Some(Obstacle::Lock);
+        }
+        if requires.host && !self.on_host {
+            return Some(Obstacle::NoHost);
+        }
+        let is = |state: &VmState| state.as_str() == self.vm_state;
+        if !requires.states.is_empty() && !requires.states.iter().any(is) {
+            return Some(Obstacle::VmState);
+        }
+        let among = |some: &[TaskState], task: &str| some.iter().any(|one| one.as_str() == task);
+        let fits = match requires.tasks {
+            Tasks::Any => true,
+            Tasks::None => self.task_state.is_none(),
+            Tasks::Or(some) => self.task_state.is_none_or(|task| among(some, task)),
+            Tasks::Only(some) => self.task_state.is_some_and(|task| among(some, task)),
+        };
+        if !fits {
+            return Some(Obstacle::Task);
+        }
+        (requires.launched && !self.launched).then_some(Obstacle::NeverRan)
     }
-    Ok(())
 }
 
 /// Refuses an action on a server whose root disk is a volume.

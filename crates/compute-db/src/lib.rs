@@ -86,6 +86,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         resting::STATEMENTS,
         server_groups::STATEMENTS,
         servers::deleted::STATEMENTS,
+        servers::marks::STATEMENTS,
         servers::statements::STATEMENTS,
         silence::STATEMENTS,
         slow::STATEMENTS,

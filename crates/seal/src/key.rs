@@ -107,6 +107,20 @@ impl SealKey {
         Ok(format!("{VERSION}:{}:{data}", self.id))
     }
 
+    /// Opens a text that this key sealed for that place.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for any other text.
+    pub fn unseal(&self, place: &str, text: &str) -> Result<Secret, Error> {
+        let mut parts = text.splitn(3, ':');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some(VERSION), Some(id), Some(data)) if id == self.id.as_str() => {
+                self.open(place, data)
+            }
+            _ => Err(Error::Damaged(place.to_owned())),
+        }
+    }
+
     /// Opens the data of a text that this key sealed for that place.
     fn open(&self, place: &str, data: &str) -> Result<Secret, Error> {
         let damaged = || Error::Damaged(place.to_owned());

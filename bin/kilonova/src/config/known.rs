@@ -4,8 +4,8 @@
 use kilonova_program::config::Options;
 
 use super::{
-    adapter, cinder, console, database, glance, image, image_store, metadata, network, neutron,
-    scheduler, vendordata,
+    adapter, cinder, console, dashboard, database, glance, image, image_store, metadata, network,
+    neutron, scheduler, vendordata,
 };
 
 /// All known options.
@@ -20,6 +20,7 @@ pub(super) const KNOWN: &[&Options] = &[
     &metadata::KNOWN,
     kilonova_program::config::vendordata::KNOWN,
     &console::KNOWN,
+    &dashboard::KNOWN,
     &network::KNOWN,
     neutron::KNOWN,
     &image::KNOWN,

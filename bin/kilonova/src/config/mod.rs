@@ -6,6 +6,7 @@ mod cinder;
 mod compute;
 mod console;
 mod cors;
+mod dashboard;
 mod database;
 mod front;
 mod glance;
@@ -162,6 +163,8 @@ pub struct Settings {
     pub neutron: Option<NeutronSettings>,
     /// The source of the sealing keys, and the number of token keys.
     pub seal: SealOptions,
+    /// True if browsers get pages.
+    pub dashboard: bool,
     /// Create what a first server needs at the start.
     pub dev: bool,
     /// Verbose logs.
@@ -230,7 +233,7 @@ impl Settings {
         let node_listener = node::read(&file, node_listen, node_names)?;
         let mut taken = vec![listen];
         taken.extend(node_listener.as_ref().map(|listener| listener.listen));
-        let settings = Self {
+        let mut settings = Self {
             metadata: metadata::read(&file, &taken)?,
             vendordata: vendordata::read(&file, keystone.as_ref())?,
             state_dir: state_dir
@@ -261,6 +264,7 @@ impl Settings {
             cinder,
             neutron,
             seal: seal::read(&file)?,
+            dashboard: false,
             dev,
             debug: file.parse("DEFAULT", "debug", "true or false")?.unwrap_or(false),
             log_format: match log_format {
@@ -269,6 +273,7 @@ impl Settings {
             },
             notes: file.notes().to_vec(),
         };
+        settings.dashboard = dashboard::read(&file, &settings)?;
         if settings.dev && !settings.runs_everything() {
             return Err(Failure::Refused(
                 "--dev requires all services and [api] auth_strategy = \

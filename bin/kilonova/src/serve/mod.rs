@@ -6,6 +6,7 @@
 mod connection;
 mod consoles;
 mod cors;
+mod dashboard;
 mod dev;
 mod edge;
 #[cfg(test)]
@@ -151,6 +152,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         kilonova_accelerator::reconcile::start(&loops, &fenced, move || held.is_held());
     }
     let enrollment = node_endpoint.as_ref().map(|open| open.enrollment.clone());
+    let (auth, traffic) = (Arc::clone(&services.auth), metrics.traffic());
     let mut router = router::build(&settings, services, metrics, &health, enrollment);
     if let Some(compute) = &compute {
         if settings.node_token {
@@ -165,6 +167,9 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         }
         let loops = Compute { store: own.clone(), ..compute.clone() };
         kilonova_compute_app::reconcile::start(&loops, &lease);
+    }
+    if let (true, Some(compute)) = (settings.dashboard, &compute) {
+        router = dashboard::add(router, auth, compute, &vault, traffic, drain.clone()).await?;
     }
     if let Some(compute) = &compute {
         let urls = ControllerUrls {
@@ -213,7 +218,7 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         dev::seed(router, &seeds, &credentials.password, expected).await?;
     }
     let signals = StopSignals::handle()?;
-    announce(&url, begun, &directory, credentials.as_ref(), settings.dev);
+    announce(&url, begun, &directory, credentials.as_ref(), &settings);
     kilonova_program::systemd::ready(&format!("answering on {address}"));
     listen::serve(listeners, (phase, drain), settings.front.shutdown_delay, signals).await;
     drop(nodes);
@@ -250,7 +255,7 @@ fn announce(
     begun: Instant,
     directory: &StateDir,
     credentials: Option<&Credentials>,
-    dev: bool,
+    settings: &Settings,
 ) {
     let shown = directory.path().display();
     if credentials.is_some_and(|credentials| credentials.fresh) {
@@ -260,8 +265,15 @@ fn announce(
              OS_CLOUD=kilonova"
         );
     }
+    if settings.dashboard {
+        println!(
+            "kilonova: the dashboard is at {url}{} for a browser; the administrator is admin, with the password \
+             (OS_PASSWORD) in {shown}/openrc",
+            kilonova_dashboard::PATH
+        );
+    }
     let took = begun.elapsed().as_secs_f64();
-    if dev {
+    if settings.dev {
         let commands = dev::commands(&directory.path().join("openrc"));
         println!("kilonova: ready on {url} ({took:.1} s); for a first server, type:\n{commands}");
     } else {

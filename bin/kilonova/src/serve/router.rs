@@ -6,9 +6,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::Request;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use http::{HeaderMap, Method};
 use kilonova_compute_app::Compute;
 use kilonova_enroll::Enrollment;
 use kilonova_network::Networks;
@@ -79,12 +80,16 @@ pub(super) fn build(
             let listing = several.iter().map(entry).collect::<Vec<_>>();
             let listing = json!({"name": "kilonova", "services": listing});
             let compute = services.compute.clone().filter(|_| settings.runs(ServiceName::Compute));
-            let root = get(move |base: Base| async move {
+            let pages = settings.dashboard;
+            let root = get(move |base: Base, method: Method, headers: HeaderMap| async move {
+                if pages && kilonova_dashboard::asks_for_pages(&method, &headers) {
+                    return kilonova_dashboard::to_pages();
+                }
                 let mut listing = listing;
                 if let Some(compute) = &compute {
                     listing["versions"] = kilonova_compute::version_documents(&base, compute);
                 }
-                Json(listing)
+                Json(listing).into_response()
             });
             let root = open(Router::new().route("/", root), "root");
             if settings.runs(ServiceName::Compute) {
@@ -134,7 +139,7 @@ fn guarded(routes: Router) -> Router {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
         let cause = format!("a panic: {}", text.unwrap_or("without a text"));
-        axum::response::IntoResponse::into_response(Refusal::internal(cause))
+        Refusal::internal(cause).into_response()
     }))
 }
 

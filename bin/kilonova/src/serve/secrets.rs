@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kilonova_enroll::{Authorities, AuthorityPem};
 use kilonova_identity::TokenKeys;
-use kilonova_seal::{Error, Vault};
+use kilonova_seal::{Error, SealKey, Vault};
 use kilonova_wire::time;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -90,6 +90,33 @@ pub(super) async fn token(
             .map_err(|e| Failure::failed(&format!("cannot write {}", path.display()), e))?;
     }
     Ok(token)
+}
+
+/// The key that seals the sessions of the dashboard. The first controller makes it.
+pub(super) async fn dashboard_key(vault: &Vault) -> Result<SealKey, Failure> {
+    const KIND: &str = "dashboard.key";
+    let stored = async || {
+        let sealed = vault.store().read(|tx| Vault::sealed(tx, KIND)).await?;
+        let opened = vault.open_all(&sealed).await?;
+        Ok::<_, Error>(opened.first().and_then(|one| one.text()?.parse().ok()))
+    };
+    if let Some(key) = stored().await.map_err(failure)? {
+        return Ok(key);
+    }
+    let (line, sealing) = (SealKey::generate().map_err(failure)?.line(), vault.clone());
+    let added = vault.store().write(move |tx| {
+        if Vault::sealed(tx, KIND)?.is_empty() {
+            sealing.add(tx, KIND, ONLY, line.as_bytes(), time::now())?;
+        }
+        Ok::<_, Error>(())
+    });
+    match added.await {
+        // Another controller was first.
+        Ok(()) | Err(Error::Store(kilonova_store::Error::Unique(_))) => {}
+        Err(error) => return Err(failure(error)),
+    }
+    let missing = || Failure::Failed(format!("the database does not keep {KIND}"));
+    stored().await.map_err(failure)?.ok_or_else(missing)
 }
 
 /// The cloud's authorities. The first controller imports the folder `ca` of an earlier version.

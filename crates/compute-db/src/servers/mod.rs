@@ -3,6 +3,7 @@
 pub mod deleted;
 mod hints;
 pub mod listing;
+pub mod marks;
 mod model;
 pub mod statements;
 

@@ -42,6 +42,15 @@ async fn as_many_servers_boot_as_the_capacity_says() {
         let refused = running.boot(&cloud, "one", "vgpu-pair").await;
         running.wait_for_status(&refused, "ERROR").await;
 
+        // A member learns as much as it needs to launch, and no names.
+        let room = running.get(ANN, "2.1", "/kilonova/room?flavor=vgpu").await.expect(200);
+        let room = room["room"].clone();
+        assert_eq!((&room["servers"], &room["hosts"]), (&json!(0), &json!(0)), "{room}");
+        let reason = room["reason"].as_str().expect("a reason");
+        assert!(reason.contains("VGPU") && !reason.contains("gpu1"), "{reason}");
+        let unknown = running.get(ANN, "2.1", "/kilonova/room?flavor=nothing").await;
+        unknown.refused(404, "Flavor nothing could not be found.");
+
         let all = running.get(ADMIN, "2.1", "/kilonova/capacity").await.expect(200);
         assert!(all["capacity"]["flavors"].as_array().expect("a list").len() > 5, "{all}");
         running.get(ANN, "2.1", "/kilonova/capacity").await.refused(403, "kilonova:capacity:show");

@@ -7,6 +7,7 @@ const OURS: &[(&str, &[&str])] = &[
     ("kilonova:servers:show", &["reader", "member", "manager", "admin", "other_admin"]),
     ("kilonova:hosts:show", &["admin", "other_admin"]),
     ("kilonova:capacity:show", &["admin", "other_admin"]),
+    ("kilonova:room:show", &["member", "manager", "admin", "other_admin"]),
     ("kilonova:enrollments:create", &["admin", "other_admin"]),
     ("kilonova:enrollments:index", &["admin", "other_admin"]),
     ("kilonova:enrollments:delete", &["admin", "other_admin"]),

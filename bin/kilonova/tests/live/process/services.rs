@@ -49,6 +49,27 @@ fn all_services_run_by_default() {
     }
 }
 
+/// A browser is led to the dashboard; clients get the same root with and without it.
+#[test]
+fn the_root_is_for_browsers_too() {
+    let roots = [true, false].map(|enabled| {
+        let place = Environment::configured(&format!("[dashboard]\nenabled = {enabled}\n"));
+        let serve = place.start();
+        let line = "kilonova: the dashboard is at http://";
+        assert_eq!(serve.output.contains(line), enabled, "{}", serve.output);
+        let ask = |accept: &str| Session::nobody(serve.address).with("accept", accept).get("/");
+        let page = ask("text/html,application/xhtml+xml,*/*;q=0.8");
+        assert_eq!(page.status, if enabled { 303 } else { 200 }, "{page:?}");
+        assert_eq!(page.header("location"), enabled.then_some("/dashboard"));
+        let client = ask("application/json");
+        assert_eq!(client.body, ask("*/*").body);
+        assert_eq!(client.body, Session::nobody(serve.address).get("/").body);
+        let own = serve.address.to_string();
+        String::from_utf8_lossy(&client.body).replace(&own, "HERE")
+    });
+    assert_eq!(roots[0], roots[1]);
+}
+
 /// Catalogs of operators have compute at the root.
 #[test]
 fn compute_answers_at_the_root_too() {

@@ -3,6 +3,7 @@
 
 mod capacity;
 mod host;
+mod room;
 mod server;
 
 use kilonova_access::{Routes, get};
@@ -12,5 +13,6 @@ pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
         .route("/v2.1/kilonova/servers/{id}", [get("kilonova:servers:show", server::show)])
         .route("/v2.1/kilonova/capacity", [get("kilonova:capacity:show", capacity::show)])
+        .route("/v2.1/kilonova/room", [get("kilonova:room:show", room::show)])
         .route("/v2.1/kilonova/hosts/{host}", [get("kilonova:hosts:show", host::show)])
 }

@@ -1,0 +1,45 @@
+//! Which servers have changed, for readers that keep showing them.
+//!
+//! A reader asks again and again for the few servers that it shows. Nothing is written for it, and a commit
+//! of any controller is seen.
+
+use std::collections::HashMap;
+
+use kilonova_compute_db::servers::marks;
+pub use kilonova_compute_db::servers::marks::Mark;
+use kilonova_ids::ServerId;
+
+use crate::{Compute, Error};
+
+/// The present state of what a reader shows.
+#[derive(Debug, Clone, Default)]
+pub struct Marks {
+    /// The servers that exist; a mark differs from an earlier one if the server has changed.
+    pub servers: HashMap<ServerId, Mark>,
+    /// For each project that was asked about, `None` being all of them: the number of its newest server.
+    pub newest: HashMap<Option<String>, i64>,
+}
+
+impl Compute {
+    /// The marks of servers, and the newest servers of projects.
+    ///
+    /// # Errors
+    /// Store errors only.
+    pub async fn marks(
+        &self,
+        servers: Vec<ServerId>,
+        projects: Vec<Option<String>>,
+    ) -> Result<Marks, Error> {
+        self.store
+            .read(move |tx| {
+                let servers = marks::of(tx, &servers)?;
+                let mut newest = HashMap::new();
+                for project in &projects {
+                    let number = marks::newest(tx, project.as_deref())?;
+                    newest.insert(project.clone(), number);
+                }
+                Ok::<_, Error>(Marks { servers, newest })
+            })
+            .await
+    }
+}

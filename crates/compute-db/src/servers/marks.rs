@@ -1,0 +1,49 @@
+//! When servers last changed, for readers that show them meanwhile.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use kilonova_ids::ServerId;
+use kilonova_store::{Row, Tx, Value, params};
+
+use crate::Error;
+
+kilonova_store::statements! {
+    /// The last changes of some servers.
+    SOME = "SELECT id, updated_at, CASE WHEN locked_by IS NULL THEN 0 ELSE 1 END AS locked FROM servers
+        WHERE id IN ({})";
+    /// The newest server.
+    NEWEST = "SELECT seq FROM servers ORDER BY seq DESC LIMIT 1";
+    /// The newest server of a project.
+    NEWEST_OF = "SELECT seq FROM servers WHERE project_id = ?1 ORDER BY seq DESC LIMIT 1";
+}
+
+/// Differs between two states of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    at: Timestamp,
+    locked: bool,
+}
+
+/// The marks of those servers that exist.
+///
+/// # Errors
+/// Store errors only; also for the function below.
+pub fn of(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashMap<ServerId, Mark>, Error> {
+    let ids: Vec<Value> = servers.iter().map(|id| Value::from(*id)).collect();
+    let asked = tx.ask_list(SOME, &ids)?;
+    let read = |row: &Row| {
+        let mark = Mark { at: row.time("updated_at")?, locked: row.int("locked")? != 0 };
+        Ok((row.id("id")?, mark))
+    };
+    tx.answers(asked)?.iter().map(read).collect()
+}
+
+/// The number of the newest server of a project, or of all; 0 without one.
+pub fn newest(tx: &mut Tx<'_>, project: Option<&str>) -> Result<i64, Error> {
+    let row = match project {
+        Some(project) => tx.row(NEWEST_OF, params![project])?,
+        None => tx.row(NEWEST, params![])?,
+    };
+    Ok(row.map_or(Ok(0), |row| row.int("seq"))?)
+}

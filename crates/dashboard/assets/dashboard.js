@@ -1,0 +1,75 @@
+// The behaviour of pages beyond HTML: times in the reader's zone, the end of the session, and streams that rest while
+// nobody looks. Reading works without this file.
+"use strict";
+
+(() => {
+  const shown = new Intl.DateTimeFormat(undefined, {dateStyle: "medium", timeStyle: "medium"});
+
+  function localize(root) {
+    for (const time of root.querySelectorAll("time:not([data-local])")) {
+      const at = new Date(time.dateTime);
+      if (isNaN(at)) continue;
+      time.title = time.textContent;
+      time.textContent = shown.format(at);
+      time.dataset.local = "";
+    }
+  }
+
+  function notice(id, visible) {
+    document.getElementById(id)?.toggleAttribute("hidden", !visible);
+  }
+
+  // The end of the session.
+  const SOON = 300;
+  const ends = Number(document.querySelector('meta[name="session-ends"]')?.content);
+
+  function sessionOver() {
+    notice("session-soon", false);
+    notice("live-lost", false);
+    notice("session-over", true);
+  }
+
+  function watchSession() {
+    if (!ends) return;
+    const left = ends - Date.now() / 1000;
+    if (left <= 0) return sessionOver();
+    notice("session-soon", left <= SOON);
+    setTimeout(watchSession, Math.min(left <= SOON ? left : left - SOON, 86400) * 1000 + 500);
+  }
+
+  // A browser has few connections to one site, and each open stream holds one. A hidden page gives its stream
+  // back, and is read again when it is shown.
+  const RESTS_AFTER = 30000;
+  const streams = new Set();
+  let resting = null;
+  let rested = false;
+
+  htmx.createEventSource = (url) => {
+    const stream = new EventSource(url);
+    streams.add(stream);
+    return stream;
+  };
+
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(resting);
+    if (document.hidden) {
+      resting = setTimeout(() => {
+        rested = streams.size > 0;
+        streams.forEach((stream) => stream.close());
+      }, RESTS_AFTER);
+    } else if (rested) {
+      location.reload();
+    }
+  });
+
+  document.addEventListener("htmx:sseOpen", () => notice("live-lost", false));
+  document.addEventListener("htmx:sseError", () => { if (!rested) notice("live-lost", true); });
+  document.addEventListener("htmx:sseClose", (event) => {
+    if (event.detail.type === "message") sessionOver();
+  });
+  document.addEventListener("htmx:afterSettle", () => localize(document));
+  document.addEventListener("htmx:oobAfterSwap", () => localize(document));
+
+  localize(document);
+  watchSession();
+})();

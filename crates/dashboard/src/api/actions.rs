@@ -1,0 +1,90 @@
+//! `/servers/{id}/actions/{action}`: what an action does and what it costs, and its request.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use http::Method;
+use kilonova_compute_app::actions::ServerAction;
+use serde_json::Value;
+
+use super::PATH;
+use super::answers::{Html, Refusal};
+use super::form::Form;
+use super::launch::flavors;
+use super::server::find;
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::app::actions::{Ask, Offer, body, by_slug, offered};
+use crate::app::cloud::escape;
+use crate::error::Error;
+use crate::views::action as page;
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new().route("/servers/{id}/actions/{action}", get(ask).post(perform))
+}
+
+async fn ask(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path((id, slug)): Path<(String, String)>,
+) -> Result<Response, Refusal> {
+    let offer = by_slug(&slug).ok_or(Error::NoPage)?;
+    let server = find(&dashboard, &viewer, &id).await?;
+    let offers = offered(&dashboard.0.compute, &viewer.context, &server);
+    if !offers.iter().any(|one| one.action == offer.action) {
+        // The state has changed since the button was shown.
+        return Ok(Redirect::to(&format!("{PATH}/servers/{}", escape(&id))).into_response());
+    }
+    form(&dashboard, &viewer, &server, offer, None).await
+}
+
+async fn form(
+    dashboard: &Dashboard,
+    viewer: &Viewer,
+    server: &Value,
+    offer: &Offer,
+    refused: Option<&str>,
+) -> Result<Response, Refusal> {
+    let flavors = match offer.ask {
+        Ask::Flavor => flavors(dashboard, viewer).await?,
+        Ask::Nothing | Ask::Confirm(_) | Ask::ImageName => Vec::new(),
+    };
+    let shown = page::Shown { session: &viewer.session, server, offer, flavors: &flavors, refused };
+    Ok(Html(page::page(&shown)).into_response())
+}
+
+async fn perform(
+    State(dashboard): State<Dashboard>,
+    Path((id, slug)): Path<(String, String)>,
+    form_: Form,
+) -> Result<Response, Refusal> {
+    let Form { viewer, fields } = form_;
+    let offer = by_slug(&slug).ok_or(Error::NoPage)?;
+    let server = find(&dashboard, &viewer, &id).await?;
+    let path = format!("/compute/v2.1/servers/{}", escape(&id));
+    let cloud = &dashboard.0.cloud;
+    let done = if offer.action == ServerAction::Delete {
+        cloud.send(&viewer.caller, Method::DELETE, &path, None).await.map(drop)
+    } else {
+        let given = |name: &str| fields.text(name).map(str::to_owned);
+        match body(offer, &server, given) {
+            Some(body) => {
+                cloud.post(&viewer.caller, &format!("{path}/action"), body).await.map(drop)
+            }
+            None => return form(&dashboard, &viewer, &server, offer, None).await,
+        }
+    };
+    match done {
+        Ok(()) if offer.action == ServerAction::Delete => {
+            Ok(Redirect::to(&format!("{PATH}/servers")).into_response())
+        }
+        Ok(()) => Ok(Redirect::to(&format!("{PATH}/servers/{}", escape(&id))).into_response()),
+        Err(Error::Refused { status: 400 | 409, message, .. }) => {
+            let mut response = form(&dashboard, &viewer, &server, offer, Some(&message)).await?;
+            *response.status_mut() = http::StatusCode::CONFLICT;
+            Ok(response)
+        }
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,79 @@
+//! Answers: pages, and refusals as pages.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use maud::Markup;
+
+use crate::error::Error;
+use crate::{texts, views};
+
+/// A page, or a part of one.
+pub(super) struct Html(pub Markup);
+
+impl IntoResponse for Html {
+    fn into_response(self) -> Response {
+        let media = HeaderValue::from_static("text/html; charset=utf-8");
+        ([(header::CONTENT_TYPE, media)], self.0.into_string()).into_response()
+    }
+}
+
+/// A refusal as a page of its own.
+#[derive(Debug)]
+pub(super) struct Refusal(pub Error);
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let (status, title, text) = words(&self.0);
+        let request = match &self.0 {
+            Error::Refused { request, .. } => request.as_deref(),
+            _ => None,
+        };
+        match &self.0 {
+            Error::Defect(why) => tracing::error!("the dashboard cannot show a page: {why}"),
+            error => tracing::debug!(%error, "a page is refused"),
+        }
+        let page = views::error::page(title, &text, request);
+        let mut response = (status, Html(page)).into_response();
+        if let Error::Refused { retry_after: Some(seconds), .. } = self.0 {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// The status, the title and the text of a refusal.
+pub(super) fn words(error: &Error) -> (StatusCode, &'static str, String) {
+    match error {
+        Error::NoSession => {
+            (StatusCode::UNAUTHORIZED, texts::SESSION_ENDED, texts::LOG_IN_AGAIN.to_owned())
+        }
+        Error::Forged => (StatusCode::FORBIDDEN, texts::FORBIDDEN, texts::FORGED_TEXT.to_owned()),
+        Error::Unreadable(why) => (StatusCode::BAD_REQUEST, texts::UNREADABLE, (*why).to_owned()),
+        Error::NoPage => {
+            (StatusCode::NOT_FOUND, texts::NOT_FOUND, texts::NOT_FOUND_TEXT.to_owned())
+        }
+        Error::Defect(_) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, texts::BROKEN, texts::BROKEN_TEXT.to_owned())
+        }
+        Error::Refused { status, message, .. } => {
+            let code = StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY);
+            let or = |usual: &str| match message.is_empty() {
+                true => usual.to_owned(),
+                false => message.clone(),
+            };
+            match *status {
+                404 => (code, texts::NOT_FOUND, texts::NOT_FOUND_TEXT.to_owned()),
+                403 => (code, texts::FORBIDDEN, or(texts::FORBIDDEN)),
+                503 => (code, texts::UNAVAILABLE, texts::UNAVAILABLE_TEXT.to_owned()),
+                500.. => (code, texts::BROKEN, texts::BROKEN_TEXT.to_owned()),
+                _ => (code, texts::REFUSED, or(texts::REFUSED)),
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! `/servers/events` and `/servers/{id}/events`: what changes while a page is open, as server-sent events.
+//!
+//! ```text
+//!   rows     the rows of the servers that differ, for the page to replace by their ids
+//!   list     there are new servers: the page asks for its list again
+//!   changed  the server of the page differs: the page asks for its parts again
+//!   end      the session has ended; the page closes the stream and says so
+//! ```
+//!
+//! Each stream reads with its own user's token. It reads only when its browser has taken what was sent before,
+//! at most three times a second.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use futures_util::stream::{self, Stream};
+use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_wire::query::Query;
+use kilonova_wire::time;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::answers::Refusal;
+use super::server::find;
+use super::servers::{Filters, List, digest, may_see_all};
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::app::live::{News, Viewer as Watcher};
+use crate::error::Error;
+use crate::views::servers::{gone, row};
+
+/// The pause after each answer, in which changes gather.
+const GATHER: Duration = Duration::from_millis(300);
+/// The pause after a service that did not answer.
+const FAILED: Duration = Duration::from_secs(2);
+/// Up to so many servers are read one by one; for more, the page's list is.
+const FEW: usize = 3;
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new()
+        .route("/servers/events", get(of_list))
+        .route("/servers/{id}/events", get(of_server))
+}
+
+/// The page that a stream follows.
+enum Shown {
+    List(Filters),
+    Server,
+}
+
+struct Following {
+    dashboard: Dashboard,
+    viewer: Viewer,
+    watcher: Watcher,
+    shown: Shown,
+    ends: Instant,
+    ending: watch::Receiver<bool>,
+    /// The earliest time of the next answer.
+    rested: Instant,
+    ready: VecDeque<Event>,
+    over: bool,
+}
+
+/// The viewer of a stream; without one the stream says only that the session has ended, because a browser
+/// would connect again after a refusal.
+async fn viewer(request: Request, dashboard: &Dashboard) -> Result<Viewer, Response> {
+    let (parts, _) = request.into_parts();
+    match Viewer::of(&parts, dashboard).await {
+        Ok(Some(viewer)) => Ok(viewer),
+        Ok(None) => {
+            let end = stream::iter([Ok::<_, Infallible>(end())]);
+            Err(Sse::new(end).into_response())
+        }
+        Err(error) => Err(Refusal(error).into_response()),
+    }
+}
+
+fn end() -> Event {
+    Event::default().event("end").data("end")
+}
+
+async fn of_list(
+    State(dashboard): State<Dashboard>,
+    query: Query,
+    request: Request,
+) -> Result<Response, Response> {
+    let viewer = viewer(request, &dashboard).await?;
+    let filters = Filters::of(&query, may_see_all(&dashboard, &viewer));
+    let refuse = |error: Error| Refusal(error).into_response();
+    // Older pages do not show new servers.
+    let project = (!filters.all_projects).then(|| viewer.session.project.clone());
+    let news = filters.marker.is_empty().then_some(project);
+    let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
+    let watcher = dashboard.0.live.watch(list.ids(), news).await;
+    // The page was written before; whatever it has is compared with what is true since the watch.
+    let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
+    let mut ready = VecDeque::new();
+    if query.get("shown").is_some_and(|shown| shown != digest(&list.servers)) {
+        ready.push_back(Event::default().event("list").data("list"));
+    }
+    Ok(answer(dashboard, viewer, watcher, Shown::List(filters), ready))
+}
+
+async fn of_server(
+    State(dashboard): State<Dashboard>,
+    Path(id): Path<String>,
+    query: Query,
+    request: Request,
+) -> Result<Response, Response> {
+    let viewer = viewer(request, &dashboard).await?;
+    let ids: BTreeSet<ServerId> = parse_uuid_like(&id).into_iter().collect();
+    let watcher = dashboard.0.live.watch(ids, None).await;
+    let server = find(&dashboard, &viewer, &id).await;
+    let server = server.map_err(|error| Refusal(error).into_response())?;
+    let mut ready = VecDeque::new();
+    if query.get("shown").is_some_and(|shown| digest([&server]) != shown) {
+        ready.push_back(Event::default().event("changed").data("changed"));
+    }
+    Ok(answer(dashboard, viewer, watcher, Shown::Server, ready))
+}
+
+fn answer(
+    dashboard: Dashboard,
+    viewer: Viewer,
+    watcher: Watcher,
+    shown: Shown,
+    ready: VecDeque<Event>,
+) -> Response {
+    let left = viewer.session.expires.saturating_sub(time::now().as_second());
+    let left = Duration::from_secs(u64::try_from(left).unwrap_or_default());
+    let ends = Instant::now() + left;
+    let ending = dashboard.0.ending.subscribe();
+    let following = Following {
+        dashboard,
+        viewer,
+        watcher,
+        shown,
+        ends,
+        ending,
+        rested: Instant::now(),
+        ready,
+        over: false,
+    };
+    Sse::new(following.stream()).keep_alive(KeepAlive::default()).into_response()
+}
+
+impl Following {
+    fn stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        stream::unfold(self, |mut following| async {
+            let event = following.next().await?;
+            Some((Ok(event), following))
+        })
+    }
+
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.over {
+                return None;
+            }
+            let (rested, watcher) = (self.rested, &self.watcher);
+            let news = async {
+                sleep_until(rested).await;
+                watcher.next().await
+            };
+            let news = tokio::select! {
+                news = news => Some(news),
+                () = sleep_until(self.ends) => None,
+                _ = self.ending.wait_for(|ending| *ending) => return None,
+            };
+            let Some(news) = news else {
+                self.finish();
+                continue;
+            };
+            match self.read(news).await {
+                Ok(()) => self.rested = Instant::now() + GATHER,
+                Err(Error::NoSession) => self.finish(),
+                // The browser connects again, and then gets everything.
+                Err(error) => {
+                    tracing::debug!(%error, "an open page cannot be told of changes");
+                    sleep(FAILED).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.ready.push_back(end());
+        self.over = true;
+    }
+
+    /// Reads what has changed, as the user sees it.
+    async fn read(&mut self, news: News) -> Result<(), Error> {
+        match &self.shown {
+            Shown::Server => {
+                self.ready.push_back(Event::default().event("changed").data("changed"));
+                Ok(())
+            }
+            Shown::List(filters) => {
+                let filters = filters.clone();
+                self.read_rows(&filters, news).await
+            }
+        }
+    }
+
+    async fn read_rows(&mut self, filters: &Filters, news: News) -> Result<(), Error> {
+        let mut rows = String::new();
+        let all = filters.all_projects;
+        if news.list || news.servers.len() > FEW {
+            let list = List::read(&self.dashboard, &self.viewer, filters).await?;
+            for server in &list.servers {
+                let id = server["id"].as_str().and_then(parse_uuid_like);
+                if id.is_some_and(|id: ServerId| news.servers.contains(&id)) {
+                    rows.push_str(&row(server, all, true).into_string());
+                }
+            }
+            // Those that are deleted, or that the page's filters leave out now.
+            for id in news.servers.difference(&list.ids()) {
+                rows.push_str(&gone(&id.to_string()).into_string());
+            }
+            if news.list {
+                self.watcher.show(list.ids()).await;
+                self.ready.push_back(Event::default().event("list").data("list"));
+            }
+        } else {
+            for id in &news.servers {
+                let id = id.to_string();
+                let html = match find(&self.dashboard, &self.viewer, &id).await {
+                    Ok(server) => row(&server, all, true),
+                    Err(error) if error.is(404) => gone(&id),
+                    Err(error) => return Err(error),
+                };
+                rows.push_str(&html.into_string());
+            }
+        }
+        if !rows.is_empty() {
+            // An event has lines; the rows have none that matter.
+            let rows = rows.replace(['\r', '\n'], " ");
+            self.ready.push_front(Event::default().event("rows").data(rows));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! `/servers/{id}`: one server, with what only its own page shows.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::routing::get;
+use serde_json::{Value, json};
+
+use super::answers::{Html, Refusal};
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::app::actions::offered;
+use crate::app::cloud::escape;
+use crate::error::Error;
+use crate::views::server as page;
+
+/// The lines of the console log on a page.
+const LOG_LINES: u64 = 200;
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new().route("/servers/{id}", get(show)).route("/servers/{id}/log", get(log))
+}
+
+/// The server of an id.
+pub(super) async fn find(dashboard: &Dashboard, viewer: &Viewer, id: &str) -> Result<Value, Error> {
+    let path = format!("/compute/v2.1/servers/{}", escape(id));
+    let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
+    Ok(found["server"].take())
+}
+
+/// A part of the page that its user may not be allowed to see, or that ended meanwhile: null then.
+async fn part(dashboard: &Dashboard, viewer: &Viewer, path: &str) -> Result<Value, Error> {
+    match dashboard.0.cloud.get(&viewer.caller, path).await {
+        Ok(body) => Ok(body),
+        Err(error) if error.is(403) || error.is(404) => Ok(Value::Null),
+        Err(error) => Err(error),
+    }
+}
+
+async fn show(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Result<Html, Refusal> {
+    let server = find(&dashboard, &viewer, &id).await?;
+    let id = escape(&id);
+    let below = format!("/compute/v2.1/servers/{id}");
+    let records = format!("/compute/v2.1/kilonova/servers/{id}");
+    let records = part(&dashboard, &viewer, &records).await?;
+    let ports = part(&dashboard, &viewer, &format!("{below}/os-interface")).await?;
+    let history = format!("{below}/os-instance-actions?limit=20");
+    let history = part(&dashboard, &viewer, &history).await?;
+    let offers = offered(&dashboard.0.compute, &viewer.context, &server);
+    let target = [
+        ("project_id", server["tenant_id"].as_str().unwrap_or_default()),
+        ("user_id", server["user_id"].as_str().unwrap_or_default()),
+    ];
+    let allows = |rule: &str| dashboard.0.compute.policy.allows(&viewer.context, rule, &target);
+    let consoles = &dashboard.0.compute.options.consoles;
+    let running = server["status"] == "ACTIVE";
+    Ok(Html(page::page(&page::Shown {
+        session: &viewer.session,
+        server: &server,
+        records: &records["server"],
+        ports: &ports["interfaceAttachments"],
+        history: &history["instanceActions"],
+        offers: &offers,
+        reads_log: allows("os_compute_api:os-console-output"),
+        opens_console: running && consoles.vnc && allows("os_compute_api:os-remote-consoles"),
+    })))
+}
+
+/// The console log, as a page or, for the script, as the part that shows it.
+async fn log(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    Path(id): Path<String>,
+) -> Result<Html, Refusal> {
+    let server = find(&dashboard, &viewer, &id).await?;
+    let path = format!("/compute/v2.1/servers/{}/action", escape(&id));
+    let body = json!({"os-getConsoleOutput": {"length": LOG_LINES}});
+    // A server that is on no host yet has no log; the refusal says so.
+    let text = match dashboard.0.cloud.post(&viewer.caller, &path, body).await {
+        Ok(answer) => Ok(answer["output"].as_str().unwrap_or_default().to_owned()),
+        Err(Error::Refused { status: 404 | 409, message, .. }) => Err(message),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Html(page::log(&viewer.session, &server, &text)))
+}

@@ -1,0 +1,200 @@
+//! `/` and `/servers`: the servers of the project, newest first, in pages.
+
+use std::collections::BTreeSet;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Redirect};
+use axum::routing::get;
+use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_wire::query::Query;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::PATH;
+use super::answers::{Html, Refusal};
+use super::viewer::Viewer;
+use crate::app::Dashboard;
+use crate::app::cloud::escape;
+use crate::error::Error;
+use crate::views::servers as page;
+
+/// The rule of a launch.
+pub(super) const LAUNCH_RULE: &str = "os_compute_api:servers:create";
+/// The servers of a page.
+const PAGE: usize = 50;
+
+pub(super) fn routes() -> Router<Dashboard> {
+    Router::new()
+        .route("/", get(|| async { Redirect::to(&format!("{PATH}/servers")).into_response() }))
+        .route("/servers", get(show))
+}
+
+/// The filters of a list, as the page's address has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Filters {
+    /// A part of the name.
+    pub name: String,
+    /// Nova's status.
+    pub status: String,
+    /// True for the servers of all projects.
+    pub all_projects: bool,
+    /// The server after which the page begins.
+    pub marker: String,
+}
+
+impl Filters {
+    pub(super) fn of(query: &Query, may_see_all: bool) -> Self {
+        let text = |key: &str| query.get(key).unwrap_or_default().trim().to_owned();
+        Self {
+            name: text("name"),
+            status: text("status"),
+            all_projects: may_see_all && query.get("all").is_some(),
+            marker: text("marker"),
+        }
+    }
+
+    /// True if the page may lack servers of the project.
+    pub(crate) fn narrow(&self) -> bool {
+        !self.name.is_empty() || !self.status.is_empty()
+    }
+
+    /// The query of a page's address, with another first server.
+    pub(crate) fn address(&self, marker: &str) -> String {
+        let mut pairs = Vec::new();
+        if !self.name.is_empty() {
+            pairs.push(format!("name={}", escape(&self.name)));
+        }
+        if !self.status.is_empty() {
+            pairs.push(format!("status={}", escape(&self.status)));
+        }
+        if self.all_projects {
+            pairs.push("all=1".to_owned());
+        }
+        if !marker.is_empty() {
+            pairs.push(format!("marker={}", escape(marker)));
+        }
+        pairs.join("&")
+    }
+
+    /// The path at the compute service.
+    fn path(&self) -> String {
+        let mut path = format!("/compute/v2.1/servers/detail?limit={}", PAGE + 1);
+        if !self.name.is_empty() {
+            // The service takes a regular expression; people type text.
+            path.push_str(&format!("&name={}", escape(&literal(&self.name))));
+        }
+        if !self.status.is_empty() {
+            path.push_str(&format!("&status={}", escape(&self.status)));
+        }
+        if self.all_projects {
+            path.push_str("&all_tenants=1");
+        }
+        if !self.marker.is_empty() {
+            path.push_str(&format!("&marker={}", escape(&self.marker)));
+        }
+        path
+    }
+}
+
+/// A regular expression for the text alone.
+fn literal(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+        out
+    })
+}
+
+/// A page of servers.
+pub(crate) struct List {
+    /// Its servers.
+    pub servers: Vec<Value>,
+    /// True if there are older ones.
+    pub more: bool,
+}
+
+impl List {
+    pub(super) async fn read(
+        dashboard: &Dashboard,
+        viewer: &Viewer,
+        filters: &Filters,
+    ) -> Result<Self, Error> {
+        let mut all = dashboard.0.cloud.get(&viewer.caller, &filters.path()).await?;
+        let mut servers = match all["servers"].take() {
+            Value::Array(servers) => servers,
+            _ => return Err(Error::Defect("a list of servers is not a list".into())),
+        };
+        let more = servers.len() > PAGE;
+        servers.truncate(PAGE);
+        Ok(Self { servers, more })
+    }
+
+    /// The ids of the servers.
+    pub(super) fn ids(&self) -> BTreeSet<ServerId> {
+        let ids = self.servers.iter().filter_map(|server| server["id"].as_str());
+        ids.filter_map(parse_uuid_like).collect()
+    }
+}
+
+/// Differs between two pages that show something else of these servers.
+pub(crate) fn digest<'a>(servers: impl IntoIterator<Item = &'a Value>) -> String {
+    const SHOWN: [&str; 5] = ["id", "updated", "status", "OS-EXT-STS:task_state", "locked"];
+    let mut hash = Sha256::new();
+    for server in servers {
+        for key in SHOWN {
+            hash.update(server[key].to_string());
+            hash.update([0]);
+        }
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// True if the user may list the servers of all projects.
+pub(super) fn may_see_all(dashboard: &Dashboard, viewer: &Viewer) -> bool {
+    let rule = "os_compute_api:servers:index:get_all_tenants";
+    dashboard.0.compute.policy.allows_own(&viewer.context, rule)
+}
+
+/// True if the user may launch servers in the project.
+pub(super) fn may_launch(dashboard: &Dashboard, viewer: &Viewer) -> bool {
+    dashboard.0.compute.policy.allows_own(&viewer.context, LAUNCH_RULE)
+}
+
+async fn show(
+    State(dashboard): State<Dashboard>,
+    viewer: Viewer,
+    query: Query,
+) -> Result<Html, Refusal> {
+    let sees_all = may_see_all(&dashboard, &viewer);
+    let filters = Filters::of(&query, sees_all);
+    let list = List::read(&dashboard, &viewer, &filters).await?;
+    Ok(Html(page::page(&page::Shown {
+        session: &viewer.session,
+        filters: &filters,
+        list: &list,
+        sees_all,
+        launches: may_launch(&dashboard, &viewer),
+    })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_page_keeps_its_filters() {
+        let query = Query::parse("name=a.b&status=ACTIVE&all=1&marker=x");
+        let filters = Filters::of(&query, true);
+        assert_eq!(filters.address("y"), "name=a.b&status=ACTIVE&all=1&marker=y");
+        assert_eq!(
+            filters.path(),
+            "/compute/v2.1/servers/detail?limit=51&name=a%5C.b&status=ACTIVE&all_tenants=1&marker=x"
+        );
+        assert!(!Filters::of(&query, false).all_projects, "not for everybody");
+        let none = Filters::of(&Query::default(), true);
+        assert_eq!((none.address(""), none.narrow()), (String::new(), false));
+    }
+}

@@ -1,0 +1,136 @@
+//! The user who looks at a page, from the session's cookie; and the cookies themselves.
+
+use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse, Redirect, Response};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use kilonova_wire::{Context, time};
+
+use super::PATH;
+use super::answers::Refusal;
+use crate::app::Dashboard;
+use crate::app::cloud::{Caller, escape};
+use crate::app::session::Session;
+use crate::error::Error;
+
+/// The cookie of the session.
+pub(super) const SESSION: &str = "kilonova-session";
+/// The cookie of a browser that sees the login form.
+pub(super) const KNOCK: &str = "kilonova-login";
+
+/// The value of a cookie.
+pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
+    lines
+        .flat_map(|line| line.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='))
+        .find(|(found, _)| *found == name)
+        .map(|(_, value)| value)
+}
+
+/// Sets a cookie until the browser ends; `None` deletes it.
+pub(super) fn set_cookie(
+    response: &mut Response,
+    caller: &Caller,
+    name: &str,
+    value: Option<&str>,
+) {
+    let secure = if caller.is_encrypted() { "; Secure" } else { "" };
+    let age = if value.is_none() { "; Max-Age=0" } else { "" };
+    let value = value.unwrap_or_default();
+    let line = format!("{name}={value}; Path={PATH}; HttpOnly; SameSite=Strict{secure}{age}");
+    if let Ok(line) = HeaderValue::from_str(&line) {
+        response.headers_mut().append(header::SET_COOKIE, line);
+    }
+}
+
+/// A user with a session whose token is valid now.
+#[derive(Clone)]
+pub(super) struct Viewer {
+    /// The session.
+    pub session: Session,
+    /// The user as the services see it.
+    pub context: Context,
+    /// For requests to the services.
+    pub caller: Caller,
+}
+
+impl Viewer {
+    /// The viewer of a request; `None` without a session that is valid.
+    ///
+    /// # Errors
+    /// When the token cannot be validated now.
+    pub(super) async fn of(parts: &Parts, dashboard: &Dashboard) -> Result<Option<Self>, Error> {
+        let now = time::now().as_second();
+        let sealed = cookie(&parts.headers, SESSION);
+        let opened = sealed.and_then(|sealed| Session::open(&dashboard.0.key, sealed, now));
+        let Some(session) = opened else { return Ok(None) };
+        let mut headers = HeaderMap::new();
+        let Ok(mut token) = HeaderValue::from_str(&session.token) else { return Ok(None) };
+        token.set_sensitive(true);
+        headers.insert("x-auth-token", token);
+        let context = match dashboard.0.auth.authenticate(&headers).await {
+            Ok(context) => context,
+            Err(fault) if fault.status() == StatusCode::UNAUTHORIZED => return Ok(None),
+            Err(fault) => {
+                return Err(Error::Refused {
+                    status: fault.status().as_u16(),
+                    message: fault.refusal.message.clone(),
+                    request: None,
+                    retry_after: fault.refusal.retry_after,
+                });
+            }
+        };
+        let caller = Caller::of(parts).with_token(&session.token);
+        Ok(Some(Self { session, context, caller }))
+    }
+}
+
+/// Sends a browser without a session to the login, which leads back to a page that was read.
+pub(super) fn to_login(parts: &Parts) -> Response {
+    let mut target = format!("{PATH}/login");
+    let here = parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str);
+    if let (true, Some(here)) = (parts.method == http::Method::GET, here) {
+        target.push_str("?next=");
+        target.push_str(&escape(&format!("{PATH}{here}")));
+    }
+    if parts.headers.contains_key("hx-request") {
+        // The script of the page follows this header; it would put a redirect's page into the page.
+        let mut response = StatusCode::UNAUTHORIZED.into_response();
+        let target = HeaderValue::from_str(&format!("{PATH}/login"));
+        if let Ok(target) = target {
+            response.headers_mut().insert("hx-redirect", target);
+        }
+        return response;
+    }
+    Redirect::to(&target).into_response()
+}
+
+impl FromRequestParts<Dashboard> for Viewer {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Dashboard) -> Result<Self, Response> {
+        match Self::of(parts, state).await {
+            Ok(Some(viewer)) => Ok(viewer),
+            Ok(None) => Err(to_login(parts)),
+            Err(error) => Err(Refusal(error).into_response()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_found_among_others() {
+        let headers = HeaderMap::from_iter([
+            (header::COOKIE, HeaderValue::from_static("a=1; kilonova-session=kns1:x:y; b=2")),
+            (header::COOKIE, HeaderValue::from_static("kilonova-login=z=z")),
+        ]);
+        assert_eq!(cookie(&headers, SESSION), Some("kns1:x:y"));
+        assert_eq!(cookie(&headers, KNOCK), Some("z=z"));
+        assert_eq!(cookie(&headers, "c"), None);
+        assert_eq!(cookie(&HeaderMap::new(), "a"), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! The server actions that pages offer, by the compute service's one table of actions.
+//!
+//! The table decides when an action is allowed and by which rule. This file adds only how a page asks for it.
+
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::actions::ServerAction;
+use kilonova_compute_app::states::State;
+use kilonova_wire::Context;
+use serde_json::{Value, json};
+
+use crate::texts;
+
+/// The question of a page before it requests an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Nothing: the action loses nothing and can be undone.
+    Nothing,
+    /// To confirm what is lost, or interrupted.
+    Confirm(&'static str),
+    /// A name for the image.
+    ImageName,
+    /// Another flavor.
+    Flavor,
+}
+
+/// An action on pages.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Offer {
+    /// The action.
+    pub action: ServerAction,
+    /// Its name in URLs.
+    pub slug: &'static str,
+    /// Its name on buttons.
+    pub label: &'static str,
+    /// The question before it.
+    pub ask: Ask,
+    /// True if it is shown as dangerous.
+    pub danger: bool,
+}
+
+const fn plain(action: ServerAction, slug: &'static str, label: &'static str) -> Offer {
+    Offer { action, slug, label, ask: Ask::Nothing, danger: false }
+}
+
+const fn asking(action: ServerAction, slug: &'static str, label: &'static str, ask: Ask) -> Offer {
+    Offer { action, slug, label, ask, danger: false }
+}
+
+/// The actions, in the order of their buttons.
+pub(crate) const OFFERS: &[Offer] = &[
+    plain(ServerAction::Start, "start", texts::START),
+    plain(ServerAction::Unpause, "unpause", texts::UNPAUSE),
+    plain(ServerAction::Resume, "resume", texts::RESUME),
+    plain(ServerAction::Unshelve, "unshelve", texts::UNSHELVE),
+    plain(ServerAction::Unrescue, "unrescue", texts::UNRESCUE),
+    plain(ServerAction::Restore, "restore", texts::RESTORE),
+    asking(
+        ServerAction::ConfirmResize,
+        "confirm-resize",
+        texts::CONFIRM_RESIZE,
+        Ask::Confirm(texts::CONFIRM_RESIZE_LOSES),
+    ),
+    asking(
+        ServerAction::RevertResize,
+        "revert-resize",
+        texts::REVERT_RESIZE,
+        Ask::Confirm(texts::REVERT_RESIZE_LOSES),
+    ),
+    asking(ServerAction::Stop, "stop", texts::STOP, Ask::Confirm(texts::STOP_LOSES)),
+    asking(ServerAction::Reboot, "reboot", texts::REBOOT, Ask::Confirm(texts::REBOOT_LOSES)),
+    asking(
+        ServerAction::RebootHard,
+        "hard-reboot",
+        texts::HARD_REBOOT,
+        Ask::Confirm(texts::HARD_REBOOT_LOSES),
+    ),
+    plain(ServerAction::Pause, "pause", texts::PAUSE),
+    plain(ServerAction::Suspend, "suspend", texts::SUSPEND),
+    asking(ServerAction::CreateImage, "snapshot", texts::SNAPSHOT, Ask::ImageName),
+    asking(ServerAction::Resize, "resize", texts::RESIZE, Ask::Flavor),
+    asking(ServerAction::Rescue, "rescue", texts::RESCUE, Ask::Confirm(texts::RESCUE_LOSES)),
+    asking(ServerAction::Shelve, "shelve", texts::SHELVE, Ask::Confirm(texts::SHELVE_LOSES)),
+    plain(ServerAction::ShelveOffload, "offload", texts::OFFLOAD),
+    plain(ServerAction::Lock, "lock", texts::LOCK),
+    plain(ServerAction::Unlock, "unlock", texts::UNLOCK),
+    plain(ServerAction::LiveMigrate, "live-migrate", texts::LIVE_MIGRATE),
+    asking(ServerAction::Migrate, "migrate", texts::MIGRATE, Ask::Confirm(texts::MIGRATE_LOSES)),
+    asking(
+        ServerAction::Evacuate,
+        "evacuate",
+        texts::EVACUATE,
+        Ask::Confirm(texts::EVACUATE_LOSES),
+    ),
+    Offer {
+        action: ServerAction::Rebuild,
+        slug: "rebuild",
+        label: texts::REBUILD,
+        ask: Ask::Confirm(texts::REBUILD_LOSES),
+        danger: true,
+    },
+    Offer {
+        action: ServerAction::Delete,
+        slug: "delete",
+        label: texts::DELETE,
+        ask: Ask::Confirm(texts::DELETE_LOSES),
+        danger: true,
+    },
+];
+
+/// The action with this name in URLs.
+pub(crate) fn by_slug(slug: &str) -> Option<&'static Offer> {
+    OFFERS.iter().find(|offer| offer.slug == slug)
+}
+
+/// The actions that the server's state allows and that the user may perform, in the order of buttons.
+///
+/// The services decide again when the action is requested; this only spares the user what they refuse.
+pub(crate) fn offered(compute: &Compute, user: &Context, server: &Value) -> Vec<&'static Offer> {
+    let text = |key: &str| server[key].as_str().unwrap_or_default();
+    let state = State {
+        vm_state: text("OS-EXT-STS:vm_state"),
+        task_state: server["OS-EXT-STS:task_state"].as_str(),
+        locked: server["locked"].as_bool().unwrap_or(false),
+        launched: !server["OS-SRV-USG:launched_at"].is_null(),
+        // Everybody sees it: a server without a host has no host id.
+        on_host: !text("hostId").is_empty(),
+    };
+    let target = [
+        ("project_id", text("tenant_id")),
+        ("tenant_id", text("tenant_id")),
+        ("user_id", text("user_id")),
+    ];
+    let admin = compute.policy.allows(user, "context_is_admin", &target);
+    let fits = |offer: &&Offer| {
+        let rule = offer.action.row().rules.first();
+        // An operator evacuates after the host has failed, which its state tells.
+        let failed = text("host_status") != "UP";
+        // A lock that is there is not set again, and one that is not there is not removed.
+        let useful = match offer.action {
+            ServerAction::Lock => !state.locked,
+            ServerAction::Unlock => state.locked,
+            ServerAction::Evacuate => failed,
+            ServerAction::Rebuild => server["image"]["id"].is_string(),
+            _ => true,
+        };
+        useful
+            && state.forbids(offer.action, admin).is_none()
+            && rule.is_none_or(|rule| compute.policy.allows(user, rule.name, &target))
+    };
+    OFFERS.iter().filter(fits).collect()
+}
+
+/// The body of `POST /servers/{id}/action`; `None` for a deletion, which has a route of its own, and where the
+/// form lacks what the action needs.
+pub(crate) fn body(
+    offer: &Offer,
+    server: &Value,
+    given: impl Fn(&str) -> Option<String>,
+) -> Option<Value> {
+    let key = offer.action.row().key();
+    Some(match offer.action {
+        ServerAction::Reboot => json!({"reboot": {"type": "SOFT"}}),
+        ServerAction::RebootHard => json!({"reboot": {"type": "HARD"}}),
+        ServerAction::CreateImage => json!({"createImage": {"name": given("name")?}}),
+        ServerAction::Resize => json!({"resize": {"flavorRef": given("flavor")?}}),
+        ServerAction::Rebuild => json!({"rebuild": {"imageRef": server["image"]["id"]}}),
+        ServerAction::LiveMigrate => {
+            json!({"os-migrateLive": {"host": null, "block_migration": "auto"}})
+        }
+        ServerAction::Migrate => json!({"migrate": null}),
+        ServerAction::Evacuate => json!({"evacuate": {}}),
+        _ => {
+            let key = key?;
+            json!({key: null})
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_action_has_a_name_of_its_own() {
+        let slugs: BTreeSet<_> = OFFERS.iter().map(|offer| offer.slug).collect();
+        let labels: BTreeSet<_> = OFFERS.iter().map(|offer| offer.label).collect();
+        assert_eq!((slugs.len(), labels.len()), (OFFERS.len(), OFFERS.len()));
+        for offer in OFFERS {
+            assert!(!offer.action.row().rules.is_empty(), "{} has a rule", offer.slug);
+            assert_eq!(by_slug(offer.slug).map(|found| found.action), Some(offer.action));
+        }
+    }
+
+    #[test]
+    fn every_offer_but_the_deletion_has_a_body() {
+        let server = json!({"image": {"id": "i"}});
+        for offer in OFFERS {
+            let body = body(offer, &server, |name| Some(format!("a {name}")));
+            assert_eq!(body.is_none(), offer.action == ServerAction::Delete, "{}", offer.slug);
+        }
+        let snapshot = by_slug("snapshot").expect("it is offered");
+        assert_eq!(body(snapshot, &server, |_| None), None, "it has no name");
+    }
+}

@@ -1,0 +1,215 @@
+//! The services of this process, asked as a client asks them: by their own HTTP APIs, with a user's token.
+//!
+//! A request takes the way of every other one from the service's router on: token, policy, validation. Only
+//! the socket is missing.
+
+use axum::Router;
+use axum::body::Body;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use kilonova_wire::{Origin, PeerAddress};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::error::Error;
+
+/// The largest answer that is read.
+const LARGEST: usize = 16 * 1024 * 1024;
+/// The microversions that pages are written for.
+const VERSIONS: [(&str, &str); 2] =
+    [("/compute/", "compute 2.96"), ("/accelerator/", "accelerator 2.2")];
+
+/// The routers of the services.
+#[derive(Clone)]
+pub(crate) struct Cloud(pub Router);
+
+/// The connection of a caller, which the services see as their own.
+#[derive(Clone, Default)]
+pub(crate) struct Caller {
+    token: Option<HeaderValue>,
+    peer: Option<PeerAddress>,
+    origin: Option<Origin>,
+}
+
+impl Caller {
+    /// The caller of a request without a token.
+    pub fn of(parts: &Parts) -> Self {
+        Self {
+            token: None,
+            peer: parts.extensions.get().copied(),
+            origin: parts.extensions.get().cloned(),
+        }
+    }
+
+    /// The same caller with a token.
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = HeaderValue::from_str(token).ok().map(|mut value| {
+            value.set_sensitive(true);
+            value
+        });
+        self
+    }
+
+    /// The same caller without a token, for a request that has its proof in its body.
+    pub fn without_token(&self) -> Self {
+        Self { token: None, ..self.clone() }
+    }
+
+    /// True for a URL of the site that the browser sees.
+    pub fn is_own(&self, url: &str) -> bool {
+        let own = self.origin.as_ref().and_then(|Origin(origin)| url.strip_prefix(&**origin));
+        own.is_some_and(|rest| rest.starts_with('/'))
+    }
+
+    /// True if the browser's connection is encrypted, as far as the listener knows.
+    pub fn is_encrypted(&self) -> bool {
+        self.origin.as_ref().is_some_and(|Origin(origin)| origin.starts_with("https:"))
+    }
+}
+
+/// An answer of a service.
+pub(crate) struct Answer {
+    /// The token that it issued.
+    pub token: Option<String>,
+    /// The body; null without one.
+    pub body: Value,
+}
+
+impl Cloud {
+    /// Reads.
+    pub async fn get(&self, caller: &Caller, path: &str) -> Result<Value, Error> {
+        Ok(self.send(caller, Method::GET, path, None).await?.body)
+    }
+
+    /// Sends a body.
+    pub async fn post(&self, caller: &Caller, path: &str, body: Value) -> Result<Value, Error> {
+        Ok(self.send(caller, Method::POST, path, Some(body)).await?.body)
+    }
+
+    /// Revokes a token.
+    pub async fn revoke(&self, caller: &Caller, path: &str, token: &str) -> Result<(), Error> {
+        let subject = HeaderValue::from_str(token);
+        let subject = subject.map_err(|_| Error::Defect("a token is not a header".into()))?;
+        let subject = Some(("x-subject-token", subject));
+        self.request(caller, Method::DELETE, path, None, subject).await.map(drop)
+    }
+
+    /// Sends a request to the service that the path begins with.
+    pub async fn send(
+        &self,
+        caller: &Caller,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+    ) -> Result<Answer, Error> {
+        self.request(caller, method, path, body, None).await
+    }
+
+    async fn request(
+        &self,
+        caller: &Caller,
+        method: Method,
+        path: &str,
+        body: Option<Value>,
+        more: Option<(&'static str, HeaderValue)>,
+    ) -> Result<Answer, Error> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(token) = &caller.token {
+            request = request.header("x-auth-token", token);
+        }
+        if let Some((name, value)) = more {
+            request = request.header(name, value);
+        }
+        if let Some((_, version)) = VERSIONS.iter().find(|(service, _)| path.starts_with(service)) {
+            request = request.header("openstack-api-version", *version);
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let mut request =
+            request.body(body).map_err(|error| Error::Defect(format!("{path}: {error}")))?;
+        if let Some(peer) = caller.peer {
+            request.extensions_mut().insert(peer);
+        }
+        if let Some(origin) = &caller.origin {
+            request.extensions_mut().insert(origin.clone());
+        }
+        let Ok(answer) = self.0.clone().oneshot(request).await;
+        let (parts, body) = answer.into_parts();
+        let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let content = Limited::new(body, LARGEST).collect().await;
+        let content = content.map_err(|error| Error::Defect(format!("an answer: {error}")))?;
+        let body: Value = serde_json::from_slice(&content.to_bytes()).unwrap_or_default();
+        if parts.status.is_success() {
+            return Ok(Answer { token: text("x-subject-token").map(str::to_owned), body });
+        }
+        if parts.status == StatusCode::UNAUTHORIZED && caller.token.is_some() {
+            return Err(Error::NoSession);
+        }
+        Err(Error::Refused {
+            status: parts.status.as_u16(),
+            message: message(&body).unwrap_or_default(),
+            request: text("x-openstack-request-id").map(str::to_owned),
+            retry_after: text("retry-after").and_then(|seconds| seconds.parse().ok()),
+        })
+    }
+}
+
+/// The message of a fault: each service has a form of its own.
+fn message(body: &Value) -> Option<String> {
+    match body {
+        Value::Object(fields) => {
+            let direct = ["message", "detail", "faultstring"]
+                .iter()
+                .find_map(|key| fields.get(*key).and_then(Value::as_str));
+            direct.map(str::to_owned).or_else(|| fields.values().find_map(message))
+        }
+        Value::Array(all) => all.iter().find_map(message),
+        // Cyborg's fault is JSON within a text.
+        Value::String(text) => message(&serde_json::from_str(text).ok()?),
+        _ => None,
+    }
+}
+
+/// Percent-encodes a part of a path or a value of a query.
+pub(crate) fn escape(text: &str) -> String {
+    use std::fmt::Write;
+    text.bytes().fold(String::with_capacity(text.len()), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_message_of_every_dialect_is_found() {
+        for body in [
+            json!({"badRequest": {"code": 400, "message": "no"}}),
+            json!({"error": {"code": 401, "message": "no", "title": "Unauthorized"}}),
+            json!({"errors": [{"status": 400, "detail": "no"}]}),
+            json!({"NeutronError": {"type": "X", "message": "no", "detail": ""}}),
+            json!({"error_message": r#"{"faultcode": "Client", "faultstring": "no"}"#}),
+            json!({"message": "no", "code": "404 Not Found"}),
+        ] {
+            assert_eq!(message(&body).as_deref(), Some("no"), "{body}");
+        }
+        assert_eq!(message(&Value::Null), None);
+    }
+
+    #[test]
+    fn a_value_cannot_leave_its_place_in_a_path() {
+        assert_eq!(escape("../x?y=1&z#é"), "..%2Fx%3Fy%3D1%26z%23%C3%A9");
+    }
+}

@@ -1,0 +1,210 @@
+//! The changes of servers while pages are open: one loop for a process, which runs only while somebody looks.
+//!
+//! ```text
+//!   page ── watch(servers, project) ──► Viewer ◄── dirty servers ── the loop ── marks ──► compute
+//! ```
+//!
+//! The loop asks twice a second for the marks of the servers on all open pages together, and tells each viewer
+//! which of its servers differ. A viewer gets no data: it reads a server again with its own user's token, so
+//! it learns nothing that its user may not see. Changes gather in the viewer until its browser takes them, so a
+//! slow browser holds no more than the ids of its page.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::watch::{Mark, Marks};
+use kilonova_ids::ServerId;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest wait for a look.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The look that is in progress may have begun before the servers were known to it; the next one has not.
+const LOOKS: usize = 2;
+
+/// The changes of a process.
+#[derive(Clone)]
+pub(crate) struct Live(Arc<Hub>);
+
+struct Hub {
+    compute: Compute,
+    pages: Mutex<Pages>,
+    /// Ends the pause, for a viewer that has come.
+    hurry: Notify,
+}
+
+#[derive(Default)]
+struct Pages {
+    next: u64,
+    open: HashMap<u64, Arc<Page>>,
+    running: bool,
+}
+
+/// An open page.
+struct Page {
+    servers: Mutex<BTreeSet<ServerId>>,
+    /// The project whose new servers it shows; the outer `None` for a page that shows none.
+    list: Option<Option<String>>,
+    news: Mutex<News>,
+    wake: Notify,
+    /// Wakes who waits for the next look.
+    looked: Notify,
+}
+
+/// The changes on a page.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Servers that differ, or are gone.
+    pub servers: BTreeSet<ServerId>,
+    /// True if there is a new server.
+    pub list: bool,
+}
+
+impl News {
+    fn is_empty(&self) -> bool {
+        self.servers.is_empty() && !self.list
+    }
+}
+
+/// The changes of one page, until it is dropped.
+pub(crate) struct Viewer {
+    hub: Arc<Hub>,
+    id: u64,
+    page: Arc<Page>,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Live {
+    pub fn new(compute: Compute) -> Self {
+        Self(Arc::new(Hub { compute, pages: Mutex::default(), hurry: Notify::new() }))
+    }
+
+    /// Watches servers, and with `list` the new servers of a project or of all. It returns once their present
+    /// state is known: whatever is committed after that, and after what the caller then reads, is told.
+    pub async fn watch(&self, servers: BTreeSet<ServerId>, list: Option<Option<String>>) -> Viewer {
+        let page = Arc::new(Page {
+            servers: Mutex::new(servers),
+            list,
+            news: Mutex::default(),
+            wake: Notify::new(),
+            looked: Notify::new(),
+        });
+        let hub = Arc::clone(&self.0);
+        let id = {
+            let mut pages = lock(&hub.pages);
+            let id = pages.next;
+            pages.next += 1;
+            pages.open.insert(id, Arc::clone(&page));
+            if !pages.running {
+                pages.running = true;
+                tokio::spawn(run(Arc::clone(&hub)));
+            }
+            id
+        };
+        let viewer = Viewer { hub, id, page };
+        viewer.settle().await;
+        viewer
+    }
+}
+
+impl Viewer {
+    /// Waits for changes, and takes them.
+    pub async fn next(&self) -> News {
+        loop {
+            self.page.wake.notified().await;
+            let news = std::mem::take(&mut *lock(&self.page.news));
+            if !news.is_empty() {
+                return news;
+            }
+        }
+    }
+
+    /// Shows other servers from now on; returns once their present state is known.
+    pub async fn show(&self, servers: BTreeSet<ServerId>) {
+        *lock(&self.page.servers) = servers;
+        self.settle().await;
+    }
+
+    /// Waits for a look that begins after this call. A database that does not answer holds nobody up: the
+    /// looks after it find what differs.
+    async fn settle(&self) {
+        for _ in 0..LOOKS {
+            let looked = self.page.looked.notified();
+            self.hub.hurry.notify_one();
+            if timeout(PATIENCE, looked).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        lock(&self.hub.pages).open.remove(&self.id);
+    }
+}
+
+/// Looks until nobody does.
+async fn run(hub: Arc<Hub>) {
+    let mut before: Option<Marks> = None;
+    loop {
+        let open: Vec<Arc<Page>> = {
+            let mut pages = lock(&hub.pages);
+            pages.running = !pages.open.is_empty();
+            pages.open.values().cloned().collect()
+        };
+        if open.is_empty() {
+            return;
+        }
+        let (mut servers, mut lists) = (BTreeSet::new(), BTreeSet::new());
+        for page in &open {
+            servers.extend(lock(&page.servers).iter().copied());
+            lists.extend(page.list.clone());
+        }
+        let asked: Vec<ServerId> = servers.into_iter().collect();
+        match hub.compute.marks(asked, lists.into_iter().collect()).await {
+            Ok(marks) => {
+                if let Some(before) = &before {
+                    tell(&open, before, &marks);
+                }
+                before = Some(marks);
+                open.iter().for_each(|page| page.looked.notify_waiters());
+            }
+            // The next look repeats it.
+            Err(error) => tracing::debug!(%error, "open pages cannot be told of changes"),
+        }
+        tokio::select! {
+            () = sleep(PAUSE) => {}
+            () = hub.hurry.notified() => {}
+        }
+    }
+}
+
+/// Tells each page of its servers that differ, or are gone. A server that nobody watched before is none.
+fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks) {
+    let differs = |(id, old): (&ServerId, &Mark)| (now.servers.get(id) != Some(old)).then_some(*id);
+    let changed: BTreeSet<ServerId> = before.servers.iter().filter_map(differs).collect();
+    for page in open {
+        let servers: BTreeSet<ServerId> =
+            lock(&page.servers).intersection(&changed).copied().collect();
+        let list = page.list.as_ref().is_some_and(|list| {
+            let (old, new) = (before.newest.get(list), now.newest.get(list));
+            old.is_some() && old < new
+        });
+        if servers.is_empty() && !list {
+            continue;
+        }
+        let mut news = lock(&page.news);
+        news.servers.extend(servers);
+        news.list |= list;
+        drop(news);
+        page.wake.notify_one();
+    }
+}

@@ -1,0 +1,64 @@
+//! The parts of the dashboard that know no page: sessions, the services, and what changes while a page is open.
+
+pub(crate) mod actions;
+pub(crate) mod cloud;
+pub(crate) mod live;
+pub(crate) mod session;
+
+use std::sync::Arc;
+
+use axum::Router;
+use kilonova_compute_app::Compute;
+use kilonova_seal::SealKey;
+use kilonova_wire::Authenticator;
+use tokio::sync::watch;
+
+use cloud::Cloud;
+use live::Live;
+
+/// The parts of a dashboard.
+pub struct Parts {
+    /// The services, each below its name, as clients reach them.
+    pub services: Router,
+    /// Validates tokens, as the services do.
+    pub auth: Arc<dyn Authenticator>,
+    /// The compute service: its policy, its table of actions, and which servers have changed.
+    pub compute: Compute,
+    /// Seals sessions; every controller of a cloud has the same one.
+    pub key: SealKey,
+}
+
+/// The dashboard of a process; cheap to clone.
+#[derive(Clone)]
+pub struct Dashboard(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub cloud: Cloud,
+    pub auth: Arc<dyn Authenticator>,
+    pub compute: Compute,
+    pub key: SealKey,
+    pub live: Live,
+    /// True once the controller stops.
+    pub ending: watch::Sender<bool>,
+}
+
+impl Dashboard {
+    /// A dashboard over the services.
+    pub fn new(parts: Parts) -> Self {
+        let Parts { services, auth, compute, key } = parts;
+        let live = Live::new(compute.clone());
+        let ending = watch::Sender::new(false);
+        Self(Arc::new(Inner { cloud: Cloud(services), auth, compute, key, live, ending }))
+    }
+
+    /// Ends the streams of open pages, whose browsers then connect to another controller.
+    pub fn stop(&self) {
+        self.0.ending.send_replace(true);
+    }
+}
+
+impl std::fmt::Debug for Dashboard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Dashboard")
+    }
+}

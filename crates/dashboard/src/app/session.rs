@@ -1,0 +1,147 @@
+//! A session: the token of a user, in a sealed cookie.
+//!
+//! The browser cannot read or change it, and no controller keeps it. It ends with the token, or when the user
+//! logs out, which revokes the token: a copy of the cookie is then worthless too.
+
+use std::fmt;
+
+use kilonova_seal::SealKey;
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+
+/// The largest cookie; browsers drop those above 4,096 bytes.
+const LARGEST: usize = 3900;
+/// The place for which sessions are sealed. A change of their form needs another one.
+const SESSION: &str = "dashboard session 1";
+/// The place of the secret that joins a login form to its browser.
+const KNOCK: &str = "dashboard login 1";
+
+/// The session of a user.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Session {
+    /// The token, scoped to a project.
+    pub token: String,
+    /// The secret that each form of the session repeats.
+    pub csrf: String,
+    /// When the token ends, in seconds since 1970.
+    pub expires: i64,
+    /// The user's name.
+    pub user: String,
+    /// The project's id.
+    pub project: String,
+    /// The project's name.
+    pub project_name: String,
+    /// True if the user may switch to another project: an application credential has only one.
+    pub switches: bool,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("user", &self.user)
+            .field("project", &self.project)
+            .field("expires", &self.expires)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// The value of the cookie; `None` if it is too large for a browser, or cannot be sealed.
+    pub fn sealed(&self, key: &SealKey) -> Option<String> {
+        let plain = serde_json::to_vec(self).ok()?;
+        let sealed = key.seal(SESSION, &plain).ok()?;
+        (sealed.len() <= LARGEST).then_some(sealed)
+    }
+
+    /// The session in a cookie; `None` for one that is not ours, or has ended.
+    pub fn open(key: &SealKey, cookie: &str, now: i64) -> Option<Self> {
+        if cookie.len() > LARGEST {
+            return None;
+        }
+        let plain = key.unseal(SESSION, cookie).ok()?;
+        let session: Self = serde_json::from_slice(&plain).ok()?;
+        (session.expires > now).then_some(session)
+    }
+}
+
+/// The secret of a browser without a session, and its value in the cookie.
+pub(crate) fn knock(key: &SealKey) -> Option<(String, String)> {
+    let secret = random();
+    let cookie = key.seal(KNOCK, secret.as_bytes()).ok()?;
+    Some((secret, cookie))
+}
+
+/// True if a login form has the secret of the browser's cookie.
+pub(crate) fn knocked(key: &SealKey, cookie: &str, secret: &str) -> bool {
+    cookie.len() <= LARGEST
+        && key.unseal(KNOCK, cookie).is_ok_and(|plain| equal(&plain, secret.as_bytes()))
+}
+
+/// 128 random bits.
+pub(crate) fn random() -> String {
+    let bytes: [u8; 16] = rand::rng().random();
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Compares in a time that depends on the lengths alone.
+pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
+    let differ = a.iter().zip(b).fold(0, |differ, (a, b)| differ | (a ^ b));
+    a.len() == b.len() && differ == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> Session {
+        Session {
+            token: "gAAAAABtoken".into(),
+            csrf: random(),
+            expires: 1000,
+            user: "ann".into(),
+            project: "p1".into(),
+            project_name: "red".into(),
+            switches: true,
+        }
+    }
+
+    #[test]
+    fn a_cookie_opens_with_its_key_until_the_token_ends() {
+        let (key, other) = (SealKey::generate().unwrap(), SealKey::generate().unwrap());
+        let cookie = session().sealed(&key).unwrap();
+        assert!(!cookie.contains("gAAAAAB"), "the token is not readable");
+        assert_eq!(Session::open(&key, &cookie, 999).unwrap().token, "gAAAAABtoken");
+        assert!(Session::open(&key, &cookie, 1000).is_none(), "the token has ended");
+        assert!(Session::open(&other, &cookie, 0).is_none(), "another cloud's key");
+        let mut forged = cookie.clone().into_bytes();
+        let last = forged.len() - 3;
+        forged[last] = if forged[last] == b'A' { b'B' } else { b'A' };
+        assert!(Session::open(&key, &String::from_utf8(forged).unwrap(), 0).is_none());
+        assert!(
+            Session::open(&key, "", 0).is_none() && Session::open(&key, "kns1:x:y", 0).is_none()
+        );
+    }
+
+    #[test]
+    fn a_session_that_no_browser_keeps_is_refused() {
+        let key = SealKey::generate().unwrap();
+        let large = Session { token: "x".repeat(4000), ..session() };
+        assert!(large.sealed(&key).is_none());
+    }
+
+    #[test]
+    fn a_login_form_belongs_to_one_browser() {
+        let key = SealKey::generate().unwrap();
+        let (secret, cookie) = knock(&key).unwrap();
+        let (another, _) = knock(&key).unwrap();
+        assert!(knocked(&key, &cookie, &secret));
+        assert!(!knocked(&key, &cookie, &another) && !knocked(&key, &cookie, ""));
+        let cookie = session().sealed(&key).unwrap();
+        assert!(!knocked(&key, &cookie, &secret), "a session is not a knock");
+    }
+
+    #[test]
+    fn the_log_does_not_have_the_token() {
+        assert!(!format!("{:?}", session()).contains("gAAAAAB"));
+    }
+}

@@ -1,0 +1,49 @@
+//! Why a page is not shown.
+
+use thiserror::Error;
+
+/// The reasons for which a page, or what its form asks for, is refused.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Nobody is logged in, or the session has ended.
+    #[error("the session has ended")]
+    NoSession,
+    /// A form that this session did not get.
+    #[error("the form does not belong to this session")]
+    Forged,
+    /// The form cannot be read.
+    #[error("the form cannot be read: {0}")]
+    Unreadable(&'static str),
+    /// A service refused, with its own words.
+    #[error("{status}: {message}")]
+    Refused {
+        /// The status of its answer.
+        status: u16,
+        /// Its message.
+        message: String,
+        /// The id of the request, for the operator.
+        request: Option<String>,
+        /// Seconds after which a retry may succeed.
+        retry_after: Option<u64>,
+    },
+    /// There is no such page.
+    #[error("there is no such page")]
+    NoPage,
+    /// A defect: a service answers in a form that it must not have.
+    #[error("{0}")]
+    Defect(String),
+}
+
+impl Error {
+    /// A refusal with this status.
+    pub fn is(&self, wanted: u16) -> bool {
+        match self {
+            Self::Refused { status, .. } => *status == wanted,
+            Self::NoSession
+            | Self::Forged
+            | Self::Unreadable(_)
+            | Self::NoPage
+            | Self::Defect(_) => false,
+        }
+    }
+}

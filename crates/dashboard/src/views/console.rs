@@ -1,0 +1,28 @@
+//! The display of a guest within a page.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::frame;
+use super::parts::{address_of, name};
+use crate::api::PATH;
+use crate::app::session::Session;
+use crate::texts;
+
+/// The page; `url` is that of the console, which has a token of its own. A base URL of the operator's may be
+/// another site, which the page's policy keeps out of a frame: it is not `embedded`.
+pub(crate) fn page(session: &Session, server: &Value, url: &str, embedded: bool) -> Markup {
+    let main = html! {
+        p class="path" {
+            a href={ (PATH) "/servers" } { (texts::SERVERS) } " / "
+            a href=(address_of(server)) { (name(server)) }
+        }
+        h1 { (texts::CONSOLE) }
+        @if embedded { p class="quiet" { (texts::CONSOLE_HINT) } }
+        p { a href=(url) target="_blank" rel="noreferrer" { (texts::OPEN_CONSOLE) } }
+        @if embedded {
+            iframe class="console" title={ (texts::CONSOLE) " " (name(server)) } src=(url) {}
+        }
+    };
+    frame(texts::CONSOLE, Some(session), &main)
+}

@@ -1,0 +1,117 @@
+//! The parts that several pages have.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use crate::api::PATH;
+use crate::texts;
+
+/// A text of an answer; empty without one.
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// The elements of a list; none for anything else.
+pub(super) fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A time of an API, which the script shows in the reader's zone.
+pub(super) fn moment(at: &str) -> Markup {
+    let at = at.split('.').next().unwrap_or_default().trim_end_matches('Z');
+    html! {
+        @if at.is_empty() {
+            span class="quiet" { "–" }
+        } @else {
+            time datetime={ (at) "Z" } { (at.replace('T', " ")) " UTC" }
+        }
+    }
+}
+
+/// A server's status: a sign, a word and a colour.
+pub(super) fn status(server: &Value) -> Markup {
+    let status = text(server, "status");
+    let (sign, word) = texts::status(status);
+    let task = text(server, "OS-EXT-STS:task_state");
+    html! {
+        span class={ "status " (tone(status)) } {
+            span aria-hidden="true" { (sign) } " " (word)
+        }
+        @if !task.is_empty() {
+            span class="task" { (task.replace('_', " ")) "…" }
+        }
+        @if server["locked"] == true {
+            span class="tag" { (texts::LOCKED) }
+        }
+    }
+}
+
+fn tone(status: &str) -> &'static str {
+    match status {
+        "ACTIVE" => "good",
+        "ERROR" => "bad",
+        "BUILD" | "REBOOT" | "HARD_REBOOT" | "REBUILD" | "RESIZE" | "REVERT_RESIZE"
+        | "MIGRATING" => "busy",
+        "VERIFY_RESIZE" => "warn",
+        _ => "off",
+    }
+}
+
+/// The addresses of a server, each once.
+pub(super) fn addresses(server: &Value) -> Vec<&str> {
+    let networks = server["addresses"].as_object().into_iter().flatten();
+    networks.flat_map(|(_, all)| list(all)).map(|one| text(one, "addr")).collect()
+}
+
+/// The name of a server, which may be empty.
+pub(super) fn name(server: &Value) -> &str {
+    match text(server, "name") {
+        "" => text(server, "id"),
+        name => name,
+    }
+}
+
+/// The page of a server.
+pub(super) fn address_of(server: &Value) -> String {
+    format!("{PATH}/servers/{}", text(server, "id"))
+}
+
+/// The size of a server's flavor, which its view contains.
+pub(super) fn size(flavor: &Value) -> String {
+    let number = |key: &str| flavor[key].as_i64().unwrap_or_default();
+    texts::size(number("vcpus"), number("ram"), number("disk"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times_are_in_utc_until_the_script_shows_them() {
+        for at in ["2026-11-26T03:04:05Z", "2026-11-26T03:04:05.000000"] {
+            let shown = moment(at).into_string();
+            assert!(shown.contains(r#"datetime="2026-11-26T03:04:05Z""#), "{shown}");
+            assert!(shown.contains("2026-11-26 03:04:05 UTC"), "{shown}");
+        }
+        assert!(!moment("").into_string().contains("time"));
+    }
+
+    #[test]
+    fn a_status_is_told_by_text_too() {
+        let server =
+            json!({"status": "ERROR", "locked": true, "OS-EXT-STS:task_state": "powering-on"});
+        let shown = status(&server).into_string();
+        assert!(
+            shown.contains("error") && shown.contains("locked") && shown.contains("powering-on")
+        );
+    }
+
+    #[test]
+    fn names_of_users_are_text() {
+        let server = json!({"id": "1", "name": "<script>alert(1)</script>"});
+        let shown = html! { (name(&server)) }.into_string();
+        assert!(!shown.contains("<script>"), "{shown}");
+    }
+}

@@ -1,0 +1,299 @@
+//! A server's page.
+
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::parts::{address_of, list, moment, name, size, status, text};
+use super::{csrf, frame};
+use crate::api::{PATH, digest};
+use crate::app::actions::{Ask, Offer};
+use crate::app::session::Session;
+use crate::texts;
+
+/// The data of the page.
+pub(crate) struct Shown<'a> {
+    /// The session.
+    pub session: &'a Session,
+    /// The server as Nova shows it.
+    pub server: &'a Value,
+    /// Its records and the next steps; null if the user may not see them.
+    pub records: &'a Value,
+    /// Its ports.
+    pub ports: &'a Value,
+    /// Its instance actions, the newest first.
+    pub history: &'a Value,
+    /// The actions that its state and the user's role allow.
+    pub offers: &'a [&'static Offer],
+    /// True if the user may read the console log.
+    pub reads_log: bool,
+    /// True if the user may open the console, and there is one.
+    pub opens_console: bool,
+}
+
+/// The page.
+pub(crate) fn page(shown: &Shown<'_>) -> Markup {
+    let server = shown.server;
+    let here = address_of(server);
+    let stream = format!("{here}/events?shown={}", digest([server]));
+    let main = html! {
+        p class="path" { a href={ (PATH) "/servers" } { (texts::SERVERS) } }
+        div id="live" hx-ext="sse" sse-connect=(stream) sse-close="end" {
+            span hx-get=(here) hx-trigger="sse:changed" hx-select="#server" hx-target="#server"
+                hx-swap="outerHTML" {}
+        }
+        article id="server" {
+            div class="head" {
+                h1 { (name(server)) }
+                p role="status" { (status(server)) }
+            }
+            (fault(shown))
+            (buttons(shown))
+            div class="columns" {
+                div {
+                    (overview(server))
+                    (devices(shown.records))
+                }
+                div {
+                    (ports(server, shown.ports))
+                    (timeline(shown.history))
+                }
+            }
+        }
+    };
+    frame(name(server), Some(shown.session), &main)
+}
+
+fn fault(shown: &Shown<'_>) -> Markup {
+    let fault = &shown.server["fault"];
+    let next = list(&shown.records["next"]).filter_map(Value::as_str);
+    let summary = text(shown.records, "summary");
+    html! {
+        @if fault.is_object() {
+            section class="notice bad" aria-labelledby="fault" {
+                h2 id="fault" { (texts::FAULT) }
+                p { (text(fault, "message")) }
+                @if !summary.is_empty() { p { (summary) } }
+                @let steps: Vec<&str> = next.collect();
+                @if !steps.is_empty() {
+                    h3 { (texts::NEXT_STEPS) }
+                    ul { @for step in steps { li { (step) } } }
+                }
+                p class="quiet" { (texts::FAULT_AT) " " (moment(text(fault, "created"))) }
+            }
+        }
+    }
+}
+
+fn buttons(shown: &Shown<'_>) -> Markup {
+    let here = address_of(shown.server);
+    html! {
+        section class="actions" aria-label=(texts::ACTIONS) {
+            @if shown.opens_console {
+                a class="button" href={ (here) "/console" } { (texts::CONSOLE) }
+            }
+            @if shown.reads_log {
+                a class="button" href={ (here) "/log" } { (texts::CONSOLE_LOG) }
+            }
+            @for offer in shown.offers {
+                @let target = format!("{here}/actions/{}", offer.slug);
+                @let class = if offer.danger { "button danger" } else { "button" };
+                @match offer.ask {
+                    Ask::Nothing => {
+                        form method="post" action=(target) {
+                            (csrf(shown.session))
+                            button title=(offer.action.row().about) { (offer.label) }
+                        }
+                    }
+                    Ask::Confirm(_) | Ask::ImageName | Ask::Flavor => {
+                        a class=(class) href=(target) title=(offer.action.row().about) { (offer.label) "…" }
+                    }
+                }
+            }
+            @if shown.offers.is_empty() { p class="quiet" { (texts::NO_ACTIONS) } }
+        }
+    }
+}
+
+fn overview(server: &Value) -> Markup {
+    let flavor = &server["flavor"];
+    let image = match server["image"]["id"].as_str() {
+        Some(id) => id,
+        None => texts::VOLUME,
+    };
+    let profile = text(&flavor["extra_specs"], "accel:device_profile");
+    let groups: Vec<&str> =
+        list(&server["security_groups"]).map(|group| text(group, "name")).collect();
+    let fact = |label: &str, value: Markup| html! { dt { (label) } dd { (value) } };
+    let words = |label: &str, value: &str| match value {
+        "" => html! {},
+        value => fact(label, html! { (value) }),
+    };
+    html! {
+        section class="card" aria-labelledby="overview" {
+            h2 id="overview" { (texts::OVERVIEW) }
+            dl {
+                (words(texts::DESCRIPTION, text(server, "description")))
+                (fact(texts::ID, html! { code { (text(server, "id")) } }))
+                (fact(texts::FLAVOR, html! {
+                    (text(flavor, "original_name")) br; span class="quiet" { (size(flavor)) }
+                }))
+                (words(texts::PROFILE, profile))
+                (fact(texts::IMAGE, html! { code { (image) } }))
+                (words(texts::KEY, text(server, "key_name")))
+                (fact(texts::POWER, html! { (texts::power(server["OS-EXT-STS:power_state"].as_i64())) }))
+                (words(texts::HOST, text(server, "OS-EXT-SRV-ATTR:host")))
+                (words(texts::ZONE, text(server, "OS-EXT-AZ:availability_zone")))
+                (words(texts::SECURITY_GROUPS, &groups.join(", ")))
+                (fact(texts::CREATED, moment(text(server, "created"))))
+            }
+        }
+    }
+}
+
+fn devices(records: &Value) -> Markup {
+    html! {
+        section class="card" aria-labelledby="devices" {
+            h2 id="devices" { (texts::DEVICES) }
+            @if list(&records["devices"]).next().is_none() {
+                p class="quiet" { (texts::NO_DEVICES) }
+            } @else {
+                table class="rows" {
+                    thead {
+                        tr {
+                            th scope="col" { (texts::DEVICE_CLASS) }
+                            th scope="col" { (texts::DEVICE_ASKED) }
+                            th scope="col" { (texts::DEVICE_STATE) }
+                            th scope="col" { (texts::DEVICE_HANDLE) }
+                            th scope="col" { (texts::DEVICE_HEALTH) }
+                        }
+                    }
+                    tbody {
+                        @for device in list(&records["devices"]) { (device_row(device)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// An accelerator of the server; the owner's records have no addresses.
+fn device_row(device: &Value) -> Markup {
+    let asked = &device["asked_by"];
+    let asked = asked["device_profile"].as_str().or(asked["flavor"].as_str()).unwrap_or_default();
+    let handle = &device["handle"];
+    let health = text(&device["device"], "health");
+    html! {
+        tr {
+            th scope="row" data-label=(texts::DEVICE_CLASS) {
+                (text(device, "resource_class"))
+                @if let Some(model) = device["device"]["model"].as_str() {
+                    br; span class="quiet" { (model) }
+                }
+            }
+            td data-label=(texts::DEVICE_ASKED) { (asked) }
+            td data-label=(texts::DEVICE_STATE) { (text(device, "state")) }
+            td data-label=(texts::DEVICE_HANDLE) {
+                @if handle.is_object() {
+                    (text(handle, "type")) " " code { (text(handle, "address")) }
+                } @else {
+                    span class="quiet" { "–" }
+                }
+            }
+            td data-label=(texts::DEVICE_HEALTH) {
+                @match health {
+                    "" => span class="quiet" { "–" },
+                    health => (health),
+                }
+            }
+        }
+    }
+}
+
+fn ports(server: &Value, ports: &Value) -> Markup {
+    // A port names its network by id; the server's addresses name networks by name.
+    let network = |mac: &str| {
+        let named = server["addresses"].as_object().into_iter().flatten();
+        let mut named = named
+            .filter(|(_, all)| list(all).any(|one| text(one, "OS-EXT-IPS-MAC:mac_addr") == mac));
+        named.next().map(|(name, _)| name.as_str())
+    };
+    html! {
+        section class="card" aria-labelledby="ports" {
+            h2 id="ports" { (texts::PORTS) }
+            @if list(ports).next().is_none() {
+                p class="quiet" { (texts::NO_PORTS) }
+            } @else {
+                table class="rows" {
+                    thead {
+                        tr {
+                            th scope="col" { (texts::NETWORK) }
+                            th scope="col" { (texts::ADDRESSES) }
+                            th scope="col" { (texts::MAC) }
+                            th scope="col" { (texts::PORT_STATE) }
+                        }
+                    }
+                    tbody {
+                        @for port in list(ports) {
+                            @let mac = text(port, "mac_addr");
+                            tr {
+                                th scope="row" data-label=(texts::NETWORK) {
+                                    (network(mac).unwrap_or(text(port, "net_id")))
+                                }
+                                td data-label=(texts::ADDRESSES) {
+                                    @for fixed in list(&port["fixed_ips"]) {
+                                        span class="address" { (text(fixed, "ip_address")) } " "
+                                    }
+                                }
+                                td data-label=(texts::MAC) { code { (mac) } }
+                                td data-label=(texts::PORT_STATE) { (text(port, "port_state").to_lowercase()) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn timeline(history: &Value) -> Markup {
+    html! {
+        section class="card" aria-labelledby="timeline" {
+            h2 id="timeline" { (texts::TIMELINE) }
+            @if list(history).next().is_none() {
+                p class="quiet" { (texts::NO_TIMELINE) }
+            } @else {
+                ol class="timeline" {
+                    @for action in list(history) {
+                        @let failed = action["message"] == "Error";
+                        li class=(if failed { "failed" } else { "" }) {
+                            strong { (texts::instance_action(text(action, "action"))) }
+                            @if failed { " " span class="status bad" { "✕ " (texts::FAILED) } }
+                            br;
+                            span class="quiet" { (moment(text(action, "start_time"))) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The console log; `Err` is why there is none.
+pub(crate) fn log(session: &Session, server: &Value, log: &Result<String, String>) -> Markup {
+    let main = html! {
+        p class="path" {
+            a href={ (PATH) "/servers" } { (texts::SERVERS) } " / "
+            a href=(address_of(server)) { (name(server)) }
+        }
+        h1 { (texts::CONSOLE_LOG) }
+        @match log {
+            Ok(text) if text.is_empty() => p class="quiet" { (texts::CONSOLE_LOG_EMPTY) },
+            Ok(text) => {
+                p class="quiet" { (texts::CONSOLE_LOG_LINES) }
+                pre class="log" tabindex="0" aria-label=(texts::CONSOLE_LOG) { (text) }
+            }
+            Err(why) => p class="notice" { (why) },
+        }
+    };
+    frame(texts::CONSOLE_LOG, Some(session), &main)
+}

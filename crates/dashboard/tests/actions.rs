@@ -1,0 +1,92 @@
+//! Actions: those that the state allows, what they ask, and what they do.
+
+use crate::browser::Browser;
+use crate::cloud::clouds;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_operated_from_its_page() {
+    for cloud in clouds().await {
+        let id = cloud.boot("ann", "one", "f-vgpu").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let here = format!("/dashboard/servers/{id}");
+        let page = ann.get(&here).await;
+        page.shows("actions/pause\"").hides("actions/start\"").hides("actions/unlock\"");
+        page.shows("actions/lock\"");
+        // One that loses nothing is a button.
+        ann.submit(&page, &format!("{here}/actions/pause"), &[]).await.came(200);
+        cloud.becomes(&id, "PAUSED").await;
+        let page = ann.get(&here).await;
+        page.shows("actions/unpause\"").hides("actions/pause\"").hides("actions/stop\"");
+        ann.submit(&page, &format!("{here}/actions/unpause"), &[]).await;
+        cloud.becomes(&id, "ACTIVE").await;
+        // One that loses something is asked first.
+        let ask = ann.get(&format!("{here}/actions/stop")).await;
+        ask.came(200).shows("what is only in its memory is lost").shows("Shut off: one");
+        cloud.becomes(&id, "ACTIVE").await;
+        ann.submit(&ask, &format!("{here}/actions/stop"), &[]).await;
+        cloud.becomes(&id, "SHUTOFF").await;
+        // A page from before: the service refuses, in its words.
+        let late = ann.submit(&ask, &format!("{here}/actions/stop"), &[]).await;
+        late.came(409).shows("Cannot 'stop' instance").shows("Shut off: one");
+        // The state does not allow it any more: back to the server.
+        let page = ann.get(&format!("{here}/actions/stop")).await;
+        assert_eq!(page.at, here, "{}", cloud.store);
+        ann.get(&format!("{here}/actions/burn")).await.came(404);
+        // An image and another flavor need more.
+        let ask = ann.get(&format!("{here}/actions/snapshot")).await;
+        ask.shows("Name of the image").shows("one-image");
+        ann.submit(&ask, &format!("{here}/actions/snapshot"), &[("name", "")]).await.came(200);
+        let ask = ann.get(&format!("{here}/actions/resize")).await;
+        ask.shows("f-tiny").hides("value=\"f-vgpu\"");
+        ann.submit(&ask, &format!("{here}/actions/resize"), &[("flavor", "f-tiny")])
+            .await
+            .came(200);
+        cloud.becomes(&id, "VERIFY_RESIZE").await;
+        let page = ann.get(&here).await;
+        page.shows("actions/confirm-resize\"").shows("actions/revert-resize\"");
+        ann.submit(&page, &format!("{here}/actions/revert-resize"), &[]).await.came(200);
+        cloud.becomes(&id, "SHUTOFF").await;
+        let page = ann.get(&here).await;
+        ann.submit(&page, &format!("{here}/actions/lock"), &[]).await;
+        let page = ann.get(&here).await;
+        page.shows(">locked<").shows("actions/unlock\"").hides("actions/start\"");
+        ann.submit(&page, &format!("{here}/actions/unlock"), &[]).await;
+        let done = ann.submit(&page, &format!("{here}/actions/delete"), &[]).await;
+        done.came(200).shows("<h1>Servers</h1>");
+        for _ in 0..500 {
+            if ann.get(&here).await.status == 404 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        ann.get(&here).await.came(404);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_administrator_moves_a_server() {
+    for cloud in clouds().await {
+        let id = cloud.boot("ann", "one", "f-tiny").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let host = |page: &str| page.contains("<dd>h1</dd>");
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        let here = format!("/dashboard/servers/{id}");
+        let page = admin.get(&here).await;
+        let before = host(&page.html);
+        admin.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.came(200);
+        for _ in 0..1000 {
+            let page = admin.get(&here).await;
+            if host(&page.html) != before && page.html.contains("active") {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let page = admin.get(&here).await;
+        assert_ne!(host(&page.html), before, "{}", cloud.store);
+        // Its owner may not, by the same policy.
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let page = ann.get(&here).await;
+        ann.submit(&page, &format!("{here}/actions/live-migrate"), &[]).await.came(403);
+    }
+}

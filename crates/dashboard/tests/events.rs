@@ -1,0 +1,78 @@
+//! The events of open pages.
+
+use std::time::{Duration, Instant};
+
+use crate::browser::Browser;
+use crate::cloud::clouds;
+
+/// The path of a page's stream.
+fn stream_of(html: &str) -> String {
+    let at = html.find("sse-connect=\"").expect("the page has a stream") + 13;
+    html[at..].split('"').next().expect("it ends").replace("&amp;", "&")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_is_told_of_states_of_new_servers_and_of_deletions() {
+    for cloud in clouds().await {
+        let id = cloud.boot("ann", "one", "f-tiny").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let page = ann.get("/dashboard/servers").await;
+        let mut stream = ann.stream(&stream_of(&page.html)).await;
+        let begun = Instant::now();
+        let stop = format!("/dashboard/servers/{id}/actions/stop");
+        ann.submit(&page, &stop, &[]).await.came(200);
+        let row = stream.until("rows", "shut off").await;
+        assert!(
+            row.contains(&format!("<template><tr id=\"server-{id}\" hx-swap-oob=\"true\">")),
+            "{row}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", cloud.store);
+        let second = cloud.boot("ann", "two", "f-tiny").await;
+        stream.until("list", "list").await;
+        // The page reads its list again, and is told of the new server too.
+        ann.get("/dashboard/servers").await.shows(&second);
+        cloud.becomes(&second, "ACTIVE").await;
+        let pause = format!("/dashboard/servers/{second}/actions/pause");
+        ann.submit(&page, &pause, &[]).await.came(200);
+        stream.until("rows", &format!("server-{second}")).await;
+        // Servers of others are nobody's business.
+        let mut bea = Browser::of(&cloud, "bea", "blue").await;
+        let theirs = bea.get("/dashboard/servers").await;
+        let mut others = bea.stream(&stream_of(&theirs.html)).await;
+        let delete = format!("/dashboard/servers/{id}/actions/delete");
+        ann.submit(&page, &delete, &[]).await.came(200);
+        stream.until("rows", &format!("<tr id=\"server-{id}\" hx-swap-oob=\"delete\">")).await;
+        let silence = tokio::time::timeout(Duration::from_millis(1500), others.next()).await;
+        assert!(silence.is_err(), "{}: {silence:?}", cloud.store);
+        // An old page is told to read itself again.
+        let mut late = ann.stream(&stream_of(&page.html)).await;
+        late.until("list", "list").await;
+        // A controller that stops ends its streams, and the browser finds another.
+        cloud.dashboards.iter().for_each(kilonova_dashboard::Dashboard::stop);
+        let mut ended = 0;
+        for mut stream in [stream, others, late] {
+            let end = async { while stream.next().await.is_some() {} };
+            ended += usize::from(tokio::time::timeout(Duration::from_secs(2), end).await.is_ok());
+        }
+        assert_eq!(ended, 3, "{}", cloud.store);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_of_a_server_is_told_that_it_has_changed() {
+    for cloud in clouds().await {
+        let id = cloud.boot("ann", "one", "f-tiny").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let page = ann.get(&format!("/dashboard/servers/{id}")).await;
+        let mut stream = ann.stream(&stream_of(&page.html)).await;
+        ann.submit(&page, &format!("/dashboard/servers/{id}/actions/lock"), &[]).await;
+        stream.until("changed", "changed").await;
+        // The end of the session is said in the stream, once.
+        ann.submit(&page, "/dashboard/logout", &[]).await;
+        let mut over = ann.stream(&stream_of(&page.html)).await;
+        assert_eq!(over.next().await, Some(("end".into(), "end".into())), "{}", cloud.store);
+        assert_eq!(over.next().await, None);
+    }
+}

@@ -1,0 +1,52 @@
+//! The form of new servers.
+
+use crate::browser::Browser;
+use crate::cloud::clouds;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_are_launched_and_the_form_says_whether_they_fit() {
+    for cloud in clouds().await {
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let form = ann.get("/dashboard/launch").await;
+        form.came(200)
+            .shows("tiny")
+            .shows("greedy")
+            .shows("40 × VGPU")
+            .shows("hello")
+            .shows("private");
+        form.shows("on 2 hosts.");
+        let room = ann.get("/dashboard/launch/room?flavor=f-vgpu&count=2").await;
+        room.came(200).shows("8 more servers of this flavor fit now, on 1 host.").hides("<html");
+        let room = ann.get("/dashboard/launch/room?flavor=f-vgpu&count=9").await;
+        room.shows("So many do not fit now.").shows("8 more servers");
+        let room = ann.get("/dashboard/launch/room?flavor=f-greedy&count=1").await;
+        room.shows("It does not fit now.").shows("VGPU").hides("h1");
+        ann.get("/dashboard/launch/room?flavor=nothing")
+            .await
+            .came(200)
+            .shows("could not be counted");
+        let (image, network) = (cloud.image.clone(), cloud.network.clone());
+        let fields = [
+            ("name", "web"),
+            ("count", "2"),
+            ("flavor", "f-vgpu"),
+            ("image", &*image),
+            ("network", &*network),
+            ("user_data", "#!/bin/sh\r\ntrue"),
+        ];
+        let page = ann.submit(&form, "/dashboard/launch", &fields).await;
+        page.came(200).shows("web-1").shows("web-2");
+        let left = ann.get("/dashboard/launch/room?flavor=f-vgpu&count=1").await;
+        left.shows("6 more servers");
+        // The service refuses in its own words, and what was typed stays.
+        let mut wrong = fields;
+        wrong[3].1 = "00000000-0000-0000-0000-000000000000";
+        let page = ann.submit(&form, "/dashboard/launch", &wrong).await;
+        page.came(400).shows("role=\"alert\"").shows("value=\"web\"").shows("#!/bin/sh");
+        wrong[0].1 = " ";
+        let page = ann.submit(&form, "/dashboard/launch", &wrong).await;
+        page.came(400).shows("type a name");
+        let checked = ann.get("/dashboard/launch?name=x&count=9&flavor=f-vgpu").await;
+        checked.shows("So many do not fit now.").shows("value=\"x\"").shows("value=\"9\"");
+    }
+}

@@ -1,0 +1,17 @@
+//! The pages without a browser: every service over each database, two simulated hosts, and a client that keeps
+//! cookies and sends forms as a browser does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by a panic"
+)]
+
+mod actions;
+mod browser;
+mod cloud;
+mod events;
+mod launch;
+mod login;
+mod servers;

@@ -1,0 +1,97 @@
+//! The list of servers and the page of one.
+
+use crate::browser::Browser;
+use crate::cloud::clouds;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_project_sees_its_servers_and_no_others() {
+    for cloud in clouds().await {
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        ann.get("/dashboard/servers")
+            .await
+            .shows("This project has no servers yet.")
+            .shows("Launch");
+        let id = cloud.boot("ann", "<b>zebra</b>", "f-vgpu").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let list = ann.get("/dashboard/servers").await;
+        list.shows("&lt;b&gt;zebra&lt;/b&gt;").hides("<b>zebra").shows("active").shows("192.0.2.");
+        list.hides("All projects").hides("h1</td>");
+        let page = ann.get(&format!("/dashboard/servers/{id}")).await;
+        page.came(200)
+            .shows("Devices")
+            .shows("VGPU")
+            .shows("private")
+            .shows("Timeline")
+            .shows("Launch");
+        page.shows("datetime=\"20").shows("1 vCPU, 128 MiB memory, 1 GiB disk");
+        page.hides("actions/live-migrate").hides("<dd>h1</dd>");
+        // A reader reads, and is offered nothing else.
+        let mut rob = Browser::of(&cloud, "rob", "red").await;
+        rob.get("/dashboard/servers").await.shows("zebra").hides("/dashboard/launch");
+        let page = rob.get(&format!("/dashboard/servers/{id}")).await;
+        page.came(200).shows("Your role allows no action").hides("/actions/").hides("/log\"");
+        rob.get("/dashboard/launch").await.came(403);
+        rob.get(&format!("/dashboard/servers/{id}/log")).await.came(403);
+        let form = rob.get("/dashboard/servers").await;
+        rob.submit(&form, &format!("/dashboard/servers/{id}/actions/delete"), &[]).await.came(403);
+        // Another project's user is told nothing.
+        let mut bea = Browser::of(&cloud, "bea", "blue").await;
+        bea.get("/dashboard/servers").await.hides("zebra");
+        let form = bea.get("/dashboard/servers").await;
+        for part in ["", "/log", "/console", "/events", "/actions/stop"] {
+            bea.get(&format!("/dashboard/servers/{id}{part}")).await.came(404).hides("zebra");
+        }
+        bea.submit(&form, &format!("/dashboard/servers/{id}/actions/stop"), &[]).await.came(404);
+        for id in ["nothing", "..%2Fflavors", "00000000-0000-0000-0000-000000000000"] {
+            bea.get(&format!("/dashboard/servers/{id}")).await.came(404);
+        }
+        // The administrator sees all of them, with their hosts.
+        let mut admin = Browser::of(&cloud, "admin", "admin").await;
+        admin.get("/dashboard/servers").await.shows("All projects").hides("zebra");
+        admin.get("/dashboard/servers?all=1").await.shows("zebra").shows("h1</td>");
+        bea.get("/dashboard/servers?all=1").await.came(200).hides("zebra");
+        let page = admin.get(&format!("/dashboard/servers/{id}")).await;
+        page.came(200).shows("actions/live-migrate").shows("<dd>h1</dd>").shows("MDEV");
+        page.hides("actions/evacuate");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_filtered_and_paged() {
+    for cloud in clouds().await {
+        for number in 0..53 {
+            cloud.boot("ann", &format!("s{number:02}"), "f-tiny").await;
+        }
+        let odd = cloud.boot("ann", "a.b", "f-tiny").await;
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let page = ann.get("/dashboard/servers").await;
+        assert_eq!(page.html.matches("<tr id=\"server-").count(), 50, "{}", cloud.store);
+        page.shows("Older servers").hides("Newest servers").shows("s52").hides(">s00<");
+        let at = page.html.find("id=\"next-page\" href=\"").unwrap() + 21;
+        let next = page.html[at..].split('"').next().unwrap().replace("&amp;", "&");
+        let page = ann.get(&next).await;
+        assert_eq!(page.html.matches("<tr id=\"server-").count(), 4, "{}", cloud.store);
+        page.shows(">s00<").hides("Older servers").shows("Newest servers");
+        let page = ann.get("/dashboard/servers?name=a.b").await;
+        assert_eq!(page.html.matches("<tr id=\"server-").count(), 1, "a dot is a dot");
+        page.shows(&odd).shows("Clear");
+        ann.get("/dashboard/servers?name=((").await.came(200).shows("No server matches");
+        ann.get("/dashboard/servers?status=PAUSED").await.shows("No server matches");
+        let wrong = ann.get("/dashboard/servers?marker=nothing").await;
+        assert!(wrong.status.is_client_error() && wrong.html.contains("<h1>"), "{wrong:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_boot_says_why() {
+    for cloud in clouds().await {
+        let id = cloud.boot("ann", "big", "f-greedy").await;
+        cloud.becomes(&id, "ERROR").await;
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let page = ann.get(&format!("/dashboard/servers/{id}")).await;
+        page.came(200).shows("Why it failed").shows("VGPU").shows("No ports").shows("Delete");
+        page.hides("actions/stop\"");
+        let log = ann.get(&format!("/dashboard/servers/{id}/log")).await;
+        log.came(200).shows("Console log");
+    }
+}
