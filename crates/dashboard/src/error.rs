@@ -26,6 +26,9 @@ pub enum Error {
         /// Seconds after which a retry may succeed.
         retry_after: Option<u64>,
     },
+    /// The user's roles have changed since a page was opened.
+    #[error("the user's roles have changed")]
+    Changed,
     /// There is no such page.
     #[error("there is no such page")]
     NoPage,
@@ -42,6 +45,7 @@ impl Error {
             Self::NoSession
             | Self::Forged
             | Self::Unreadable(_)
+            | Self::Changed
             | Self::NoPage
             | Self::Defect(_) => false,
         }

@@ -98,6 +98,8 @@ texts! {
     TIMELINE = "Timeline";
     NO_TIMELINE = "Nothing has happened yet.";
     FAILED = "failed";
+    IN_PROGRESS = "in progress";
+    CANCELLED = "cancelled";
     ACTIONS = "Actions";
     NO_ACTIONS = "Your role allows no action in this state.";
     CONSOLE_LOG = "Console log";

@@ -76,3 +76,36 @@ async fn the_page_of_a_server_is_told_that_it_has_changed() {
         assert_eq!(over.next().await, None);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_viewers_of_a_list_are_told_alike_until_their_sessions_end() {
+    for cloud in clouds().await {
+        let id = cloud.boot("ann", "one", "f-tiny").await;
+        cloud.becomes(&id, "ACTIVE").await;
+        let mut ann = Browser::of(&cloud, "ann", "red").await;
+        let mut rob = Browser::of(&cloud, "rob", "red").await;
+        let page = ann.get("/dashboard/servers").await;
+        let path = stream_of(&page.html);
+        let mut streams = Vec::new();
+        for _ in 0..7 {
+            streams.push(ann.stream(&path).await);
+            streams.push(rob.stream(&path).await);
+        }
+        ann.submit(&page, &format!("/dashboard/servers/{id}/actions/stop"), &[]).await.came(200);
+        for stream in &mut streams {
+            stream.until("rows", "shut off").await;
+        }
+        // A revoked token sees nothing more, although others read the list.
+        let form = rob.get("/dashboard/servers").await;
+        rob.submit(&form, "/dashboard/logout", &[]).await;
+        ann.submit(&page, &format!("/dashboard/servers/{id}/actions/start"), &[]).await.came(200);
+        for (at, stream) in streams.iter_mut().enumerate() {
+            if at % 2 == 0 {
+                stream.until("rows", "active").await;
+            } else {
+                stream.until("end", "end").await;
+                assert_eq!(stream.next().await, None, "{}", cloud.store);
+            }
+        }
+    }
+}

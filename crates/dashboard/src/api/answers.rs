@@ -53,7 +53,9 @@ pub(super) fn words(error: &Error) -> (StatusCode, &'static str, String) {
         Error::NoSession => {
             (StatusCode::UNAUTHORIZED, texts::SESSION_ENDED, texts::LOG_IN_AGAIN.to_owned())
         }
-        Error::Forged => (StatusCode::FORBIDDEN, texts::FORBIDDEN, texts::FORGED_TEXT.to_owned()),
+        Error::Forged | Error::Changed => {
+            (StatusCode::FORBIDDEN, texts::FORBIDDEN, texts::FORGED_TEXT.to_owned())
+        }
         Error::Unreadable(why) => (StatusCode::BAD_REQUEST, texts::UNREADABLE, (*why).to_owned()),
         Error::NoPage => {
             (StatusCode::NOT_FOUND, texts::NOT_FOUND, texts::NOT_FOUND_TEXT.to_owned())

@@ -7,11 +7,12 @@
 //!   end      the session has ended; the page closes the stream and says so
 //! ```
 //!
-//! Each stream reads with its own user's token. It reads only when its browser has taken what was sent before,
-//! at most three times a second.
+//! Each stream reads with its own user's token, or takes the rows that another viewer has read to whom the policy
+//! shows the same. It reads only when its browser has taken what was sent before, at most three times a second.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -21,17 +22,19 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures_util::stream::{self, Stream};
 use kilonova_ids::{ServerId, parse_uuid_like};
+use kilonova_wire::Context;
 use kilonova_wire::query::Query;
 use kilonova_wire::time;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::answers::Refusal;
 use super::server::find;
 use super::servers::{Filters, List, digest, may_see_all};
-use super::viewer::Viewer;
+use super::viewer::{Viewer, validated};
 use crate::app::Dashboard;
-use crate::app::live::{News, Viewer as Watcher};
+use crate::app::live::{News, SharedList, Viewer as Watcher};
 use crate::error::Error;
 use crate::views::servers::{gone, row};
 
@@ -41,6 +44,17 @@ const GATHER: Duration = Duration::from_millis(300);
 const FAILED: Duration = Duration::from_secs(2);
 /// Up to so many servers are read one by one; for more, the page's list is.
 const FEW: usize = 3;
+/// A list of more viewers than this is read once for all of them.
+const MANY: usize = 4;
+/// The rules that decide what the compute service shows of a list to its caller.
+const SEES: [&str; 6] = [
+    "os_compute_api:servers:detail",
+    "os_compute_api:servers:index:get_all_tenants",
+    "os_compute_api:os-extended-server-attributes",
+    "os_compute_api:servers:show:host_status",
+    "os_compute_api:servers:show:host_status:unknown-only",
+    "os_compute_api:servers:show:flavor-extra-specs",
+];
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new()
@@ -50,7 +64,7 @@ pub(super) fn routes() -> Router<Dashboard> {
 
 /// The page that a stream follows.
 enum Shown {
-    List(Filters),
+    List(Filters, Arc<SharedList>),
     Server,
 }
 
@@ -104,7 +118,16 @@ async fn of_list(
     if query.get("shown").is_some_and(|shown| shown != digest(&list.servers)) {
         ready.push_back(Event::default().event("list").data("list"));
     }
-    Ok(answer(dashboard, viewer, watcher, Shown::List(filters), ready))
+    let sees = sees(&dashboard, &viewer.context);
+    let key = (viewer.session.project.clone(), filters.address(&filters.marker), sees);
+    let shared = dashboard.0.live.list(key);
+    Ok(answer(dashboard, viewer, watcher, Shown::List(filters, shared), ready))
+}
+
+/// The answers of the policy on which the view of a list depends.
+fn sees(dashboard: &Dashboard, user: &Context) -> Vec<bool> {
+    let rules = SEES.iter().chain(&["context_is_admin"]);
+    rules.map(|rule| dashboard.0.compute.policy.allows_own(user, rule)).collect()
 }
 
 async fn of_server(
@@ -199,37 +222,57 @@ impl Following {
         self.over = true;
     }
 
-    /// Reads what has changed, as the user sees it.
+    /// Reads what has changed, as the user sees it now.
     async fn read(&mut self, news: News) -> Result<(), Error> {
+        let context = validated(&self.dashboard, &self.viewer.session).await?;
+        let context = context.ok_or(Error::NoSession)?;
+        // Another role sees another list: the browser connects again.
+        if sees(&self.dashboard, &context) != sees(&self.dashboard, &self.viewer.context) {
+            return Err(Error::Changed);
+        }
         match &self.shown {
             Shown::Server => {
                 self.ready.push_back(Event::default().event("changed").data("changed"));
                 Ok(())
             }
-            Shown::List(filters) => {
-                let filters = filters.clone();
-                self.read_rows(&filters, news).await
+            Shown::List(filters, shared) => {
+                let (filters, shared) = (filters.clone(), Arc::clone(shared));
+                self.read_rows(&filters, &shared, news).await
             }
         }
     }
 
-    async fn read_rows(&mut self, filters: &Filters, news: News) -> Result<(), Error> {
+    async fn read_rows(
+        &mut self,
+        filters: &Filters,
+        shared: &Arc<SharedList>,
+        news: News,
+    ) -> Result<(), Error> {
         let mut rows = String::new();
         let all = filters.all_projects;
-        if news.list || news.servers.len() > FEW {
-            let list = List::read(&self.dashboard, &self.viewer, filters).await?;
-            for server in &list.servers {
-                let id = server["id"].as_str().and_then(parse_uuid_like);
-                if id.is_some_and(|id: ServerId| news.servers.contains(&id)) {
-                    rows.push_str(&row(server, all, true).into_string());
+        if news.list || news.servers.len() > FEW || Arc::strong_count(shared) > MANY {
+            let (dashboard, viewer) = (&self.dashboard, &self.viewer);
+            let read = async {
+                let list = List::read(dashboard, viewer, filters).await?;
+                let row = |server: &Value| {
+                    let id = server["id"].as_str().and_then(parse_uuid_like)?;
+                    Some((id, row(server, all, true).into_string()))
+                };
+                Ok::<_, Error>(list.servers.iter().filter_map(row).collect())
+            };
+            let list = shared.since(&dashboard.0.live, news.look, read).await?;
+            let mut left = news.servers;
+            for (id, row) in list.iter() {
+                if left.remove(id) {
+                    rows.push_str(row);
                 }
             }
             // Those that are deleted, or that the page's filters leave out now.
-            for id in news.servers.difference(&list.ids()) {
+            for id in left {
                 rows.push_str(&gone(&id.to_string()).into_string());
             }
             if news.list {
-                self.watcher.show(list.ids()).await;
+                self.watcher.show(list.iter().map(|(id, _)| *id).collect()).await;
                 self.ready.push_back(Event::default().event("list").data("list"));
             }
         } else {

@@ -65,24 +65,33 @@ impl Viewer {
         let sealed = cookie(&parts.headers, SESSION);
         let opened = sealed.and_then(|sealed| Session::open(&dashboard.0.key, sealed, now));
         let Some(session) = opened else { return Ok(None) };
-        let mut headers = HeaderMap::new();
-        let Ok(mut token) = HeaderValue::from_str(&session.token) else { return Ok(None) };
-        token.set_sensitive(true);
-        headers.insert("x-auth-token", token);
-        let context = match dashboard.0.auth.authenticate(&headers).await {
-            Ok(context) => context,
-            Err(fault) if fault.status() == StatusCode::UNAUTHORIZED => return Ok(None),
-            Err(fault) => {
-                return Err(Error::Refused {
-                    status: fault.status().as_u16(),
-                    message: fault.refusal.message.clone(),
-                    request: None,
-                    retry_after: fault.refusal.retry_after,
-                });
-            }
-        };
+        let Some(context) = validated(dashboard, &session).await? else { return Ok(None) };
         let caller = Caller::of(parts).with_token(&session.token);
         Ok(Some(Self { session, context, caller }))
+    }
+}
+
+/// The user of a session; `None` once its token is not valid any more.
+///
+/// # Errors
+/// When the token cannot be validated now.
+pub(super) async fn validated(
+    dashboard: &Dashboard,
+    session: &Session,
+) -> Result<Option<Context>, Error> {
+    let mut headers = HeaderMap::new();
+    let Ok(mut token) = HeaderValue::from_str(&session.token) else { return Ok(None) };
+    token.set_sensitive(true);
+    headers.insert("x-auth-token", token);
+    match dashboard.0.auth.authenticate(&headers).await {
+        Ok(context) => Ok(Some(context)),
+        Err(fault) if fault.status() == StatusCode::UNAUTHORIZED => Ok(None),
+        Err(fault) => Err(Error::Refused {
+            status: fault.status().as_u16(),
+            message: fault.refusal.message.clone(),
+            request: None,
+            retry_after: fault.refusal.retry_after,
+        }),
     }
 }
 

@@ -7,10 +7,12 @@
 //! The loop asks twice a second for the marks of the servers on all open pages together, and tells each viewer
 //! which of its servers differ. A viewer gets no data: it reads a server again with its own user's token, so
 //! it learns nothing that its user may not see. Changes gather in the viewer until its browser takes them, so a
-//! slow browser holds no more than the ids of its page.
+//! slow browser holds no more than the ids of its page. Viewers to whom a list is equal share its rows: of many, one reads
+//! it after a look.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use kilonova_compute_app::Compute;
@@ -35,6 +37,40 @@ struct Hub {
     pages: Mutex<Pages>,
     /// Ends the pause, for a viewer that has come.
     hurry: Notify,
+    /// The number of the last look that has ended.
+    look: AtomicU64,
+    lists: Mutex<HashMap<ListKey, Weak<SharedList>>>,
+}
+
+/// A list as equal viewers see it: the project, the address of the page, and what the policy lets the viewer see.
+pub(crate) type ListKey = (String, String, Vec<bool>);
+
+/// The rows of a list by their servers.
+pub(crate) type Rows = Arc<Vec<(ServerId, String)>>;
+
+/// A list that several viewers show: after a look, one of them reads it for all.
+#[derive(Default)]
+pub(crate) struct SharedList(tokio::sync::Mutex<Option<(u64, Rows)>>);
+
+impl SharedList {
+    /// The rows as they are since the look of some news, read by `read` unless another viewer has.
+    pub async fn since<E>(
+        &self,
+        live: &Live,
+        look: u64,
+        read: impl Future<Output = Result<Vec<(ServerId, String)>, E>>,
+    ) -> Result<Rows, E> {
+        let mut kept = self.0.lock().await;
+        if let Some((at, rows)) = &*kept
+            && *at >= look
+        {
+            return Ok(Arc::clone(rows));
+        }
+        let now = live.0.look.load(Ordering::SeqCst);
+        let rows = Arc::new(read.await?);
+        *kept = Some((now, Arc::clone(&rows)));
+        Ok(rows)
+    }
 }
 
 #[derive(Default)]
@@ -62,6 +98,8 @@ pub(crate) struct News {
     pub servers: BTreeSet<ServerId>,
     /// True if there is a new server.
     pub list: bool,
+    /// The look that found them.
+    pub look: u64,
 }
 
 impl News {
@@ -83,7 +121,25 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Live {
     pub fn new(compute: Compute) -> Self {
-        Self(Arc::new(Hub { compute, pages: Mutex::default(), hurry: Notify::new() }))
+        Self(Arc::new(Hub {
+            compute,
+            pages: Mutex::default(),
+            hurry: Notify::new(),
+            look: AtomicU64::new(0),
+            lists: Mutex::default(),
+        }))
+    }
+
+    /// The list that equal viewers share.
+    pub fn list(&self, key: ListKey) -> Arc<SharedList> {
+        let mut lists = lock(&self.0.lists);
+        if let Some(shared) = lists.get(&key).and_then(Weak::upgrade) {
+            return shared;
+        }
+        lists.retain(|_, list| list.strong_count() > 0);
+        let shared = Arc::new(SharedList::default());
+        lists.insert(key, Arc::downgrade(&shared));
+        shared
     }
 
     /// Watches servers, and with `list` the new servers of a project or of all. It returns once their present
@@ -171,8 +227,9 @@ async fn run(hub: Arc<Hub>) {
         let asked: Vec<ServerId> = servers.into_iter().collect();
         match hub.compute.marks(asked, lists.into_iter().collect()).await {
             Ok(marks) => {
+                let look = hub.look.fetch_add(1, Ordering::SeqCst) + 1;
                 if let Some(before) = &before {
-                    tell(&open, before, &marks);
+                    tell(&open, before, &marks, look);
                 }
                 before = Some(marks);
                 open.iter().for_each(|page| page.looked.notify_waiters());
@@ -188,7 +245,7 @@ async fn run(hub: Arc<Hub>) {
 }
 
 /// Tells each page of its servers that differ, or are gone. A server that nobody watched before is none.
-fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks) {
+fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
     let differs = |(id, old): (&ServerId, &Mark)| (now.servers.get(id) != Some(old)).then_some(*id);
     let changed: BTreeSet<ServerId> = before.servers.iter().filter_map(differs).collect();
     for page in open {
@@ -204,6 +261,7 @@ fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks) {
         let mut news = lock(&page.news);
         news.servers.extend(servers);
         news.list |= list;
+        news.look = look;
         drop(news);
         page.wake.notify_one();
     }

@@ -55,7 +55,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
                 }
                 div {
                     (ports(server, shown.ports))
-                    (timeline(shown.history))
+                    (timeline(shown.history, shown.records))
                 }
             }
         }
@@ -255,7 +255,14 @@ fn ports(server: &Value, ports: &Value) -> Markup {
     }
 }
 
-fn timeline(history: &Value) -> Markup {
+fn timeline(history: &Value, records: &Value) -> Markup {
+    // The records tell which actions have not ended; the history of Nova does not.
+    let outcome = |action: &Value| {
+        let same = list(&records["actions"])
+            .find(|record| record["request_id"] == action["request_id"])
+            .map(|record| text(record, "outcome"));
+        same.unwrap_or(if action["message"] == "Error" { "failed" } else { "done" })
+    };
     html! {
         section class="card" aria-labelledby="timeline" {
             h2 id="timeline" { (texts::TIMELINE) }
@@ -264,10 +271,14 @@ fn timeline(history: &Value) -> Markup {
             } @else {
                 ol class="timeline" {
                     @for action in list(history) {
-                        @let failed = action["message"] == "Error";
-                        li class=(if failed { "failed" } else { "" }) {
-                            strong { (texts::instance_action(text(action, "action"))) }
-                            @if failed { " " span class="status bad" { "✕ " (texts::FAILED) } }
+                        li {
+                            strong { (texts::instance_action(text(action, "action"))) } " "
+                            @match outcome(action) {
+                                "failed" => span class="status bad" { "✕ " (texts::FAILED) },
+                                "in progress" => span class="status busy" { "◌ " (texts::IN_PROGRESS) },
+                                "cancelled" => span class="status off" { "□ " (texts::CANCELLED) },
+                                _ => {}
+                            }
                             br;
                             span class="quiet" { (moment(text(action, "start_time"))) }
                         }
