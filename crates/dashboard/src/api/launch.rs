@@ -21,9 +21,9 @@ use crate::error::Error;
 use crate::texts;
 use crate::views::launch as page;
 
-/// The most user data: Nova's limit is 65,535 bytes in base64.
+/// The limit of user data: Nova's limit is 65,535 bytes in base64.
 const USER_DATA: usize = 48 * 1024;
-/// The most servers of one form, as the field says.
+/// Maximum number of servers of one form, as the field says.
 const MOST: u64 = 100;
 
 pub(super) fn routes() -> Router<Dashboard> {
