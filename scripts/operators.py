@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs operators' commands against a real `kilonova serve`: server explain, capacity, host drain, doctor.
+"""Runs operators' commands against a real `kilonova serve`: server explain, capacity, rebalance, host drain,
+doctor.
 
     scripts/operators.py [--kilonova PROGRAM] [--database URL]
 
@@ -105,7 +106,9 @@ class Cloud:
         profile = [{"name": "fpga", "groups": [{"resources:FPGA": "1"}]}]
         ask(201, "POST", "/accelerator/v2/device_profiles", profile)
         for name, specs in {"vgpu": {"resources:VGPU": "1"}, "fpga": {"accel:device_profile": "fpga"},
-                            "gold": {"resources:VGPU": "1", "trait:CUSTOM_GOLD": "required"}}.items():
+                            "gold": {"resources:VGPU": "1", "trait:CUSTOM_GOLD": "required"},
+                            "whole": {"resources1:VGPU": "16", "resources2:VGPU": "16",
+                                      "group_policy": "isolate"}}.items():
             flavor = {"flavor": {"id": name, "name": name, "vcpus": 1, "ram": 512, "disk": 1}}
             ask(200, "POST", f"{COMPUTE}/flavors", flavor)
             ask(200, "POST", f"{COMPUTE}/flavors/{name}/os-extra_specs", {"extra_specs": specs})
@@ -172,6 +175,34 @@ def step_capacity(operator, cloud):
     operator.tick("the page lists flavors and devices", "more servers" in page and "VGPU" in page, page)
     _, err = operator.run("capacity", "--flavor", "nothing", code=2)
     operator.tick("an unknown flavor is refused with a message", "Flavor nothing could not be found." in err, err)
+
+
+def step_rebalance(operator, cloud):
+    print("\n── rebalance")
+    servers = [cloud.boot(f"on-{host}", "vgpu", host) for host in ("gpu-1", "gpu-2", "edge")]
+    plan = operator.document("rebalance", "--plan", "--flavor", "whole")
+    flavor = plan["flavors"][0]
+    operator.tick("a plan makes room for a whole host",
+                  (flavor["servers_before"], flavor["servers_after"]) == (0, 1) and 1 <= len(plan["moves"]) <= 2,
+                  str(plan))
+    page, _ = operator.run("rebalance", "--plan", "--flavor", "whole")
+    operator.tick("the page names the first server", plan["moves"][0]["server"] in page, page)
+    _, err = operator.run("rebalance", "--flavor", "whole", code=2)
+    operator.tick("--plan or --apply is required", "--plan" in err and "--apply" in err, err)
+    report = operator.document("rebalance", "--apply", "--flavor", "whole")
+    operator.tick("the moves are performed, and one server fits now",
+                  report["done"] and report["servers_now"] == 1, str(report))
+    for move in report["moves"]:
+        server = cloud.show(move["server"])
+        operator.tick(f"{move['name']} is active on {move['to']}",
+                      (server["status"], server["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", move["to"]), str(server))
+    whole = cloud.boot("whole", "whole")
+    out, _ = operator.run("rebalance", "--apply", "--flavor", "gold", code=1)
+    operator.tick("without a move the command says why", out.startswith("No moves. "), out)
+    _, err = operator.run("rebalance", "--plan", "--flavor", "nothing", code=2)
+    operator.tick("an unknown flavor is refused with a message", "Flavor nothing could not be found." in err, err)
+    for server in [whole, *servers]:
+        cloud.delete(server)
 
 
 def step_explain(operator, cloud, edge):
@@ -446,6 +477,7 @@ def story(operator, serve, edge, folder):
              lambda: len(cloud.api.expect(200, "GET", f"{COMPUTE}/os-hypervisors")["hypervisors"]) == 3)
     waiting = step_explain(operator, cloud, edge)
     silent_since = time.monotonic()
+    step_rebalance(operator, cloud)
     step_drain(operator, cloud, serve)
     step_doctor(operator, cloud, serve, folder, silent_since, waiting)
 

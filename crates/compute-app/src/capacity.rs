@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 
+use jiff::Timestamp;
 use kilonova_compute_db::flavors;
 use kilonova_compute_db::servers::{Creator, FlavorOf, SchedulerHints, Spec};
-use kilonova_compute_scheduler::Constraints;
 use kilonova_compute_scheduler::capacity::{
     self, Capacity, DeviceKind, DeviceUse, EqualHosts, Searches,
 };
+use kilonova_compute_scheduler::{Constraints, Scope};
 use kilonova_engine::{Query, Snapshot};
 use kilonova_node_api::ImageNumbers;
 use kilonova_threads::Pool;
@@ -63,6 +64,33 @@ pub struct CloudCapacity {
 /// # Errors
 /// 404 for an unknown flavor, 503 if too many others count; store errors.
 pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<CloudCapacity, Error> {
+    let chosen = choose(compute, wanted).await?;
+    compute.catch_up().await;
+    let (compute, world) = (compute.clone(), compute.world.snapshot());
+    on_thread(move || count(&compute, &world, chosen)).await
+}
+
+/// Runs a long search on a thread for such work.
+///
+/// # Errors
+/// 503 if too many others wait for one.
+pub(crate) async fn on_thread<T, F>(work: F) -> Result<T, Error>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let threads = THREADS.as_ref().map_err(Refusal::internal)?;
+    threads.run(work).await.map_err(|error| Refusal::unavailable(error).into())
+}
+
+/// One flavor, by id or name, or all in the order of their names.
+///
+/// # Errors
+/// 404 for an unknown flavor; store errors.
+pub(crate) async fn choose(
+    compute: &Compute,
+    wanted: Option<String>,
+) -> Result<Vec<Chosen>, Error> {
     let named = wanted.clone();
     let chosen = compute
         .store
@@ -83,15 +111,11 @@ pub async fn of_cloud(compute: &Compute, wanted: Option<String>) -> Result<Cloud
         let why = format!("Flavor {} could not be found.", wanted.escape_debug());
         return Err(Refusal::not_found(why).into());
     }
-    compute.catch_up().await;
-    let (compute, world) = (compute.clone(), compute.world.snapshot());
-    let threads = THREADS.as_ref().map_err(Refusal::internal)?;
-    let counted = threads.run(move || count(&compute, &world, chosen)).await;
-    counted.map_err(|error| Refusal::unavailable(error).into())
+    Ok(chosen)
 }
 
 /// A flavor with its device profile, or the reason why the profile cannot be used.
-type Chosen = (Result<Option<ProfileGroups>, String>, FlavorOf);
+pub(crate) type Chosen = (Result<Option<ProfileGroups>, String>, FlavorOf);
 
 fn count(compute: &Compute, world: &Arc<Snapshot>, chosen: Vec<Chosen>) -> CloudCapacity {
     let (equal, mut left) = (EqualHosts::of(world), Searches(SEARCHES));
@@ -103,22 +127,10 @@ fn count(compute: &Compute, world: &Arc<Snapshot>, chosen: Vec<Chosen>) -> Cloud
         let fits = match profile.and_then(|profile| query_of(compute, &spec, profile)) {
             Err(why) => Fits::Unusable(why),
             Ok(query) => {
-                let (nobody, loads) = (HashSet::new(), HashMap::new());
-                let constraints = Constraints {
-                    fleet: &compute.fleet,
-                    packer: &compute.packer,
-                    rules: &compute.options.scheduler,
-                    spec: &spec,
-                    project_id: "",
-                    group: None,
-                    excluded: &nobody,
-                    loads: &loads,
-                    same_host: None,
-                    different_host: None,
-                    forced: false,
-                    now,
-                };
-                match capacity::capacity(world, &equal, &constraints, &query, &mut left) {
+                let counted = constrained(compute.scope(), &spec, now, |constraints| {
+                    capacity::capacity(world, &equal, constraints, &query, &mut left)
+                });
+                match counted {
                     Ok(Some(counted)) => Fits::Counted(counted),
                     Ok(None) => Fits::NotCounted,
                     Err(why) => Fits::Unusable(why.owner_text()),
@@ -132,7 +144,7 @@ fn count(compute: &Compute, world: &Arc<Snapshot>, chosen: Vec<Chosen>) -> Cloud
     CloudCapacity { flavors, devices: capacity::devices(world), hosts: hosts.len(), up }
 }
 
-fn query_of(
+pub(crate) fn query_of(
     compute: &Compute,
     spec: &Spec,
     flavor: Option<ProfileGroups>,
@@ -146,8 +158,32 @@ fn query_of(
     }
 }
 
+/// Runs `work` with the constraints of a server that nothing but its specification restricts.
+pub(crate) fn constrained<T>(
+    scope: Scope<'_>,
+    spec: &Spec,
+    now: Timestamp,
+    work: impl FnOnce(&Constraints<'_>) -> T,
+) -> T {
+    let (nobody, loads) = (HashSet::new(), HashMap::new());
+    work(&Constraints {
+        fleet: scope.fleet,
+        packer: scope.packer,
+        rules: scope.rules,
+        spec,
+        project_id: "",
+        group: None,
+        excluded: &nobody,
+        loads: &loads,
+        same_host: None,
+        different_host: None,
+        forced: false,
+        now,
+    })
+}
+
 /// The properties of a server that only its flavor determines.
-fn spec_of(flavor: FlavorOf) -> Spec {
+pub(crate) fn spec_of(flavor: FlavorOf) -> Spec {
     Spec {
         flavor,
         image: None,

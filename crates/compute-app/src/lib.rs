@@ -30,6 +30,7 @@ pub mod moves;
 pub mod options;
 pub mod ports;
 pub mod quotas;
+pub mod rebalance;
 pub mod reconcile;
 pub mod resolve;
 pub mod retire;

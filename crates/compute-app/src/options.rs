@@ -11,6 +11,7 @@ use kilonova_wire::Microversion;
 use crate::aliases::Aliases;
 use crate::consoles::ConsoleOptions;
 use crate::microversions;
+use crate::rebalance::RebalanceOptions;
 
 /// The settings for servers.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +59,8 @@ pub struct Options {
     /// True if `[nova]` names an external Nova, which runs the servers on the hosts that report
     /// here and uses their devices through the Cyborg API.
     pub nova_elsewhere: bool,
+    /// The settings of rebalancing.
+    pub rebalance: RebalanceOptions,
     /// The settings of consoles.
     pub consoles: ConsoleOptions,
     /// The newest microversion that the compute API serves. Only tests change it.
@@ -105,6 +108,7 @@ impl Default for Options {
             scheduler: Rules::default(),
             pci_aliases: Aliases::new(),
             nova_elsewhere: false,
+            rebalance: RebalanceOptions::default(),
             consoles: ConsoleOptions::default(),
             newest_microversion: microversions::MAX,
         }

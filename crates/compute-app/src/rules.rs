@@ -298,6 +298,8 @@ const OTHERS: &[Rule] = &[
     rule("kilonova:hosts:show", ADMIN, PROJECT),
     rule("kilonova:capacity:show", ADMIN, PROJECT),
     rule("kilonova:room:show", MEMBER, PROJECT),
+    rule("kilonova:rebalance:show", ADMIN, PROJECT),
+    rule("kilonova:rebalance:move", ADMIN, PROJECT),
     rule("kilonova:enrollments:create", ADMIN, PROJECT),
     rule("kilonova:enrollments:index", ADMIN, PROJECT),
     rule("kilonova:enrollments:delete", ADMIN, PROJECT),

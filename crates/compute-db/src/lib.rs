@@ -33,6 +33,7 @@ pub mod moves;
 pub mod questions;
 pub mod queue;
 pub mod quotas;
+pub mod rebalance;
 pub mod reserved;
 pub mod resting;
 pub mod server_groups;
@@ -82,6 +83,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         questions::STATEMENTS,
         queue::STATEMENTS,
         quotas::STATEMENTS,
+        rebalance::STATEMENTS,
         reserved::STATEMENTS,
         resting::STATEMENTS,
         server_groups::STATEMENTS,

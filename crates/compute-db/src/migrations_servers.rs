@@ -22,6 +22,7 @@ pub const SERVERS: &[Migration] = &[
     super::documents::HELD,
     super::demand::DEMAND,
     super::volume_snapshots::VOLUME_SNAPSHOTS,
+    super::rebalance::REBALANCE,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -14,6 +14,9 @@ kilonova_store::statements! {
     /// Servers whose guest runs, and whose ports were not plugged before a time.
     PLUGS = "SELECT o.subject FROM operations o WHERE o.outcome = 'open' AND o.kind = 'create'
         AND o.step = 'plug' AND o.updated_at < ?1 ORDER BY o.updated_at LIMIT 200";
+    /// Servers that wait for moves that make room for them.
+    WAITS = "SELECT o.subject FROM operations o WHERE o.outcome = 'open' AND o.kind = 'create'
+        AND o.step = 'wait_for_room' ORDER BY o.updated_at LIMIT 200";
     /// Servers whose soft reboot began before a time.
     REBOOTS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
         WHERE o.outcome = 'open' AND o.kind = 'reboot' AND s.task_state = 'rebooting'
@@ -31,6 +34,11 @@ pub fn builds(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error
 /// Servers that wait since before `before` for their ports to be plugged.
 pub fn plugs(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
     tx.rows(PLUGS, params![before])?.iter().map(|row| Ok(row.id("subject")?)).collect()
+}
+
+/// Servers that wait for moves that make room for them, the oldest first.
+pub fn waits(tx: &mut Tx<'_>) -> Result<Vec<ServerId>, Error> {
+    tx.rows(WAITS, params![])?.iter().map(|row| Ok(row.id("subject")?)).collect()
 }
 
 /// Servers whose soft reboot began before `before`.

@@ -102,8 +102,8 @@ pub fn capacity(
     Ok(Some(found))
 }
 
-/// The servers that fit on one host.
-fn fitting(
+/// The servers that fit on one host. `None` if that takes more searches than are left.
+pub(crate) fn fitting(
     world: &Snapshot,
     query: &Query,
     root: ProviderId,

@@ -23,6 +23,7 @@ pub mod owners;
 pub mod packer;
 mod place;
 mod reason;
+pub mod rebalance;
 mod rules;
 mod unplaced;
 mod weighers;

@@ -47,6 +47,13 @@ Examples:
   kilonova capacity
   kilonova capacity --flavor gpu.large --os-cloud kilonova --format json";
 
+/// Of `rebalance`.
+pub const REBALANCE: &str = "\
+Examples:
+  kilonova rebalance --plan --flavor gpu.large
+  kilonova rebalance --apply --flavor gpu.large
+  kilonova rebalance --plan --format json";
+
 /// Of `host drain`.
 pub const DRAIN: &str = "\
 Examples:

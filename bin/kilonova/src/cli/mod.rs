@@ -14,6 +14,7 @@ mod malloc;
 mod node;
 mod node_join;
 mod placement;
+mod rebalance;
 mod serve;
 mod server;
 
@@ -50,6 +51,9 @@ enum Command {
     /// Show how many more servers of each flavor fit now, and how the free devices are divided.
     #[command(after_help = examples::CAPACITY)]
     Capacity(capacity::CapacityArgs),
+    /// Plan or perform live migrations that make room for a flavor, or that leave the free devices less divided.
+    #[command(after_help = examples::REBALANCE)]
+    Rebalance(rebalance::RebalanceArgs),
     /// List this machine's devices and whether the configuration offers them.
     #[command(after_help = examples::DISCOVER)]
     Discover(discover::DiscoverArgs),
@@ -157,6 +161,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Server(options) => server::run(options),
         Command::Host(options) => host::run(options),
         Command::Capacity(options) => capacity::run(options),
+        Command::Rebalance(options) => rebalance::run(options),
         Command::Discover(options) => discover::run(options),
         Command::Node(options) => node::run(options),
         Command::Keys(options) => keys::run(options),

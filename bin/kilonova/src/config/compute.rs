@@ -63,6 +63,7 @@ pub(super) fn read(file: &File) -> Result<Options, Failure> {
         nova_elsewhere: ["endpoint_override", "auth_url"]
             .iter()
             .any(|option| file.get("nova", option).is_some()),
+        rebalance: super::rebalance::read(file)?,
         consoles: super::console::read(file)?,
         newest_microversion: usual.newest_microversion,
     })

@@ -5,7 +5,7 @@ use kilonova_program::config::Options;
 
 use super::{
     adapter, cinder, console, dashboard, database, glance, image, image_store, metadata, network,
-    neutron, scheduler, vendordata,
+    neutron, rebalance, scheduler, vendordata,
 };
 
 /// All known options.
@@ -17,6 +17,7 @@ pub(super) const KNOWN: &[&Options] = &[
     cinder::KNOWN,
     vendordata::KNOWN,
     &scheduler::KNOWN,
+    &rebalance::KNOWN,
     &metadata::KNOWN,
     kilonova_program::config::vendordata::KNOWN,
     &console::KNOWN,

@@ -23,6 +23,7 @@ mod node;
 mod nova;
 mod policy;
 mod problems;
+mod rebalance;
 mod scheduler;
 mod seal;
 mod vendordata;

@@ -4,6 +4,7 @@
 //!   resolve (one read) ─► plan (memory) ─► claim: server, allocations, ARQs, handles, document,
 //!                              ▲                  operation in ONE transaction ─► 202
 //!                              └── other requests claimed everything planned ─┘
+//!   no host has room, `[rebalance] on_refusal`: the server waits for moves, then plan and claim again
 //! ```
 //! ```
 
@@ -14,6 +15,7 @@ mod query;
 mod request;
 mod run;
 mod topology;
+mod waiting;
 
 use claim::claim_along;
 pub use claim::{Initiator, Placement, abandon, claim, desired, release};
@@ -25,3 +27,4 @@ pub use guest_metadata::{GuestSource, guest_metadata};
 pub use query::{ProfileGroups, Profiles, on_host, query_of};
 pub use request::BootRequest;
 pub use run::boot;
+pub use waiting::{GRACE, end_overdue};

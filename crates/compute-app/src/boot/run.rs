@@ -12,7 +12,7 @@ use kilonova_ids::{HostName, ResourceClass, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
-use super::{BootRequest, GuestSource, Initiator, claim_along, desired, query_of};
+use super::{BootRequest, GuestSource, Initiator, claim_along, desired, query_of, waiting};
 use crate::flows::journal::{self, OpenOperation, Requester};
 use crate::flows::operation::{Create, Operation};
 use crate::volumes::resolve;
@@ -78,7 +78,12 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
                 );
                 return refuse(compute, request, &query, NoHost::new(reason)).await;
             }
-            Err(reason) => return refuse(compute, request, &query, reason).await,
+            Err(reason) => {
+                return match waiting::boot(compute, &request, &query, &reason).await? {
+                    Some(server) => Ok(vec![server]),
+                    None => refuse(compute, request, &query, reason).await,
+                };
+            }
         };
         let (compute_, request_) = (compute.clone(), request.clone());
         let (usage, ports) = (usage::scope(&request.project_id), request.ports.rows());
@@ -100,7 +105,7 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
 }
 
 /// The facts about other servers that the scheduler needs; most requests need none.
-async fn read_facts(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> {
+pub(super) async fn read_facts(compute: &Compute, request: &BootRequest) -> Result<Facts, Error> {
     if !kilonova_compute_scheduler::are_needed(&compute.options.scheduler, &request.spec.hints) {
         return Ok(Facts::default());
     }
@@ -115,7 +120,7 @@ async fn read_facts(compute: &Compute, request: &BootRequest) -> Result<Facts, E
 
 /// The group that the server joins, if any. Its row is written first, so that two boots into one
 /// group are serialized.
-fn enter(
+pub(super) fn enter(
     tx: &mut Tx<'_>,
     request: &BootRequest,
     server: ServerId,
@@ -243,7 +248,11 @@ fn classes(query: &Query) -> BTreeSet<ResourceClass> {
     resources.map(|(class, _)| class.clone()).collect()
 }
 
-fn take_quota(tx: &mut Tx<'_>, request: &BootRequest, count: usize) -> Result<(), Error> {
+pub(super) fn take_quota(
+    tx: &mut Tx<'_>,
+    request: &BootRequest,
+    count: usize,
+) -> Result<(), Error> {
     ask_quota(tx, request, count)?.check(tx, &request.project_id, &request.user_id)
 }
 
@@ -262,7 +271,7 @@ fn ask_quota(
     usage::ask_take(tx, &request.project_id, &request.user_id, wanted)
 }
 
-fn failed_to_schedule(message: &str, now: Timestamp) -> Event {
+pub(super) fn failed_to_schedule(message: &str, now: Timestamp) -> Event {
     Event {
         name: "conductor_schedule_and_build_instances".into(),
         host: None,
@@ -280,13 +289,23 @@ fn begin(
     chosen: Option<String>,
     now: Timestamp,
 ) -> Result<OpenOperation, Error> {
+    begin_at(tx, request, server, Create::Spawn { chosen, tried: Vec::new(), reason: None }, now)
+}
+
+/// Begins the build of a server of the request at a step.
+pub(super) fn begin_at(
+    tx: &mut Tx<'_>,
+    request: &BootRequest,
+    server: ServerId,
+    create: Create,
+    now: Timestamp,
+) -> Result<OpenOperation, Error> {
     let by = Requester {
         request_id: request.request_id.clone(),
         project_id: request.project_id.clone(),
         user_id: request.user_id.clone(),
     };
-    let spawn = Create::Spawn { chosen, tried: Vec::new(), reason: None };
-    journal::begin_first(tx, server, &by, Operation::Create(spawn), now)
+    journal::begin_first(tx, server, &by, Operation::Create(create), now)
 }
 
 /// The id of one server of the request.
@@ -296,7 +315,12 @@ fn id_of(request: &BootRequest, index: usize) -> ServerId {
 
 /// The row of one server of the request. If there are several, `-1`, `-2`, … is appended to each
 /// name.
-fn new_server(request: &BootRequest, id: ServerId, index: usize, of: usize) -> NewServer {
+pub(super) fn new_server(
+    request: &BootRequest,
+    id: ServerId,
+    index: usize,
+    of: usize,
+) -> NewServer {
     let name = if of > 1 || request.max_count > 1 {
         format!("{}-{}", request.name, index + 1)
     } else {

@@ -42,6 +42,7 @@ pub fn awaited(
     let removing = removing.first().or(own);
     let (host, what) = match state {
         Operation::Create(create) => match create {
+            Create::Wait { .. } => (None, "moves that make room for it".to_owned()),
             Create::Spawn { .. } => (own, "start the guest with all its devices".to_owned()),
             Create::Plug { .. } => {
                 (own, "get Neutron's events that its ports are plugged".to_owned())

@@ -32,6 +32,8 @@ pub(super) fn observed(
     now: Timestamp,
 ) -> Result<(), Error> {
     match create {
+        // It is on no host.
+        Create::Wait { .. } => Ok(()),
         Create::Spawn { tried, .. } => {
             spawned(tx, compute, host, open, tried, &observation.outcome, now)
         }
@@ -160,7 +162,7 @@ fn open_build(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<OpenBuild>, Er
     let (tried, plugs) = match create {
         Create::Spawn { tried, .. } => (tried.clone(), false),
         Create::Plug { tried } => (tried.clone(), true),
-        Create::Clear { .. } => return Ok(None),
+        Create::Wait { .. } | Create::Clear { .. } => return Ok(None),
     };
     let Some(host) = servers::host_of(tx, server)? else { return Ok(None) };
     Ok(Some(OpenBuild { open, host, tried, plugs }))

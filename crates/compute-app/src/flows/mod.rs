@@ -49,7 +49,7 @@ pub use in_place::{
 pub use migration::{
     ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, confirm,
     confirm_expired, evacuate, force_complete, initial_progress, locate_guest, migrate_cold,
-    migrate_live, revert, start_queued, unmigratable_device,
+    migrate_live, required_for_running, revert, start_queued, unmigratable_device,
 };
 pub use power::{PowerCommand, change_power, force_reboot};
 pub use reset_state::reset_state;

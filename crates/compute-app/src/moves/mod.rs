@@ -17,4 +17,4 @@ mod claims;
 mod place;
 
 pub use claims::{abandon_held, drop_held, drop_moves, leave, swap, take_back};
-pub use place::{Search, place};
+pub use place::{Search, place, query};

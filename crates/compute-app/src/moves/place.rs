@@ -5,11 +5,12 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use kilonova_compute_db::servers::{FlavorOf, Server, Spec};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
+use kilonova_engine::Query;
 use kilonova_ids::HostName;
 use kilonova_node_api::Attachment;
 use kilonova_store::Tx;
 
-use crate::boot::{self, Placement};
+use crate::boot::{self, Placement, Profiles};
 use crate::{Compute, Error, ports};
 
 /// The search for a host.
@@ -44,25 +45,10 @@ pub fn place(
     now: Timestamp,
 ) -> Result<Result<Placement, NoHost>, Error> {
     let server = search.server;
-    let profiles = match ports::profiles_of(tx, &*compute.networks, server, search.flavor)? {
-        Ok(profiles) => profiles,
+    let (query, profiles) = match query(tx, compute, server, search.flavor, search.root_required)? {
+        Ok(found) => found,
         Err(why) => return Ok(Err(NoHost::new(why))),
     };
-    let aliases = &compute.options.pci_aliases;
-    let properties = &server.spec.image_properties;
-    let mut query = match boot::query_of(
-        &boot::on_host(&server.spec, search.flavor),
-        properties,
-        &profiles,
-        aliases,
-        rand::random(),
-    ) {
-        Ok(query) => query,
-        Err(Error::Refused(fault)) => return Ok(Err(NoHost::new(fault.message))),
-        Err(error) => return Err(error),
-    };
-    query.root_required.extend(search.root_required.iter().map(|name| (*name).to_owned()));
-    query.root_required.sort_unstable();
     let zone = server.spec.availability_zone.clone().filter(|_| !search.force);
     let spec = Spec {
         flavor: search.flavor.clone(),
@@ -95,4 +81,36 @@ pub fn place(
         boot::release(tx, compute, server.id)?;
         excluded.insert(place.host);
     }
+}
+
+/// The request of a server for another host, or why it has none.
+///
+/// # Errors
+/// Store errors only.
+pub fn query(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: &Server,
+    flavor: &FlavorOf,
+    root_required: &[&'static str],
+) -> Result<Result<(Query, Profiles), String>, Error> {
+    let profiles = match ports::profiles_of(tx, &*compute.networks, server, flavor)? {
+        Ok(profiles) => profiles,
+        Err(why) => return Ok(Err(why)),
+    };
+    let built = boot::query_of(
+        &boot::on_host(&server.spec, flavor),
+        &server.spec.image_properties,
+        &profiles,
+        &compute.options.pci_aliases,
+        rand::random(),
+    );
+    let mut query = match built {
+        Ok(query) => query,
+        Err(Error::Refused(fault)) => return Ok(Err(fault.message)),
+        Err(error) => return Err(error),
+    };
+    query.root_required.extend(root_required.iter().map(|name| (*name).to_owned()));
+    query.root_required.sort_unstable();
+    Ok(Ok((query, profiles)))
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 use kilonova_flow::Lease;
 use tokio::sync::Notify;
 
-use crate::{Compute, volumes};
+use crate::{Compute, boot, volumes};
 
 /// How long a signal waits for further ones.
 const TOGETHER: Duration = Duration::from_millis(20);
@@ -69,6 +69,8 @@ pub fn start(compute: &Compute, lease: &Lease) {
     every(compute, lease, Duration::from_secs(3600), "purge", purge::run);
     every(compute, lease, Duration::from_secs(60), "consoles", consoles::run);
     every(compute, lease, Duration::from_secs(10), "slow", slow::run);
+    let waiting = |compute| boot::end_overdue(compute, boot::GRACE);
+    every(compute, lease, Duration::from_secs(5), "waiting", waiting);
     every(compute, lease, Duration::from_secs(30), "rest", rest::run);
     let shelved = Duration::try_from(compute.options.shelved_poll_interval).unwrap_or_default();
     if !shelved.is_zero() {

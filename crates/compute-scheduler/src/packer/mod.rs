@@ -106,6 +106,28 @@ impl Packer {
         Some(state.order(&shape, query.seed, skipped, most))
     }
 
+    /// The cost of the state of a host, in devices.
+    pub(crate) fn cost(&self, world: &Snapshot, root: ProviderId, weights: Weights) -> f64 {
+        let mut state = self.lock();
+        state.rescore(weights);
+        let State { fleet, kinds, .. } = &mut *state;
+        let hosts = world.tree(root).map(|tree| kinds.hosts(&tree)).unwrap_or_default();
+        hosts.iter().map(|host| fleet.scorer().of(host)).sum()
+    }
+
+    /// Another one with the same demand, for a search on many scratch copies of the world, which would keep
+    /// requests waiting here. It mirrors the world.
+    #[must_use]
+    pub fn apart(&self, world: &Snapshot) -> Self {
+        let (learned, pending) = {
+            let state = self.lock();
+            (state.learned.clone(), state.pending.clone())
+        };
+        let mut state = State { learned, pending, ..State::default() };
+        state.follow(world);
+        Self(Arc::new(Mutex::new(state)))
+    }
+
     /// Counts the servers of a request, whether placed or refused.
     pub fn record(&self, query: &Query, servers: usize) {
         let request = Request { memory_mb: 0, ..Request::of(query) };

@@ -54,6 +54,7 @@ mod ports_and_volumes;
 mod power;
 mod power_failures;
 mod power_sync;
+mod rebalance;
 mod resize;
 mod round_trips;
 mod routers;

@@ -2,7 +2,7 @@
 //! what it touches, so readers keep their version.
 //!
 //! A snapshot is never the truth: the database is. It contains only committed state, except for a
-//! scratch copy changed by [`Snapshot::take`].
+//! scratch copy changed by [`Snapshot::take`] or [`Snapshot::give_back`].
 
 mod compact;
 mod forest;
@@ -133,6 +133,15 @@ impl Snapshot {
             let Some((slot, node)) = self.locations.get(*provider) else { continue };
             let more = [(self.names.classes.find(class), *amount)];
             self.forest.change(slot, |tree| tree.add_usage(node, &more));
+        }
+    }
+
+    /// Subtracts amounts from the usage: what a consumer held that leaves. For plans on a scratch copy.
+    pub fn give_back(&mut self, held: &[(ProviderId, ResourceClass, i64)]) {
+        for (provider, class, amount) in held {
+            let Some((slot, node)) = self.locations.get(*provider) else { continue };
+            let less = [(self.names.classes.find(class), amount.saturating_neg())];
+            self.forest.change(slot, |tree| tree.add_usage(node, &less));
         }
     }
 

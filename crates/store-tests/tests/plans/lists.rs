@@ -49,6 +49,8 @@ pub const SMALL: &[(&str, &[&str])] = &[
     ),
     ("a row for each version", &["schema_migrations"]),
     ("at most 512 kinds of requests", &["scheduler_demand"]),
+    ("the moves of an hour, and those in progress", &["rebalance_moves"]),
+    ("one row", &["rebalance_lock"]),
     ("a row for each kind of work that one controller does", &["leases"]),
 ];
 

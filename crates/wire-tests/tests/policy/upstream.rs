@@ -8,6 +8,8 @@ const OURS: &[(&str, &[&str])] = &[
     ("kilonova:hosts:show", &["admin", "other_admin"]),
     ("kilonova:capacity:show", &["admin", "other_admin"]),
     ("kilonova:room:show", &["member", "manager", "admin", "other_admin"]),
+    ("kilonova:rebalance:show", &["admin", "other_admin"]),
+    ("kilonova:rebalance:move", &["admin", "other_admin"]),
     ("kilonova:enrollments:create", &["admin", "other_admin"]),
     ("kilonova:enrollments:index", &["admin", "other_admin"]),
     ("kilonova:enrollments:delete", &["admin", "other_admin"]),

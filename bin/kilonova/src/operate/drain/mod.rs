@@ -11,7 +11,6 @@
 
 mod decide;
 mod guest;
-mod progress;
 mod report;
 mod run;
 

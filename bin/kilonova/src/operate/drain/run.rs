@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::decide::{Allowed, Step, Why, decide};
 use super::guest::{Action, DrainedHost, Guest, HostState, HostStatus};
-use super::progress::ProgressDisplay;
 use super::report::{End, Moved, Remaining, Report};
 use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
+use crate::operate::progress::ProgressDisplay;
 use crate::operate::text;
 
 const PAUSE: Duration = Duration::from_millis(400);

@@ -51,6 +51,21 @@ pub(super) fn required_traits(migration: &Move) -> Vec<&'static str> {
     supports_for(&migration.old_domain.config.devices).map(|support| support.name).collect()
 }
 
+/// Traits that the destination of a running guest with these devices must have. `None` if one of the devices
+/// cannot be live-migrated, or the source cannot send it.
+pub fn required_for_running(
+    compute: &Compute,
+    source: &HostName,
+    devices: &[Attachment],
+) -> Option<Vec<&'static str>> {
+    if unmigratable_device(devices).is_some() {
+        return None;
+    }
+    supports_for(devices)
+        .map(|support| has_support(compute, source, support).then_some(support.name))
+        .collect()
+}
+
 /// True if a host has the support. An unknown host is assumed to have it.
 fn has_support(compute: &Compute, host: &HostName, support: &Support) -> bool {
     let Some(host) = compute.fleet.by_name(host) else { return true };

@@ -42,7 +42,7 @@ pub use cold::{ColdRequest, migrate_cold};
 pub(super) use confirm::confirm_on_reset;
 pub use confirm::{confirm, confirm_expired, revert};
 pub use control::{abort, force_complete, initial_progress};
-pub use device_pairing::{address_of, unmigratable_device};
+pub use device_pairing::{address_of, required_for_running, unmigratable_device};
 pub use evacuate::{EvacuateRequest, evacuate};
 pub use live::{LiveRequest, migrate_live, start_queued};
 pub use locate_guest::locate_guest;

@@ -133,6 +133,8 @@ words! {
 words! {
     /// A step of an operation. Each state of [`Operation`](super::Operation) is one step.
     Step {
+        /// A new server without a host waits for moves that make room for it.
+        Wait = "wait_for_room",
         /// The host starts the guest of a new server.
         Spawn = "spawn",
         /// The guest runs, and its ports are not plugged yet.

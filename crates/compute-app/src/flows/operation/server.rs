@@ -1,5 +1,6 @@
 //! Create, delete, start, stop, reboot.
 
+use jiff::Timestamp;
 use kilonova_ids::HostName;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,6 +10,13 @@ use super::{Action, Row, Step, Unreadable};
 /// `create`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Create {
+    /// No host has room; moves that make room are in progress. The server holds nothing.
+    Wait {
+        /// When the wait ends, by the database's clock.
+        until: Timestamp,
+        /// Why no host has room.
+        reason: String,
+    },
     /// The host starts the guest.
     Spawn {
         /// The scheduling decision, for operators; `None` if no host was found.
@@ -45,25 +53,40 @@ struct CreateData {
     reason: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     aborted: bool,
+    /// Microseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<i64>,
 }
 
 impl Create {
     pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
         match row.step {
-            Step::Spawn => {
-                let CreateData { chosen, tried, reason, aborted } = row.parse()?;
+            Step::Wait => {
+                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                row.never("chosen", chosen.is_some())?;
+                row.never("tried", !tried.is_empty())?;
                 row.never("aborted", aborted)?;
+                let until = row.required("until", until)?;
+                let until = Timestamp::from_microsecond(until).map_err(|why| row.wrong(why))?;
+                Ok(Self::Wait { until, reason: row.required("reason", reason)? })
+            }
+            Step::Spawn => {
+                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                row.never("aborted", aborted)?;
+                row.never("until", until.is_some())?;
                 Ok(Self::Spawn { chosen, tried, reason })
             }
             Step::Plug => {
-                let CreateData { chosen, tried, reason, aborted } = row.parse()?;
+                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                row.never("until", until.is_some())?;
                 row.never("chosen", chosen.is_some())?;
                 row.never("reason", reason.is_some())?;
                 row.never("aborted", aborted)?;
                 Ok(Self::Plug { tried })
             }
             Step::Clear => {
-                let CreateData { chosen, tried, reason, aborted } = row.parse()?;
+                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                row.never("until", until.is_some())?;
                 row.never("chosen", chosen.is_some())?;
                 Ok(Self::Clear { tried, reason: row.required("reason", reason)?, aborted })
             }
@@ -73,6 +96,7 @@ impl Create {
 
     pub(super) fn step(&self) -> Step {
         match self {
+            Self::Wait { .. } => Step::Wait,
             Self::Spawn { .. } => Step::Spawn,
             Self::Plug { .. } => Step::Plug,
             Self::Clear { .. } => Step::Clear,
@@ -81,12 +105,17 @@ impl Create {
 
     pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
         serde_json::to_value(match self.clone() {
+            Self::Wait { until, reason } => CreateData {
+                until: Some(until.as_microsecond()),
+                reason: Some(reason),
+                ..CreateData::default()
+            },
             Self::Spawn { chosen, tried, reason } => {
-                CreateData { chosen, tried, reason, aborted: false }
+                CreateData { chosen, tried, reason, ..CreateData::default() }
             }
             Self::Plug { tried } => CreateData { tried, ..CreateData::default() },
             Self::Clear { tried, reason, aborted } => {
-                CreateData { chosen: None, tried, reason: Some(reason), aborted }
+                CreateData { tried, reason: Some(reason), aborted, ..CreateData::default() }
             }
         })
     }

@@ -1,12 +1,13 @@
-//! `/kilonova/…`: read-only views for the operators' commands, at every microversion. Upstream has no
-//! such paths. They are for administrators; the owner of a server sees a part of its view.
+//! `/kilonova/…`: views for the operators' commands, and the moves of a rebalance, at every microversion. Upstream
+//! has no such paths. They are for administrators; the owner of a server sees a part of its view.
 
 mod capacity;
 mod host;
+mod rebalance;
 mod room;
 mod server;
 
-use kilonova_access::{Routes, get};
+use kilonova_access::{Routes, get, post};
 use kilonova_compute_app::Compute;
 
 pub(super) fn routes() -> Routes<Compute> {
@@ -14,5 +15,12 @@ pub(super) fn routes() -> Routes<Compute> {
         .route("/v2.1/kilonova/servers/{id}", [get("kilonova:servers:show", server::show)])
         .route("/v2.1/kilonova/capacity", [get("kilonova:capacity:show", capacity::show)])
         .route("/v2.1/kilonova/room", [get("kilonova:room:show", room::show)])
+        .route(
+            "/v2.1/kilonova/rebalance",
+            [
+                get("kilonova:rebalance:show", rebalance::show),
+                post("kilonova:rebalance:move", rebalance::begin),
+            ],
+        )
         .route("/v2.1/kilonova/hosts/{host}", [get("kilonova:hosts:show", host::show)])
 }

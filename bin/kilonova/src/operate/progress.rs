@@ -1,4 +1,4 @@
-//! The progress of a drain: on a terminal, a status line that is overwritten below permanent lines;
+//! The progress of a long command: on a terminal, a status line that is overwritten below permanent lines;
 //! otherwise permanent lines only.
 
 use std::io::{IsTerminal, Write};

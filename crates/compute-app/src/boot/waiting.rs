@@ -1,0 +1,338 @@
+//! A boot without room that waits in `BUILD` while one or two live migrations make room (`[rebalance] on_refusal`).
+//!
+//! ```text
+//!   no host has room ─► plan moves ─► server in BUILD, step wait_for_room ─► 202
+//!                                        │ move, move (each an operation of its own)
+//!                                        ├─ room ──► claim and document in one transaction, step spawn
+//!                                        └─ none, a move failed, too late ──► ERROR with the refusal
+//! ```
+//!
+//! The waiting server holds nothing but its quota. Its request is in the memory of one controller; if that one dies,
+//! any other one ends the wait ([`end_overdue`]). The step decides who acts: each end of the wait is one transaction that
+//! finds the server at this step.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use kilonova_compute_db::moves::{self, Status};
+use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
+use kilonova_compute_db::{documents, slow};
+use kilonova_compute_scheduler::{Choice, Constraints, Facts, NoHost, places};
+use kilonova_engine::Query;
+use kilonova_flow::{self as flow, Outcome};
+use kilonova_ids::{HostName, RequestId, ServerId, ascending};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, time};
+
+use super::run::{begin_at, enter, failed_to_schedule, new_server, read_facts, take_quota};
+use super::{BootRequest, GuestSource, Initiator, claim, desired};
+use crate::flows::journal::{self, OpenOperation};
+use crate::flows::operation::{Create, Operation};
+use crate::rebalance::{self, Step};
+use crate::{Compute, Error, ports};
+
+/// How often the progress of a move is read.
+const POLL: Duration = Duration::from_millis(250);
+
+/// Plans tried once the moves are over.
+const ROUNDS: usize = 4;
+
+/// How long after the end of a wait another controller takes it for abandoned.
+pub const GRACE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Plans moves that make room for a boot that was refused, and begins to wait for them. Returns the waiting
+/// server; `None` if no such moves exist, or the operator wants none.
+///
+/// # Errors
+/// Those of a refused boot.
+pub(super) async fn boot(
+    compute: &Compute,
+    request: &BootRequest,
+    query: &Query,
+    reason: &NoHost,
+) -> Result<Option<ServerId>, Error> {
+    let options = compute.options.rebalance;
+    // Reserved volumes belong to the request that is answered now.
+    let may_wait = options.on_refusal
+        && (request.min_count, request.max_count) == (1, 1)
+        && !request.forced
+        && request.volumes.devices.is_empty();
+    if !may_wait {
+        return Ok(None);
+    }
+    let facts = read_facts(compute, request).await?;
+    let steps = match rebalance::for_boot(compute, request, query, facts).await {
+        Ok(steps) if !steps.is_empty() => steps,
+        Ok(_) => return Ok(None),
+        Err(error) => {
+            // The refusal is an answer too.
+            tracing::warn!(%error, request = %request.request_id, "cannot plan moves for a boot without room");
+            return Ok(None);
+        }
+    };
+    let waiting = begin(compute, request, reason, options.wait).await?;
+    tokio::spawn(run(
+        compute.clone(),
+        request.clone(),
+        query.clone(),
+        waiting,
+        steps,
+        options.wait,
+    ));
+    Ok(Some(waiting))
+}
+
+/// Inserts the waiting server.
+async fn begin(
+    compute: &Compute,
+    request: &BootRequest,
+    reason: &NoHost,
+    wait: SignedDuration,
+) -> Result<ServerId, Error> {
+    let (request, reason, id) = (request.clone(), reason.details(), ascending());
+    compute
+        .store
+        .write(move |tx| {
+            let now = time::now();
+            take_quota(tx, &request, 1)?;
+            let server = NewServer {
+                vm_state: VmState::Building,
+                task_state: Some(TaskState::Scheduling),
+                ..new_server(&request, id, 0, 1)
+            };
+            servers::insert(tx, &server, now)?;
+            let until = time::after(tx.database_time()?, wait);
+            let wait = Create::Wait { until, reason: reason.clone() };
+            begin_at(tx, &request, id, wait, now)?;
+            tracing::info!(request = %request.request_id, server = %id, "waits for moves: {reason}");
+            Ok(id)
+        })
+        .await
+}
+
+/// Performs the moves, and claims or refuses.
+async fn run(
+    compute: Compute,
+    request: BootRequest,
+    query: Query,
+    server: ServerId,
+    steps: Vec<Step>,
+    wait: SignedDuration,
+) {
+    let wait = Duration::try_from(wait).unwrap_or_default();
+    let moved = tokio::time::timeout(wait, all_moved(&compute, &steps)).await;
+    let ended = match moved {
+        Ok(Ok(Ok(()))) => claim_room(&compute, &request, query, server).await,
+        Ok(Ok(Err(why))) => refuse(&compute, server, why).await,
+        Ok(Err(error)) => Err(error),
+        Err(_) => {
+            let why = format!("The moves that make room took longer than {} s.", wait.as_secs());
+            refuse(&compute, server, why).await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::warn!(
+            %server, %error,
+            "cannot end the wait of a server for room; it is in ERROR soon after its time is over"
+        );
+    }
+}
+
+/// Performs the moves one after the other; or says why one failed.
+async fn all_moved(compute: &Compute, steps: &[Step]) -> Result<Result<(), String>, Error> {
+    for step in steps {
+        let begun = match begin_move(compute, step).await {
+            Ok(begun) => begun,
+            Err(Error::Refused(refusal)) => return Ok(Err(failed(step, &refusal.message))),
+            Err(error) => return Err(error),
+        };
+        let server = step.server;
+        loop {
+            let state = compute
+                .store
+                .read(move |tx| {
+                    let all = moves::of_server(tx, server)?;
+                    Ok::<_, Error>(all.into_iter().find(|one| one.number == begun))
+                })
+                .await?;
+            match state {
+                // A server that was deleted meanwhile makes room as well.
+                None => break,
+                Some(one) if one.open => {}
+                Some(one) if one.status != Status::Completed => {
+                    return Ok(Err(failed(step, &format!("its migration is {}", one.status))));
+                }
+                Some(one) if one.held_on.is_none() => break,
+                // Its former host still has to drop it.
+                Some(_) => {}
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+    compute.catch_up().await;
+    Ok(Ok(()))
+}
+
+fn failed(step: &Step, why: &str) -> String {
+    format!("Server {} could not be moved to {} to make room: {why}", step.server, step.to)
+}
+
+/// Begins a move in the name of the moved server's owner, with a request id of its own.
+async fn begin_move(compute: &Compute, step: &Step) -> Result<i64, Error> {
+    let compute = compute.explaining();
+    let (own, Step { server, to }) = (compute.clone(), step.clone());
+    compute
+        .write(move |tx| {
+            let owner = servers::find(tx, server)?;
+            let context = Context {
+                user_id: owner.as_ref().map(|one| one.user_id.clone()).unwrap_or_default(),
+                project_id: owner.map(|one| one.project_id).unwrap_or_default(),
+                roles: vec!["admin".to_owned()],
+                request_id: Some(RequestId::new_v4()),
+                ..Context::default()
+            };
+            let begun = rebalance::begin(tx, &own, &context, server, &to, time::now())?;
+            tracing::info!(
+                %server, from = %begun.source, %to, request = %begun.request_id,
+                "moves to make room for a boot"
+            );
+            Ok(begun.migration)
+        })
+        .await
+}
+
+/// Plans once more, and claims.
+async fn claim_room(
+    compute: &Compute,
+    request: &BootRequest,
+    mut query: Query,
+    server: ServerId,
+) -> Result<(), Error> {
+    for _ in 0..ROUNDS {
+        let facts = read_facts(compute, request).await?;
+        let planned = with_constraints(compute, request, &facts, |constraints| {
+            places(&compute.world.snapshot(), constraints, &query, 1)
+        });
+        let choice = match planned {
+            Ok(mut plan) => plan.pop().unwrap_or_default(),
+            Err(_) => break,
+        };
+        let (own, request) = (compute.clone(), request.clone());
+        let work = move |tx: &mut Tx<'_>| claim_waiting(tx, &own, &request, server, &choice);
+        match compute.store.write(work).await {
+            Err(Error::Aged) => {
+                query.seed = rand::random();
+                compute.catch_up().await;
+            }
+            Err(Error::Refused(refusal)) => return refuse(compute, server, refusal.message).await,
+            ended => return ended,
+        }
+    }
+    let why = "Moves made room, and other requests took it.".to_owned();
+    refuse(compute, server, why).await
+}
+
+/// Runs `work` with the constraints of the request.
+fn with_constraints<T>(
+    compute: &Compute,
+    request: &BootRequest,
+    facts: &Facts,
+    work: impl FnOnce(&Constraints<'_>) -> T,
+) -> T {
+    let nobody = HashSet::new();
+    work(&Constraints {
+        fleet: &compute.fleet,
+        packer: &compute.packer,
+        rules: &compute.options.scheduler,
+        spec: &request.spec,
+        project_id: &request.project_id,
+        group: facts.group.as_ref().map(|(_, group)| group.clone()),
+        excluded: &nobody,
+        loads: &facts.loads,
+        same_host: facts.same_host.as_ref(),
+        different_host: facts.different_host.as_ref(),
+        forced: false,
+        now: time::now(),
+    })
+}
+
+/// The server's build, if it still waits.
+fn waits(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+) -> Result<Option<(OpenOperation, Timestamp, String)>, Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(None) };
+    let Operation::Create(Create::Wait { until, reason }) = &open.state else { return Ok(None) };
+    let (until, reason) = (*until, reason.clone());
+    Ok(Some((open, until, reason)))
+}
+
+/// Gives a waiting server its place, as the transaction of a boot does. [`Error::Aged`] if the place is taken.
+fn claim_waiting(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    request: &BootRequest,
+    server: ServerId,
+    choice: &Choice,
+) -> Result<(), Error> {
+    let now = time::now();
+    let Some((open, ..)) = waits(tx, server)? else { return Ok(()) };
+    let Some(found) = servers::find(tx, server)? else { return Ok(()) };
+    // The row is written first: of this transaction and a deletion, one sees the other.
+    servers::set_task(tx, server, Some(TaskState::Spawning), now)?;
+    let mut new_ports = compute.networks.ask_new(tx, &request.project_id, &request.ports)?;
+    let by = Initiator { user_id: &request.user_id, request_id: &request.request_id };
+    let project = &request.project_id;
+    let placed = claim(tx, compute, server, project, by, &request.profiles, choice)?;
+    let Some(place) = placed else { return Err(Error::Aged) };
+    let host: &HostName = &place.host;
+    enter(tx, request, server, host)?;
+    let mut spec = found.spec.clone();
+    spec.networked = !request.ports.is_empty();
+    servers::set_spec(tx, server, &spec, now)?;
+    servers::set_host(tx, server, Some(host), now)?;
+    let owner = ports::PortOwner { id: server, project, spec: &spec, host };
+    let ports = compute.networks.attach(tx, owner, &request.ports, &mut new_ports, now)?;
+    let zone = compute.zone_of(Some(host));
+    let (name, metadata) = (&*found.name, &found.metadata);
+    let source = GuestSource { seq: found.seq, name, project, spec: &spec, metadata, zone: &zone };
+    let document = desired(&source, place.devices, ports.interfaces, Vec::new());
+    documents::put_as(tx, compute, host, server, &document, ports.delivery)?;
+    let spawn = Create::Spawn { chosen: Some(place.how), tried: Vec::new(), reason: None };
+    journal::advance(tx, &open, &Operation::Create(spawn), now)
+}
+
+/// Ends a wait: the server is in `ERROR` with the refusal and why it remains.
+async fn refuse(compute: &Compute, server: ServerId, why: String) -> Result<(), Error> {
+    compute.store.write(move |tx| refuse_waiting(tx, server, &why)).await
+}
+
+fn refuse_waiting(tx: &mut Tx<'_>, server: ServerId, why: &str) -> Result<(), Error> {
+    let now = time::now();
+    let Some((open, _, reason)) = waits(tx, server)? else { return Ok(()) };
+    let message = format!("{reason} {why}");
+    tracing::info!(%server, "{message}");
+    let refusal = NoHost::new("Making room by moves failed.").message();
+    servers::set_error(tx, server, &Fault::new(&refusal, &*message, now), now)?;
+    flow::event(tx, open.row.id, &failed_to_schedule(&message, now))?;
+    journal::finish(tx, &open, Outcome::Failed, Some(&message), now)
+}
+
+/// Ends the waits whose time is over for so long: the controller that has their requests is gone.
+///
+/// # Errors
+/// The database's.
+pub async fn end_overdue(compute: Compute, grace: SignedDuration) -> Result<(), Error> {
+    for server in compute.store.read(slow::waits).await? {
+        let end = move |tx: &mut Tx<'_>| {
+            let Some((_, until, _)) = waits(tx, server)? else { return Ok(()) };
+            if tx.database_time()? < time::after(until, grace) {
+                return Ok(());
+            }
+            refuse_waiting(tx, server, "The controller that made room for it has stopped.")
+        };
+        compute.store.write(end).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! The begin of one move, within the operator's limits.
+
+use jiff::Timestamp;
+use kilonova_compute_db::rebalance::{self, Count};
+use kilonova_compute_db::{moves, servers};
+use kilonova_ids::{HostName, ServerId};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use crate::flows::{self, LiveRequest};
+use crate::{Compute, Error};
+
+/// A move that has begun.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    /// The number of its migration.
+    pub migration: i64,
+    /// The source.
+    pub source: HostName,
+    /// The request that its operation records.
+    pub request_id: String,
+}
+
+/// Begins to live-migrate a server to a host. Two controllers count one after the other.
+///
+/// # Errors
+/// 409 if a limit is reached, the server is locked or busy, or one of the hosts is disabled or down; the
+/// refusals of a live migration.
+pub fn begin(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    context: &Context,
+    server: ServerId,
+    host: &HostName,
+    now: Timestamp,
+) -> Result<Begun, Error> {
+    rebalance::lock(tx)?;
+    if let Some(why) = at_limit(compute, rebalance::count(tx)?) {
+        return Err(Refusal::conflict(why).into());
+    }
+    let found = servers::find(tx, server)?;
+    let found = found
+        .ok_or_else(|| Refusal::not_found(format!("Instance {server} could not be found.")))?;
+    if found.lock.is_some() {
+        return Err(Refusal::conflict(format!("Instance {server} is locked")).into());
+    }
+    for end in found.host.iter().chain([host]) {
+        let takes = compute.fleet.by_name(end).is_some_and(|host| host.takes_servers(now));
+        if !takes {
+            let why =
+                format!("Compute host {end} is disabled or down; nothing is rebalanced there.");
+            return Err(Refusal::conflict(why).into());
+        }
+    }
+    if found.host.as_ref() == Some(host) {
+        let why = format!("Unable to migrate instance ({server}) to current host ({host}).");
+        return Err(Refusal::bad_request(why).into());
+    }
+    let request = LiveRequest { host: Some(host.clone()), force: false, refuse_without_host: true };
+    flows::migrate_live(tx, compute, context, &found, &request, now)?;
+    let begun = moves::open_of(tx, server)?;
+    let begun = begun.ok_or_else(|| servers::shape("a move without a migration"))?;
+    rebalance::record(tx, begun.id, server)?;
+    Ok(Begun {
+        migration: begun.number,
+        source: begun.source,
+        request_id: context.request_id_text(),
+    })
+}
+
+/// Why no move may begin now, if none may.
+pub(super) fn at_limit(compute: &Compute, count: Count) -> Option<String> {
+    let options = &compute.options.rebalance;
+    if count.open >= options.max_concurrent_moves {
+        return Some(format!(
+            "{} moves are in progress, as many as [rebalance] max_concurrent_moves allows; try again \
+             when one has ended.",
+            count.open
+        ));
+    }
+    (count.last_hour >= options.moves_per_hour).then(|| {
+        format!(
+            "{} moves began within the last hour, as many as [rebalance] moves_per_hour allows; try \
+             again later.",
+            count.last_hour
+        )
+    })
+}

@@ -1,0 +1,81 @@
+//! The live migrations that rebalancing has begun, for the operator's limits, which all controllers share.
+
+use jiff::SignedDuration;
+use kilonova_ids::{ConsumerId, ServerId};
+use kilonova_store::{Migration, Tx, params};
+use kilonova_wire::time;
+
+use crate::Error;
+
+/// The time over which moves are counted.
+const WINDOW: SignedDuration = SignedDuration::from_hours(1);
+
+/// The table of the moves, and the row that makes two controllers count one after the other.
+pub const REBALANCE: Migration = Migration {
+    name: "compute-0750-rebalance",
+    sql: "
+CREATE TABLE rebalance_moves (
+    migration_id TEXT PRIMARY KEY,
+    server_id TEXT NOT NULL,
+    begun_at BIGINT NOT NULL
+);
+CREATE INDEX rebalance_moves_begun ON rebalance_moves (begun_at);
+CREATE TABLE rebalance_lock (revision BIGINT NOT NULL PRIMARY KEY);
+INSERT INTO rebalance_lock (revision) VALUES (0);",
+};
+
+kilonova_store::statements! {
+    /// Makes transactions that begin moves conflict, so that each counts the others' moves.
+    LOCK = "UPDATE rebalance_lock SET revision = revision + 1";
+    /// The moves since a time, and how many of them are in progress.
+    SINCE = "SELECT COUNT(*) AS begun, COUNT(m.open_server) AS open FROM rebalance_moves r
+        LEFT JOIN moves m ON m.id = r.migration_id WHERE r.begun_at > ?1";
+    /// The moves before a time that are in progress.
+    OPEN_BEFORE = "SELECT COUNT(*) AS open FROM rebalance_moves r
+        JOIN moves m ON m.id = r.migration_id
+        WHERE r.begun_at <= ?1 AND m.open_server IS NOT NULL";
+    /// Records a move.
+    INSERT = "INSERT INTO rebalance_moves (migration_id, server_id, begun_at) VALUES (?1, ?2, ?3)";
+    /// Forgets moves before a time that are over.
+    FORGET = "DELETE FROM rebalance_moves WHERE begun_at <= ?1 AND NOT EXISTS (
+        SELECT 1 FROM moves m WHERE m.id = rebalance_moves.migration_id AND m.open_server IS NOT NULL)";
+}
+
+/// The moves of all controllers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Moves in progress.
+    pub open: i64,
+    /// Moves that began within the last hour, by the database's clock.
+    pub last_hour: i64,
+}
+
+/// Makes this transaction and every other one that begins a move run one after the other.
+///
+/// # Errors
+/// Store errors only; also for all functions below.
+pub fn lock(tx: &mut Tx<'_>) -> Result<(), Error> {
+    tx.execute(LOCK, params![])?;
+    Ok(())
+}
+
+/// Counts the moves.
+pub fn count(tx: &mut Tx<'_>) -> Result<Count, Error> {
+    let before = time::before(tx.database_time()?, WINDOW);
+    let (mut open, mut last_hour) = (0, 0);
+    if let Some(row) = tx.row(SINCE, params![before])? {
+        (open, last_hour) = (row.int("open")?, row.int("begun")?);
+    }
+    if let Some(row) = tx.row(OPEN_BEFORE, params![before])? {
+        open += row.int("open")?;
+    }
+    Ok(Count { open, last_hour })
+}
+
+/// Records a move that begins now, and forgets old ones.
+pub fn record(tx: &mut Tx<'_>, migration: ConsumerId, server: ServerId) -> Result<(), Error> {
+    let now = tx.database_time()?;
+    tx.execute(FORGET, params![time::before(now, WINDOW)])?;
+    tx.execute(INSERT, params![migration, server, now])?;
+    Ok(())
+}

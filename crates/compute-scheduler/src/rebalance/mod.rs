@@ -1,0 +1,484 @@
+//! Finds one or two live migrations that make room for a request, or that lower the cost of the hosts most.
+//!
+//! Pure except for the given time, bounded by a number of searches, and never a claim: each move is an ordinary
+//! live migration, which claims its destination again. A guest holds its source until it has arrived, so a
+//! move's destination is looked for while the source is still in use, and the second move after the first.
+//!
+//! ```text
+//!   a host with room for the request without one guest ─► a place for that guest elsewhere        one move
+//!   a host with room for it without two guests ─────────► a place for each of them                two moves
+//!   the one guest has no place elsewhere ───────────────► one move makes room for the guest       two moves
+//! ```
+
+mod cost;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kilonova_compute_db::servers::Spec;
+use kilonova_engine::{Candidate, Query, Snapshot};
+use kilonova_ids::{HostName, ProviderId, ResourceClass, ServerId};
+
+use crate::capacity::{Searches, fitting};
+use crate::constraints::{Constraints, Scope};
+use crate::facts::Facts;
+use crate::packer::is_device;
+use crate::place::plan;
+use crate::reason::{NoHost, is_by_hand, obstacle, obstacle_of_host};
+
+pub use cost::{Lowered, costliest, lower_cost};
+
+/// Moves of one plan.
+pub const MOST_MOVES: usize = 2;
+
+/// Destinations that are compared for one guest.
+const DESTINATIONS: usize = 8;
+
+/// Candidates that are examined for the destination of one guest, if the best by cost have other devices.
+const LOOKED_AT: usize = 256;
+
+/// Plans that are compared before the best one is taken.
+const ENOUGH: usize = 16;
+
+/// An amount of a class on a provider.
+pub type Amount = (ProviderId, ResourceClass, i64);
+
+/// A guest that can live-migrate.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// The server.
+    pub server: ServerId,
+    /// Its project.
+    pub project_id: String,
+    /// The root of its host's tree.
+    pub source: ProviderId,
+    /// Everything that it holds there.
+    pub held: Vec<Amount>,
+    /// The request for its destination.
+    pub query: Query,
+    /// Its properties.
+    pub spec: Spec,
+    /// Its group, and the servers that its hints name.
+    pub facts: Facts,
+    /// Hosts that it cannot use; its own is one of them.
+    pub excluded: HashSet<HostName>,
+    /// The memory that travels, in MiB: what a move costs.
+    pub memory_mb: i64,
+}
+
+impl Guest {
+    fn constraints<'a>(&'a self, scope: Scope<'a>, now: Timestamp) -> Constraints<'a> {
+        Constraints {
+            fleet: scope.fleet,
+            packer: scope.packer,
+            rules: scope.rules,
+            spec: &self.spec,
+            project_id: &self.project_id,
+            group: self.facts.group.as_ref().map(|(_, group)| group.clone()),
+            excluded: &self.excluded,
+            loads: &self.facts.loads,
+            same_host: self.facts.same_host.as_ref(),
+            different_host: self.facts.different_host.as_ref(),
+            forced: false,
+            now,
+        }
+    }
+
+    /// True if a move of the other has the same effect and the same destinations.
+    fn is_like(&self, other: &Self) -> bool {
+        let is_free = |guest: &Self| {
+            let Facts { group, same_host, different_host, .. } = &guest.facts;
+            group.is_none() && same_host.is_none() && different_host.is_none()
+        };
+        is_free(self)
+            && is_free(other)
+            && self.held == other.held
+            && self.project_id == other.project_id
+            && self.excluded == other.excluded
+            && self.spec.availability_zone == other.spec.availability_zone
+            && self.spec.flavor == other.spec.flavor
+            && self.spec.image_properties == other.spec.image_properties
+    }
+
+    /// True if a plan may move both. The hosts of a group are known as they were before the plan.
+    fn goes_with(&self, other: &Self) -> bool {
+        let group = |guest: &Self| guest.facts.group.as_ref().map(|(id, _)| *id);
+        self.server != other.server && (group(self).is_none() || group(self) != group(other))
+    }
+}
+
+/// A live migration of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// The guest, by its position in the list.
+    pub guest: usize,
+    /// Its place at the destination.
+    pub to: Candidate,
+}
+
+/// Moves, in order, and what they gain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rebalance {
+    /// The moves. Each must end before the next begins.
+    pub moves: Vec<Move>,
+    /// How many more servers of the request fit after them.
+    pub gain: i64,
+}
+
+/// The request for which room is made.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Everything but resources.
+    pub constraints: &'a Constraints<'a>,
+    /// Its resources.
+    pub query: &'a Query,
+}
+
+impl Wanted<'_> {
+    /// True if a server of it may be on the host, whatever the host's load.
+    fn may_use(&self, root: ProviderId) -> bool {
+        let host = self.constraints.host(root);
+        host.is_some_and(|host| obstacle_of_host(self.constraints, &host).is_none())
+    }
+
+    /// How many servers of it fit on a host.
+    fn fitting(
+        &self,
+        world: &Snapshot,
+        root: ProviderId,
+        left: &mut Searches,
+    ) -> Result<i64, Stop> {
+        if !self.may_use(root) {
+            return Ok(0);
+        }
+        let found = fitting(world, self.query, root, left).map_err(Stop::Invalid)?;
+        Ok(i64::try_from(found.ok_or(Stop::Exhausted)?).unwrap_or(i64::MAX))
+    }
+}
+
+/// Why a search ends.
+enum Stop {
+    /// It has used up its searches; what was found holds.
+    Exhausted,
+    Invalid(NoHost),
+}
+
+/// The input of a search.
+#[derive(Clone, Copy)]
+struct Board<'a> {
+    scope: Scope<'a>,
+    guests: &'a [Guest],
+    now: Timestamp,
+}
+
+/// A copy of a world after a move.
+fn after(world: &Snapshot, guests: &[Guest], one: &Move) -> Snapshot {
+    let mut world = world.clone();
+    world.take(&one.to);
+    if let Some(guest) = guests.get(one.guest) {
+        world.give_back(&guest.held);
+    }
+    world
+}
+
+/// Hosts on which a server of the request would fit if they had no guests, those with the most free of what it
+/// asks for first, at most `most`. Only their guests need to be read.
+pub fn promising(world: &Snapshot, wanted: &Wanted<'_>, most: usize) -> Vec<ProviderId> {
+    let mut asked: HashMap<&ResourceClass, i64> = HashMap::new();
+    for (class, amount) in wanted.query.groups.iter().flat_map(|group| &group.resources) {
+        *asked.entry(class).or_default() += amount;
+    }
+    let mut rated: Vec<(f64, Arc<str>, ProviderId)> = Vec::new();
+    for root in world.roots() {
+        let Some(tree) = world.tree(root).filter(|_| wanted.may_use(root)) else { continue };
+        // By class: what is free, and all.
+        let mut amounts: HashMap<&ResourceClass, [i64; 2]> = HashMap::new();
+        for (class, inventory) in tree.nodes().flat_map(|node| node.inventories()) {
+            let capacity = inventory.capacity().max(0);
+            let [free, all] = amounts.entry(class).or_default();
+            *free += capacity.saturating_sub(inventory.used).max(0);
+            *all += capacity;
+        }
+        let mut share = 0.0;
+        let has_all = asked.iter().all(|(class, wanted)| {
+            let [free, all] = amounts.get(*class).copied().unwrap_or_default();
+            share += (free as f64 / (*wanted).max(1) as f64).min(1.0);
+            all >= *wanted
+        });
+        if has_all {
+            let name = tree.outline().next().map(|(_, name, ..)| Arc::clone(name));
+            rated.push((share, name.unwrap_or_else(|| "".into()), root));
+        }
+    }
+    rated.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+    rated.into_iter().take(most).map(|(_, _, root)| root).collect()
+}
+
+/// One or two moves after which more servers of a request fit; the fewest moves, then the most servers, then the
+/// least memory. `None` if there are none, or none was found within `left` searches.
+///
+/// # Errors
+/// [`NoHost`] for an invalid query.
+pub fn make_room(
+    world: &Snapshot,
+    scope: Scope<'_>,
+    wanted: &Wanted<'_>,
+    guests: &[Guest],
+    left: &mut Searches,
+) -> Result<Option<Rebalance>, NoHost> {
+    let board = Board { scope, guests, now: wanted.constraints.now };
+    let (mut found, nobody) = (Vec::new(), HashSet::new());
+    let ended = board.one_move(world, wanted, &nobody, left, &mut found);
+    let ended = match ended {
+        Ok(()) if found.is_empty() => board.two_moves(world, wanted, left, &mut found),
+        ended => ended,
+    };
+    if let Err(Stop::Invalid(why)) = ended {
+        return Err(why);
+    }
+    let memory = |plan: &Rebalance| -> i64 {
+        let guests = plan.moves.iter().filter_map(|one| guests.get(one.guest));
+        guests.map(|guest| guest.memory_mb).sum()
+    };
+    let rank = |plan: &Rebalance| (plan.moves.len(), -plan.gain, memory(plan));
+    Ok(found.into_iter().min_by_key(rank))
+}
+
+/// How many more servers of a request fit after some moves. `None` if that takes more searches than are left.
+pub fn gain(
+    world: &Snapshot,
+    wanted: &Wanted<'_>,
+    guests: &[Guest],
+    moves: &[Move],
+    left: &mut Searches,
+) -> Option<i64> {
+    let mut touched: BTreeSet<ProviderId> = moves.iter().map(|one| one.to.root).collect();
+    touched.extend(moves.iter().filter_map(|one| guests.get(one.guest)).map(|guest| guest.source));
+    let then = moves.iter().fold(world.clone(), |world, one| after(&world, guests, one));
+    let mut gain = 0;
+    for root in touched {
+        let now = wanted.fitting(world, root, left).ok()?;
+        gain += wanted.fitting(&then, root, left).ok()? - now;
+    }
+    Some(gain)
+}
+
+impl Board<'_> {
+    /// The guests, by host, those with the least memory first.
+    fn by_host(&self) -> BTreeMap<ProviderId, Vec<usize>> {
+        let mut hosts: BTreeMap<ProviderId, Vec<usize>> = BTreeMap::new();
+        for (at, guest) in self.guests.iter().enumerate() {
+            hosts.entry(guest.source).or_default().push(at);
+        }
+        for guests in hosts.values_mut() {
+            guests.sort_by_key(|at| (self.guests[*at].memory_mb, self.guests[*at].server));
+        }
+        hosts
+    }
+
+    /// Plans of one move, without the guests in `staying`.
+    fn one_move(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        staying: &HashSet<usize>,
+        left: &mut Searches,
+        found: &mut Vec<Rebalance>,
+    ) -> Result<(), Stop> {
+        for (source, guests) in self.by_host() {
+            if !wanted.may_use(source) {
+                continue;
+            }
+            let before = wanted.fitting(world, source, left)?;
+            let mut tried: Vec<&Guest> = Vec::new();
+            for at in guests.into_iter().filter(|at| !staying.contains(at)) {
+                let guest = &self.guests[at];
+                if tried.iter().any(|other| other.is_like(guest)) {
+                    continue;
+                }
+                tried.push(guest);
+                if self.without(world, wanted, source, &[at], left)? <= before {
+                    continue;
+                }
+                for to in self.destinations(world, guest, left)? {
+                    let moves = vec![Move { guest: at, to }];
+                    if let Some(plan) = self.judge(world, wanted, moves, left)? {
+                        found.push(plan);
+                        break;
+                    }
+                }
+                if found.len() >= ENOUGH {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn two_moves(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        left: &mut Searches,
+        found: &mut Vec<Rebalance>,
+    ) -> Result<(), Stop> {
+        for (source, guests) in self.by_host() {
+            if !wanted.may_use(source) {
+                continue;
+            }
+            let before = wanted.fitting(world, source, left)?;
+            for (nth, first) in guests.iter().enumerate() {
+                let alone = self.without(world, wanted, source, &[*first], left)? > before;
+                if alone {
+                    self.chain(world, wanted, *first, left, found)?;
+                }
+                for second in guests.iter().skip(nth + 1).filter(|_| !alone) {
+                    if !self.guests[*first].goes_with(&self.guests[*second])
+                        || self.without(world, wanted, source, &[*first, *second], left)? <= before
+                    {
+                        continue;
+                    }
+                    // The one that has fewer places may have to go first.
+                    for pair in [[*first, *second], [*second, *first]] {
+                        if let Some(plan) = self.pair(world, wanted, pair, left)? {
+                            found.push(plan);
+                            break;
+                        }
+                    }
+                    if found.len() >= ENOUGH {
+                        return Ok(());
+                    }
+                }
+                if found.len() >= ENOUGH {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Two guests of one host, each to its first destination.
+    fn pair(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        [first, second]: [usize; 2],
+        left: &mut Searches,
+    ) -> Result<Option<Rebalance>, Stop> {
+        for to in self.destinations(world, &self.guests[first], left)? {
+            let one = Move { guest: first, to };
+            let then = after(world, self.guests, &one);
+            for to in self.destinations(&then, &self.guests[second], left)? {
+                let moves = vec![one.clone(), Move { guest: second, to }];
+                if let Some(plan) = self.judge(world, wanted, moves, left)? {
+                    return Ok(Some(plan));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// One move makes room for a guest, and the guest's own makes room for the request.
+    fn chain(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        last: usize,
+        left: &mut Searches,
+        found: &mut Vec<Rebalance>,
+    ) -> Result<(), Stop> {
+        let guest = &self.guests[last];
+        let constraints = guest.constraints(self.scope, self.now);
+        let for_guest = Wanted { constraints: &constraints, query: &guest.query };
+        let others = (0..self.guests.len()).filter(|at| !self.guests[*at].goes_with(guest));
+        let (staying, mut first) = (others.collect(), Vec::new());
+        self.one_move(world, &for_guest, &staying, left, &mut first)?;
+        for Rebalance { mut moves, .. } in first {
+            let Some(one) = moves.pop() else { continue };
+            let then = after(world, self.guests, &one);
+            for to in self.destinations(&then, guest, left)? {
+                let moves = vec![one.clone(), Move { guest: last, to }];
+                if let Some(plan) = self.judge(world, wanted, moves, left)? {
+                    found.push(plan);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many servers of the request fit on a host without some of its guests.
+    fn without(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        source: ProviderId,
+        guests: &[usize],
+        left: &mut Searches,
+    ) -> Result<i64, Stop> {
+        let mut world = world.clone();
+        guests.iter().for_each(|at| world.give_back(&self.guests[*at].held));
+        wanted.fitting(&world, source, left)
+    }
+
+    /// The plan of these moves, if more servers of the request fit after them.
+    fn judge(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        moves: Vec<Move>,
+        left: &mut Searches,
+    ) -> Result<Option<Rebalance>, Stop> {
+        let gain = gain(world, wanted, self.guests, &moves, left).ok_or(Stop::Exhausted)?;
+        Ok((gain > 0).then_some(Rebalance { moves, gain }))
+    }
+
+    /// Places for a guest on other hosts, the best first, each with devices of the same kinds.
+    fn destinations(
+        &self,
+        world: &Snapshot,
+        guest: &Guest,
+        left: &mut Searches,
+    ) -> Result<Vec<Candidate>, Stop> {
+        left.0 = left.0.checked_sub(DESTINATIONS as u64).ok_or(Stop::Exhausted)?;
+        let constraints = guest.constraints(self.scope, self.now);
+        let kinds = kinds(world, &guest.held);
+        let mut roots = HashSet::from([guest.source]);
+        let mut fits = |candidate: &Candidate| {
+            self::kinds(world, &candidate.allocations) == kinds && roots.insert(candidate.root)
+        };
+        let planned = plan(world, &constraints, &guest.query, 1).map_err(Stop::Invalid)?;
+        let best = planned.into_iter().flat_map(|choice| choice.candidates);
+        let mut places: Vec<Candidate> = best.filter(|one| fits(one)).collect();
+        if places.is_empty() {
+            let search = world.search(&guest.query);
+            let search = search.map_err(|why| Stop::Invalid(NoHost::new(format!("{why}."))))?;
+            let usable = search
+                .take(LOOKED_AT)
+                .filter(|one| obstacle(&constraints, one).is_none() && !is_by_hand(one));
+            places.extend(usable.filter(|one| fits(one)).take(DESTINATIONS));
+        }
+        Ok(places)
+    }
+}
+
+/// The kinds of the devices in some amounts: class, amount, and the traits of the provider; sorted. A running
+/// guest can only take over devices of the kinds that it has.
+fn kinds(world: &Snapshot, amounts: &[Amount]) -> Vec<(ResourceClass, i64, Vec<Arc<str>>)> {
+    let mut kinds = Vec::new();
+    for (provider, class, amount) in amounts.iter().filter(|(_, class, _)| is_device(class)) {
+        let tree = world.root_of(*provider).and_then(|root| world.tree(root));
+        let node = tree.and_then(|tree| tree.nodes().find(|node| node.id() == *provider));
+        let mut traits: Vec<Arc<str>> =
+            node.map(|node| node.traits().cloned().collect()).unwrap_or_default();
+        traits.sort_unstable();
+        // Two units of one device or one of each of two: both are two devices.
+        kinds.extend((0..*amount).map(|_| (class.clone(), 1, traits.clone())));
+    }
+    kinds.sort_unstable();
+    kinds
+}
+
+#[cfg(test)]
+mod tests;

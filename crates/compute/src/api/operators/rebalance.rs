@@ -1,0 +1,105 @@
+//! `/kilonova/rebalance`: the moves that make room for a flavor or lower the cost of the hosts, and the begin of
+//! one of them.
+
+use axum::Json;
+use axum::extract::{Query, State};
+use http::StatusCode;
+use kilonova_access::Caller;
+use kilonova_compute_app::Compute;
+use kilonova_compute_app::rebalance::{self, Plan};
+use kilonova_ids::{HostName, ServerId, parse_uuid_like};
+use kilonova_wire::{JsonBody, Refusal, time};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The query string.
+#[derive(Debug, Deserialize)]
+pub(super) struct Parameters {
+    /// The flavor for which room is made, by id or name.
+    flavor: Option<String>,
+}
+
+pub(super) async fn show(
+    State(compute): State<Compute>,
+    Query(parameters): Query<Parameters>,
+) -> Result<Json<Value>, Refusal> {
+    let plan = rebalance::plan(&compute, parameters.flavor).await?;
+    Ok(Json(json!({"rebalance": view(&compute, &plan)})))
+}
+
+fn view(compute: &Compute, plan: &Plan) -> Value {
+    let moves = plan.moves.iter().map(|one| {
+        json!({
+            "server": one.server,
+            "name": one.name,
+            "from": one.from,
+            "to": one.to,
+            "memory_mb": one.memory_mb,
+        })
+    });
+    let gains = plan.gains.iter().map(|one| {
+        let after = one.before.map(|before| before.saturating_add_signed(one.gain));
+        json!({
+            "id": one.id,
+            "name": one.name,
+            "servers_before": one.before,
+            "servers_after": after,
+            "gain": one.gain,
+        })
+    });
+    let options = &compute.options.rebalance;
+    json!({
+        "moves": moves.collect::<Vec<_>>(),
+        "flavors": gains.collect::<Vec<_>>(),
+        "saved_devices": plan.saved,
+        "reason": plan.reason,
+        "limits": {
+            "max_concurrent_moves": options.max_concurrent_moves,
+            "moves_per_hour": options.moves_per_hour,
+            "in_progress": plan.count.open,
+            "last_hour": plan.count.last_hour,
+            "reached": plan.at_limit,
+        },
+    })
+}
+
+/// The body of a move.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body {
+    #[serde(rename = "move")]
+    one: BodyOfMove,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BodyOfMove {
+    server: String,
+    host: HostName,
+}
+
+pub(super) async fn begin(
+    State(compute): State<Compute>,
+    caller: Caller,
+    JsonBody(body): JsonBody,
+) -> Result<(StatusCode, Json<Value>), Refusal> {
+    let body: Body = serde_json::from_value(body)
+        .map_err(|why| Refusal::bad_request(format!("Invalid input: {why}.")))?;
+    let BodyOfMove { server: id, host } = body.one;
+    let missing =
+        || Refusal::not_found(format!("Instance {} could not be found.", id.escape_debug()));
+    let server: ServerId = parse_uuid_like(&id).ok_or_else(missing)?;
+    let compute = compute.explaining();
+    let (own, context, to) = (compute.clone(), caller.context.clone(), host.clone());
+    let begun = compute
+        .write(move |tx| rebalance::begin(tx, &own, &context, server, &to, time::now()))
+        .await?;
+    let shown = json!({
+        "server": server,
+        "from": begun.source,
+        "to": host,
+        "migration": begun.migration,
+        "request_id": begun.request_id,
+    });
+    Ok((StatusCode::ACCEPTED, Json(json!({"move": shown}))))
+}
