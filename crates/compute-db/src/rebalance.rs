@@ -12,7 +12,7 @@ const WINDOW: SignedDuration = SignedDuration::from_hours(1);
 
 /// The table of the moves, and the row that makes two controllers count one after the other.
 pub const REBALANCE: Migration = Migration {
-    name: "compute-0750-rebalance",
+    name: "compute-0760-rebalance",
     sql: "
 CREATE TABLE rebalance_moves (
     migration_id TEXT PRIMARY KEY,

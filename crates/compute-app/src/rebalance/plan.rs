@@ -50,7 +50,7 @@ pub struct PlannedMove {
     pub memory_mb: i64,
 }
 
-/// What a plan gains for one flavor.
+/// The gain of a plan for one flavor.
 #[derive(Debug, Clone)]
 pub struct Gain {
     /// The flavor's id.
@@ -68,7 +68,7 @@ pub struct Gain {
 pub struct Plan {
     /// The moves, in order; none if nothing is gained.
     pub moves: Vec<PlannedMove>,
-    /// What they gain: for the requested flavor, or for each flavor for which it changes.
+    /// Their gain: for the requested flavor, or for each flavor for which they change something.
     pub gains: Vec<Gain>,
     /// The cost that they save, in devices; only without a flavor.
     pub saved: Option<f64>,

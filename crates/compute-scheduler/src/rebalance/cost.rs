@@ -90,7 +90,7 @@ impl Board<'_> {
             }
             known.push(guest);
             let places = match self.destinations(world, guest, left) {
-                // What was found so far holds.
+                // The best one so far holds.
                 Err(Stop::Exhausted) if best.is_some() => break,
                 places => places?,
             };
