@@ -52,6 +52,14 @@ CREATE TABLE external_ports (
 CREATE UNIQUE INDEX external_ports_by_port ON external_ports (port_id) WHERE port_id IS NOT NULL;",
 };
 
+/// Since when a guest is paused until its ports are plugged.
+pub const WAITS: Migration = Migration {
+    name: "compute-0760-waits",
+    sql: "
+ALTER TABLE external_servers ADD COLUMN waits_since BIGINT;
+CREATE INDEX external_servers_waiting ON external_servers (waits_since) WHERE waits_since IS NOT NULL;",
+};
+
 /// The columns of a server.
 macro_rules! server {
     () => {
@@ -88,11 +96,13 @@ kilonova_store::statements! {
     SERVERS_AT = "SELECT DISTINCT server_id FROM external_ports WHERE addresses LIKE ?1 ESCAPE '\\'";
     /// Sets the host of the bindings.
     SET_HOST = "UPDATE external_servers SET host = ?2, is_bound = 0, next_host = NULL, is_prepared = 0,
+        waits_since = NULL,
         may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
         revision = revision + 1, attempts = 0, since = ?3, due_at = ?3 WHERE server_id = ?1";
     /// Clears the host: the worker unbinds the ports.
     CLEAR_HOST = "UPDATE external_servers SET host = NULL, is_bound = 0, next_host = NULL,
         is_prepared = 0, may_have_more = CASE WHEN next_host IS NULL THEN may_have_more ELSE 1 END,
+        waits_since = NULL,
         revision = revision + 1, attempts = 0, since = ?2, due_at = ?2 WHERE server_id = ?1";
     /// Prepares another host.
     PREPARE = "UPDATE external_servers SET next_host = ?2, is_prepared = 0, may_have_more = 1,
@@ -111,7 +121,7 @@ kilonova_store::statements! {
     UNPLUG = "UPDATE external_ports SET is_plugged = 0, next_view = NULL WHERE server_id = ?1";
     /// Ends a server.
     END = "UPDATE external_servers SET is_gone = 1, revision = revision + 1, attempts = 0, since = ?2,
-        due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
+        due_at = ?2, waits_since = NULL WHERE server_id = ?1 AND is_gone = 0";
     /// The ports of a server changed.
     CHANGE = "UPDATE external_servers SET revision = revision + 1, attempts = 0, since = ?2,
         due_at = ?3 WHERE server_id = ?1";
@@ -119,6 +129,18 @@ kilonova_store::statements! {
     DROP_PORT = "UPDATE external_ports SET is_leaving = 1 WHERE server_id = ?1 AND port_id = ?2";
     /// Neutron may have other views of the ports.
     REFRESH = "UPDATE external_servers SET due_at = ?2 WHERE server_id = ?1 AND is_gone = 0";
+    /// A guest waits for its ports.
+    WAIT = "UPDATE external_servers SET waits_since = COALESCE(waits_since, ?2) WHERE server_id = ?1";
+    /// No guest waits for its ports any more.
+    END_WAIT = "UPDATE external_servers SET waits_since = NULL WHERE server_id = ?1";
+    /// Since when a guest waits for its ports.
+    WAITS_SINCE = "SELECT waits_since FROM external_servers WHERE server_id = ?1";
+    /// The servers whose guest waits since before a time.
+    WAITING = "SELECT server_id FROM external_servers WHERE waits_since < ?1
+        ORDER BY waits_since LIMIT 200";
+    /// The servers of a list that have a port that is not plugged.
+    UNPLUGGED = "SELECT DISTINCT server_id FROM external_ports WHERE server_id IN ({}) AND is_plugged = 0
+        AND is_leaving = 0";
     /// Writes a server's row unchanged, to lock it.
     LOCK = "UPDATE external_servers SET revision = revision WHERE server_id = ?1";
     /// Marks a port as plugged.
@@ -373,16 +395,47 @@ pub fn refresh(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), 
     Ok(())
 }
 
-/// Makes the transaction conflict with every other one that plugs a port of the server, or that acts on which
-/// ports are plugged.
-pub fn lock(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
-    tx.defer(LOCK, params![server])?;
+/// The guest is paused until its ports are plugged. The transaction conflicts with every other one that plugs a
+/// port of the server.
+pub fn wait(tx: &mut Tx<'_>, server: ServerId, now: Timestamp) -> Result<(), Error> {
+    tx.defer(WAIT, params![server, now])?;
     Ok(())
 }
 
-/// The host has plugged a port.
+/// The guest does not wait for its ports any more.
+pub fn end_wait(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
+    tx.defer(END_WAIT, params![server])?;
+    Ok(())
+}
+
+/// True if the guest waits for its ports.
+pub fn is_waiting(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
+    let Some(row) = tx.row(WAITS_SINCE, params![server])? else { return Ok(false) };
+    Ok(row.time_opt("waits_since")?.is_some())
+}
+
+/// At most two hundred servers whose guest waits since before a time.
+pub fn waiting(tx: &mut Tx<'_>, before: Timestamp) -> Result<Vec<ServerId>, Error> {
+    tx.rows(WAITING, params![before])?.iter().map(|row| Ok(row.id("server_id")?)).collect()
+}
+
+/// Those of the servers that have a port that is not plugged.
+pub fn unplugged(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashSet<ServerId>, Error> {
+    let mut found = HashSet::new();
+    for some in servers.chunks(100) {
+        let sql = listed(UNPLUGGED, some.len());
+        let values: Vec<Value> = some.iter().map(|id| Value::from(*id)).collect();
+        for row in tx.rows(&sql, &values)? {
+            found.insert(row.id("server_id")?);
+        }
+    }
+    Ok(found)
+}
+
+/// The host has plugged a port. The transaction conflicts with every other one that acts on which ports are
+/// plugged.
 pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error> {
-    lock(tx, server)?;
+    tx.defer(LOCK, params![server])?;
     tx.defer(PLUG, params![server, port])?;
     Ok(())
 }

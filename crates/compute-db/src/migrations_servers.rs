@@ -23,6 +23,7 @@ pub const SERVERS: &[Migration] = &[
     super::demand::DEMAND,
     super::volume_snapshots::VOLUME_SNAPSHOTS,
     super::rebalance::REBALANCE,
+    super::external_ports::WAITS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

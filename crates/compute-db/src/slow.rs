@@ -11,7 +11,7 @@ kilonova_store::statements! {
     BUILDS = "SELECT o.subject FROM operations o JOIN servers s ON s.id = o.subject
         WHERE o.outcome = 'open' AND o.kind = 'create' AND s.created_at < ?1
         ORDER BY s.created_at LIMIT 200";
-    /// Servers whose guest runs, and whose ports were not plugged before a time.
+    /// Servers whose guest an earlier version has started, and whose ports were not plugged before a time.
     PLUGS = "SELECT o.subject FROM operations o WHERE o.outcome = 'open' AND o.kind = 'create'
         AND o.step = 'plug' AND o.updated_at < ?1 ORDER BY o.updated_at LIMIT 200";
     /// Servers that wait for moves that make room for them.

@@ -176,6 +176,8 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn define<'a>(&'a self, definition: &'a Definition) -> DriverFuture<'a, ()>;
     /// Starts the guest.
     fn start(&self, server: ServerId) -> DriverFuture<'_, ()>;
+    /// Starts the guest with its vCPUs stopped. Its interfaces exist from then on.
+    fn start_paused(&self, server: ServerId) -> DriverFuture<'_, ()>;
     /// Shuts the guest down, and destroys it after a timeout.
     fn stop(&self, server: ServerId) -> DriverFuture<'_, ()>;
     /// Reboots the guest by an ACPI request.

@@ -38,6 +38,11 @@ pub struct Domain {
     pub config: DomainConfig,
     /// The desired power state.
     pub power: Power,
+    /// True if a guest that is shut off starts with its vCPUs stopped instead of running, and stays so until
+    /// a later document says otherwise: its ports are not plugged yet. A guest that runs already keeps
+    /// running. It has a meaning only with [`Power::On`]. Agents of earlier versions start the guest.
+    #[serde(default)]
+    pub starts_paused: bool,
     /// The last one-shot verb; it is carried out once per operation id.
     pub verb: Option<(OperationId, Verb)>,
     /// The host that has the guest or its disks. Before the domain is first defined, the agent
@@ -87,7 +92,7 @@ pub struct DomainConfig {
 /// change: a stored document and a rewritten one are the same bytes.
 impl Serialize for Domain {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { config, power, verb, from, outgoing_migration } = self;
+        let Self { config, power, starts_paused, verb, from, outgoing_migration } = self;
         let DomainConfig {
             name,
             display_name,
@@ -110,6 +115,7 @@ impl Serialize for Domain {
         entry_unless_default(&mut members, "machine", machine)?;
         entry_unless_default(&mut members, "guest", guest)?;
         members.serialize_entry("power", power)?;
+        entry_unless_default(&mut members, "starts_paused", starts_paused)?;
         members.serialize_entry("verb", verb)?;
         members.serialize_entry("devices", devices)?;
         entry_unless_default(&mut members, "interfaces", interfaces)?;

@@ -11,7 +11,7 @@ use kilonova_wire::time::{self, offset};
 
 use super::{Bounds, Level, Notice};
 use crate::Error;
-use crate::explain::awaited;
+use crate::explain::{awaited, plugging};
 use crate::flows::journal;
 
 /// Maximum number of operations listed individually.
@@ -43,11 +43,13 @@ pub(super) fn stuck(
         let absent = |(host, one): (HostName, kilonova_node_api::Document)| {
             (one.desired == Desired::Absent).then_some(host)
         };
-        let removing: Vec<HostName> =
-            documents::of_server(tx, server)?.into_iter().filter_map(absent).collect();
+        let documents = documents::of_server(tx, server)?;
+        let plugging = plugging(tx, server, &documents)?;
+        let removing: Vec<HostName> = documents.into_iter().filter_map(absent).collect();
         let lacking = documents::lacking(tx, server)?;
         let (own, migration) = (host.as_ref(), migration.as_ref());
-        let awaited = awaited(&open.state, own, migration, &removing, &lacking);
+        let plugging = plugging.as_ref();
+        let awaited = awaited(&open.state, own, migration, &removing, &lacking, plugging);
         notices.push(Notice {
             area: "operations",
             level: Level::Error,

@@ -6,9 +6,7 @@ use kilonova_compute_db::servers::instance_name;
 use kilonova_compute_scheduler::{Choice, owners};
 use kilonova_engine::Candidate;
 use kilonova_ids::{ConsumerId, HostName, PortId, ServerId};
-use kilonova_node_api::{
-    Attachment, Boot, Desired, Domain, DomainConfig, Interface, Power, Volume,
-};
+use kilonova_node_api::{Attachment, Boot, Desired, Domain, DomainConfig, Power, Volume};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
 use newtype_uuid::GenericUuid;
@@ -16,6 +14,7 @@ use newtype_uuid::GenericUuid;
 use super::super::aliases;
 use super::query::{ProfileGroups, Profiles};
 use super::{GuestSource, machine};
+use crate::ports::GuestPorts;
 use crate::{Compute, Error};
 
 /// A successful claim.
@@ -336,11 +335,11 @@ fn wants(
     Ok((wants, ports))
 }
 
-/// The document of a server that is new on its host and runs there.
+/// The document of a server that is new on its host and runs there, once its ports are plugged.
 pub fn desired(
     source: &GuestSource<'_>,
     devices: Vec<Attachment>,
-    interfaces: Vec<Interface>,
+    ports: GuestPorts,
     volumes: Vec<Volume>,
 ) -> Desired {
     let has_volume_root = volumes.iter().any(Volume::is_root);
@@ -361,11 +360,12 @@ pub fn desired(
             machine: machine::of(spec, &spec.flavor),
             guest: source.guest_metadata(),
             devices,
-            interfaces,
+            interfaces: ports.interfaces,
             rescue: None,
             volumes,
         },
         power: Power::On,
+        starts_paused: ports.are_awaited,
         verb: None,
         from: None,
         outgoing_migration: None,

@@ -186,8 +186,8 @@ fn commit(
         let (properties, flavor) = (&server.spec.image_properties, &server.spec.flavor);
         let volumes = &request.volumes;
         let volumes = resolve::begin(tx, compute, id, project, volumes, properties, flavor)?;
-        let document = desired(&source, place.devices, ports.interfaces, volumes);
         let (host, delivery) = (&place.host, ports.delivery);
+        let document = desired(&source, place.devices, ports, volumes);
         documents::put_next_as(tx, compute, host, generation, id, &document, delivery)?;
         begin(tx, request, id, Some(place.how), now)?;
         ids.push(id);

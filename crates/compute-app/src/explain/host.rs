@@ -12,7 +12,7 @@ use kilonova_ids::{HostName, ServerId};
 use kilonova_node_api::Desired;
 use kilonova_store::Tx;
 
-use super::server::HostNow;
+use super::server::{HostNow, plugging};
 use super::words::{Awaited, awaited};
 use crate::flows::journal::{self, OpenOperation};
 use crate::{Error, flows, services};
@@ -89,8 +89,10 @@ fn guest(tx: &mut Tx<'_>, host: &HostName, id: ServerId) -> Result<Guest, Error>
         .collect();
     let own = server.as_ref().and_then(|server| server.host.as_ref());
     let lacking = documents::lacking(tx, id)?;
-    let awaited =
-        operation.as_ref().map(|one| awaited(&one.state, own, open.as_ref(), &removing, &lacking));
+    let plugging = plugging(tx, id, &documents)?;
+    let awaited = operation
+        .as_ref()
+        .map(|one| awaited(&one.state, own, open.as_ref(), &removing, &lacking, plugging.as_ref()));
     let devices = domain.map(|domain| domain.config.devices.as_slice()).unwrap_or_default();
     Ok(Guest {
         id,

@@ -21,6 +21,7 @@ use jiff::SignedDuration;
 pub use next::{next, summary};
 pub use owner::{owner_next, owner_summary};
 pub use room::Room;
+pub(crate) use server::plugging;
 pub use server::{ConsumerAllocations, HostNow, ServerExplanation, explain_server};
 pub use words::{Awaited, awaited};
 

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use kilonova_accelerator::ledger as devices;
 use kilonova_compute_db::documents::{self, lacking};
+use kilonova_compute_db::external_ports;
 use kilonova_compute_db::hosts::{self, Host};
 use kilonova_compute_db::moves::{self, Move};
 use kilonova_compute_db::servers::{Server, VmState, listing};
@@ -156,7 +157,10 @@ pub fn explain_server(
     };
     let removing: Vec<HostName> = documents.iter().filter_map(absent).collect();
     let own = server.host.as_ref();
-    let awaited = operation.as_ref().map(|one| awaited(&one.state, own, open, &removing, &lacking));
+    let plugging = plugging(tx, id, &documents)?;
+    let awaited = operation
+        .as_ref()
+        .map(|one| awaited(&one.state, own, open, &removing, &lacking, plugging.as_ref()));
     let nowhere = server.host.is_none()
         && operation.is_none()
         && matches!(server.vm_state, VmState::Error | VmState::ShelvedOffloaded);
@@ -178,6 +182,19 @@ pub fn explain_server(
         past,
         room,
     }))
+}
+
+/// The host whose guest is paused until its ports are plugged.
+pub(crate) fn plugging(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    documents: &[(HostName, Document)],
+) -> Result<Option<HostName>, Error> {
+    let paused = documents.iter().find(|(_, document)| {
+        matches!(&document.desired, Desired::Present(domain) if domain.starts_paused)
+    });
+    let Some((host, _)) = paused else { return Ok(None) };
+    Ok(external_ports::is_waiting(tx, server)?.then(|| host.clone()))
 }
 
 fn allocations_of(

@@ -30,13 +30,18 @@ impl Awaited {
 
 /// The event that an open operation waits for. The hosts in `removing` still have to remove the
 /// guest, and those in `lacking` wait until Cinder has connected them.
+/// The guest on `plugging` is paused until its ports are plugged.
 pub fn awaited(
     state: &Operation,
     own: Option<&HostName>,
     open: Option<&Move>,
     removing: &[HostName],
     lacking: &[HostName],
+    plugging: Option<&HostName>,
 ) -> Awaited {
+    if let Some(host) = plugging {
+        return Awaited { host: Some(host.clone()), what: PLUG.to_owned() };
+    }
     let source = open.map(|one| &one.source);
     let dest = open.and_then(|one| one.dest.as_ref());
     let removing = removing.first().or(own);
@@ -44,9 +49,7 @@ pub fn awaited(
         Operation::Create(create) => match create {
             Create::Wait { .. } => (None, "moves that make room for it".to_owned()),
             Create::Spawn { .. } => (own, "start the guest with all its devices".to_owned()),
-            Create::Plug { .. } => {
-                (own, "get Neutron's events that its ports are plugged".to_owned())
-            }
+            Create::Plug { .. } => (own, PLUG.to_owned()),
             Create::Clear { .. } => (removing, CLEAR.to_owned()),
         },
         Operation::Delete(_) => {
@@ -114,6 +117,7 @@ pub(super) fn connecting(host: &HostName) -> String {
 }
 
 const BEGIN: &str = "finish step begin";
+const PLUG: &str = "get Neutron's events that the ports of its guest are plugged";
 const CLEAR: &str = "report that the guest is removed";
 const MAKE_DEST: &str = "define the guest there with its devices";
 const DROP_DEST: &str = "remove the guest, because the move failed";
@@ -153,18 +157,18 @@ mod tests {
     #[test]
     fn every_step_says_which_host_does_what() {
         let [a, b, c] = ["a", "b", "c"].map(HostName::verbatim);
-        let text = |kind, step| awaited(&state(kind, step), Some(&a), None, &[], &[]).text();
+        let text = |kind, step| awaited(&state(kind, step), Some(&a), None, &[], &[], None).text();
         assert_eq!(text("create", "spawn"), "host a to start the guest with all its devices");
         assert_eq!(text("stop", "settle"), "host a to shut the guest off");
         assert_eq!(text("live-migration", "transfer"), "migrate the running guest to the new host");
         let of = state("delete", "destroy");
         assert!(
-            awaited(&of, Some(&a), None, &[b.clone(), c], &[])
+            awaited(&of, Some(&a), None, &[b.clone(), c], &[], None)
                 .text()
                 .starts_with("host b to remove")
         );
         let spawn = state("create", "spawn");
-        let waits = |lacking: &[HostName]| awaited(&spawn, Some(&a), None, &[], lacking);
+        let waits = |lacking: &[HostName]| awaited(&spawn, Some(&a), None, &[], lacking, None);
         assert_eq!(
             waits(std::slice::from_ref(&b)).host.as_ref(),
             Some(&a),
@@ -173,5 +177,10 @@ mod tests {
         let waits = waits(std::slice::from_ref(&a));
         assert_eq!(waits.text(), "Cinder to connect its volumes to host a");
         assert_eq!(waits.host, None, "the host does not know of the guest");
+        let settle = state("reboot", "settle");
+        assert_eq!(
+            awaited(&settle, Some(&a), None, &[], &[], Some(&b)).text(),
+            "host b to get Neutron's events that the ports of its guest are plugged"
+        );
     }
 }

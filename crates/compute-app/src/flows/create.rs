@@ -6,8 +6,8 @@
 use std::collections::HashSet;
 
 use jiff::Timestamp;
+use kilonova_compute_db::documents;
 use kilonova_compute_db::servers::{self, Fault, PowerState, Server, TaskState};
-use kilonova_compute_db::{documents, external_ports};
 use kilonova_compute_scheduler::{NoHost, Requirements, choose};
 use kilonova_flow::{self as flow, Outcome as End};
 use kilonova_ids::{HostName, ServerId};
@@ -17,8 +17,7 @@ use kilonova_store::Tx;
 use super::begin::{event, nowhere};
 use super::journal::{self, OpenOperation};
 use super::operation::{Create, Operation};
-use crate::ports::{self, external};
-use crate::{Compute, Error, boot, volumes};
+use crate::{Compute, Error, boot, ports, volumes};
 
 const EVENT: &str = "compute__do_build_and_run_instance";
 
@@ -76,22 +75,8 @@ fn spawned(
     outcome: &Outcome,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let id = open.row.subject;
     match outcome {
-        Outcome::Running => {
-            let waits = compute
-                .neutron
-                .as_ref()
-                .is_some_and(|cloud| cloud.options.vif_plugging_timeout.is_positive());
-            if waits && !external::is_plugged(tx, id)? {
-                // Serializes with the transaction of the last port's event, so that one of the two
-                // sees the other's rows.
-                external_ports::lock(tx, id)?;
-                let plug = Operation::Create(Create::Plug { tried: tried.to_vec() });
-                return journal::advance(tx, open, &plug, now);
-            }
-            built(tx, compute, host, open, now)
-        }
+        Outcome::Running => built(tx, compute, host, open, now),
         Outcome::Failed { step, message } => {
             let reason = format!("{host}: {step}: {message}");
             failed(tx, compute, host, open, tried, reason, false, now)
@@ -107,7 +92,7 @@ fn spawned(
     }
 }
 
-/// Completes the build: the guest runs, and its ports are plugged.
+/// The guest runs.
 fn built(
     tx: &mut Tx<'_>,
     compute: &Compute,
@@ -184,61 +169,28 @@ pub fn abort_build(
     Ok(true)
 }
 
-/// Completes a build that only waits for its ports, once all of them are plugged.
+/// True if the build waits for its ports alone.
 ///
 /// # Errors
 /// The database's.
-pub fn ports_plugged(
+pub(super) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
+    Ok(open_build(tx, server)?.is_some_and(|build| build.plugs))
+}
+
+/// Ends a build that waits for its ports alone, and whose guest runs: an earlier version has started it so.
+///
+/// # Errors
+/// The database's.
+pub(super) fn end_plugged(
     tx: &mut Tx<'_>,
     compute: &Compute,
     server: ServerId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    match open_build(tx, server)? {
-        Some(build) if build.plugs && external::is_plugged(tx, server)? => {
-            built(tx, compute, &build.host, &build.open, now)
-        }
-        Some(_) | None => Ok(()),
+    match open_build(tx, server)?.filter(|build| build.plugs) {
+        Some(build) => built(tx, compute, &build.host, &build.open, now),
+        None => Ok(()),
     }
-}
-
-/// Completes a build that waits for its ports, plugged or not.
-///
-/// # Errors
-/// The database's.
-pub fn ports_late(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    server: ServerId,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let Some(build) = open_build(tx, server)?.filter(|build| build.plugs) else { return Ok(()) };
-    tracing::warn!(
-        %server, host = %build.host,
-        "the ports of a server were not plugged in time; the guest runs without them: see the \
-         logs of Neutron and of its agent on the host"
-    );
-    built(tx, compute, &build.host, &build.open, now)
-}
-
-/// Aborts a build that waits for its ports.
-///
-/// # Errors
-/// The database's.
-pub fn ports_not_plugged(
-    tx: &mut Tx<'_>,
-    compute: &Compute,
-    server: ServerId,
-    now: Timestamp,
-) -> Result<(), Error> {
-    let Some(build) = open_build(tx, server)?.filter(|build| build.plugs) else { return Ok(()) };
-    let why = "Failed to allocate the network(s), not rescheduling.".to_owned();
-    tracing::warn!(
-        %server, host = %build.host,
-        "the ports of a server were not plugged in time: see the logs of Neutron and of its agent \
-         on the host"
-    );
-    failed(tx, compute, &build.host, &build.open, &build.tried, why, true, now)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -382,8 +334,9 @@ fn next_host(
     let ports = ports::of_guest(tx, &*compute.networks, server, &place.host)?;
     let volumes = volumes::placeholders(tx, compute, server.id)?;
     let source = boot::GuestSource::of(server, &zone);
-    let document = boot::desired(&source, place.devices, ports.interfaces, volumes);
-    documents::put_as(tx, compute, &place.host, server.id, &document, ports.delivery)?;
+    let delivery = ports.delivery;
+    let document = boot::desired(&source, place.devices, ports, volumes);
+    documents::put_as(tx, compute, &place.host, server.id, &document, delivery)?;
     let spawn = Create::Spawn {
         chosen: Some(place.how),
         tried: tried.to_vec(),

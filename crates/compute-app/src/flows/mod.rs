@@ -1,7 +1,7 @@
 //! The flows: each advances the durable operations of one kind.
 //!
 //! ```text
-//!   create:     spawn ──Running──► done │ plug ──ports plugged──► done
+//!   create:     spawn ──Running──► done    (paused until its ports are plugged: `plugging`)
 //!                 └─Failed─► clear ──Absent──► spawn (next host) │ ERROR, everything released
 //!   delete:     destroy ──Absent──► row and claims removed
 //!                 └─host down─► row removed, devices dirty; freed when the host reports Absent
@@ -22,6 +22,7 @@ mod in_place;
 pub mod journal;
 mod migration;
 pub mod operation;
+mod plugging;
 mod power;
 mod power_sync;
 mod progress;
@@ -38,9 +39,7 @@ use operation::Operation;
 use crate::{Compute, Error, volumes};
 
 pub use begin::{record_action, record_failure, record_late_failure, record_own_action};
-pub use create::{
-    abort_build, fail_build, fail_slow_build, ports_late, ports_not_plugged, ports_plugged,
-};
+pub use create::{abort_build, fail_build, fail_slow_build};
 pub use delete::{delete, delete_without_hosts};
 pub use in_place::{
     Rebuild, RescueImage, ServerCommand, UnshelveTarget, command, offload, offload_expired,
@@ -51,6 +50,7 @@ pub use migration::{
     confirm_expired, evacuate, force_complete, initial_progress, locate_guest, migrate_cold,
     migrate_live, required_for_running, revert, start_queued, unmigratable_device,
 };
+pub use plugging::{ports_late, ports_not_plugged, ports_plugged};
 pub use power::{PowerCommand, change_power, force_reboot};
 pub use reset_state::reset_state;
 
@@ -120,6 +120,9 @@ pub fn observe(
     if let Desired::Present(domain) = &document.desired {
         let report = desired_state::Report { host, domain, observation, open: open.as_ref() };
         desired_state::check(tx, compute, &report, now)?;
+    }
+    if plugging::is_there(&document.desired, &observation.outcome) {
+        return plugging::reported(tx, compute, open.as_ref(), observation.server, now);
     }
     let Some(open) = open else {
         return match document.desired {

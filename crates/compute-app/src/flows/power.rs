@@ -86,6 +86,7 @@ pub fn change_power(
     let hosts = std::slice::from_ref(host);
     let (open, next) = begin::begin_on(tx, context, server, task, state, hosts, now)?;
     domain.power = if command == PowerCommand::Stop { Power::Off } else { Power::On };
+    domain.starts_paused = false;
     domain.verb = match command {
         PowerCommand::RebootSoft => Some((open.row.id, Verb::RebootSoft)),
         PowerCommand::RebootHard => Some((open.row.id, Verb::RebootHard)),

@@ -35,7 +35,7 @@ struct Idle<'a> {
 
 impl Idle<'_> {
     fn put(&self, tx: &mut Tx<'_>, power: Power) -> Result<(), Error> {
-        let domain = Domain { power, verb: None, ..self.domain.clone() };
+        let domain = Domain { power, starts_paused: false, verb: None, ..self.domain.clone() };
         let desired = Desired::Present(Box::new(domain));
         Ok(documents::put(tx, self.compute, self.host, self.server.id, &desired)?)
     }

@@ -50,6 +50,9 @@ pub struct GuestPorts {
     pub interfaces: Vec<Interface>,
     /// When the host may get the guest's document.
     pub delivery: Delivery,
+    /// True if a guest that starts must be paused until they are plugged. A document that is held back is
+    /// corrected when it is delivered.
+    pub are_awaited: bool,
 }
 
 impl Default for GuestPorts {
@@ -61,12 +64,18 @@ impl Default for GuestPorts {
 impl GuestPorts {
     /// The ports are ready.
     pub fn now(interfaces: Vec<Interface>) -> Self {
-        Self { interfaces, delivery: Delivery::Now }
+        Self { interfaces, delivery: Delivery::Now, are_awaited: false }
     }
 
     /// The ports are not ready. The worker that completes them delivers the document.
     pub fn later() -> Self {
-        Self { interfaces: Vec::new(), delivery: Delivery::Held }
+        Self { interfaces: Vec::new(), delivery: Delivery::Held, are_awaited: false }
+    }
+
+    /// The same ports, awaited or not.
+    #[must_use]
+    pub fn awaited(self, are_awaited: bool) -> Self {
+        Self { are_awaited, ..self }
     }
 }
 

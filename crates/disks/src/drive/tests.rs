@@ -67,6 +67,7 @@ fn definition() -> Definition {
             volumes: Vec::new(),
         },
         power: Power::On,
+        starts_paused: false,
         verb: None,
         from: None,
         outgoing_migration: None,

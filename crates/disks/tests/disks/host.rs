@@ -166,6 +166,7 @@ pub fn guest(image: ImageId) -> Definition {
             volumes: Vec::new(),
         },
         power: Power::On,
+        starts_paused: false,
         verb: None,
         from: None,
         outgoing_migration: None,

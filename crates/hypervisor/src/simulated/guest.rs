@@ -28,7 +28,7 @@ impl Simulated {
             return Err(Error::new(step, format!("{name} is {}", words(was))));
         }
         self.plan.step(step, &name).await?;
-        let console_output = if to == DomainState::Running && was == DomainState::Shutoff {
+        let console_output = if was == DomainState::Shutoff && to.is_up() {
             boot_lines(&self.definition(server, step)?)
         } else {
             format!("[kilonova] {step}: {} -> {}\n", words(was), words(to))

@@ -166,6 +166,10 @@ impl Hypervisor for Simulated {
         Box::pin(self.change(Step::Start, server, &[DomainState::Shutoff], DomainState::Running))
     }
 
+    fn start_paused(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.change(Step::Start, server, &[DomainState::Shutoff], DomainState::Paused))
+    }
+
     fn stop(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.change(Step::Stop, server, &[DomainState::Running], DomainState::Shutoff))
     }

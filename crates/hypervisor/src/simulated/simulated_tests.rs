@@ -68,6 +68,20 @@ async fn domains_and_their_states_survive_a_restart() {
 }
 
 #[tokio::test]
+async fn a_guest_that_starts_paused_survives_a_restart() {
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let (first, guest) = (open(folder.path()), definition("paused"));
+    first.define(&guest).await.expect("the domain is defined");
+    first.start_paused(guest.server).await.expect("the guest is started");
+    drop(first);
+    let second = open(folder.path());
+    let found = second.domain(guest.server).await.expect("the lookup succeeds");
+    assert_eq!(found.map(|found| found.state), Some(DomainState::Paused));
+    second.unpause(guest.server).await.expect("the guest runs");
+    assert_eq!(second.running().await.expect("the guests are listed"), [guest.server]);
+}
+
+#[tokio::test]
 async fn a_file_without_a_domain_is_left_alone() {
     let folder = tempfile::tempdir().expect("a temporary directory is created");
     let file = folder.path().join("host/domains").join(format!("{}.xml", ServerId::new_v4()));

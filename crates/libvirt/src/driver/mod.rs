@@ -317,7 +317,14 @@ impl Hypervisor for Driver {
     fn start(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             self.give_display(server).await?;
-            self.power_on(Step::Start, server).await
+            self.power_on(Step::Start, server, virt_sys::VIR_DOMAIN_NONE).await
+        })
+    }
+
+    fn start_paused(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.give_display(server).await?;
+            self.power_on(Step::Start, server, virt_sys::VIR_DOMAIN_START_PAUSED).await
         })
     }
 

@@ -27,8 +27,13 @@ const STARTING_LOOK: Duration = Duration::from_millis(250);
 const GROUP: Duration = Duration::from_secs(1);
 
 impl Driver {
-    /// Starts the domain. Retries once if a device's VFIO group is still busy from its last owner.
-    pub(super) async fn power_on(&self, step: Step, server: ServerId) -> Result<(), Error> {
+    /// Starts the domain with libvirt's flags. Retries once if a device's VFIO group is still busy from its last owner.
+    pub(super) async fn power_on(
+        &self,
+        step: Step,
+        server: ServerId,
+        flags: sys::virDomainCreateFlags,
+    ) -> Result<(), Error> {
         let begin = move |_: &_, domain: &Domain| {
             let (status, _) = status(domain)?;
             if status.domain_state().is_up() {
@@ -37,7 +42,7 @@ impl Driver {
             if status.mark.is_some() {
                 mark::set(domain, None)?;
             }
-            domain.create().map(drop)
+            domain.create_with_flags(flags).map(drop)
         };
         match self.with(step, SLOW, server, begin).await {
             Err(error) if is_group_race(&error.message) => {
@@ -98,7 +103,7 @@ impl Driver {
     /// Reboots by a shutdown and a start, so that the devices are set up again.
     pub(super) async fn restart(&self, server: ServerId) -> Result<(), Error> {
         self.ask_to_stop(Step::Reboot, server).await?;
-        self.power_on(Step::Reboot, server).await
+        self.power_on(Step::Reboot, server, sys::VIR_DOMAIN_NONE).await
     }
 
     pub(super) async fn pause_guest(&self, server: ServerId) -> Result<(), Error> {

@@ -210,7 +210,7 @@ impl Work {
             let volumes = Some(self.settle_volumes(definition, &mut deviations).await);
             return Ok(Applied { volumes, ..Applied::of(Outcome::Ready) });
         }
-        let state = self.settle_power(server, domain.power, state, turn).await?;
+        let state = self.settle_power(server, domain, state, turn).await?;
         match due {
             Some((_, Verb::Snapshot { image })) => self.snapshot(definition, image, turn).await?,
             Some((_, Verb::Guest(verb))) => self.guest_verb(definition, verb, turn).await?,
@@ -219,6 +219,7 @@ impl Work {
         let volumes = Some(self.settle_volumes(definition, &mut deviations).await);
         let settled = !matches!(state, DomainState::MigratedOut | DomainState::Incoming)
             && deviations.is_empty();
+        // A guest that waits for its ports is not running, so it is reported again and again.
         let end = End::Reached(domain.power);
         let last = settled.then_some(Last { generation: turn.generation, end });
         self.note(server, Note { building: false, made: wanted, last }, DEFINE)?;
@@ -237,16 +238,19 @@ impl Work {
     async fn settle_power(
         &self,
         server: ServerId,
-        power: Power,
+        domain: &Domain,
         mut state: DomainState,
         turn: &Turn<'_>,
     ) -> Result<DomainState, Halt> {
         let hypervisor = &self.hypervisor;
-        while let Some(next) = next(power, state) {
+        while let Some(next) = next(domain.power, domain.starts_paused, state) {
             turn.current()?;
             match (state, next) {
                 (DomainState::Incoming, DomainState::Running | DomainState::Paused) => {
                     hypervisor.finish_incoming(server, next).await?;
+                }
+                (DomainState::Shutoff, DomainState::Paused) => {
+                    hypervisor.start_paused(server).await?;
                 }
                 (DomainState::Shutoff, _) => hypervisor.start(server).await?,
                 (DomainState::Paused, DomainState::Running) => hypervisor.unpause(server).await?,
@@ -373,9 +377,12 @@ impl Work {
 }
 
 /// The next state on the way to the desired power state; `None` if it is reached or unreachable.
-fn next(power: Power, state: DomainState) -> Option<DomainState> {
+fn next(power: Power, starts_paused: bool, state: DomainState) -> Option<DomainState> {
     let next = match (power, state) {
         (Power::Incoming | Power::AsIs, _) | (_, DomainState::MigratedOut) => return None,
+        (Power::On, DomainState::Shutoff | DomainState::Paused) if starts_paused => {
+            DomainState::Paused
+        }
         (Power::On, _) => DomainState::Running,
         (Power::Off, _) | (_, DomainState::Shutoff) => DomainState::Shutoff,
         (Power::Paused, DomainState::Saved) => DomainState::Running,

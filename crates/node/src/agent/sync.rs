@@ -1,5 +1,6 @@
 //! Reports guests whose state changed without a document, such as a guest that was shut down from
-//! inside. Repeats each report until the control plane sends a new desired state. Changes nothing.
+//! inside, and guests that wait for their ports. Repeats each report until the control plane sends a new
+//! desired state. Changes nothing.
 
 use std::collections::HashSet;
 
@@ -53,7 +54,7 @@ async fn deviation(
     if workers.is_busy(server) {
         return None;
     }
-    tracing::info!(host = %work.host(), %server, ?state, "a guest changed its state by itself");
+    tracing::info!(host = %work.host(), %server, ?state, "a guest is in another state than its document asks for");
     Some(Observation::new(server, generation, outcome(state)))
 }
 

@@ -13,7 +13,10 @@ use crate::agent::host::{GPUS, Host, Running, guest, present, uuids, vgpu};
 /// The desired states of the server, in order.
 fn wishes() -> Vec<(Desired, Outcome, Option<Domain>)> {
     let mut domain = guest("db", vec![vgpu(GPUS[0]), vgpu(GPUS[1])]);
-    let mut wishes = vec![(present(&domain), Outcome::Running, Some(domain.clone()))];
+    domain.starts_paused = true;
+    let mut wishes = vec![(present(&domain), Outcome::Paused, Some(domain.clone()))];
+    domain.starts_paused = false;
+    wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
     for verb in [Verb::RebootSoft, Verb::RebootHard] {
         domain.verb = Some((OperationId::new_v4(), verb));
         wishes.push((present(&domain), Outcome::Running, Some(domain.clone())));
@@ -97,7 +100,7 @@ async fn check(node: &Running, server: ServerId, domain: Option<&Domain>, death:
         assert_eq!(definition.config.rescue, domain.config.rescue, "{death:?}");
         assert_eq!(definition.config.boot, domain.config.boot, "{death:?}");
         assert_eq!(definition.done, domain.verb.map(|(operation, _)| operation), "{death:?}");
-        assert_eq!(running, domain.power == Power::On, "{death:?}");
+        assert_eq!(running, domain.power == Power::On && !domain.starts_paused, "{death:?}");
     }
 }
 

@@ -237,6 +237,9 @@ impl Hypervisor for Fragile<dyn Hypervisor> {
     fn start(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("start", self.inner.start(server)))
     }
+    fn start_paused(&self, server: ServerId) -> DriverFuture<'_, ()> {
+        Box::pin(self.doom.run("start", self.inner.start_paused(server)))
+    }
     fn stop(&self, server: ServerId) -> DriverFuture<'_, ()> {
         Box::pin(self.doom.run("stop", self.inner.stop(server)))
     }

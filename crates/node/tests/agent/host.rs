@@ -178,6 +178,7 @@ pub fn guest(name: &str, devices: Vec<Attachment>) -> Domain {
             interfaces: Vec::new(),
         },
         power: Power::On,
+        starts_paused: false,
         verb: None,
         from: None,
         outgoing_migration: None,

@@ -1,5 +1,6 @@
 //! The life cycle of a guest without failures.
 
+use kilonova_hypervisor::DomainState;
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
     Attachment, Desired, GuestVerb, HandleSlot, Outcome, Power, Question, ReplyBody, Rescue, Topic,
@@ -209,6 +210,43 @@ async fn pause_suspend_rescue_rebuild_and_snapshot() {
     let reply = control.until("an answer", |state| state.replies.first().cloned()).await;
     assert_eq!(reply.id, id);
     assert!(matches!(reply.body, ReplyBody::Console { text } if text.contains("crash dump")));
+    control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
+    node.stop().await;
+    host.assert_empty("after deletion");
+}
+
+/// A guest whose ports are not plugged yet starts paused, and one that runs already keeps running.
+#[tokio::test]
+async fn a_guest_starts_paused_until_a_later_document() {
+    let (host, control) = (Host::new(""), Control::new());
+    let every = Some(std::time::Duration::from_millis(20));
+    let node = host.run_syncing(&control, every);
+    let server = ServerId::new_v4();
+    let mut domain = guest("db", vec![vgpu(GPUS[0])]);
+    domain.starts_paused = true;
+    let generation = control.want(server, present(&domain));
+    control.expect(generation, Outcome::Paused).await;
+    let reports = || {
+        control.with(|state| {
+            state.observations.iter().filter(|one| one.generation == generation).count()
+        })
+    };
+    while reports() < 3 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    node.kill().await;
+    let node = host.run_syncing(&control, every);
+    control.until("a report", |_| Some(())).await;
+    let state = node.state(server).await.map(|(_, state)| state);
+    assert_eq!(state, Some(DomainState::Paused), "the next agent leaves it so");
+    domain.starts_paused = false;
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    domain.starts_paused = true;
+    control.expect(control.want(server, present(&domain)), Outcome::Running).await;
+    domain.power = Power::Off;
+    control.expect(control.want(server, present(&domain)), Outcome::Stopped).await;
+    domain.power = Power::On;
+    control.expect(control.want(server, present(&domain)), Outcome::Paused).await;
     control.expect(control.want(server, Desired::Absent), Outcome::Absent).await;
     node.stop().await;
     host.assert_empty("after deletion");

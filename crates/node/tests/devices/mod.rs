@@ -65,6 +65,7 @@ fn guest(devices: Vec<Attachment>) -> Desired {
             interfaces: Vec::new(),
         },
         power: Power::On,
+        starts_paused: false,
         verb: None,
         outgoing_migration: None,
         from: None,

@@ -106,7 +106,7 @@ impl<'a> FlowContext<'a> {
 fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
-        Some(Desired::Present(domain)) => Ok((host, *domain)),
+        Some(Desired::Present(domain)) => Ok((host, Domain { starts_paused: false, ..*domain })),
         Some(Desired::Absent) => {
             Err(Refusal::conflict(format!("Instance {} is being removed", server.id)).into())
         }

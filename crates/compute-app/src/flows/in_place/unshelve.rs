@@ -129,9 +129,10 @@ fn place(
     let zone = compute.zone_of(Some(&place.host));
     let source = boot::GuestSource { spec: &spec, ..boot::GuestSource::of(server, &zone) };
     let volumes = volumes::placeholders(tx, compute, server.id)?;
-    let document = boot::desired(&source, place.devices, ports.interfaces, volumes);
+    let delivery = ports.delivery;
+    let document = boot::desired(&source, place.devices, ports, volumes);
     ports::set_host(tx, &*compute.networks, server.id, Some(&place.host), now)?;
-    documents::put_as(tx, compute, &place.host, server.id, &document, ports.delivery)?;
+    documents::put_as(tx, compute, &place.host, server.id, &document, delivery)?;
     Ok(Ok(()))
 }
 

@@ -38,7 +38,7 @@ pub(super) struct NewMigration<'a> {
 pub(super) fn guest_of(tx: &mut Tx<'_>, server: &Server) -> Result<(HostName, Domain), Error> {
     let host = server.host.clone().ok_or_else(|| states::not_ready(server))?;
     match documents::on(tx, &host, server.id)?.map(|document| document.desired) {
-        Some(Desired::Present(domain)) => Ok((host, *domain)),
+        Some(Desired::Present(domain)) => Ok((host, Domain { starts_paused: false, ..*domain })),
         Some(Desired::Absent) | None => Err(states::not_ready(server)),
     }
 }

@@ -243,6 +243,8 @@ pub(super) fn guest_at_dest(
         let ports = ports::of_guest(tx, &*ctx.compute.networks, &ctx.server, dest)?;
         (domain.config.interfaces, delivery) = (ports.interfaces, ports.delivery);
         if migration.kind == Kind::Evacuation {
+            // A resized guest runs at once, as upstream.
+            domain.starts_paused = ports.are_awaited && power == Power::On;
             domain.config.guest = boot::guest_metadata(ctx.compute, &ctx.server, Some(dest));
         }
     }

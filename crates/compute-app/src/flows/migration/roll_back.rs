@@ -313,32 +313,42 @@ fn restore(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, failed: FailedMove) -> Result
             end_as_before(tx, ctx, &FailedMove::Live(transit))
         }
         FailedMove::Live(transit) => {
-            put_back(tx, ctx)?;
+            put_back(tx, ctx, Waits::No)?;
             ctx.advance(tx, &Operation::LiveMigration(LiveMigration::Restore(transit)))
         }
         FailedMove::Cold(kind, state) => {
-            put_back(tx, ctx)?;
+            put_back(tx, ctx, Waits::No)?;
             ctx.advance(tx, &kind(ColdMigration::Restore(state)))
         }
         FailedMove::Revert(state) => {
-            put_back(tx, ctx)?;
+            put_back(tx, ctx, Waits::ForPorts)?;
             ctx.advance(tx, &Operation::Revert(Revert::Restore(state)))
         }
         // The source is down and cannot report; it applies the document once it is back.
         FailedMove::Evacuation(state) => {
-            put_back(tx, ctx)?;
+            put_back(tx, ctx, Waits::No)?;
             end_as_before(tx, ctx, &FailedMove::Evacuation(state))
         }
     }
 }
 
-fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Error> {
+/// True if a guest that is put back is paused until its ports are plugged: upstream has a revert wait, and
+/// no other rollback.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    ForPorts,
+    No,
+}
+
+fn put_back(tx: &mut Tx<'_>, ctx: &FlowContext<'_>, waits: Waits) -> Result<(), Error> {
     let mut domain = ctx.migration.old_domain.clone();
     domain.config.display_name.clone_from(&ctx.server.name);
     let (networks, source) = (&*ctx.compute.networks, &ctx.migration.source);
     let mut delivery = Delivery::Now;
     if let Some(ports) = ports::of_returning_guest(tx, networks, &ctx.server, source)? {
         (domain.config.interfaces, delivery) = (ports.interfaces, ports.delivery);
+        domain.starts_paused =
+            ports.are_awaited && domain.power == Power::On && waits == Waits::ForPorts;
     }
     ctx.put_as(tx, source, (Desired::Present(Box::new(domain)), delivery))
 }

@@ -137,7 +137,7 @@ words! {
         Wait = "wait_for_room",
         /// The host starts the guest of a new server.
         Spawn = "spawn",
-        /// The guest runs, and its ports are not plugged yet.
+        /// The guest runs, and its ports are not plugged yet. Only earlier versions begin this.
         Plug = "plug",
         /// The host removes a guest: one that it failed to start, or one that is offloaded.
         Clear = "clear",

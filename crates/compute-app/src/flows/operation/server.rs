@@ -26,7 +26,7 @@ pub enum Create {
         /// The last failure.
         reason: Option<String>,
     },
-    /// The host has started the guest, and Neutron has not connected all of its ports yet.
+    /// The guest runs, and its ports are not plugged yet. Only earlier versions begin this.
     Plug {
         /// Hosts that failed before.
         tried: Vec<HostName>,

@@ -56,9 +56,9 @@ const OWN_TIME: SignedDuration = SignedDuration::from_secs(10);
 pub struct CloudNeutronOptions {
     /// The Open vSwitch bridge if a binding names none (`[neutron] ovs_bridge`).
     pub ovs_bridge: String,
-    /// How long a build waits until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 does not wait.
+    /// How long a guest is paused until its ports are plugged (`[DEFAULT] vif_plugging_timeout`); 0 does not wait.
     pub vif_plugging_timeout: SignedDuration,
-    /// True if a build fails without that (`[DEFAULT] vif_plugging_is_fatal`).
+    /// True if its boot or its move fails without that (`[DEFAULT] vif_plugging_is_fatal`).
     pub vif_plugging_is_fatal: bool,
     /// How long one attempt to change a server's ports may take. No other worker makes one
     /// meanwhile, so the work of a dead process waits that long.
@@ -92,6 +92,11 @@ impl CloudNeutron {
     /// The service over a client; nothing is sent.
     pub fn new(client: Neutron, options: CloudNeutronOptions) -> Self {
         Self { client, options, tokens: Arc::default(), queue: Arc::default() }
+    }
+
+    /// True if a guest that starts is paused until its ports are plugged.
+    pub(crate) fn waits_for_plugs(&self) -> bool {
+        self.options.vif_plugging_timeout.is_positive()
     }
 
     /// Logs in and requests the ports of a nonexistent server, as a test of the settings.

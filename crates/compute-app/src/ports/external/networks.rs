@@ -41,7 +41,8 @@ impl CloudNeutron {
         };
         let ports = journal::ports(tx, server)?;
         if row.host.as_ref() == Some(host) && row.is_bound {
-            return Ok(GuestPorts::now(present(&ports)));
+            let are_awaited = self.waits_for_plugs() && !are_plugged(&ports);
+            return Ok(GuestPorts::now(present(&ports)).awaited(are_awaited));
         }
         if row.next_host.as_ref() == Some(host) && row.is_prepared {
             return Ok(GuestPorts::now(prepared(&ports)));
@@ -54,7 +55,7 @@ impl CloudNeutron {
             external_ports::refresh(tx, server, time::now())?;
         }
         self.queue.push_on_commit(tx, server);
-        Ok(GuestPorts::later())
+        Ok(GuestPorts::later().awaited(self.waits_for_plugs()))
     }
 
     /// The goal of a server changed.
@@ -112,6 +113,11 @@ impl CloudNeutron {
 pub(crate) fn is_plugged(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     let rows = external_ports::of_server(tx, server)?;
     Ok(rows.iter().all(|row| row.is_plugged || row.is_leaving))
+}
+
+/// [`is_plugged`], of rows that are read.
+pub(super) fn are_plugged(ports: &[PortRow]) -> bool {
+    ports.iter().all(|port| port.is_plugged || port.is_leaving)
 }
 
 fn is_accelerator(vnic_type: &str) -> bool {
@@ -208,7 +214,7 @@ impl Networks for CloudNeutron {
             tokens.keep(id, Some(&token));
             queue.push(id);
         });
-        Ok(GuestPorts::later())
+        Ok(GuestPorts::later().awaited(self.waits_for_plugs()))
     }
 
     fn attach_one(

@@ -17,7 +17,7 @@ use kilonova_wire::time;
 use tokio::task::JoinSet;
 
 use super::journal::{self, PortRow, ServerFacts};
-use super::networks::{prepared, present};
+use super::networks::{are_plugged, prepared, present};
 use super::view::{PortView, Surroundings};
 use super::{CloudNeutron, OWN_TIME, failed, own, vouched};
 use crate::ports::neutron::{
@@ -383,6 +383,7 @@ fn deliver(tx: &mut Tx<'_>, compute: &Compute, taken: &Taken) -> Result<(), Erro
         };
         if let Desired::Present(mut domain) = document.desired {
             domain.config.interfaces = interfaces;
+            domain.starts_paused &= !are_plugged(&ports);
             documents::put(tx, compute, &host, id, &Desired::Present(domain))?;
         }
     }

@@ -1,4 +1,4 @@
-//! Work that no signal starts: servers whose worker died, builds whose ports are not plugged in time, and
+//! Work that no signal starts: servers whose worker died, guests whose ports are not plugged in time, and
 //! ports in Neutron whose servers are gone.
 
 use std::collections::BTreeSet;
@@ -16,19 +16,33 @@ use crate::ports::neutron::release;
 use crate::{Compute, Error, flows};
 
 impl CloudNeutron {
-    /// Queues due servers, and fails builds that wait too long for their ports to be plugged.
+    /// Queues what is due, and ends the wait of guests whose ports are not plugged in time.
     pub(crate) async fn work_off(&self, compute: &Compute) -> Result<(), Error> {
         let due = |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::due(tx, time::now())?);
         for server in compute.store.read(due).await? {
             self.queue.push(server);
         }
-        let timeout = self.options.vif_plugging_timeout;
-        if !timeout.is_positive() {
-            return Ok(());
+        // A controller of an earlier version may have got the event.
+        let plugged = |tx: &mut Tx<'_>| {
+            let mut waiting = external_ports::waiting(tx, time::now())?;
+            let unplugged = external_ports::unplugged(tx, &waiting)?;
+            waiting.retain(|server| !unplugged.contains(server));
+            Ok::<_, Error>(waiting)
+        };
+        for server in compute.store.read(plugged).await? {
+            let own = compute.clone();
+            let run = move |tx: &mut Tx<'_>| flows::ports_plugged(tx, &own, server, time::now());
+            compute.store.write(run).await?;
         }
-        let before = time::before(time::now(), timeout);
-        let late = move |tx: &mut Tx<'_>| Ok::<_, Error>(slow::plugs(tx, before)?);
-        let is_fatal = self.options.vif_plugging_is_fatal;
+        // Without a timeout, guests may wait as an earlier configuration said.
+        let before = time::before(time::now(), self.options.vif_plugging_timeout);
+        let late = move |tx: &mut Tx<'_>| {
+            let mut late = external_ports::waiting(tx, before)?;
+            // Builds of earlier versions have a step alone.
+            late.extend(slow::plugs(tx, before)?);
+            Ok::<_, Error>(BTreeSet::from_iter(late))
+        };
+        let is_fatal = self.options.vif_plugging_is_fatal && self.waits_for_plugs();
         let mut running = JoinSet::new();
         let mut result = Ok(());
         for server in compute.store.read(late).await? {
@@ -50,9 +64,9 @@ fn ended(task: Option<Result<Result<(), Error>, JoinError>>) -> Result<(), Error
     task.and_then(Result::ok).unwrap_or(Ok(()))
 }
 
-/// Ends a build whose ports are not plugged in time.
+/// Ends the wait of a guest whose ports are not plugged in time.
 async fn end_late(compute: Compute, server: ServerId, is_fatal: bool) -> Result<(), Error> {
-    // The event may be lost, so the port is read from Neutron before the build fails.
+    // The event may be lost, so the port is read from Neutron before anything fails.
     let ask =
         move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?);
     compute.store.write(ask).await?;

@@ -4,8 +4,13 @@
 //! After the restart every server ends in a state that the operation allows, the ledger's rules
 //! hold, hosts and memory agree with the ledger, and after all servers are deleted nothing is left.
 
+use std::time::Duration;
+
+use jiff::SignedDuration;
 use kilonova_compute_app::Options;
 use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_testkit::neutron::FakeNeutron;
+use tokio::task::JoinSet;
 
 use super::Flow;
 use crate::kit::{Cloud, RunningCloud};
@@ -34,19 +39,33 @@ pub async fn run_on_neutron(flow: Flow) {
     run_in(flow, Options::default(), Some(Elsewhere::Neutron)).await;
 }
 
+/// [`run_on_neutron`], where guests are paused until their ports are plugged.
+pub async fn run_on_late_neutron(flow: Flow) {
+    run_in(flow, Options::default(), Some(Elsewhere::LateNeutron)).await;
+}
+
 /// The service of the cloud that runs elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Elsewhere {
     Glance,
     Neutron,
+    /// Its agents plug ports a moment after they are bound.
+    LateNeutron,
 }
 
 async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
+    let mut agents = JoinSet::new();
     for mut cloud in Cloud::all((flow.topology)()).await {
         cloud.options = options.clone();
         match elsewhere {
             Some(Elsewhere::Glance) => drop(cloud.start_glance().await),
             Some(Elsewhere::Neutron) => drop(cloud.start_neutron().await),
+            Some(Elsewhere::LateNeutron) => {
+                agents.spawn(plug(cloud.start_neutron().await));
+                if let Some(neutron) = &mut cloud.neutron {
+                    neutron.options.vif_plugging_timeout = SignedDuration::from_millis(200);
+                }
+            }
             None => {}
         }
         let mut running = cloud.start().await;
@@ -70,6 +89,19 @@ async fn run_in(flow: Flow, options: Options, elsewhere: Option<Elsewhere>) {
         assert!(points >= 8, "{}: {points} crash points", flow.name);
         println!("{} on {}: {points} crash points", flow.name, cloud.name);
         running.kill().await;
+    }
+}
+
+/// The agents of a Neutron, until the task is dropped.
+async fn plug(neutron: FakeNeutron) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let mut state = neutron.state();
+        for port in state.ports() {
+            if port["status"] == "DOWN" && port["binding:vif_type"] == "ovs" {
+                state.set_status(port["id"].as_str().unwrap_or_default(), "ACTIVE");
+            }
+        }
     }
 }
 

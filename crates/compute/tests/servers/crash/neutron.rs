@@ -26,6 +26,24 @@ async fn a_deletion() {
 }
 
 #[tokio::test]
+async fn a_boot_that_waits_for_plugged_ports() {
+    matrix::run_on_late_neutron(on_neutron("boot, plugged late", Before::Nothing, Act::Boot)).await;
+}
+
+#[tokio::test]
+async fn an_evacuation_that_waits_for_plugged_ports() {
+    let flow = on_neutron("evacuate, plugged late", Before::ActiveOnA, Act::Evacuate);
+    matrix::run_on_late_neutron(Flow { otherwise: &[&["ACTIVE"]], ..flow }).await;
+}
+
+#[tokio::test]
+async fn a_revert_that_waits_for_plugged_ports() {
+    let act = Act::Operate(&[r#"{"revertResize": null}"#]);
+    let flow = on_neutron("revert, plugged late", Before::Migrated, act);
+    matrix::run_on_late_neutron(Flow { otherwise: &[&["VERIFY_RESIZE"]], ..flow }).await;
+}
+
+#[tokio::test]
 async fn a_cold_migration() {
     let act = Act::Operate(&[r#"{"migrate": null}"#]);
     let flow = on_neutron("migrate", Before::ActiveOnA, act);

@@ -1,16 +1,13 @@
 //! The Neutron of a cloud as the network service: a strict fake answers in its place, and fails on demand.
 
-use std::sync::{Arc, Condvar, Mutex};
+mod plugging;
+
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kilonova_compute_app::ports::external::{self, Attempt, CloudNeutronOptions, NetworkEvent};
-use kilonova_compute_app::{Error, flows};
-use kilonova_ids::{HostName, ServerId};
-use kilonova_node_api::{Observation, Outcome};
-use kilonova_store::{Tx, params};
+use kilonova_compute_app::ports::external::{self, Attempt, CloudNeutronOptions};
+use kilonova_ids::ServerId;
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
-use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, BOB, Cloud, RunningCloud, fault, hosts, wait_until};
@@ -68,14 +65,6 @@ async fn event(running: &RunningCloud, server: &str, name: &str, status: &str, p
     let event = json!({"server_uuid": server, "name": name, "status": status, "tag": port});
     let body = json!({"events": [event]});
     running.admin("2.1", "POST /os-server-external-events", body).await.expect(200);
-}
-
-/// Waits until the host runs the guest of a server that is still being built.
-async fn wait_for_step(cloud: &Cloud, server: &str, step: &str) {
-    let sql = "SELECT subject || ' ' || step FROM operations WHERE outcome = 'open'";
-    let wanted = format!("{server} {step}");
-    wait_until("the operation is at its step", async || cloud.column(sql).await.contains(&wanted))
-        .await;
 }
 
 #[tokio::test]
@@ -184,171 +173,6 @@ async fn a_port_is_given_to_one_server() {
         assert_eq!(codes, [202, 409], "{} {}", one.body, two.body);
         running.wait_all_idle().await;
         end(&cloud, &running, &neutron, &[&port]).await;
-    }
-}
-
-#[tokio::test]
-async fn a_build_waits_until_its_ports_are_plugged() {
-    for (cloud, running, neutron) in
-        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
-            .await
-    {
-        let id = running.boot(&cloud, "one", "plain").await;
-        wait_for_step(&cloud, &id, "plug").await;
-        assert_eq!(running.server(&id).await["OS-EXT-STS:task_state"], "spawning");
-        let port = text(&port_of(&neutron, &id), "id");
-        event(&running, &id, "network-vif-unplugged", "completed", &port).await;
-        cloud.wait_for_neutron().await;
-        assert_eq!(running.server(&id).await["status"], "BUILD");
-        event(&running, &id, "network-vif-plugged", "completed", &port).await;
-        running.wait_for_status(&id, "ACTIVE").await;
-
-        // One that Neutron could not connect, and one that nobody connects in time.
-        let mut failed = Vec::new();
-        for name in ["failed", "late"] {
-            let id = running.boot(&cloud, name, "plain").await;
-            wait_for_step(&cloud, &id, "plug").await;
-            if name == "failed" {
-                let port = text(&port_of(&neutron, &id), "id");
-                event(&running, &id, "network-vif-plugged", "failed", &port).await;
-            } else {
-                cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
-            }
-            let server = running.wait_for_status(&id, "ERROR").await;
-            let words = format!(
-                "Build of instance {id} aborted: Failed to allocate the network(s), not rescheduling."
-            );
-            assert_eq!(server["fault"]["message"], json!(words));
-            assert_eq!(server["OS-EXT-SRV-ATTR:host"], Value::Null);
-            failed.push(id);
-        }
-        cloud.wait_for_neutron().await;
-        assert_eq!(neutron.state().ports().len(), 1, "those of the failed ones are released");
-
-        // The event is lost, but Neutron knows that the port is plugged.
-        let id = running.boot(&cloud, "lost", "plain").await;
-        wait_for_step(&cloud, &id, "plug").await;
-        let port = text(&port_of(&neutron, &id), "id");
-        neutron.state().set_status(&port, "ACTIVE");
-        cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
-        running.wait_for_status(&id, "ACTIVE").await;
-        // A deletion does not wait.
-        let id = running.boot(&cloud, "gone", "plain").await;
-        wait_for_step(&cloud, &id, "plug").await;
-        running.delete(&id).await;
-        running.wait_until_gone(&id).await;
-        end(&cloud, &running, &neutron, &[]).await;
-    }
-}
-
-/// A point that two transactions reach before either commits, where the database runs both at once.
-#[derive(Default)]
-struct Meeting {
-    came: Mutex<usize>,
-    news: Condvar,
-}
-
-impl Meeting {
-    fn join(&self) {
-        let mut came = self.came.lock().expect("no holder panicked");
-        *came += 1;
-        self.news.notify_all();
-        let longest = Duration::from_millis(500);
-        drop(self.news.wait_timeout_while(came, longest, |came| *came < 2));
-    }
-}
-
-/// The host's report and Neutron's event arrive at once, and neither sees the other.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_build_ends_whatever_comes_first() {
-    for (cloud, mut running, neutron) in
-        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
-            .await
-    {
-        running.nodes.kill("a").await;
-        let id = running.boot(&cloud, "one", "plain").await;
-        wait_until("the document is delivered", async || {
-            !cloud.column("SELECT server_id FROM documents WHERE held = 0").await.is_empty()
-        })
-        .await;
-        cloud.wait_for_neutron().await;
-        let port = text(&port_of(&neutron, &id), "id");
-        let server: ServerId = id.parse().expect("the id is a UUID");
-        let meeting = Arc::new(Meeting::default());
-
-        let (compute, point) = (running.compute.clone(), meeting.clone());
-        let reported = running.compute.store.write(move |tx: &mut Tx<'_>| {
-            let sql = "SELECT generation FROM documents WHERE server_id = ?1";
-            let row = tx.row(sql, params![server])?.expect("the document exists");
-            let report = Observation::new(server, row.int(0)?, Outcome::Running);
-            flows::observe(tx, &compute, &HostName::verbatim("a"), &report, time::now())?;
-            point.join();
-            Ok::<_, Error>(())
-        });
-        let (compute, point) = (running.compute.clone(), meeting);
-        let plugged = running.compute.store.write(move |tx: &mut Tx<'_>| {
-            let event = NetworkEvent::read(server, "network-vif-plugged", "completed", Some(&port));
-            let event = event.expect("the event is known");
-            external::observe(tx, &compute, &event, time::now())?;
-            point.join();
-            Ok::<_, Error>(())
-        });
-        let (reported, plugged) = tokio::join!(reported, plugged);
-        reported.expect("the report is stored");
-        plugged.expect("the event is stored");
-        assert_eq!(running.server(&id).await["status"], "ACTIVE", "{}", cloud.name);
-        running.start_node(&cloud, "a").await;
-        end(&cloud, &running, &neutron, &[]).await;
-    }
-}
-
-/// Before a build fails, its ports are read. While another worker reads them, nothing is decided.
-#[tokio::test]
-async fn a_late_build_is_judged_by_what_neutron_says() {
-    for (cloud, running, neutron) in
-        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
-            .await
-    {
-        let mut ids = Vec::new();
-        for name in ["one", "two", "three"] {
-            let id = running.boot(&cloud, name, "plain").await;
-            wait_for_step(&cloud, &id, "plug").await;
-            ids.push(id);
-        }
-        cloud.wait_for_neutron().await;
-        let taken = "UPDATE external_servers SET taken_until = 9000000000000000";
-        cloud.execute(taken).await;
-        cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        for id in &ids {
-            assert_eq!(running.server(id).await["status"], "BUILD");
-            let port = text(&port_of(&neutron, id), "id");
-            neutron.state().set_status(&port, "ACTIVE");
-        }
-        cloud.execute("UPDATE external_servers SET taken_until = 0").await;
-        for id in &ids {
-            running.wait_for_status(id, "ACTIVE").await;
-        }
-        end(&cloud, &running, &neutron, &[]).await;
-    }
-}
-
-#[tokio::test]
-async fn a_build_goes_on_without_plugged_ports_where_that_is_not_fatal() {
-    for (cloud, running, neutron) in clouds_with(&["a"], |options| {
-        options.vif_plugging_timeout = SignedDuration::from_secs(300);
-        options.vif_plugging_is_fatal = false;
-    })
-    .await
-    {
-        let id = running.boot(&cloud, "one", "plain").await;
-        wait_for_step(&cloud, &id, "plug").await;
-        let port = text(&port_of(&neutron, &id), "id");
-        event(&running, &id, "network-vif-plugged", "failed", &port).await;
-        assert_eq!(running.server(&id).await["status"], "BUILD");
-        cloud.execute("UPDATE operations SET updated_at = 0 WHERE step = 'plug'").await;
-        running.wait_for_status(&id, "ACTIVE").await;
-        end(&cloud, &running, &neutron, &[]).await;
     }
 }
 

@@ -1,0 +1,151 @@
+//! Guests that are paused until their ports are plugged, so that their first DHCP request is answered.
+//!
+//! ```text
+//!   document with starts_paused ──Paused──► wait ──ports plugged──► document without it ──Running──► the flow goes on
+//!                                            └─too late, or not plugged──► the flow hears that its host failed
+//! ```
+//!
+//! The flows of a boot, an unshelving, an evacuation and the revert of a resize ask for such a guest, as upstream's
+//! do, and wait for it to run as for any other. This file must never know which flow waits. Controllers of an earlier
+//! version do not: agents report such a guest again and again, and the sweep looks for what they have missed.
+
+use jiff::Timestamp;
+use kilonova_compute_db::{documents, external_ports};
+use kilonova_ids::{HostName, ServerId};
+use kilonova_node_api::{Desired, Document, Domain, Observation, Outcome, Power};
+use kilonova_store::Tx;
+
+use super::create;
+use super::journal::OpenOperation;
+use crate::ports::external;
+use crate::{Compute, Error};
+
+/// The step of which the flows hear.
+const STEP: &str = "ports";
+/// Upstream's words.
+const FAILED: &str = "Virtual Interface creation failed";
+
+/// True if a report says that the guest is there and waits for its ports. An agent of an earlier version has started
+/// it running.
+pub(super) fn is_there(desired: &Desired, outcome: &Outcome) -> bool {
+    matches!(desired, Desired::Present(domain) if domain.starts_paused)
+        && matches!(outcome, Outcome::Paused | Outcome::Running)
+}
+
+/// A host reports that a guest is there and waits for its ports.
+pub(super) fn reported(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    open: Option<&OpenOperation>,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let waits = compute.neutron.as_ref().is_some_and(|cloud| cloud.waits_for_plugs());
+    if open.is_none() || !waits {
+        return run(tx, compute, server);
+    }
+    // Of this transaction and that of the last port's event, one sees the other: both write the row.
+    external_ports::wait(tx, server, now)?;
+    if external::is_plugged(tx, server)? {
+        return run(tx, compute, server);
+    }
+    Ok(())
+}
+
+/// The documents by which guests of a server are paused, of those that their hosts have.
+fn paused(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document, Domain)>, Error> {
+    let held = documents::held(tx, server)?;
+    let mut found = Vec::new();
+    for (host, document) in documents::of_server(tx, server)? {
+        let Desired::Present(domain) = &document.desired else { continue };
+        if domain.starts_paused && !held.iter().any(|(on, _)| *on == host) {
+            let domain = (**domain).clone();
+            found.push((host, document, domain));
+        }
+    }
+    Ok(found)
+}
+
+/// Lets the guest run. The flow goes on once its host reports that it does.
+fn run(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+    external_ports::end_wait(tx, server)?;
+    for (host, _, domain) in paused(tx, server)? {
+        let runs = Desired::Present(Box::new(Domain { starts_paused: false, ..domain }));
+        documents::put(tx, compute, &host, server, &runs)?;
+    }
+    Ok(())
+}
+
+/// Lets a guest run that waits for its ports, once all of them are plugged.
+///
+/// # Errors
+/// The database's; also for the functions below.
+pub fn ports_plugged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if !external::is_plugged(tx, server)? {
+        return Ok(());
+    }
+    match paused(tx, server)?.is_empty() {
+        true => create::end_plugged(tx, compute, server, now),
+        false => run(tx, compute, server),
+    }
+}
+
+/// Lets a guest run that waits for its ports, whether they are plugged or not.
+pub fn ports_late(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let is_there = external_ports::is_waiting(tx, server)?;
+    if is_there || create::is_plugging(tx, server)? {
+        tracing::warn!(
+            %server,
+            "the ports of a server are not plugged in time; the guest runs without them: see the logs of \
+             Neutron and of its agent on the host"
+        );
+    }
+    match is_there {
+        true => run(tx, compute, server),
+        false => create::end_plugged(tx, compute, server, now),
+    }
+}
+
+/// A port of a guest that is paused, or about to be, is not plugged: a boot is aborted, and any other flow hears that
+/// the host has failed.
+pub fn ports_not_plugged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let guests = paused(tx, server)?;
+    if guests.is_empty() && !create::is_plugging(tx, server)? {
+        return Ok(());
+    }
+    tracing::warn!(
+        %server, host = guests.first().map(|(host, ..)| host.as_str()),
+        "the ports of a server are not plugged: see the logs of Neutron and of its agent on the host"
+    );
+    external_ports::end_wait(tx, server)?;
+    let why = "Failed to allocate the network(s), not rescheduling.";
+    if create::abort_build(tx, compute, server, why, now)? {
+        return Ok(());
+    }
+    for (host, document, _) in guests {
+        let outcome = Outcome::Failed { step: STEP.to_owned(), message: FAILED.to_owned() };
+        let observation = Observation::new(server, document.generation, outcome);
+        super::observe(tx, compute, &host, &observation, now)?;
+    }
+    // A flow that keeps the guest has failed for good: the guest is shut off, as upstream.
+    for (host, _, domain) in paused(tx, server)? {
+        let off = Domain { starts_paused: false, power: Power::Off, ..domain };
+        documents::put(tx, compute, &host, server, &Desired::Present(Box::new(off)))?;
+    }
+    Ok(())
+}
