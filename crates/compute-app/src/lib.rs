@@ -23,6 +23,7 @@ pub mod follow;
 pub mod image_numbers;
 pub mod images;
 pub mod keypairs;
+mod leases;
 pub mod managed_consumers;
 pub mod metadata_service;
 pub mod microversions;

@@ -64,6 +64,8 @@ pub struct Compute {
     pub vendordata: Option<Arc<DynamicVendordata>>,
     /// The EC2 numbers of images.
     pub seen_image_numbers: SeenImageNumbers,
+    /// The id of this controller: a UUID that only processes on one state directory have, one after the other.
+    pub controller: Arc<str>,
     /// Why servers have no place, when a transaction runs again to record it.
     pub reasons: Reasons,
 }
@@ -94,6 +96,7 @@ impl Compute {
             consoles,
             vendordata: None,
             seen_image_numbers: SeenImageNumbers::default(),
+            controller: ServerId::new_v4().to_string().into(),
             reasons,
         };
         follow::read_hosts(&compute).await?;
@@ -104,6 +107,13 @@ impl Compute {
     #[must_use]
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = Arc::new(options);
+        self
+    }
+
+    /// With the id of the controller that this process goes on with.
+    #[must_use]
+    pub fn with_controller(mut self, id: &str) -> Self {
+        self.controller = id.into();
         self
     }
 

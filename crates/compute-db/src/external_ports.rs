@@ -60,6 +60,12 @@ ALTER TABLE external_servers ADD COLUMN waits_since BIGINT;
 CREATE INDEX external_servers_waiting ON external_servers (waits_since) WHERE waits_since IS NOT NULL;",
 };
 
+/// The controller that leases a server.
+pub const TAKEN_BY: Migration = Migration {
+    name: "compute-0770-taken-by",
+    sql: "ALTER TABLE external_servers ADD COLUMN taken_by TEXT;",
+};
+
 /// The columns of a server.
 macro_rules! server {
     () => {
@@ -146,8 +152,11 @@ kilonova_store::statements! {
     /// Marks a port as plugged.
     PLUG = "UPDATE external_ports SET is_plugged = 1 WHERE server_id = ?1 AND port_id = ?2";
     /// Leases a server that is due before a time.
-    TAKE = concat!("UPDATE external_servers SET attempts = attempts + 1, taken_until = ?3
+    TAKE = concat!("UPDATE external_servers SET attempts = attempts + 1, taken_until = ?3, taken_by = ?5
         WHERE server_id = ?1 AND due_at <= ?4 AND taken_until <= ?2 RETURNING ", server!());
+    /// Shortens the leases of a controller. A leased server is due.
+    END_LEASES = "UPDATE external_servers SET taken_until = ?2 WHERE due_at >= 0 AND taken_until > ?2
+        AND taken_by = ?1";
     /// Stores that Neutron matches the goal.
     SETTLE = "UPDATE external_servers SET is_bound = ?3, is_prepared = ?4, may_have_more = ?5,
         attempts = 0, taken_until = 0, due_at = CASE WHEN due_at = ?2 THEN NULL ELSE due_at END
@@ -440,16 +449,26 @@ pub fn plug(tx: &mut Tx<'_>, server: ServerId, port: PortId) -> Result<(), Error
     Ok(())
 }
 
-/// Leases a server that is due before a time, until another time. `None` if it is not due, or if
-/// another worker has leased it.
+/// Leases a server that is due before a time to a controller, until another time. `None` if it is not due,
+/// or if another worker has leased it.
 pub fn take(
     tx: &mut Tx<'_>,
     server: ServerId,
+    controller: &str,
     now: Timestamp,
     due: Timestamp,
     until: Timestamp,
 ) -> Result<Option<ExternalServer>, Error> {
-    tx.row(TAKE, params![server, now, until, due])?.as_ref().map(read_server).transpose()
+    tx.row(TAKE, params![server, now, until, due, controller])?
+        .as_ref()
+        .map(read_server)
+        .transpose()
+}
+
+/// Shortens the leases of a controller to a time.
+pub fn end_leases(tx: &mut Tx<'_>, controller: &str, until: Timestamp) -> Result<(), Error> {
+    tx.defer(END_LEASES, params![controller, until])?;
+    Ok(())
 }
 
 /// Stores that Neutron matches the goal of `taken`. The server remains due if a later request made

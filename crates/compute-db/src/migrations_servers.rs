@@ -24,6 +24,7 @@ pub const SERVERS: &[Migration] = &[
     super::volume_snapshots::VOLUME_SNAPSHOTS,
     super::rebalance::REBALANCE,
     super::external_ports::WAITS,
+    super::external_ports::TAKEN_BY,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

@@ -130,6 +130,10 @@ kilonova_store::statements! {
     /// Takes a server that is due.
     TAKE = "UPDATE volume_servers SET taken_until = ?3, token = ?4 WHERE server_id = ?1
         AND due_at <= ?2 AND taken_until <= ?2 RETURNING project_id, is_gone, attempts, due_at";
+    /// Shortens the leases of a controller: its workers' tokens begin with its id, which has 36 characters. A
+    /// leased server is due.
+    END_LEASES = "UPDATE volume_servers SET taken_until = ?2 WHERE due_at >= 0 AND taken_until > ?2
+        AND SUBSTR(token, 1, 36) = ?1";
     /// Renews the lease of a server.
     RENEW = "UPDATE volume_servers SET taken_until = ?3 WHERE server_id = ?1 AND token = ?2
         RETURNING due_at, is_gone";
@@ -560,6 +564,12 @@ pub fn take(
         due_at: row.time("due_at")?,
         token: token.to_owned(),
     }))
+}
+
+/// Shortens the leases of a controller to a time. The tokens of its workers begin with its id.
+pub fn end_leases(tx: &mut Tx<'_>, controller: &str, until: Timestamp) -> Result<(), Error> {
+    tx.defer(END_LEASES, params![controller, until])?;
+    Ok(())
 }
 
 /// Renews the lease of a server and returns its present row. `None` if another worker has taken it.

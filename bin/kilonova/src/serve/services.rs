@@ -23,7 +23,7 @@ use crate::config::{
     VendordataSettings,
 };
 use crate::failure::Failure;
-use crate::state::{Credentials, StateDir};
+use crate::state::{Credentials, StateDir, controller_id};
 
 /// The services of this process; `None` for those that are not configured.
 pub(super) struct Services {
@@ -93,6 +93,7 @@ pub(super) async fn open(
         let opened = Compute::open(store.clone(), world.clone()).await;
         let opened = opened.map_err(|e| Failure::failed("cannot load the hosts", e))?;
         let opened = opened
+            .with_controller(&controller_id(directory)?)
             .with_options(settings.compute.clone())
             .with_policy(settings.policies.enforcer(ServiceName::Compute))
             .with_vendordata(vendordata(settings)?);
@@ -104,6 +105,8 @@ pub(super) async fn open(
             Some(cinder) => opened.with_cinder(cloud_cinder(cinder)?),
             None => opened,
         };
+        let ended = opened.end_earlier_leases().await;
+        ended.map_err(|e| Failure::failed("cannot take up what an earlier process left", e))?;
         Some(match (&images, &settings.glance) {
             (_, Some(glance)) => opened.with_glance(cloud_glance(glance)?),
             (Some(images), None) => opened.with_images(images.clone()),

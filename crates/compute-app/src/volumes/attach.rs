@@ -331,7 +331,7 @@ async fn take<T: Send + 'static>(
     let begun = tokio::time::Instant::now();
     let mut pause = Duration::from_millis(20);
     loop {
-        let (id, project, token) = (server.id, server.project_id.clone(), new_token());
+        let (id, project, token) = (server.id, server.project_id.clone(), new_token(compute));
         let (work, inner) = (work.clone(), compute.clone());
         let done = compute
             .store

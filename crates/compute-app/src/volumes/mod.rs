@@ -42,7 +42,6 @@ use kilonova_ids::{AttachmentId, ServerId};
 use kilonova_keystone::Caller;
 use kilonova_store::{Asked, Tx};
 use kilonova_wire::{Context, Refusal, UserToken, time};
-use newtype_uuid::GenericUuid;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -210,9 +209,9 @@ fn by<'a>(context: &'a Context, request_id: &'a str) -> Call<'a> {
     Call { caller, project, request_id: Some(request_id) }
 }
 
-/// A token that no other worker has.
-fn new_token() -> String {
-    ServerId::new_v4().into_untyped_uuid().to_string()
+/// A token that no other worker has. It begins with the id of the controller.
+fn new_token(compute: &Compute) -> String {
+    format!("{}/{}", compute.controller, ServerId::new_v4())
 }
 
 fn until(now: Timestamp) -> Timestamp {

@@ -351,7 +351,7 @@ pub async fn reserve(
             Some((BlockDevice { phase: Phase::Requested, ..device }, volume, RowId::new_v4()))
         })
         .collect();
-    let (token, project, list) = (new_token(), context.project_id.clone(), existing.clone());
+    let (token, project, list) = (new_token(compute), context.project_id.clone(), existing.clone());
     let mut taken = compute
         .store
         .write(move |tx| {

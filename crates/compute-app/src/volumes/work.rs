@@ -86,7 +86,7 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 /// The database's.
 pub async fn work(compute: &Compute, server: ServerId) -> Result<(), Error> {
     let Some(volumes) = compute.volumes.clone() else { return Ok(()) };
-    let token = new_token();
+    let token = new_token(compute);
     let take = move |tx: &mut Tx<'_>| {
         let now = time::now();
         rows::take(tx, server, now, until(now), &token)

@@ -96,7 +96,8 @@ pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Erro
     let longest = cloud.options.longest_attempt;
     // No other worker leases the server while calls may be in progress.
     let lease = longest.saturating_add(longest / 10);
-    let taken = compute.store.write(move |tx| take(tx, server, lease)).await?;
+    let controller = Arc::clone(&compute.controller);
+    let taken = compute.store.write(move |tx| take(tx, server, &controller, lease)).await?;
     let Some(taken) = taken else { return Ok(Attempt::None) };
     let mut made = BTreeMap::new();
     let result =
@@ -126,10 +127,15 @@ pub async fn settle(compute: &Compute, server: ServerId) -> Result<Attempt, Erro
     Ok(attempt)
 }
 
-fn take(tx: &mut Tx<'_>, server: ServerId, lease: SignedDuration) -> Result<Option<Taken>, Error> {
+fn take(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    controller: &str,
+    lease: SignedDuration,
+) -> Result<Option<Taken>, Error> {
     let now = time::now();
     let (due, until) = (time::after(now, OWN_TIME), time::after(now, lease));
-    let Some(row) = external_ports::take(tx, server, now, due, until)? else {
+    let Some(row) = external_ports::take(tx, server, controller, now, due, until)? else {
         return Ok(None);
     };
     let ports = journal::ports(tx, server)?;

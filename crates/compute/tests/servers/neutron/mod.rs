@@ -7,7 +7,10 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use kilonova_compute_app::ports::external::{self, Attempt, CloudNeutronOptions};
 use kilonova_ids::ServerId;
+use kilonova_store::testing::CrashPlan;
+use kilonova_store::{Tx, params};
 use kilonova_testkit::neutron::{Failure, FakeNeutron};
+use kilonova_wire::time;
 use serde_json::{Value, json};
 
 use crate::kit::{ADMIN, ANN, BOB, Cloud, RunningCloud, fault, hosts, wait_until};
@@ -381,6 +384,36 @@ async fn a_server_is_not_taken_before_it_is_due() {
         assert_eq!(neutron.take_calls(), Vec::<String>::new());
         cloud.execute("UPDATE external_servers SET due_at = 1").await;
         cloud.wait_for_neutron().await;
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+/// The next process of a controller that was killed ends its leases, and no others.
+#[tokio::test]
+async fn a_controller_ends_the_leases_of_its_dead_process() {
+    for (cloud, mut running, neutron) in clouds(&["a"]).await {
+        let mut ids = Vec::new();
+        for name in ["own", "others"] {
+            ids.push(running.active_server(&cloud, name, "plain").await);
+        }
+        cloud.wait_for_neutron().await;
+        let earlier = running.compute.controller.clone();
+        running.replace_services(&cloud, CrashPlan::default()).await;
+        let take = "UPDATE external_servers SET due_at = 1, taken_until = 9000000000000000,
+            taken_by = 'another'";
+        cloud.execute(take).await;
+        let (id, by) = (ids[0].clone(), earlier.to_string());
+        let own = "UPDATE external_servers SET taken_by = ?2 WHERE server_id = ?1";
+        let own = move |tx: &mut Tx<'_>| tx.execute(own, params![id.as_str(), by.as_str()]);
+        cloud.store.write(own).await.expect("the row is written");
+        let next = running.compute.clone().with_controller(&earlier);
+        next.end_earlier_leases().await.expect("the database answers");
+        let sql = "SELECT server_id FROM external_servers WHERE taken_until < 9000000000000000";
+        assert_eq!(cloud.column(sql).await, ids[..1]);
+        let sql = "SELECT CAST(taken_until AS TEXT) FROM external_servers ORDER BY taken_until";
+        let until: i64 = cloud.column(sql).await[0].parse().expect("the value is a number");
+        let soon = time::after(time::now(), SignedDuration::from_secs(11)).as_microsecond();
+        assert!(until < soon, "calls that were sent have a moment to end");
         end(&cloud, &running, &neutron, &[]).await;
     }
 }
