@@ -297,8 +297,9 @@ fn claim_waiting(
     let zone = compute.zone_of(Some(host));
     let (name, metadata) = (&*found.name, &found.metadata);
     let source = GuestSource { seq: found.seq, name, project, spec: &spec, metadata, zone: &zone };
-    let document = desired(&source, place.devices, ports.interfaces, Vec::new());
-    documents::put_as(tx, compute, host, server, &document, ports.delivery)?;
+    let delivery = ports.delivery;
+    let document = desired(&source, place.devices, ports, Vec::new());
+    documents::put_as(tx, compute, host, server, &document, delivery)?;
     let spawn = Create::Spawn { chosen: Some(place.how), tried: Vec::new(), reason: None };
     journal::advance(tx, &open, &Operation::Create(spawn), now)
 }
