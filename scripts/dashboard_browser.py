@@ -53,11 +53,23 @@ class Pages(Browser):
         """Waits until the page shows a text."""
         return self.until(f"no {text!r}", lambda: self.has(text))
 
+    def click(self, path):
+        """Clicks the first element that an XPath names; the page may replace it meanwhile."""
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        def clicked():
+            try:
+                found = self.driver.find_elements("xpath", path)
+                if found:
+                    found[0].click()
+                return bool(found)
+            except StaleElementReferenceException:
+                return False
+        self.until(f"no {path}", clicked)
+
     def press(self, text):
         """Presses the button or the link with this text."""
-        from selenium.webdriver.common.by import By
-        path = f"//button[normalize-space()={text!r}] | //a[normalize-space()={text!r}]"
-        self.until(f"no button {text!r}", lambda: self.driver.find_elements(By.XPATH, path))[0].click()
+        self.click(f"//button[normalize-space()={text!r}] | //a[normalize-space()={text!r}]")
 
     def fill(self, **fields):
         """Types into fields, by their ids."""
@@ -68,8 +80,7 @@ class Pages(Browser):
 
     def flavor(self, name):
         """Chooses a flavor of the launch form."""
-        path = f"//label[span={name!r}]"
-        self.until(f"no flavor {name}", lambda: self.driver.find_elements("xpath", path))[0].click()
+        self.click(f"//label[span={name!r}]")
 
     def picture(self, name):
         """Keeps a screenshot of the whole page."""
@@ -205,7 +216,7 @@ def other_screens(lane, browser):
     browser.emulate(1200, 900, False)
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     browser.open(page)
-    browser.find("#list a").click()
+    browser.click("//section[@id='list']//a")
     lane.tick("pages can be read without script", "Timeline" in browser.text("#server"))
     browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     browser.open(page)
