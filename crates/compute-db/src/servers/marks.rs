@@ -12,8 +12,8 @@ kilonova_store::statements! {
     /// The last changes of some servers.
     SOME = "SELECT id, updated_at, CASE WHEN locked_by IS NULL THEN 0 ELSE 1 END AS locked FROM servers
         WHERE id IN ({})";
-    /// The newest server.
-    NEWEST = "SELECT seq FROM servers ORDER BY seq DESC LIMIT 1";
+    /// The newest server after a number.
+    NEWEST = "SELECT seq FROM servers WHERE seq > ?1 ORDER BY seq DESC LIMIT 1";
     /// The newest server of a project.
     NEWEST_OF = "SELECT seq FROM servers WHERE project_id = ?1 ORDER BY seq DESC LIMIT 1";
 }
@@ -43,7 +43,7 @@ pub fn of(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashMap<ServerId, Mar
 pub fn newest(tx: &mut Tx<'_>, project: Option<&str>) -> Result<i64, Error> {
     let row = match project {
         Some(project) => tx.row(NEWEST_OF, params![project])?,
-        None => tx.row(NEWEST, params![])?,
+        None => tx.row(NEWEST, params![0_i64])?,
     };
     Ok(row.map_or(Ok(0), |row| row.int("seq"))?)
 }
