@@ -25,6 +25,7 @@ pub const SERVERS: &[Migration] = &[
     super::rebalance::REBALANCE,
     super::external_ports::WAITS,
     super::external_ports::TAKEN_BY,
+    super::volumes::REIMAGED,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

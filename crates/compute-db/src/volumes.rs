@@ -75,18 +75,24 @@ ALTER TABLE documents ADD COLUMN lacks_volumes BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE hosts ADD COLUMN connector TEXT;",
 };
 
+/// Adds the image that replaces the data of a root volume.
+pub const REIMAGED: Migration = Migration {
+    name: "compute-0770-reimaged-volumes",
+    sql: "ALTER TABLE block_devices ADD COLUMN reimage TEXT",
+};
+
 /// The columns of a device.
 macro_rules! device {
     () => {
         "id, server_id, ordinal, phase, volume_id, source, source_id, size_gb, volume_type, zone, device,
-        bus, medium, boot_index, tag, is_shared, delete_on_termination, error, created_at"
+        bus, medium, boot_index, tag, is_shared, delete_on_termination, error, created_at, reimage"
     };
 }
 
 kilonova_store::statements! {
     /// Adds a device.
     ADD = concat!("INSERT INTO block_devices (", device!(), ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,
-        ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)");
+        ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)");
     /// The devices of a server.
     OF_SERVER = concat!("SELECT ", device!(), " FROM block_devices WHERE server_id = ?1 ORDER BY ordinal");
     /// The devices of servers.
@@ -101,6 +107,12 @@ kilonova_store::statements! {
     /// Records that the creation of a volume is about to be sent. No row if it may have been sent
     /// before.
     SET_SENT = "UPDATE block_devices SET is_sent = 1 WHERE id = ?1 AND is_sent = 0 RETURNING id";
+    /// Cinder replaces the data of a volume next.
+    REIMAGE = "UPDATE block_devices SET phase = 'reimaging', reimage = ?2, error = NULL WHERE id = ?1
+        AND phase = 'attached' RETURNING id";
+    /// The server has its volumes again.
+    END_REIMAGE = "UPDATE block_devices SET phase = 'attached', reimage = NULL, error = ?2
+        WHERE server_id = ?1 AND phase = 'reimaging'";
     /// Sets whether a volume is deleted with its server.
     SET_DELETE = "UPDATE block_devices SET delete_on_termination = ?2 WHERE id = ?1";
     /// Sets the size of a volume.
@@ -201,6 +213,8 @@ words! {
         Detaching = "detaching",
         /// The guest has refused to release the volume, and Cinder may not know.
         RollDetaching = "roll_detaching",
+        /// Cinder replaces the data of the volume: no guest has it meanwhile.
+        Reimaging = "reimaging",
         /// The volume cannot be attached: its attachment is being deleted.
         Failed = "failed",
     }
@@ -309,6 +323,8 @@ pub struct BlockDevice {
     pub error: Option<String>,
     /// When its row was written.
     pub created_at: Timestamp,
+    /// The image that replaces its data.
+    pub reimage: Option<ImageId>,
 }
 
 impl BlockDevice {
@@ -387,6 +403,7 @@ pub fn add(tx: &mut Tx<'_>, device: &BlockDevice) -> Result<(), Error> {
             device.delete_on_termination,
             device.error.clone(),
             device.created_at,
+            device.reimage,
         ],
     )?;
     Ok(())
@@ -444,6 +461,18 @@ pub fn set_volume(
 /// Records that the creation of a volume is about to be sent. False if it may have been sent before.
 pub fn set_sent(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<bool, Error> {
     Ok(tx.row(SET_SENT, params![device])?.is_some())
+}
+
+/// Records that the data of a volume are replaced by an image's next. False unless the server has it, and it
+/// does not change.
+pub fn reimage(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Result<bool, Error> {
+    Ok(tx.row(REIMAGE, params![device, image])?.is_some())
+}
+
+/// The server has its volumes again whose data were to be replaced; `error` says why they were not. False if
+/// there were none.
+pub fn end_reimage(tx: &mut Tx<'_>, server: ServerId, error: Option<&str>) -> Result<bool, Error> {
+    Ok(tx.execute(END_REIMAGE, params![server, error])? > 0)
 }
 
 /// Sets whether a volume is deleted with its server.
@@ -671,6 +700,7 @@ fn read(row: &Row) -> Result<BlockDevice, Error> {
         delete_on_termination: row.bool("delete_on_termination")?,
         error: row.string_opt("error")?,
         created_at: row.time("created_at")?,
+        reimage: row.id_opt("reimage")?,
     })
 }
 

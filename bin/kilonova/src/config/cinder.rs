@@ -33,6 +33,7 @@ pub(super) const KNOWN: &Options = adapter::session_options!(
     (GROUP, "os_region_name"),
     ("DEFAULT", "block_device_allocate_retries"),
     ("DEFAULT", "block_device_allocate_retries_interval"),
+    ("DEFAULT", "reimage_timeout_per_gb"),
     ("DEFAULT", "max_local_block_devices"),
     ("compute", "max_disk_devices_to_attach"),
 );
@@ -80,6 +81,7 @@ pub(super) fn read(
     };
     let interval = number(file, "DEFAULT", "block_device_allocate_retries_interval", 0, 3)?;
     let allocate = number(file, "DEFAULT", "block_device_allocate_retries", 0, 60)?;
+    let reimage = number(file, "DEFAULT", "reimage_timeout_per_gb", 1, 20)?;
     Ok(Some(CinderSettings {
         endpoint: endpoint(file)?,
         template: template(file)?,
@@ -100,6 +102,7 @@ pub(super) fn read(
                 "max_local_block_devices",
                 usual.max_local_devices,
             )?,
+            reimage_per_gb: Duration::from_secs(reimage),
             patience: own.timeout.saturating_mul(2),
             ..usual
         },

@@ -59,6 +59,10 @@ pub fn awaited(
         Operation::InPlace(InPlace { step: InPlaceStep::Undo { .. }, .. }) => {
             (own, "restore the guest to its previous state".to_owned())
         }
+        Operation::InPlace(InPlace { step: InPlaceStep::Reimage, .. }) => {
+            let what = "shut the guest off and release its root volume, whose data Cinder replaces";
+            (own, what.to_owned())
+        }
         Operation::InPlace(InPlace { step: InPlaceStep::Settle, .. }) => {
             (own, settling(state).to_owned())
         }

@@ -45,6 +45,7 @@ pub use in_place::{
     Rebuild, RescueImage, ServerCommand, UnshelveTarget, command, offload, offload_expired,
     reclaim, restore, shelve, shelved_image, snapshot, soft_delete, unrescue_expired, unshelve,
 };
+pub(crate) use in_place::{not_reimaged, reimaged};
 pub use migration::{
     ColdRequest, EvacuateRequest, LiveRequest, abandon_dest, abort, address_of, confirm,
     confirm_expired, evacuate, force_complete, initial_progress, locate_guest, migrate_cold,

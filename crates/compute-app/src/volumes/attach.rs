@@ -249,6 +249,7 @@ fn prepare(
         delete_on_termination: request.delete_on_termination,
         error: None,
         created_at: now,
+        reimage: None,
     };
     let row = RowId::new_v4();
     rows::add(tx, &device)?;

@@ -10,6 +10,7 @@
 //!   request    the requested volumes of a new server
 //!   resolve    the same, with Cinder's data on them, and their reservation
 //!   failed     a volume that a server cannot get
+//!   root       the root volume of a server that is rebuilt
 //!   image      `createImage` of a server whose root disk is a volume
 //! ```
 //!
@@ -28,6 +29,7 @@ mod plan_tests;
 mod report;
 pub mod request;
 pub mod resolve;
+mod root;
 mod scene;
 mod work;
 
@@ -49,6 +51,8 @@ pub use attach::{AttachRequest, Change, attach, change, detach, extend_soon, ext
 pub(crate) use documents::{complete, forget_connections, placeholders};
 pub use image::{create_image, sweep as sweep_snapshots};
 pub(crate) use report::observed;
+pub(crate) use root::end_reimage;
+pub use root::{RootVolume, begin_reimage, root_to_rebuild};
 pub use work::{run, work};
 
 use crate::tokens::Tokens;
@@ -70,6 +74,9 @@ pub struct VolumeOptions {
     pub allocate_retries: u32,
     /// The pause between two polls (`[DEFAULT] block_device_allocate_retries_interval`).
     pub allocate_interval: Duration,
+    /// How long Cinder may take to replace the data of a volume, for each GiB (`[DEFAULT]
+    /// reimage_timeout_per_gb`).
+    pub reimage_per_gb: Duration,
     /// Maximum number of disks of a server (`[compute] max_disk_devices_to_attach`); negative for
     /// no limit.
     pub max_disk_devices: i64,
@@ -90,6 +97,7 @@ impl Default for VolumeOptions {
             cross_az_attach: true,
             allocate_retries: 60,
             allocate_interval: Duration::from_secs(3),
+            reimage_per_gb: Duration::from_secs(20),
             max_disk_devices: -1,
             max_local_devices: 3,
             attempts: 6,
@@ -109,15 +117,18 @@ pub struct Volumes {
     pub(crate) news: Arc<Notify>,
     /// Signalled when snapshots have become unwanted.
     pub(crate) unwanted: Arc<Notify>,
+    /// Signalled when Cinder says that it has replaced the data of a volume.
+    reimaged: Notify,
 }
 
 impl Volumes {
     /// Volumes over a client; nothing is sent. Call it within the runtime of the process.
     pub fn new(client: Cinder, options: VolumeOptions) -> Self {
-        let (tokens, news, unwanted) = Default::default();
+        let (tokens, news, unwanted, reimaged) = Default::default();
         let patience = options.patience.min(LONGEST_CALL);
         let options = VolumeOptions { patience, ..options };
-        Self { client, options, tokens, runtime: Handle::current(), news, unwanted }
+        let runtime = Handle::current();
+        Self { client, options, tokens, runtime, news, unwanted, reimaged }
     }
 
     /// Logs in and asks for one volume, as a test of the settings.
@@ -131,6 +142,12 @@ impl Volumes {
     /// The settings.
     pub fn options(&self) -> &VolumeOptions {
         &self.options
+    }
+
+    /// Cinder says that it has replaced the data of a volume. Workers that wait for one look at it; an event that
+    /// is lost, or comes to another controller, costs a moment only.
+    pub fn look_at_reimaged(&self) {
+        self.reimaged.notify_waiters();
     }
 
     /// Bounds the time of a call.
@@ -244,7 +261,8 @@ pub fn shown(devices: Vec<BlockDevice>) -> Vec<BlockDevice> {
         | Phase::Attached
         | Phase::BeginDetaching
         | Phase::Detaching
-        | Phase::RollDetaching => device.volume.is_some(),
+        | Phase::RollDetaching
+        | Phase::Reimaging => device.volume.is_some(),
         Phase::Requested | Phase::Failed => false,
     };
     devices.into_iter().filter(is_shown).collect()

@@ -4,6 +4,7 @@
 //! ```text
 //!   make ─► reserve ─► connect ─► deliver ─(host reports)─► complete
 //!                         └─ given up: reserve another, then end ─► connect elsewhere
+//!   data replaced: deliver without it ─(host reports)─► reserve another, then end ─► reimage ─► connect
 //!   detached, failed or gone: deliver without it ─(host reports)─► end ─► drop the volume ─► forget
 //! ```
 //!
@@ -60,6 +61,8 @@ pub(super) enum Next {
     Join(BlockDeviceId, HostName, Option<RowId>),
     /// Write the document of a host again.
     Deliver(HostName),
+    /// Replace the data of a device's volume by an image's.
+    Reimage(BlockDeviceId),
     /// Tell Cinder that the server uses the volume.
     Complete(RowId),
     /// End an attachment.
@@ -85,7 +88,7 @@ impl Scene {
                 | Phase::Attached
                 | Phase::BeginDetaching
                 | Phase::RollDetaching => true,
-                Phase::Requested | Phase::Detaching | Phase::Failed => false,
+                Phase::Requested | Phase::Detaching | Phase::Reimaging | Phase::Failed => false,
             }
     }
 
@@ -153,7 +156,14 @@ impl Scene {
                 let is_released = rows.iter().all(|row| self.is_released(row));
                 is_released.then(|| self.ending(device, &rows))
             }
-            Phase::Attaching | Phase::Attached => self.kept(device, &rows),
+            Phase::Attaching | Phase::Attached => {
+                let wanting = self.guests.iter().filter(|guest| guest.is_present && guest.wants);
+                self.kept(device, &rows, &wanting.collect::<Vec<_>>())
+            }
+            Phase::Reimaging => self.kept(device, &rows, &[]).or_else(|| {
+                let is_reserved = rows.iter().all(|row| row.host.is_none());
+                is_reserved.then_some(Next::Reimage(device.id))
+            }),
         }
     }
 
@@ -191,12 +201,16 @@ impl Scene {
         }
     }
 
-    fn kept(&self, device: &BlockDevice, rows: &[&AttachmentRow]) -> Option<Next> {
+    /// The next step of a device that the server keeps, for these guests.
+    fn kept(
+        &self,
+        device: &BlockDevice,
+        rows: &[&AttachmentRow],
+        wanting: &[&Guest],
+    ) -> Option<Next> {
         if device.volume.is_none() {
             return Some(Next::Make(device.id));
         }
-        let wanting: Vec<&Guest> =
-            self.guests.iter().filter(|guest| guest.is_present && guest.wants).collect();
         // Applies to a silent host too: its guest may run there, with the disk open.
         let is_wanted_on = |host: &HostName| wanting.iter().any(|guest| guest.host == *host);
         if let Some(row) = rows.iter().find(|row| row.state == State::Reserving) {
@@ -230,7 +244,7 @@ impl Scene {
             return Some(Next::Connect(row.id, host.clone()));
         }
         let idle = rows.iter().find(|row| row.host.is_none());
-        for guest in &wanting {
+        for guest in wanting {
             if rows.iter().any(|row| row.host.as_ref() == Some(&guest.host)) {
                 continue;
             }

@@ -2,7 +2,7 @@
 //! that its server keeps is never free.
 
 use kilonova_compute_db::volumes::{AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State};
-use kilonova_ids::{AttachmentId, BlockDeviceId, HostName, ServerId, VolumeId};
+use kilonova_ids::{AttachmentId, BlockDeviceId, HostName, ImageId, ServerId, VolumeId};
 use kilonova_node_api::Bus;
 
 use super::plan::{Guest, Next, Scene};
@@ -42,6 +42,7 @@ fn device(source: Source, ordinal: i64) -> BlockDevice {
         delete_on_termination: false,
         error: None,
         created_at: jiff::Timestamp::UNIX_EPOCH,
+        reimage: None,
     }
 }
 
@@ -121,6 +122,12 @@ impl Model {
                     (Some(host.clone()), State::Connected, Plug::None);
             }
             Next::Deliver(host) => self.deliver(host),
+            Next::Reimage(id) => {
+                let mut rows = self.scene.attachments.iter().filter(|row| row.device == *id);
+                let row = rows.next().expect("the volume is reserved");
+                assert!(row.host.is_none() && rows.next().is_none(), "{:#?}", self.steps);
+                (self.device(*id).phase, self.device(*id).reimage) = (Phase::Attached, None);
+            }
             Next::Complete(id) => {
                 self.row(*id).state = State::Complete;
                 let device = self.row(*id).device;
@@ -130,7 +137,10 @@ impl Model {
                 let row = self.row(*id).clone();
                 self.scene.attachments.retain(|row| row.id != *id);
                 let keeps = !self.scene.is_gone
-                    && matches!(self.device(row.device).phase, Phase::Attaching | Phase::Attached);
+                    && matches!(
+                        self.device(row.device).phase,
+                        Phase::Attaching | Phase::Attached | Phase::Reimaging
+                    );
                 let has_other = self.scene.attachments.iter().any(|one| one.device == row.device);
                 assert!(!keeps || has_other, "the volume is free: {:#?}", self.steps);
             }
@@ -209,6 +219,33 @@ fn a_detached_volume_ends_after_the_host_has_let_it_go() {
     model.scene.devices[0].phase = Phase::BeginDetaching;
     model.settle();
     assert_eq!(model.scene.devices[0].phase, Phase::Attached, "it is taken back");
+}
+
+#[test]
+fn the_data_of_a_volume_are_replaced_while_no_host_has_it() {
+    let mut model = Model::booted(&[Source::Volume, Source::Volume]);
+    let (old, kept) =
+        (model.scene.attachments[0].attachment, model.scene.attachments[1].attachment);
+    let root = &mut model.scene.devices[0];
+    (root.phase, root.reimage) = (Phase::Reimaging, Some(ImageId::new_v4()));
+    model.silent = vec!["a"];
+    model.settle();
+    assert_eq!(model.hosts(), ["a", "a"], "the host has not released it");
+    assert_eq!(model.scene.guests[0].has.len(), 1, "the document lacks it");
+    model.silent.clear();
+    model.deliver(&host("a"));
+    model.settle();
+    assert!(model.steps.iter().any(|step| step.starts_with("Reimage")), "{:#?}", model.steps);
+    assert_eq!((model.hosts(), model.scene.guests[0].has.len()), (vec!["a".into(); 2], 2));
+    assert!(model.scene.attachments.iter().all(|row| row.attachment != old));
+    assert!(model.scene.attachments.iter().any(|row| row.attachment == kept));
+    assert!(model.scene.attachments.iter().all(|row| row.state == State::Complete));
+    // The server is deleted meanwhile.
+    let root = &mut model.scene.devices[0];
+    (root.phase, root.reimage) = (Phase::Reimaging, Some(ImageId::new_v4()));
+    model.scene.is_gone = true;
+    model.settle();
+    assert!(model.scene.devices.is_empty() && model.scene.attachments.is_empty());
 }
 
 #[test]

@@ -62,6 +62,13 @@ pub struct RootImage {
     size_gb: i64,
 }
 
+impl RootImage {
+    /// A root volume of this size that gets the data of an image.
+    pub fn of(image: ImageId, size_gb: i64) -> Self {
+        Self { image: Some(image), size_gb, ..Self::default() }
+    }
+}
+
 /// The volumes of a new server.
 #[derive(Debug, Clone, Default)]
 pub struct BootVolumes {
@@ -530,6 +537,7 @@ fn described(
             delete_on_termination: new.wanted.delete_on_termination,
             error: None,
             created_at: now,
+            reimage: None,
         });
     }
     devices.sort_by_key(|device| device.ordinal);

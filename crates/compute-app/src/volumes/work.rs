@@ -1,39 +1,42 @@
 //! Makes Cinder match the rows and the documents of one server: asks the plan for the next call,
 //! makes it, stores its result, and asks again.
 //!
+//! ```text
+//!   volume      volumes that are made, get other data, or end
+//!   attachment  attachments: reserved, found again, connected
+//!   document    the volumes of a document
+//! ```
+//!
 //! A worker leases its server. Before each call, it records the possible outcomes, in case it dies
 //! during the call.
 
-use std::collections::{BTreeMap, HashMap};
+mod attachment;
+mod document;
+mod volume;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use kilonova_cinder::{Call, Error as CallError, NewVolume, VolumeSource};
-use kilonova_compute_db::documents::{self, Delivery};
+use kilonova_cinder::Error as CallError;
 use kilonova_compute_db::volumes::{
-    self as rows, Answered, AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State, Taken,
+    self as rows, Answered, AttachmentRow, BlockDevice, Phase, RowId, State, Taken,
 };
-use kilonova_ids::{AttachmentId, BlockDeviceId, HostName, ServerId, VolumeId};
-use kilonova_keystone::Caller;
-use kilonova_node_api::{Connection, Desired};
+use kilonova_ids::{AttachmentId, BlockDeviceId, ServerId};
+use kilonova_node_api::Connection;
 use kilonova_store::Tx;
 use kilonova_wire::{UserToken, time};
-use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::plan::{Next, Scene};
-use super::{Volumes, documents as composed, failed, new_token, scene, until};
-use crate::{Compute, Error};
+use super::{Volumes, failed, new_token, scene, until};
+use crate::{Compute, Error, flows};
 
-/// The key of a volume's metadata with the row for which it was created.
-const MADE_FOR: &str = "kilonova_block_device";
 /// Maximum number of servers that the loop processes concurrently.
 const AT_ONCE: usize = 16;
 /// Maximum pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Maximum time that a worker sleeps before it renews its lease.
-const LONGEST_SLEEP: Duration = Duration::from_secs(20);
 
 /// Why a step did not succeed.
 enum Trouble {
@@ -229,6 +232,15 @@ impl Worker<'_> {
                 self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await?;
                 return Ok(true);
             }
+            Next::Reimage(_) => {
+                let (server, why) = (self.taken.server, why.to_owned());
+                self.write(move |tx, compute| {
+                    rows::end_reimage(tx, server, Some(&why))?;
+                    flows::not_reimaged(tx, compute, server, &why, time::now())
+                })
+                .await?;
+                return Ok(true);
+            }
             Next::Complete(row) => {
                 tracing::warn!(server = %self.taken.server, "Cinder does not complete an attachment: {why}");
                 let row = scene.attachments.iter().find(|one| one.id == *row).cloned();
@@ -268,6 +280,7 @@ impl Worker<'_> {
                 self.join(scene, device_of(scene, *device)?, host, *row).await
             }
             Next::Deliver(host) => self.deliver(scene, host).await,
+            Next::Reimage(device) => self.reimage(device_of(scene, *device)?).await,
             Next::Complete(row) => {
                 let row = row_of(scene, *row)?.clone();
                 if let Some(id) = row.attachment {
@@ -305,381 +318,6 @@ impl Worker<'_> {
             }
         }
     }
-
-    /// Creates the volume of a device with the user's token, unless an earlier attempt has.
-    async fn make(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
-        let id = device.id;
-        let source = match device.source {
-            Source::Volume => return Err(Trouble::Final("there is no volume".into())),
-            Source::Image(image) => VolumeSource::Image(image),
-            Source::Snapshot(snapshot) => VolumeSource::Snapshot(snapshot),
-            Source::Blank => VolumeSource::Blank,
-        };
-        let may_exist = !self.write(move |tx, _| Ok(rows::set_sent(tx, id)?)).await?;
-        let mut made = None;
-        if may_exist {
-            made = self.made_for(device).await?;
-            self.renew().await?;
-        }
-        if made.is_none() {
-            let Some(token) = self.user.clone() else {
-                let why = "the controller was restarted before the volume was created, and the token of \
-                           the user is lost; create the server again";
-                return Err(Trouble::Final(why.into()));
-            };
-            let blank = format!("{}-blank-vol", device.server);
-            let new = NewVolume {
-                size: device.size_gb,
-                name: if device.source == Source::Blank { blank } else { String::new() },
-                description: String::new(),
-                volume_type: device.volume_type.clone(),
-                availability_zone: device.zone.clone(),
-                source,
-                metadata: BTreeMap::from([(MADE_FOR.to_owned(), id.to_string())]),
-            };
-            let project = self.taken.project_id.clone();
-            let by =
-                Call { caller: Caller::Vouched(&token), project: Some(&project), request_id: None };
-            let call = self.volumes.client.create_volume(by, &new);
-            made = Some(self.volumes.bounded(call).await.map_err(Trouble::Call)?);
-        }
-        let Some(made) = made else { return Ok(()) };
-        let (volume, size, shared) = (made.id, made.size, made.multiattach);
-        self.write(move |tx, _| Ok(rows::set_volume(tx, id, volume, size, shared)?)).await?;
-        Ok(())
-    }
-
-    /// The volume that an earlier attempt created for a device.
-    async fn made_for(
-        &self,
-        device: &BlockDevice,
-    ) -> Result<Option<kilonova_cinder::Volume>, Trouble> {
-        let value = device.id.to_string();
-        let call = self.volumes.client.volumes_with(Call::OWN, MADE_FOR, &value);
-        let found = self.volumes.bounded(call).await.map_err(Trouble::Call)?;
-        Ok(found.into_iter().find(|one| one.metadata.get(MADE_FOR) == Some(&value)))
-    }
-
-    /// Waits until a new volume is available.
-    async fn wait_until_available(&mut self, volume: VolumeId) -> Result<(), Trouble> {
-        let (most, pause) =
-            (self.volumes.options.allocate_retries.max(1), self.volumes.options.allocate_interval);
-        let begun = tokio::time::Instant::now();
-        let mut status = String::new();
-        for attempt in 1..=most {
-            let client = &self.volumes.client;
-            let call = |by| client.volume(by, volume);
-            let project = &self.taken.project_id;
-            let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
-            status = shown.map_err(Trouble::Call)?.status;
-            match status.as_str() {
-                "creating" | "downloading" => {}
-                "error" => {
-                    return Err(Trouble::Final(unfinished(
-                        volume,
-                        begun.elapsed(),
-                        attempt,
-                        &status,
-                    )));
-                }
-                _ => return Ok(()),
-            }
-            if self.taken.is_gone {
-                return Ok(());
-            }
-            let mut left = pause;
-            loop {
-                let part = left.min(LONGEST_SLEEP);
-                tokio::time::sleep(part).await;
-                // The server may be deleted meanwhile.
-                self.renew().await?;
-                left = left.saturating_sub(part);
-                if left.is_zero() {
-                    break;
-                }
-            }
-        }
-        Err(Trouble::Final(unfinished(volume, begun.elapsed(), most, &status)))
-    }
-
-    /// Reserves the volume of a device.
-    async fn reserve(
-        &mut self,
-        scene: &Scene,
-        device: &BlockDevice,
-        row: Option<RowId>,
-    ) -> Result<(), Trouble> {
-        let Some(volume) = device.volume else { return Ok(()) };
-        let has_any = scene.attachments.iter().any(|one| one.device == device.id);
-        if device.source != Source::Volume && device.phase == Phase::Attaching && !has_any {
-            self.wait_until_available(volume).await?;
-            if self.taken.is_gone {
-                return Ok(());
-            }
-        }
-        let row = match row {
-            Some(row) => {
-                if let Some(found) = self.reserved_before(scene, volume).await? {
-                    return self.reserved(row, found).await;
-                }
-                self.renew().await?;
-                row
-            }
-            None => {
-                let (row, device) = (RowId::new_v4(), device.clone());
-                let add = move |tx: &mut Tx<'_>, _: &Compute| {
-                    Ok(rows::add_attachment(tx, row, &device, volume, None)?)
-                };
-                self.write(add).await?;
-                row
-            }
-        };
-        let server = self.taken.server;
-        let client = &self.volumes.client;
-        let call = |by| client.create_attachment(by, volume, server);
-        let project = &self.taken.project_id;
-        match self.volumes.for_user(self.user.as_ref(), project, call).await {
-            Ok(made) => self.reserved(row, made.id).await,
-            Err(error) => {
-                if !error.may_have_effect() {
-                    self.write(move |tx, _| Ok(rows::forget_attachment(tx, row)?)).await?;
-                }
-                Err(Trouble::Call(error))
-            }
-        }
-    }
-
-    async fn reserved(&mut self, row: RowId, id: AttachmentId) -> Result<(), Trouble> {
-        self.write(move |tx, _| {
-            let to = Answered { attachment: Some(id), host: None, state: State::Reserved };
-            Ok(rows::set_attachment(tx, row, State::Reserving, &to)?)
-        })
-        .await?;
-        Ok(())
-    }
-
-    /// An attachment of a volume to the server in Cinder without a row.
-    async fn reserved_before(
-        &self,
-        scene: &Scene,
-        volume: VolumeId,
-    ) -> Result<Option<AttachmentId>, Trouble> {
-        let call = self.volumes.client.attachments_of(Call::OWN, self.taken.server);
-        let all = self.volumes.bounded(call).await.map_err(Trouble::Call)?;
-        let is_known =
-            |id: AttachmentId| scene.attachments.iter().any(|row| row.attachment == Some(id));
-        Ok(all.iter().find(|one| one.volume_id == volume && !is_known(one.id)).map(|one| one.id))
-    }
-
-    /// Deletes the leftovers of a reservation without an answer.
-    async fn find(&mut self, scene: &Scene, row: &AttachmentRow) -> Result<(), Trouble> {
-        let (id, found) = (row.id, self.reserved_before(scene, row.volume).await?);
-        self.write(move |tx, _| match found {
-            Some(_) => {
-                let to = Answered { attachment: found, host: None, state: State::Ending };
-                rows::set_attachment(tx, id, State::Reserving, &to)?;
-                Ok(())
-            }
-            None => Ok(rows::forget_attachment(tx, id)?),
-        })
-        .await
-    }
-
-    /// Makes Cinder connect a host.
-    async fn connect(
-        &mut self,
-        scene: &Scene,
-        row: &AttachmentRow,
-        host: &HostName,
-    ) -> Result<(), Trouble> {
-        let Some(id) = row.attachment else { return Ok(()) };
-        let device = device_of(scene, row.device)?;
-        let (row_id, state, to) = (row.id, row.state, host.clone());
-        let connector = self
-            .write(move |tx, _| {
-                let begun =
-                    Answered { attachment: Some(id), host: Some(&to), state: State::Connecting };
-                if state != State::Connecting {
-                    rows::set_attachment(tx, row_id, state, &begun)?;
-                    rows::set_plug(tx, row_id, Plug::None)?;
-                }
-                Ok(rows::connector(tx, &to)?)
-            })
-            .await?;
-        let connector = connector_of(device, host, connector)?;
-        let client = &self.volumes.client;
-        let call = |by| client.update_attachment(by, id, &connector);
-        let project = &self.taken.project_id;
-        let connected = self.volumes.for_user(self.user.as_ref(), project, call).await;
-        let info = connected.map_err(Trouble::Call)?.connection_info;
-        let connection =
-            Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))?;
-        self.known.insert(id, connection);
-        let host = host.clone();
-        self.write(move |tx, _| {
-            let to = Answered { attachment: Some(id), host: Some(&host), state: State::Connected };
-            Ok(rows::set_attachment(tx, row_id, State::Connecting, &to)?)
-        })
-        .await?;
-        Ok(())
-    }
-
-    /// Makes Cinder connect a second host, for a live migration. Cinder refuses that for an
-    /// existing attachment, unless the volume is shared, so the reserving call includes the
-    /// connector.
-    async fn join(
-        &mut self,
-        scene: &Scene,
-        device: &BlockDevice,
-        host: &HostName,
-        row: Option<RowId>,
-    ) -> Result<(), Trouble> {
-        let Some(volume) = device.volume else { return Ok(()) };
-        if row.is_some() {
-            // It may only be reserved: Cinder keeps an attachment whose host it could not connect.
-            while let Some(found) = self.reserved_before(scene, volume).await? {
-                let (client, user) = (&self.volumes.client, self.user.as_ref());
-                let call = |by| client.delete_attachment(by, found);
-                let project = &self.taken.project_id;
-                self.volumes.for_user(user, project, call).await.map_err(Trouble::Call)?;
-            }
-        }
-        let (is_new, row) = (row.is_none(), row.unwrap_or_else(RowId::new_v4));
-        let (one, to) = (device.clone(), host.clone());
-        let connector = self
-            .write(move |tx, _| {
-                if is_new {
-                    rows::add_attachment(tx, row, &one, volume, Some(&to))?;
-                }
-                Ok(rows::connector(tx, &to)?)
-            })
-            .await?;
-        let connector = connector_of(device, host, connector)?;
-        let (server, client) = (self.taken.server, &self.volumes.client);
-        let call = |by| client.create_connected_attachment(by, volume, server, &connector);
-        let project = &self.taken.project_id;
-        let made = match self.volumes.for_user(self.user.as_ref(), project, call).await {
-            Ok(made) => made,
-            Err(error) => {
-                if !error.may_have_effect() {
-                    self.write(move |tx, _| Ok(rows::forget_attachment(tx, row)?)).await?;
-                }
-                return Err(Trouble::Call(error));
-            }
-        };
-        let (id, host) = (made.id, host.clone());
-        self.write(move |tx, _| {
-            let to = Answered { attachment: Some(id), host: Some(&host), state: State::Connected };
-            Ok(rows::set_attachment(tx, row, State::Reserving, &to)?)
-        })
-        .await?;
-        let connection = Connection::parse(&made.connection_info.0)
-            .map_err(|why| Trouble::Final(why.to_string()))?;
-        self.known.insert(id, connection);
-        Ok(())
-    }
-
-    /// Writes the volumes of a host's document.
-    async fn deliver(&mut self, scene: &Scene, host: &HostName) -> Result<(), Trouble> {
-        let server = self.taken.server;
-        let (on, mut known) = (host.clone(), self.known.clone());
-        let (mut connections, renews) = self
-            .write(move |tx, _| {
-                let document = documents::get(tx, &on, server)?;
-                Ok(match document.map(|document| document.desired) {
-                    Some(Desired::Present(domain)) => {
-                        (composed::connections(&domain.config.volumes), composed::renews(&domain))
-                    }
-                    Some(Desired::Absent) | None => (HashMap::new(), false),
-                })
-            })
-            .await?;
-        let lacks = scene.guests.iter().any(|guest| guest.host == *host && guest.lacks);
-        let mut renews = renews && lacks;
-        let mut list = Vec::new();
-        for (device, row) in scene.deliverable(host) {
-            let Some(id) = row.attachment else { continue };
-            let connection = match (known.remove(&id), connections.remove(&id)) {
-                (Some(connection), _) => connection,
-                (None, Some(connection)) if !renews => connection,
-                (None, before) => match (self.shown(id).await, before) {
-                    (Ok(connection), _) => connection,
-                    // While Cinder is unavailable, the guest starts with its last connection data.
-                    (Err(Trouble::Call(error)), Some(before)) => {
-                        tracing::warn!(%server, attachment = %id, %error, "cannot read a volume's connection data; using the last one");
-                        renews = false;
-                        before
-                    }
-                    (Err(trouble), _) => return Err(trouble),
-                },
-            };
-            if let Some(volume) = composed::connected(device, row, connection) {
-                list.push((row.id, row.plug, volume));
-            }
-        }
-        let host = host.clone();
-        self.write(move |tx, compute| {
-            let document = documents::get(tx, &host, server)?.map(|document| document.desired);
-            let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
-            domain.config.volumes = list.iter().map(|(.., volume)| volume.clone()).collect();
-            // The ports of the guest may hold the document back too.
-            let (document, delivery) = (Desired::Present(domain), Delivery::AsBefore);
-            documents::put_as(tx, compute, &host, server, &document, delivery)?;
-            for (row, plug, _) in &list {
-                if matches!(plug, Plug::None | Plug::Unplugged) {
-                    rows::set_plug(tx, *row, Plug::Given)?;
-                }
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// The connection data of an attachment from Cinder.
-    async fn shown(&mut self, id: AttachmentId) -> Result<Connection, Trouble> {
-        let client = &self.volumes.client;
-        let call = |by| client.attachment(by, id);
-        let project = &self.taken.project_id;
-        let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
-        self.renew().await?;
-        let info = shown.map_err(Trouble::Call)?.connection_info;
-        Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))
-    }
-
-    /// Deletes the volume of a device.
-    async fn drop_volume(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
-        let volume = match device.volume {
-            Some(volume) => Some(volume),
-            None => {
-                let made = self.made_for(device).await?.map(|made| made.id);
-                self.renew().await?;
-                made
-            }
-        };
-        if let Some(volume) = volume {
-            let client = &self.volumes.client;
-            let call = |by| client.delete_volume(by, volume);
-            let project = &self.taken.project_id;
-            let deleted = self.volumes.for_user(self.user.as_ref(), project, call).await;
-            deleted.map_err(Trouble::Call)?;
-        }
-        let id = device.id;
-        self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await
-    }
-}
-
-/// The connector of a host, with the mount point of a disk there.
-fn connector_of(
-    device: &BlockDevice,
-    host: &HostName,
-    stored: Option<String>,
-) -> Result<Value, Trouble> {
-    let connector = stored.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-    let Some(mut connector) = connector.filter(Value::is_object) else {
-        return Err(Trouble::Final(format!("host {host} cannot attach volumes")));
-    };
-    connector["mountpoint"] = json!(format!("/dev/{}", device.device));
-    Ok(connector)
 }
 
 fn completed(tx: &mut Tx<'_>, row: &AttachmentRow) -> Result<(), Error> {
@@ -708,13 +346,4 @@ fn device_of(scene: &Scene, id: BlockDeviceId) -> Result<&BlockDevice, Trouble> 
 fn row_of(scene: &Scene, id: RowId) -> Result<&AttachmentRow, Trouble> {
     let row = scene.attachments.iter().find(|row| row.id == id);
     row.ok_or_else(|| Trouble::Final("the attachment is gone".into()))
-}
-
-/// Nova's words.
-fn unfinished(volume: VolumeId, waited: Duration, attempts: u32, status: &str) -> String {
-    format!(
-        "Volume {volume} did not finish being created even after we waited {} seconds or {attempts} \
-         attempts. And its status is {status}.",
-        waited.as_secs()
-    )
 }

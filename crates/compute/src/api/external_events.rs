@@ -1,8 +1,8 @@
 //! `/os-server-external-events`: events that Neutron, Cinder and Cyborg send to Nova.
 //!
 //! An event is validated and answered as upstream answers it. Events about ports are applied if the
-//! cloud's Neutron has the ports, and `volume-extended` extends a guest's disk; nothing here waits
-//! for the others.
+//! cloud's Neutron has the ports, `volume-extended` extends a guest's disk, and `volume-reimaged` lets a
+//! rebuild look at its volume; nothing here waits for the others.
 
 use std::sync::LazyLock;
 
@@ -81,16 +81,22 @@ async fn create(
     let answers: Vec<Value> = answers;
     apply(&compute, &answers).await?;
     for event in answers.iter().filter(|event| event["code"] == 200) {
-        extend(&service, event);
+        apply_to_volume(&service, event);
     }
     let all_accepted = answers.iter().all(|answer| answer["code"] == 200);
     let status = if all_accepted { StatusCode::OK } else { StatusCode::MULTI_STATUS };
     Ok((status, Json(json!({"events": answers}))).into_response())
 }
 
-/// Extends the disk of a guest to the size that Cinder reports.
-fn extend(compute: &Compute, event: &Value) {
+/// Extends the disk of a guest to the size that Cinder reports, and looks at a volume whose data Cinder has
+/// replaced.
+fn apply_to_volume(compute: &Compute, event: &Value) {
     let id = |key: &str| event[key].as_str().map(str::to_owned);
+    if event["name"] == "volume-reimaged"
+        && let Some(volumes) = &compute.volumes
+    {
+        volumes.look_at_reimaged();
+    }
     if event["name"] != "volume-extended" {
         return;
     }

@@ -439,6 +439,11 @@ fn create_attachment(state: &mut State, by: &Identity, body: &Value) -> Answer {
 /// shared. A second host is connected by [`create_attachment`].
 fn update_attachment(state: &mut State, id: &str, body: &Value) -> Answer {
     let volume = state.attachments[id].volume.clone();
+    if state.status(&volume) == "error" {
+        return bad(
+            "Invalid volume: Volume attachments can not be updated while the volume is in an error state. ",
+        );
+    }
     let all = state.attachments_of(&volume);
     let is_shared = state.volumes.get(&volume).is_some_and(|volume| volume.flag("multiattach"));
     let is_connected = all.iter().any(|(_, one)| !one.connector.is_null());

@@ -7,7 +7,7 @@ use kilonova_ids::{ImageId, OperationId};
 use kilonova_node_api::{Domain, GuestMetadata, GuestVerb, Machine, Power, Rescue, Verb};
 
 use crate::actions::ServerAction;
-use crate::flows::operation::{Backup, InPlaceChange};
+use crate::flows::operation::{Backup, InPlaceChange, InPlaceStep};
 
 /// A command for a guest on its host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,8 +56,10 @@ pub struct RescueImage {
 pub struct Rebuild {
     /// The display name.
     pub name: String,
-    /// The image.
+    /// The image of the root disk; none of a volume-backed server.
     pub image: Option<ImageId>,
+    /// True if Cinder replaces the data of the root volume first, while the guest is shut off.
+    pub reimages: bool,
     /// The machine that the image's properties describe.
     pub machine: Machine,
     /// The guest's metadata.
@@ -84,6 +86,27 @@ impl ServerCommand {
             Self::Unshelve => InPlaceChange::Unshelve,
             Self::SoftDelete => InPlaceChange::SoftDelete,
             Self::Restore => InPlaceChange::Restore,
+        }
+    }
+
+    /// The first step of the change.
+    pub(super) fn step(&self) -> InPlaceStep {
+        match self {
+            Self::Rebuild(rebuild) if rebuild.reimages => InPlaceStep::Reimage,
+            Self::Rebuild(_)
+            | Self::Pause
+            | Self::Unpause
+            | Self::Suspend
+            | Self::Resume
+            | Self::Rescue(_)
+            | Self::Unrescue
+            | Self::CreateImage(_)
+            | Self::CreateBackup(..)
+            | Self::Guest(_)
+            | Self::Shelve(_)
+            | Self::Unshelve
+            | Self::SoftDelete
+            | Self::Restore => InPlaceStep::Settle,
         }
     }
 
@@ -131,11 +154,15 @@ impl ServerCommand {
             Self::Rebuild(rebuild) => {
                 domain.config.display_name.clone_from(&rebuild.name);
                 domain.config.boot.image = rebuild.image;
-                domain.config.boot.rebuilt = Some(operation);
+                if !rebuild.reimages {
+                    domain.config.boot.rebuilt = Some(operation);
+                }
                 domain.config.machine = rebuild.machine.clone();
                 domain.config.guest = rebuild.guest.clone();
                 domain.config.rescue = None;
-                if domain.power != Power::Off {
+                if rebuild.reimages {
+                    domain.power = Power::Off;
+                } else if domain.power != Power::Off {
                     domain.power = Power::On;
                 }
             }

@@ -5,6 +5,7 @@
 //!                                 └─Failed─► undo ──as before──► state as before; the action says why
 //!   createImage, createBackup:  settle ──uploaded──► done     (on failure likewise, image discarded)
 //!   rebuild:                    settle ──as requested──► done │ Failed ──► ERROR with the reason
+//!     of a root volume:         reimage ──Cinder has replaced its data──► settle
 //!   shelve:                     settle ──uploaded──► SHELVED ─► clear ──Absent──► on no host
 //!   unshelve, on its host:      settle
 //!   unshelve, on no host:       unshelve ──Running──► done
@@ -16,6 +17,7 @@
 //! operation; a rollback asks for that guest again and trusts the host's report.
 
 mod command;
+mod reimage;
 mod roll_back;
 mod settle;
 mod shelve;
@@ -37,7 +39,9 @@ use super::journal::{self, OpenOperation};
 use super::operation::{Before, InPlace, InPlaceStep, Offload, Operation, Unshelve};
 use crate::actions::ServerAction;
 use crate::boot::machine;
-use crate::{Compute, Error, images, states, unsupported};
+use crate::{Compute, Error, images, states, unsupported, volumes};
+
+pub(crate) use reimage::{not_reimaged, reimaged};
 
 pub use command::{Rebuild, RescueImage, ServerCommand};
 pub use shelve::{offload, offload_expired, shelve, shelved_image};
@@ -163,7 +167,7 @@ fn begin(
         vm_state: server.vm_state,
         power_state: server.power_state,
     };
-    let change = InPlace { change: command.change(), before, step: InPlaceStep::Settle };
+    let change = InPlace { change: command.change(), before, step: command.step() };
     let state = Operation::InPlace(change);
     let hosts = std::slice::from_ref(&host);
     let (open, next) = begin::begin_on(tx, context, server, command.task(), state, hosts, now)?;
@@ -207,6 +211,9 @@ pub(super) fn cancel(
             if let Some(image) = change.change.image() {
                 images::discard(tx, compute, image)?;
             }
+            if change.step == InPlaceStep::Reimage {
+                volumes::end_reimage(tx, open.row.subject, None)?;
+            }
         }
         Operation::Offload(_) | Operation::Unshelve(_) => {}
         Operation::Create(_)
@@ -244,6 +251,7 @@ pub(super) fn changed(
     let Some(ctx) = FlowContext::load(tx, compute, host, open, now)? else { return Ok(()) };
     match &change.step {
         InPlaceStep::Settle => settle::settled(tx, &ctx, change, outcome),
+        InPlaceStep::Reimage => reimage::released(tx, &ctx, change, outcome),
         InPlaceStep::Undo { reason } => {
             roll_back::rolled_back(tx, &ctx, &change.before, reason, outcome)
         }

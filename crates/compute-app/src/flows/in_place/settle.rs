@@ -145,7 +145,8 @@ pub(super) fn shut_off(tx: &mut Tx<'_>, ctx: &FlowContext<'_>) -> Result<(), Err
     Ok(servers::set_state(tx, id, VmState::Stopped, None, PowerState::Shutdown, ctx.now)?)
 }
 
-fn failed(
+/// The change has failed: the guest becomes as it was, but for a rebuild.
+pub(super) fn failed(
     tx: &mut Tx<'_>,
     ctx: &FlowContext<'_>,
     operation: &InPlace,

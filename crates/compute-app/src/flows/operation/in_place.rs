@@ -64,6 +64,8 @@ pub struct Backup {
 /// The step of a change in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InPlaceStep {
+    /// The host shuts off the guest of a rebuild and releases its root volume, whose data Cinder replaces.
+    Reimage,
     /// The host brings the guest into the requested state.
     Settle,
     /// The change failed; the host restores the guest's previous state.
@@ -189,6 +191,10 @@ impl InPlace {
                 row.never("reason", data.reason.is_some())?;
                 InPlaceStep::Settle
             }
+            Step::Reimage if row.action == Action::Rebuild => {
+                row.never("reason", data.reason.is_some())?;
+                InPlaceStep::Reimage
+            }
             // A rebuild cannot be rolled back to the replaced disk.
             Step::Undo if row.action != Action::Rebuild => {
                 row.never("image", data.image.is_some())?;
@@ -198,7 +204,7 @@ impl InPlace {
         };
         let image = match step {
             InPlaceStep::Settle => |row: Row<'_>, image| row.required("image", image).map(Some),
-            InPlaceStep::Undo { .. } => |_: Row<'_>, _| Ok(None),
+            InPlaceStep::Reimage | InPlaceStep::Undo { .. } => |_: Row<'_>, _| Ok(None),
         };
         let plain = |change| {
             row.never("image", data.image.is_some())?;
@@ -247,6 +253,7 @@ impl InPlace {
     pub(super) fn step(&self) -> Step {
         match (&self.step, &self.change) {
             (InPlaceStep::Undo { .. }, _) => Step::Undo,
+            (InPlaceStep::Reimage, _) => Step::Reimage,
             (InPlaceStep::Settle, InPlaceChange::SoftDelete) => Step::Soft,
             (InPlaceStep::Settle, _) => Step::Settle,
         }
@@ -271,7 +278,7 @@ impl InPlace {
             | InPlaceChange::Restore => (None, None),
         };
         let reason = match &self.step {
-            InPlaceStep::Settle => None,
+            InPlaceStep::Reimage | InPlaceStep::Settle => None,
             InPlaceStep::Undo { reason } => Some(reason.clone()),
         };
         serde_json::to_value(Data { image, backup, reason, ..Data::of(&self.before) })

@@ -145,6 +145,8 @@ words! {
         Destroy = "destroy",
         /// The host brings the guest into the requested state, in place.
         Settle = "settle",
+        /// The host shuts off the guest, and Cinder replaces the data of its root volume.
+        Reimage = "reimage",
         /// The host shuts off the guest of a soft-deleted server.
         Soft = "soft",
         /// The host restores the guest's state before a failed operation.

@@ -130,9 +130,11 @@ fn at_once(error: impl Into<Error>) -> Failed {
 fn parts(all: Vec<BlockDevice>) -> Vec<Part> {
     let part = |device: BlockDevice| {
         let is_kept = match device.phase {
-            Phase::Attaching | Phase::Attached | Phase::BeginDetaching | Phase::RollDetaching => {
-                true
-            }
+            Phase::Attaching
+            | Phase::Attached
+            | Phase::BeginDetaching
+            | Phase::RollDetaching
+            | Phase::Reimaging => true,
             Phase::Requested | Phase::Detaching | Phase::Failed => false,
         };
         let volume = device.volume.filter(|_| is_kept)?;

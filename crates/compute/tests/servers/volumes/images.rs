@@ -5,8 +5,8 @@ use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::{Value, json};
 
 use super::{
-    actions_of, attach, boot, clouds, finish, root, settled, shown, uuid_like, volume, wait_for,
-    with_disks,
+    actions_of, attach, boot, clouds, finish, root, settled, shown, try_boot, uuid_like, volume,
+    wait_for, with_disks,
 };
 use crate::kit::{ADMIN, ANN, Answer, BOB, Cloud, GPU, RunningCloud, hosts};
 
@@ -155,6 +155,21 @@ async fn an_image_of_volumes_names_their_snapshots_and_boots() {
         settled(&cloud).await;
         let list = shown(&running, &three, "2.89").await;
         assert_eq!(list.as_array().map(Vec::len), Some(2), "{list}");
+        // An image that names volumes is for new servers only.
+        let rebuild = json!({"rebuild": {"imageRef": made}});
+        let plain = running.active_server(&cloud, "plain", "plain").await;
+        running.try_act(&plain, rebuild).await.refused(400, "");
+        let rescue = json!({"rescue": {"rescue_image_ref": made}});
+        running.try_act(&plain, rescue).await.refused(400, "a new server");
+        // It outlives its server; without its snapshots no server boots from it.
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        clear(&cinder).await;
+        request["server"]["block_device_mapping_v2"] = json!([]);
+        try_boot(&running, request).await.refused(400, "failed to get snapshot");
+        let old = try_image(&running, &two, "2.44").await;
+        let location = old.headers["location"].to_str().expect("a URL").to_owned();
+        assert!(location.contains("/images/"), "{location}");
         clear(&cinder).await;
         finish(&cloud, &running, &cinder, "images").await;
     }

@@ -6,6 +6,7 @@ mod crash;
 mod failures;
 mod images;
 mod moves;
+mod rebuild;
 
 use kilonova_testkit::cinder::FakeCinder;
 use serde_json::{Value, json};

@@ -17,6 +17,9 @@ use super::ActionRequest;
 use crate::api::input;
 use crate::api::links::Base;
 
+/// The rule for images of servers whose root disk is a volume.
+const OF_VOLUMES: &str = "os_compute_api:servers:create_image:allow_volume_backed";
+
 pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let argument = &request.argument;
     let backup = if request.action == ServerAction::CreateBackup {
@@ -37,7 +40,7 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     // A backup with rotation 0 is deleted at once, so the answer does not name it.
     let has_image = snapshot.backup.as_ref().is_none_or(|backup| backup.rotation > 0);
     if snapshot.backup.is_none()
-        && let Some(server) = request.volume_backed().await?
+        && let Some(server) = request.volume_backed(Some(OF_VOLUMES)).await?
     {
         let (compute, context) = (&request.compute, &request.context);
         let image = volumes::create_image(compute, context, &server, &snapshot).await?;

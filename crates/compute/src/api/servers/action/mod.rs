@@ -41,9 +41,6 @@ use crate::api::links::Base;
 /// The keys of the body, and their rules.
 pub(super) const ACTIONS: Guard = Guard::Action(&RULE_OF_KEY);
 
-/// The rule for images of servers whose root disk is a volume.
-const OF_VOLUMES: &str = "os_compute_api:servers:create_image:allow_volume_backed";
-
 /// A request for a server action.
 #[derive(Clone)]
 struct ActionRequest {
@@ -120,19 +117,21 @@ impl ActionRequest {
         Ok(self.compute.images.look_up(&self.context, image).await?)
     }
 
-    /// The server, if an image of it consists of snapshots of its volumes.
+    /// The server, if its root disk is a volume and there is a Cinder; `rule` is then the caller's rule, too.
     ///
     /// # Errors
-    /// 403 for a caller that may not make such images; 409 when the server's state does not allow it.
-    async fn volume_backed(&self) -> Result<Option<Server>, Refusal> {
+    /// 403 for a caller that the rule refuses; 409 when the server's state does not allow the action.
+    async fn volume_backed(&self, rule: Option<&'static str>) -> Result<Option<Server>, Refusal> {
         if self.compute.volumes.is_none() {
             return Ok(None);
         }
-        let check = |request: &Self, server: &Server| {
+        let check = move |request: &Self, server: &Server| {
             if server.spec.image.is_some() {
                 return Ok(None);
             }
-            request.caller.may(OF_VOLUMES, &super::find::target(server))?;
+            if let Some(rule) = rule {
+                request.caller.may(rule, &super::find::target(server))?;
+            }
             states::allow(&request.context, server, request.action)?;
             Ok(Some(server.clone()))
         };

@@ -12,7 +12,11 @@ use kilonova_access::Caller;
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, Rebuild, ServerCommand};
 use kilonova_compute_app::images::SeenImages;
-use kilonova_compute_app::microversions::{FILES_GONE, REBUILD_KEY, STRICT_REQUESTS};
+use kilonova_compute_app::microversions::{
+    FILES_GONE, REBUILD_KEY, STRICT_REQUESTS, VOLUME_REIMAGED_EVENT,
+};
+use kilonova_compute_app::volumes::RootVolume;
+use kilonova_compute_app::volumes::resolve::{RootImage, root_properties};
 use kilonova_compute_app::{
     Error, boot, image_numbers, ports, resolve, states, unsupported, volumes,
 };
@@ -56,15 +60,30 @@ pub(super) async fn act(request: ActionRequest) -> Result<Response, Refusal> {
     let view_data =
         (request.compute.clone(), request.caller.clone(), request.base.clone(), request.version);
     let seen = request.compute.images.look_up(&request.context, [rebuild.image]).await?;
+    let root = match request.volume_backed(None).await? {
+        Some(server) => {
+            let knows = request.version >= VOLUME_REIMAGED_EVENT;
+            let (compute, context) = (&request.compute, &request.context);
+            Some(volumes::root_to_rebuild(compute, context, &server, rebuild.image, knows).await?)
+        }
+        None => None,
+    };
     let (server, group, ports, volumes) = request
         .write_with(flows::expect_change, move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rebuild)?;
-            let why = "Unable to rebuild with a different image for a volume-backed server.";
-            states::refuse_volume_root(server, why)?;
-            let server = apply(tx, request, server, &seen, &rebuild, now)?;
+            if root.is_none() {
+                let why = "Unable to rebuild with a different image for a volume-backed server.";
+                states::refuse_volume_root(server, why)?;
+            }
+            let server = apply(tx, request, server, (&seen, root), &rebuild, now)?;
+            let reimages = root.is_some_and(|root| root.is_replaced);
+            if let Some(root) = root.filter(|root| root.is_replaced) {
+                volumes::begin_reimage(tx, root, rebuild.image)?;
+            }
             let command = ServerCommand::Rebuild(Box::new(Rebuild {
                 name: server.name.clone(),
-                image: Some(rebuild.image),
+                image: server.spec.image,
+                reimages,
                 machine: boot::machine::of(&server.spec, &server.spec.flavor),
                 guest: boot::guest_metadata(&request.compute, &server, server.host.as_ref()),
             }));
@@ -154,7 +173,7 @@ fn apply(
     tx: &mut Tx<'_>,
     request: &ActionRequest,
     server: &Server,
-    seen: &SeenImages,
+    (seen, root): (&SeenImages, Option<RootVolume>),
     rebuild: &RebuildServer,
     now: Timestamp,
 ) -> Result<Server, Error> {
@@ -172,10 +191,19 @@ fn apply(
     } = rebuild;
     let mut server = server.clone();
     let flavor = server.spec.flavor.clone();
-    server.spec.image_properties =
-        resolve::image(tx, &request.compute, &request.context, seen, *image, &flavor)?;
+    let (compute, context) = (&request.compute, &request.context);
+    server.spec.image_properties = match root {
+        Some(root) => {
+            let root = RootImage::of(*image, root.size_gb);
+            root_properties(tx, compute, context, seen, &root, &flavor)?
+        }
+        None => {
+            let properties = resolve::image(tx, compute, context, seen, *image, &flavor)?;
+            server.spec.image = Some(*image);
+            properties
+        }
+    };
     unsupported::image(*image, &server.spec.image_properties)?;
-    server.spec.image = Some(*image);
     server.spec.image_numbers = image_numbers::of_changed(tx, &server.spec)?;
     server.spec.dynamic_vendordata = request.compute.vendordata.is_some();
     server.spec.config_drive |= boot::machine::needs_config_drive(&server.spec.image_properties);

@@ -1,0 +1,94 @@
+//! The rebuild of a volume-backed server: the host shuts the guest off and releases its root volume, Cinder
+//! replaces the data of the volume (`volumes::root`), and then the host makes the guest as for any rebuild.
+
+use jiff::Timestamp;
+use kilonova_compute_db::documents;
+use kilonova_compute_db::servers::{self, Fault};
+use kilonova_flow::Outcome as End;
+use kilonova_ids::ServerId;
+use kilonova_node_api::{Desired, Outcome, Power};
+use kilonova_store::Tx;
+
+use super::{FlowContext, settle};
+use crate::actions::ServerAction;
+use crate::flows::journal;
+use crate::flows::operation::{InPlace, InPlaceStep, Operation};
+use crate::{Compute, Error, volumes};
+
+/// The host reports on the guest that was to be shut off. The worker of volumes sees by itself when the root
+/// volume is released.
+pub(super) fn released(
+    tx: &mut Tx<'_>,
+    ctx: &FlowContext<'_>,
+    operation: &InPlace,
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let Outcome::Failed { step, message } = outcome else { return Ok(()) };
+    let why = format!("{}: {step}: {message}", ctx.host);
+    volumes::end_reimage(tx, ctx.server.id, Some(&why))?;
+    settle::failed(tx, ctx, operation, &why)
+}
+
+/// Cinder has replaced the data of the root volume.
+///
+/// # Errors
+/// The database's.
+pub(crate) fn reimaged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+) -> Result<(), Error> {
+    waiting(tx, compute, server, now, |tx, ctx, operation| {
+        let document = documents::get(tx, ctx.host, server)?.map(|document| document.desired);
+        let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
+        domain.power = match operation.before.domain.power {
+            Power::Off => Power::Off,
+            Power::On | Power::Paused | Power::Suspended | Power::Incoming | Power::AsIs => {
+                Power::On
+            }
+        };
+        domain.config.boot.rebuilt = Some(ctx.open.row.id);
+        domain.config.volumes = volumes::placeholders(tx, compute, server)?;
+        let next = InPlace { step: InPlaceStep::Settle, ..operation.clone() };
+        ctx.advance(tx, &Operation::InPlace(next))?;
+        ctx.put(tx, &Desired::Present(domain))
+    })
+}
+
+/// Cinder has not replaced the data of the root volume, and never will.
+///
+/// # Errors
+/// The database's.
+pub(crate) fn not_reimaged(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    why: &str,
+    now: Timestamp,
+) -> Result<(), Error> {
+    waiting(tx, compute, server, now, |tx, ctx, _| {
+        ctx.event(tx, ServerAction::Rebuild, Some(why))?;
+        let fault = Fault::new("The data of the root volume could not be replaced.", why, now);
+        servers::set_error(tx, server, &fault, now)?;
+        ctx.finish(tx, End::Failed, Some(why))
+    })
+}
+
+/// Advances the rebuild that waits for Cinder, if there is one.
+fn waiting(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    now: Timestamp,
+    advance: impl FnOnce(&mut Tx<'_>, &FlowContext<'_>, &InPlace) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let Some(open) = journal::open_of(tx, server)? else { return Ok(()) };
+    let Operation::InPlace(operation) = &open.state else { return Ok(()) };
+    if operation.step != InPlaceStep::Reimage {
+        return Ok(());
+    }
+    let Some(host) = servers::host_of(tx, server)? else { return Ok(()) };
+    let Some(ctx) = FlowContext::load(tx, compute, &host, &open, now)? else { return Ok(()) };
+    advance(tx, &ctx, operation)
+}

@@ -1,0 +1,88 @@
+//! The root volume of a server that is rebuilt: Cinder replaces its data by an image's, while the volume is
+//! reserved for the server and no guest has it.
+//!
+//! ```text
+//!   rebuild: the device is `reimaging` ─► document: shut off, without the root volume ─(host reports)─►
+//!   reserve another, end the old ─► os-reimage, and wait ─► the device is `attached` ─► document: as before
+//! ```
+//!
+//! A rebuild that fails leaves the device `attached`, so that the server has its volume again when Cinder lets
+//! it: the server is in `ERROR`, as upstream.
+
+use kilonova_compute_db::servers::Server;
+use kilonova_compute_db::volumes as rows;
+use kilonova_ids::{BlockDeviceId, ImageId, ServerId};
+use kilonova_store::Tx;
+use kilonova_wire::{Context, Refusal};
+
+use super::attach::{bad, refused};
+use super::{by, token_of};
+use crate::{Compute, Error, states};
+
+/// The root volume of a server that is rebuilt.
+#[derive(Debug, Clone, Copy)]
+pub struct RootVolume {
+    /// The device.
+    pub device: BlockDeviceId,
+    /// Its size.
+    pub size_gb: i64,
+    /// True if its data are replaced by the image's.
+    pub is_replaced: bool,
+}
+
+/// The root volume of a volume-backed server that is rebuilt with an image. Older clients do not know that its
+/// data can be replaced: for them, the image must be the one that the volume was made of.
+///
+/// # Errors
+/// 400 with Nova's message; 503 if Cinder does not answer.
+pub async fn root_to_rebuild(
+    compute: &Compute,
+    context: &Context,
+    server: &Server,
+    image: ImageId,
+    knows_reimage: bool,
+) -> Result<RootVolume, Error> {
+    let words = "Unable to rebuild with a different image for a volume-backed server.";
+    let unacceptable = || bad(format!("Image {image} is unacceptable: {words}"));
+    let Some(volumes) = compute.volumes.as_deref() else { return Err(unacceptable()) };
+    let id = server.id;
+    let read = move |tx: &mut Tx<'_>| Ok::<_, Error>(rows::of_server(tx, id)?);
+    let devices = compute.store.read(read).await?;
+    let root = devices.iter().find(|device| device.is_root());
+    let Some((root, volume)) = root.and_then(|root| Some((root, root.volume?))) else {
+        return Err(states::not_ready(server));
+    };
+    let request_id = context.request_id_text();
+    let shown = volumes.bounded(volumes.client.volume(by(context, &request_id), volume)).await;
+    let shown = shown.map_err(|error| refused(error, volume))?;
+    let made_of = shown.image_metadata.get("image_id");
+    if !knows_reimage && made_of.is_none_or(|made_of| *made_of != image.to_string()) {
+        return Err(unacceptable());
+    }
+    volumes.tokens.keep(id, token_of(context, &server.project_id));
+    Ok(RootVolume { device: root.id, size_gb: shown.size, is_replaced: knows_reimage })
+}
+
+/// Begins to replace the data of a root volume, within the transaction that begins the rebuild and before it
+/// writes a document.
+///
+/// # Errors
+/// 409 if the volume is changing.
+pub fn begin_reimage(tx: &mut Tx<'_>, root: RootVolume, image: ImageId) -> Result<(), Error> {
+    if rows::reimage(tx, root.device, image)? {
+        return Ok(());
+    }
+    Err(Refusal::conflict("The root volume is being attached or detached. Try again.").into())
+}
+
+/// The server has its root volume again; `why` says why its data were not replaced. False if they were not to be.
+///
+/// # Errors
+/// Store errors only.
+pub(crate) fn end_reimage(
+    tx: &mut Tx<'_>,
+    server: ServerId,
+    why: Option<&str>,
+) -> Result<bool, Error> {
+    Ok(rows::end_reimage(tx, server, why)?)
+}

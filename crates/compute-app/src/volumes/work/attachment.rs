@@ -1,0 +1,207 @@
+//! Attachments: reserved, found again after a crash, and connected to hosts.
+
+use kilonova_cinder::Call;
+use kilonova_compute_db::volumes::{
+    self as rows, Answered, AttachmentRow, BlockDevice, Phase, Plug, RowId, Source, State,
+};
+use kilonova_ids::{AttachmentId, HostName, VolumeId};
+use kilonova_node_api::Connection;
+use kilonova_store::Tx;
+use serde_json::{Value, json};
+
+use super::{Trouble, Worker, device_of};
+use crate::Compute;
+use crate::volumes::plan::Scene;
+
+impl Worker<'_> {
+    /// Reserves the volume of a device.
+    pub(super) async fn reserve(
+        &mut self,
+        scene: &Scene,
+        device: &BlockDevice,
+        row: Option<RowId>,
+    ) -> Result<(), Trouble> {
+        let Some(volume) = device.volume else { return Ok(()) };
+        let has_any = scene.attachments.iter().any(|one| one.device == device.id);
+        if device.source != Source::Volume && device.phase == Phase::Attaching && !has_any {
+            self.wait_until_available(volume).await?;
+            if self.taken.is_gone {
+                return Ok(());
+            }
+        }
+        let row = match row {
+            Some(row) => {
+                if let Some(found) = self.reserved_before(scene, volume).await? {
+                    return self.reserved(row, found).await;
+                }
+                self.renew().await?;
+                row
+            }
+            None => {
+                let (row, device) = (RowId::new_v4(), device.clone());
+                let add = move |tx: &mut Tx<'_>, _: &Compute| {
+                    Ok(rows::add_attachment(tx, row, &device, volume, None)?)
+                };
+                self.write(add).await?;
+                row
+            }
+        };
+        let server = self.taken.server;
+        let client = &self.volumes.client;
+        let call = |by| client.create_attachment(by, volume, server);
+        let project = &self.taken.project_id;
+        match self.volumes.for_user(self.user.as_ref(), project, call).await {
+            Ok(made) => self.reserved(row, made.id).await,
+            Err(error) => {
+                if !error.may_have_effect() {
+                    self.write(move |tx, _| Ok(rows::forget_attachment(tx, row)?)).await?;
+                }
+                Err(Trouble::Call(error))
+            }
+        }
+    }
+
+    async fn reserved(&mut self, row: RowId, id: AttachmentId) -> Result<(), Trouble> {
+        self.write(move |tx, _| {
+            let to = Answered { attachment: Some(id), host: None, state: State::Reserved };
+            Ok(rows::set_attachment(tx, row, State::Reserving, &to)?)
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// An attachment of a volume to the server in Cinder without a row.
+    async fn reserved_before(
+        &self,
+        scene: &Scene,
+        volume: VolumeId,
+    ) -> Result<Option<AttachmentId>, Trouble> {
+        let call = self.volumes.client.attachments_of(Call::OWN, self.taken.server);
+        let all = self.volumes.bounded(call).await.map_err(Trouble::Call)?;
+        let is_known =
+            |id: AttachmentId| scene.attachments.iter().any(|row| row.attachment == Some(id));
+        Ok(all.iter().find(|one| one.volume_id == volume && !is_known(one.id)).map(|one| one.id))
+    }
+
+    /// Deletes the leftovers of a reservation without an answer.
+    pub(super) async fn find(&mut self, scene: &Scene, row: &AttachmentRow) -> Result<(), Trouble> {
+        let (id, found) = (row.id, self.reserved_before(scene, row.volume).await?);
+        self.write(move |tx, _| match found {
+            Some(_) => {
+                let to = Answered { attachment: found, host: None, state: State::Ending };
+                rows::set_attachment(tx, id, State::Reserving, &to)?;
+                Ok(())
+            }
+            None => Ok(rows::forget_attachment(tx, id)?),
+        })
+        .await
+    }
+
+    /// Makes Cinder connect a host.
+    pub(super) async fn connect(
+        &mut self,
+        scene: &Scene,
+        row: &AttachmentRow,
+        host: &HostName,
+    ) -> Result<(), Trouble> {
+        let Some(id) = row.attachment else { return Ok(()) };
+        let device = device_of(scene, row.device)?;
+        let (row_id, state, to) = (row.id, row.state, host.clone());
+        let connector = self
+            .write(move |tx, _| {
+                let begun =
+                    Answered { attachment: Some(id), host: Some(&to), state: State::Connecting };
+                if state != State::Connecting {
+                    rows::set_attachment(tx, row_id, state, &begun)?;
+                    rows::set_plug(tx, row_id, Plug::None)?;
+                }
+                Ok(rows::connector(tx, &to)?)
+            })
+            .await?;
+        let connector = connector_of(device, host, connector)?;
+        let client = &self.volumes.client;
+        let call = |by| client.update_attachment(by, id, &connector);
+        let project = &self.taken.project_id;
+        let connected = self.volumes.for_user(self.user.as_ref(), project, call).await;
+        let info = connected.map_err(Trouble::Call)?.connection_info;
+        let connection =
+            Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))?;
+        self.known.insert(id, connection);
+        let host = host.clone();
+        self.write(move |tx, _| {
+            let to = Answered { attachment: Some(id), host: Some(&host), state: State::Connected };
+            Ok(rows::set_attachment(tx, row_id, State::Connecting, &to)?)
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Makes Cinder connect a second host, for a live migration. Cinder refuses that for an
+    /// existing attachment, unless the volume is shared, so the reserving call includes the
+    /// connector.
+    pub(super) async fn join(
+        &mut self,
+        scene: &Scene,
+        device: &BlockDevice,
+        host: &HostName,
+        row: Option<RowId>,
+    ) -> Result<(), Trouble> {
+        let Some(volume) = device.volume else { return Ok(()) };
+        if row.is_some() {
+            // It may only be reserved: Cinder keeps an attachment whose host it could not connect.
+            while let Some(found) = self.reserved_before(scene, volume).await? {
+                let (client, user) = (&self.volumes.client, self.user.as_ref());
+                let call = |by| client.delete_attachment(by, found);
+                let project = &self.taken.project_id;
+                self.volumes.for_user(user, project, call).await.map_err(Trouble::Call)?;
+            }
+        }
+        let (is_new, row) = (row.is_none(), row.unwrap_or_else(RowId::new_v4));
+        let (one, to) = (device.clone(), host.clone());
+        let connector = self
+            .write(move |tx, _| {
+                if is_new {
+                    rows::add_attachment(tx, row, &one, volume, Some(&to))?;
+                }
+                Ok(rows::connector(tx, &to)?)
+            })
+            .await?;
+        let connector = connector_of(device, host, connector)?;
+        let (server, client) = (self.taken.server, &self.volumes.client);
+        let call = |by| client.create_connected_attachment(by, volume, server, &connector);
+        let project = &self.taken.project_id;
+        let made = match self.volumes.for_user(self.user.as_ref(), project, call).await {
+            Ok(made) => made,
+            Err(error) => {
+                if !error.may_have_effect() {
+                    self.write(move |tx, _| Ok(rows::forget_attachment(tx, row)?)).await?;
+                }
+                return Err(Trouble::Call(error));
+            }
+        };
+        let (id, host) = (made.id, host.clone());
+        self.write(move |tx, _| {
+            let to = Answered { attachment: Some(id), host: Some(&host), state: State::Connected };
+            Ok(rows::set_attachment(tx, row, State::Reserving, &to)?)
+        })
+        .await?;
+        let connection = Connection::parse(&made.connection_info.0)
+            .map_err(|why| Trouble::Final(why.to_string()))?;
+        self.known.insert(id, connection);
+        Ok(())
+    }
+}
+
+/// The connector of a host, with the mount point of a disk there.
+fn connector_of(
+    device: &BlockDevice,
+    host: &HostName,
+    stored: Option<String>,
+) -> Result<Value, Trouble> {
+    let connector = stored.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+    let Some(mut connector) = connector.filter(Value::is_object) else {
+        return Err(Trouble::Final(format!("host {host} cannot attach volumes")));
+    };
+    connector["mountpoint"] = json!(format!("/dev/{}", device.device));
+    Ok(connector)
+}

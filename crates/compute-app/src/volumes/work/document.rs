@@ -1,0 +1,81 @@
+//! Documents that get the volumes of their guests.
+
+use std::collections::HashMap;
+
+use kilonova_compute_db::documents::{self, Delivery};
+use kilonova_compute_db::volumes::{self as rows, Plug};
+use kilonova_ids::{AttachmentId, HostName};
+use kilonova_node_api::{Connection, Desired};
+
+use super::{Trouble, Worker};
+use crate::volumes::documents as composed;
+use crate::volumes::plan::Scene;
+
+impl Worker<'_> {
+    /// Writes the volumes of a host's document.
+    pub(super) async fn deliver(&mut self, scene: &Scene, host: &HostName) -> Result<(), Trouble> {
+        let server = self.taken.server;
+        let (on, mut known) = (host.clone(), self.known.clone());
+        let (mut connections, renews) = self
+            .write(move |tx, _| {
+                let document = documents::get(tx, &on, server)?;
+                Ok(match document.map(|document| document.desired) {
+                    Some(Desired::Present(domain)) => {
+                        (composed::connections(&domain.config.volumes), composed::renews(&domain))
+                    }
+                    Some(Desired::Absent) | None => (HashMap::new(), false),
+                })
+            })
+            .await?;
+        let lacks = scene.guests.iter().any(|guest| guest.host == *host && guest.lacks);
+        let mut renews = renews && lacks;
+        let mut list = Vec::new();
+        for (device, row) in scene.deliverable(host) {
+            let Some(id) = row.attachment else { continue };
+            let connection = match (known.remove(&id), connections.remove(&id)) {
+                (Some(connection), _) => connection,
+                (None, Some(connection)) if !renews => connection,
+                (None, before) => match (self.shown(id).await, before) {
+                    (Ok(connection), _) => connection,
+                    // While Cinder is unavailable, the guest starts with its last connection data.
+                    (Err(Trouble::Call(error)), Some(before)) => {
+                        tracing::warn!(%server, attachment = %id, %error, "cannot read a volume's connection data; using the last one");
+                        renews = false;
+                        before
+                    }
+                    (Err(trouble), _) => return Err(trouble),
+                },
+            };
+            if let Some(volume) = composed::connected(device, row, connection) {
+                list.push((row.id, row.plug, volume));
+            }
+        }
+        let host = host.clone();
+        self.write(move |tx, compute| {
+            let document = documents::get(tx, &host, server)?.map(|document| document.desired);
+            let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
+            domain.config.volumes = list.iter().map(|(.., volume)| volume.clone()).collect();
+            // The ports of the guest may hold the document back too.
+            let (document, delivery) = (Desired::Present(domain), Delivery::AsBefore);
+            documents::put_as(tx, compute, &host, server, &document, delivery)?;
+            for (row, plug, _) in &list {
+                if matches!(plug, Plug::None | Plug::Unplugged) {
+                    rows::set_plug(tx, *row, Plug::Given)?;
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The connection data of an attachment from Cinder.
+    async fn shown(&mut self, id: AttachmentId) -> Result<Connection, Trouble> {
+        let client = &self.volumes.client;
+        let call = |by| client.attachment(by, id);
+        let project = &self.taken.project_id;
+        let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
+        self.renew().await?;
+        let info = shown.map_err(Trouble::Call)?.connection_info;
+        Connection::parse(&info.0).map_err(|why| Trouble::Final(why.to_string()))
+    }
+}

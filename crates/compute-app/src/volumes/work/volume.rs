@@ -1,0 +1,208 @@
+//! Volumes that are made for a server, get the data of an image, or end with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kilonova_cinder::{Call, NewVolume, VolumeSource};
+use kilonova_compute_db::volumes::{self as rows, BlockDevice, Source};
+use kilonova_ids::VolumeId;
+use kilonova_keystone::Caller;
+use kilonova_wire::time;
+
+use super::{Trouble, Worker};
+use crate::flows;
+
+/// The key of a volume's metadata with the row for which it was created.
+const MADE_FOR: &str = "kilonova_block_device";
+/// Maximum time that a worker sleeps before it renews its lease.
+const LONGEST_SLEEP: Duration = Duration::from_secs(20);
+
+impl Worker<'_> {
+    /// Creates the volume of a device with the user's token, unless an earlier attempt has.
+    pub(super) async fn make(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
+        let id = device.id;
+        let source = match device.source {
+            Source::Volume => return Err(Trouble::Final("there is no volume".into())),
+            Source::Image(image) => VolumeSource::Image(image),
+            Source::Snapshot(snapshot) => VolumeSource::Snapshot(snapshot),
+            Source::Blank => VolumeSource::Blank,
+        };
+        let may_exist = !self.write(move |tx, _| Ok(rows::set_sent(tx, id)?)).await?;
+        let mut made = None;
+        if may_exist {
+            made = self.made_for(device).await?;
+            self.renew().await?;
+        }
+        if made.is_none() {
+            let Some(token) = self.user.clone() else {
+                let why = "the controller was restarted before the volume was created, and the token of \
+                           the user is lost; create the server again";
+                return Err(Trouble::Final(why.into()));
+            };
+            let blank = format!("{}-blank-vol", device.server);
+            let new = NewVolume {
+                size: device.size_gb,
+                name: if device.source == Source::Blank { blank } else { String::new() },
+                description: String::new(),
+                volume_type: device.volume_type.clone(),
+                availability_zone: device.zone.clone(),
+                source,
+                metadata: BTreeMap::from([(MADE_FOR.to_owned(), id.to_string())]),
+            };
+            let project = self.taken.project_id.clone();
+            let by =
+                Call { caller: Caller::Vouched(&token), project: Some(&project), request_id: None };
+            let call = self.volumes.client.create_volume(by, &new);
+            made = Some(self.volumes.bounded(call).await.map_err(Trouble::Call)?);
+        }
+        let Some(made) = made else { return Ok(()) };
+        let (volume, size, shared) = (made.id, made.size, made.multiattach);
+        self.write(move |tx, _| Ok(rows::set_volume(tx, id, volume, size, shared)?)).await?;
+        Ok(())
+    }
+
+    /// The volume that an earlier attempt created for a device.
+    async fn made_for(
+        &self,
+        device: &BlockDevice,
+    ) -> Result<Option<kilonova_cinder::Volume>, Trouble> {
+        let value = device.id.to_string();
+        let call = self.volumes.client.volumes_with(Call::OWN, MADE_FOR, &value);
+        let found = self.volumes.bounded(call).await.map_err(Trouble::Call)?;
+        Ok(found.into_iter().find(|one| one.metadata.get(MADE_FOR) == Some(&value)))
+    }
+
+    /// Waits until a new volume is available.
+    pub(super) async fn wait_until_available(&mut self, volume: VolumeId) -> Result<(), Trouble> {
+        let (most, pause) =
+            (self.volumes.options.allocate_retries.max(1), self.volumes.options.allocate_interval);
+        let begun = tokio::time::Instant::now();
+        let mut status = String::new();
+        for attempt in 1..=most {
+            let client = &self.volumes.client;
+            let call = |by| client.volume(by, volume);
+            let project = &self.taken.project_id;
+            let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
+            status = shown.map_err(Trouble::Call)?.status;
+            match status.as_str() {
+                "creating" | "downloading" => {}
+                "error" => {
+                    return Err(Trouble::Final(unfinished(
+                        volume,
+                        begun.elapsed(),
+                        attempt,
+                        &status,
+                    )));
+                }
+                _ => return Ok(()),
+            }
+            if self.taken.is_gone {
+                return Ok(());
+            }
+            let mut left = pause;
+            loop {
+                let part = left.min(LONGEST_SLEEP);
+                tokio::time::sleep(part).await;
+                // The server may be deleted meanwhile.
+                self.renew().await?;
+                left = left.saturating_sub(part);
+                if left.is_zero() {
+                    break;
+                }
+            }
+        }
+        Err(Trouble::Final(unfinished(volume, begun.elapsed(), most, &status)))
+    }
+
+    /// Lets Cinder replace the data of a volume by an image's, and waits for it. An attempt after a crash may do
+    /// it again.
+    pub(super) async fn reimage(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
+        let (Some(volume), Some(image)) = (device.volume, device.reimage) else {
+            return Err(Trouble::Final("there is no volume, or no image".into()));
+        };
+        let size = u32::try_from(device.size_gb.max(1)).unwrap_or(u32::MAX);
+        let most = self.volumes.options.reimage_per_gb.saturating_mul(size);
+        let begun = tokio::time::Instant::now();
+        let mut is_sent = false;
+        loop {
+            let reimaged = Arc::clone(&self.volumes);
+            // An event that comes while Cinder answers is not lost.
+            let event = reimaged.reimaged.notified();
+            tokio::pin!(event);
+            event.as_mut().enable();
+            let (client, project) = (&self.volumes.client, &self.taken.project_id);
+            let call = |by| client.volume(by, volume);
+            let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
+            match shown.map_err(Trouble::Call)?.status.as_str() {
+                "downloading" => is_sent = true,
+                "error" => {
+                    return Err(Trouble::Final(format!(
+                        "Cinder could not write image {image} to volume {volume}, whose status is error"
+                    )));
+                }
+                _ if is_sent => break,
+                _ => {
+                    self.renew().await?;
+                    let (client, project) = (&self.volumes.client, &self.taken.project_id);
+                    let call = |by| client.reimage(by, volume, image);
+                    let sent = self.volumes.for_user(self.user.as_ref(), project, call).await;
+                    sent.map_err(Trouble::Call)?;
+                    is_sent = true;
+                }
+            }
+            self.renew().await?;
+            if self.taken.is_gone {
+                return Ok(());
+            }
+            if begun.elapsed() >= most {
+                return Err(Trouble::Final(format!(
+                    "Cinder did not write image {image} to volume {volume} within {} s",
+                    most.as_secs()
+                )));
+            }
+            let pause = self.volumes.options.allocate_interval.min(LONGEST_SLEEP);
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = event => {}
+            }
+        }
+        let server = self.taken.server;
+        self.write(move |tx, compute| match rows::end_reimage(tx, server, None)? {
+            true => flows::reimaged(tx, compute, server, time::now()),
+            // The rebuild was given up meanwhile.
+            false => Ok(()),
+        })
+        .await
+    }
+
+    /// Deletes the volume of a device.
+    pub(super) async fn drop_volume(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
+        let volume = match device.volume {
+            Some(volume) => Some(volume),
+            None => {
+                let made = self.made_for(device).await?.map(|made| made.id);
+                self.renew().await?;
+                made
+            }
+        };
+        if let Some(volume) = volume {
+            let client = &self.volumes.client;
+            let call = |by| client.delete_volume(by, volume);
+            let project = &self.taken.project_id;
+            let deleted = self.volumes.for_user(self.user.as_ref(), project, call).await;
+            deleted.map_err(Trouble::Call)?;
+        }
+        let id = device.id;
+        self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await
+    }
+}
+
+/// Nova's words.
+fn unfinished(volume: VolumeId, waited: Duration, attempts: u32, status: &str) -> String {
+    format!(
+        "Volume {volume} did not finish being created even after we waited {} seconds or {attempts} \
+         attempts. And its status is {status}.",
+        waited.as_secs()
+    )
+}

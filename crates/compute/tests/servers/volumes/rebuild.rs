@@ -1,0 +1,205 @@
+//! Rebuild of volume-backed servers.
+
+use std::time::Duration;
+
+use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_testkit::cinder::{Failure, FakeCinder};
+use serde_json::{Value, json};
+
+use super::{attach, boot, clouds, finish, hosts_of, root, settled, volume, wait_for, with_disks};
+use crate::kit::{ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
+
+/// An active server with a root volume and a data volume.
+async fn server(
+    cloud: &Cloud,
+    running: &RunningCloud,
+    cinder: &FakeCinder,
+) -> (String, [String; 2]) {
+    let metadata = json!({"image_id": cloud.image, "min_disk": "1"});
+    let disk = json!({"bootable": "true", "volume_image_metadata": metadata});
+    let (disk, data) = (volume(cinder, disk), volume(cinder, json!({})));
+    let entries = json!([root("volume", json!({"uuid": disk}))]);
+    let id = boot(running, with_disks(running, cloud, entries)).await;
+    running.wait_for_status(&id, "ACTIVE").await;
+    attach(running, cinder, &id, &data).await;
+    wait_for(cinder, &disk, "in-use").await;
+    settled(cloud).await;
+    cinder.state().take_freed();
+    (id, [disk, data])
+}
+
+async fn rebuild(running: &RunningCloud, id: &str, version: &str, image: &str) -> Answer {
+    let body = json!({"rebuild": {"imageRef": image}});
+    running.call(ANN, version, &format!("POST /servers/{id}/action"), Some(body)).await
+}
+
+/// The image whose data a volume has.
+fn image_of(cinder: &FakeCinder, volume: &str) -> Value {
+    cinder.state().volumes()[volume].more["volume_image_metadata"]["image_id"].clone()
+}
+
+async fn rebuilt(running: &RunningCloud, id: &str, status: &str) {
+    running.wait_until_idle(id).await;
+    running.wait_for_status(id, status).await;
+}
+
+#[tokio::test]
+async fn a_rebuild_replaces_the_data_of_the_root_volume() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let (id, [disk, data]) = server(&cloud, &running, &cinder).await;
+        let first = cinder.state().attachments_of(&disk)[0].0.clone();
+        let kept = cinder.state().attachments_of(&data)[0].0.clone();
+        let other = cloud.image_with("other", &[("hw_vif_model", "e1000")], b"x".to_vec()).await;
+        let other = other.to_string();
+        // Older clients do not know it; the image of the volume itself is the same disk for them.
+        let words = format!(
+            "Image {other} is unacceptable: Unable to rebuild with a different image for a volume-backed \
+             server."
+        );
+        rebuild(&running, &id, "2.92", &other).await.refused(400, &words);
+        rebuild(&running, &id, "2.92", &cloud.image.to_string()).await.expect(202);
+        rebuilt(&running, &id, "ACTIVE").await;
+        settled(&cloud).await;
+        assert_eq!(cinder.state().attachments_of(&disk)[0].0, first, "the volume stays");
+
+        cinder.take_calls();
+        cinder.state().creating = 2;
+        let answer = rebuild(&running, &id, "2.93", &other).await.expect(202);
+        assert_eq!(answer["server"]["image"], json!(""));
+        rebuilt(&running, &id, "ACTIVE").await;
+        settled(&cloud).await;
+        wait_for(&cinder, &disk, "in-use").await;
+        assert_eq!(image_of(&cinder, &disk), json!(other));
+        assert_eq!(running.server(&id).await["image"], json!(""));
+        let calls = cinder.take_calls();
+        let sent = calls.iter().filter(|call| call.starts_with("POST volumes os-reimage"));
+        assert_eq!(sent.collect::<Vec<_>>(), ["POST volumes os-reimage (ann:red, service)"]);
+        assert_ne!(cinder.state().attachments_of(&disk)[0].0, first, "another attachment");
+        assert_eq!(cinder.state().attachments_of(&data)[0].0, kept, "the others stay");
+        assert_eq!(
+            (hosts_of(&cinder, &disk), hosts_of(&cinder, &data)),
+            (vec!["a".into()], vec!["a".into()])
+        );
+        assert_eq!(cinder.state().take_freed(), [""; 0], "never free");
+        assert_eq!(cloud.files("a", "volumes").len(), 2);
+
+        // A server that is shut off stays so.
+        running.act(&id, json!({"os-stop": null})).await;
+        running.wait_for_status(&id, "SHUTOFF").await;
+        cinder.state().creating = 0;
+        rebuild(&running, &id, "2.93", &cloud.image.to_string()).await.expect(202);
+        rebuilt(&running, &id, "SHUTOFF").await;
+        settled(&cloud).await;
+        assert_eq!(image_of(&cinder, &disk), json!(cloud.image.to_string()));
+        running.act(&id, json!({"os-start": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        finish(&cloud, &running, &cinder, "rebuilt").await;
+    }
+}
+
+#[tokio::test]
+async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
+    for (cloud, running, cinder) in clouds(&["a"]).await {
+        let (id, [disk, _]) = server(&cloud, &running, &cinder).await;
+        let image = cloud.image.to_string();
+        let high = cloud.image_with("high", &[], b"x".to_vec()).await;
+        cloud.execute("UPDATE images SET min_disk = 9 WHERE name = 'high'").await;
+        let words = "Volume is smaller than the minimum size";
+        rebuild(&running, &id, "2.93", &high.to_string()).await.refused(400, words);
+        cinder.fail("GET volumes", Failure::Status(500), 1);
+        let words = "The volume service is temporarily unavailable";
+        rebuild(&running, &id, "2.93", &image).await.refused(503, words);
+        assert_eq!(running.server(&id).await["status"], "ACTIVE");
+
+        // A call that fails for a while is repeated.
+        cinder.fail("POST volumes os-reimage", Failure::AnswerLost, 1);
+        cinder.fail("POST volumes os-reimage", Failure::Status(500), 1);
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        rebuilt(&running, &id, "ACTIVE").await;
+        settled(&cloud).await;
+
+        cinder.fail("POST volumes os-reimage", Failure::Status(400), 1);
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        let failed = running.wait_for_status(&id, "ERROR").await;
+        assert!(fault(&failed).contains("/action with 400"), "{failed}");
+        settled(&cloud).await;
+        wait_for(&cinder, &disk, "in-use").await;
+        assert_eq!(hosts_of(&cinder, &disk), ["a"], "the server has its volume again");
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        rebuilt(&running, &id, "SHUTOFF").await;
+        running.act(&id, json!({"os-start": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+
+        // Cinder cannot write the image.
+        cinder.state().creation_fails = true;
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        let failed = running.wait_for_status(&id, "ERROR").await;
+        assert!(fault(&failed).contains("whose status is error"), "{failed}");
+        cinder.state().creation_fails = false;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        cloud.settle_volumes(&running).await;
+        finish(&cloud, &running, &cinder, "failed rebuilds").await;
+    }
+}
+
+/// Rebuilds with a crash of everything at each write, before and after its commit.
+#[tokio::test]
+async fn no_crash_keeps_a_server_from_a_rebuild() {
+    for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
+        let cinder = cloud.start_cinder().await;
+        let mut points = 0;
+        for at in 0.. {
+            assert!(at < 60, "no end");
+            let mut died = false;
+            for death in [Death::BeforeCommit, Death::AfterCommit] {
+                let when = format!("{at} {death:?}");
+                died |= crash(&cloud, &cinder, CrashPlan::at(at, death), &when).await;
+                points += u32::from(died);
+            }
+            if !died {
+                break;
+            }
+        }
+        assert!(points >= 20, "{points} crash points");
+    }
+}
+
+async fn crash(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) -> bool {
+    let mut running = cloud.start().await;
+    running.wait_for_hosts().await;
+    let (id, [disk, _]) = server(cloud, &running, cinder).await;
+    let other = cloud.image_with("other", &[], b"x".to_vec()).await.to_string();
+    running.kill().await;
+    running = cloud.start_with_plan(plan.clone()).await;
+    running.wait_for_hosts().await;
+    let accepted = rebuild(&running, &id, "2.93", &other).await.status.is_success();
+    for _ in 0..400 {
+        let open = "SELECT id FROM operations WHERE outcome = 'open'";
+        if plan.is_dead() || (accepted && cloud.column(open).await.is_empty()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let died = plan.is_dead();
+    running.kill().await;
+    running = cloud.start().await;
+    running.wait_for_hosts().await;
+    wait_until(&format!("{when}: nothing is left to do"), async || {
+        cloud.settle_volumes(&running).await;
+        let open = "SELECT id FROM operations WHERE outcome = 'open'";
+        cloud.column(open).await.is_empty()
+    })
+    .await;
+    cloud.settle_volumes(&running).await;
+    running.wait_for_status(&id, "ACTIVE").await;
+    let is = image_of(cinder, &disk);
+    assert!(!accepted || is == json!(other), "{when}: {is}");
+    assert_eq!(hosts_of(cinder, &disk), ["a"], "{when}");
+    assert_eq!(cinder.state().take_freed(), [""; 0], "{when}");
+    cloud.assert_consistent(&running, when).await;
+    finish(cloud, &running, cinder, when).await;
+    cinder.state().volumes_mut().clear();
+    running.kill().await;
+    died
+}
