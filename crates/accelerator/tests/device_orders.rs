@@ -228,8 +228,12 @@ async fn a_card_in_use_is_not_programmed() {
         let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{name}");
         assert_eq!(program(&api, image.image).await.status, StatusCode::CONFLICT, "{name}");
+        assert_eq!(reserved(&store, specs[0].id).await, 2, "{name}: none is offered");
+        report_host(&store, &World::new(), vec![fpga("intel", None)]).await;
+        assert_eq!(reserved(&store, specs[0].id).await, 2, "{name}: a report changes nothing");
         node(store.clone(), done()).await;
         assert_eq!(asking.await.unwrap().status, StatusCode::OK, "{name}");
+        assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}: all are offered again");
         let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
         assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}");
         assert_consistent(&store, name).await;
@@ -535,5 +539,40 @@ async fn an_operator_declares_a_handle_clean() {
             assert_consistent(&store, name).await;
         }
         claim(&store, provider).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_card_that_is_released_while_it_is_programmed_is_not_offered() {
+    for (name, store, _guard) in stores().await {
+        let specs = report_host(&store, &World::new(), vec![fpga("xilinx", None)]).await;
+        let (image, provider) = (bitstream(None), specs[0].id);
+        let api = api(&store, std::slice::from_ref(&image));
+        requests(&api, json!({"accel:bitstream_id": image.image}), 1).await;
+        let profile = "SELECT uuid FROM device_profiles ORDER BY id DESC LIMIT 1";
+        let consumer = ConsumerId::new_v4();
+        let shelf = Images(vec![image.clone()]);
+        store
+            .write(move |tx| {
+                let profile = tx.row(profile, params![])?.map(|row| row.id("uuid")).transpose()?;
+                let wants = [BindRequest { provider, count: 1, group: 0, profile }];
+                let (world, server) = (World::new(), ServerId::new_v4());
+                ledger::bind(tx, &world, server, consumer, "p1", &host(), &wants)?;
+                let actor = ledger::Actor::default();
+                assert!(orders::prepare(tx, &world, Some(&shelf), &actor, consumer)?);
+                orders::announce(tx, &Counter::default())
+            })
+            .await
+            .unwrap();
+        assert_eq!(reserved(&store, provider).await, 1, "{name}: the other function");
+        assert_consistent(&store, name).await;
+        release(&store, consumer).await;
+        assert_eq!(reserved(&store, provider).await, 2, "{name}: both functions");
+        claim(&store, provider).await.expect_err("the card is being programmed");
+        assert_consistent(&store, name).await;
+        node(store.clone(), done()).await;
+        assert_eq!(reserved(&store, provider).await, 0, "{name}: none");
+        claim(&store, provider).await.expect("it is offered again");
+        assert_consistent(&store, name).await;
     }
 }

@@ -55,7 +55,32 @@ pub fn page(capacity: &Value) -> String {
     if devices.len() > 1 {
         page.push_str(&format!("\nDevices\n{}", table(&devices)));
     }
+    page.push_str(&gains(&capacity["gains"]));
     page
+}
+
+/// The gain of moves and of a drain; nothing unless the page is of one flavor.
+fn gains(gains: &Value) -> String {
+    if gains.is_null() {
+        return String::new();
+    }
+    let mut text = match gains["moves"].as_array().map_or(0, Vec::len) {
+        0 => "\nNo one or two live migrations make room for more.\n".to_owned(),
+        moves => format!(
+            "\n{moves} live migration(s) make room for {} more: kilonova rebalance --plan.\n",
+            of(&gains["gain"])
+        ),
+    };
+    let drain = &gains["drain"];
+    if !drain.is_null() {
+        text.push_str(&format!(
+            "A drain of {} ({} server(s)) makes room for {} more.\n",
+            of(&drain["host"]),
+            of(&drain["servers"]),
+            of(&drain["gain"])
+        ));
+    }
+    text
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
@@ -101,6 +126,31 @@ Devices
   devices  free  partly used  free units  on partly used  reserved  class  traits
   8        5     2            100         20              0         VGPU   CUSTOM_NVIDIA_35
 "
+        );
+    }
+
+    #[test]
+    fn the_page_of_one_flavor_says_what_moves_gain() {
+        let one = json!([{"id": "1", "name": "gpu8", "servers": 0, "hosts": 0, "reason": null}]);
+        let gains = json!({
+            "moves": [{"server": "7c0a"}], "gain": 1, "drain": {"host": "gpu-1", "servers": 3, "gain": 2},
+        });
+        let with = page(&json!({"hosts": 1, "hosts_up": 1, "flavors": one, "gains": gains}));
+        assert!(
+            with.contains(
+                "\n1 live migration(s) make room for 1 more: kilonova rebalance --plan.\n"
+            ),
+            "{with}"
+        );
+        assert!(
+            with.ends_with("A drain of gpu-1 (3 server(s)) makes room for 2 more.\n"),
+            "{with}"
+        );
+        let gains = json!({"moves": [], "gain": 0, "drain": null});
+        let without = page(&json!({"hosts": 1, "hosts_up": 1, "flavors": one, "gains": gains}));
+        assert!(
+            without.ends_with("No one or two live migrations make room for more.\n"),
+            "{without}"
         );
     }
 }

@@ -126,7 +126,8 @@ async fn order(
     let (notifier, actor) = (state.clone(), access::actor(context));
     let work = move |tx: &mut Tx<'_>| {
         let bitstreams = notifier.bitstreams.as_deref();
-        let order = orders::program_deployable(tx, bitstreams, &actor, deployable, image)?;
+        let order =
+            orders::program_deployable(tx, &notifier.world, bitstreams, &actor, deployable, image)?;
         notifier.announce(tx)?;
         Ok::<_, Error>(order)
     };

@@ -205,7 +205,7 @@ fn bind_all(tx: &mut Tx<'_>, caller: &Caller, binds: &[Bind]) -> Result<(), Erro
     }
     for server in servers {
         let consumer = ConsumerId::from_untyped_uuid(server.into_untyped_uuid());
-        orders::prepare(tx, caller.bitstreams.as_deref(), &caller.actor, consumer)?;
+        orders::prepare(tx, &caller.world, caller.bitstreams.as_deref(), &caller.actor, consumer)?;
     }
     ledger::update_exclusions(tx, &caller.world, cards)
 }

@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use kilonova_ids::{
-    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, PortId, ProviderId, ServerId,
+    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, OperationId, PortId, ProviderId,
+    ServerId,
 };
 use kilonova_store::{Error, Row, Tx, params, statements};
 
@@ -115,7 +116,7 @@ statements! {
     /// Deletes the requests of a consumer.
     DELETE_OF_CONSUMER = "DELETE FROM arqs WHERE consumer_id = ?1";
     /// The requests of a consumer, and whether the handle of each must be cleaned after its release.
-    HELD = "SELECT a.uuid, CASE WHEN EXISTS (SELECT 1 FROM attach_handles h
+    HELD = "SELECT a.uuid, a.awaits, CASE WHEN EXISTS (SELECT 1 FROM attach_handles h
             JOIN attributes t ON t.deployable_id = h.deployable_id AND t.name = 'on_release'
               AND t.reported = 1 WHERE h.arq_id = a.uuid) THEN 1 ELSE 0 END AS must_clean
         FROM arqs a WHERE a.consumer_id = ?1";
@@ -338,9 +339,21 @@ pub(crate) fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), E
     tx.expect(HELD, params![consumer])
 }
 
-/// For each request of a consumer, whether its handle must be cleaned after its release.
-pub(crate) fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<bool>, Error> {
-    tx.rows(HELD, params![consumer])?.iter().map(|row| row.bool("must_clean")).collect()
+/// A request whose handle is about to be released.
+#[derive(Debug)]
+pub(crate) struct HeldRequest {
+    /// True if the handle must be cleaned then.
+    pub must_clean: bool,
+    /// The order that it waits for.
+    pub awaits: Option<OperationId>,
+}
+
+/// The requests of a consumer.
+pub(crate) fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Vec<HeldRequest>, Error> {
+    let read = |row: &Row| {
+        Ok(HeldRequest { must_clean: row.bool("must_clean")?, awaits: row.id_opt("awaits")? })
+    };
+    tx.rows(HELD, params![consumer])?.iter().map(read).collect()
 }
 
 /// Moves the requests of a consumer to another, which must have none.

@@ -82,7 +82,8 @@ statements! {
             MAX(COALESCE(d.updated_at, d.created_at)) AS changed_at
             FROM devices d WHERE d.host = ?1
         UNION ALL SELECT 2, COUNT(*), COUNT(CASE WHEN p.present = 1 AND p.function_id IS NULL
-            AND p.bitstream_id IS NULL THEN NULL ELSE 1 END), MAX(p.id),
+            AND p.bitstream_id IS NULL AND NOT EXISTS (SELECT 1 FROM device_orders b
+              WHERE b.open_key = d.uuid) THEN NULL ELSE 1 END), MAX(p.id),
             MAX(COALESCE(p.updated_at, p.created_at))
             FROM deployables p JOIN devices d ON d.id = p.device_id WHERE d.host = ?1
         UNION ALL SELECT 3, COUNT(*), 0, MAX(a.id),

@@ -1,5 +1,5 @@
 //! The part of a provider that cannot be assigned: dirty handles, handles that an assigned one
-//! excludes, and all handles of a device that is absent or has failed.
+//! excludes, free handles of a device that is being programmed, and all handles of a device that is absent or has failed.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +24,22 @@ macro_rules! is_excluded {
 }
 pub(super) use is_excluded;
 
-/// True for a dirty or excluded handle `h` of device `d`.
+/// True for a handle `h` of device `d` that is dirty or excluded, or free while an order programs the device.
 macro_rules! is_withheld {
     () => {
         concat!(
-            "(h.state = 'dirty' OR (h.state = 'free' AND h.present = 1 AND d.mixed = 1 AND ",
+            "(h.state = 'dirty' OR (h.state = 'free' AND h.present = 1 AND (
+              EXISTS (SELECT 1 FROM device_orders b WHERE b.open_key = d.uuid)
+              OR (d.mixed = 1 AND ",
             is_excluded!(),
-            "))"
+            "))))"
         )
     };
 }
 
 statements! {
     /// The unavailable part of a provider: whether its device is present and not failed, and the
-    /// number of dirty or excluded handles.
+    /// number of handles that cannot be assigned.
     ON_PROVIDER = concat!(
         "SELECT d.health, p.present, (SELECT COUNT(*) FROM attach_handles h
           WHERE h.deployable_id = p.id AND ",
@@ -45,7 +47,7 @@ statements! {
         ") AS withheld
         FROM deployables p JOIN devices d ON d.id = p.device_id WHERE p.provider_id = ?1"
     );
-    /// Number of dirty or excluded handles, for all providers of a host that have any.
+    /// Number of handles that cannot be assigned, for all providers of a host that have any.
     OF_HOST = concat!(
         "SELECT p.provider_id, COUNT(*) AS withheld FROM attach_handles h
         JOIN deployables p ON p.id = h.deployable_id JOIN devices d ON d.id = p.device_id
@@ -72,7 +74,7 @@ pub(crate) fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Err
     tx.expect(OF_HOST, params![host])
 }
 
-/// Number of dirty or excluded handles, by provider of a host.
+/// Number of handles that cannot be assigned, by provider of a host.
 pub(crate) fn of_host(
     tx: &mut Tx<'_>,
     host: &HostName,

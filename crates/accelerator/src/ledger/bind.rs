@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use kilonova_ids::{
-    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, ProviderId, ServerId, ascending,
+    ArqId, AttachHandleId, ConsumerId, DeviceProfileId, HostName, OperationId, ProviderId,
+    ServerId, ascending,
 };
 use kilonova_node_api::Attachment;
 use kilonova_placement::World;
@@ -17,7 +18,7 @@ use kilonova_wire::time;
 use newtype_uuid::GenericUuid;
 
 use super::exclusions::update_exclusions;
-use super::orders::park_of_consumer;
+use super::orders::{park_of_consumer, withhold_programmed};
 use super::tally::{self, BindSource};
 use crate::Error;
 use crate::db::arqs::{self, BindTarget};
@@ -198,6 +199,7 @@ pub fn release_as(
 pub struct Held {
     requests: usize,
     must_clean: bool,
+    awaits: Vec<OperationId>,
     cards: Vec<handles::MixedCard>,
 }
 
@@ -214,7 +216,9 @@ pub fn expect_held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<(), Error> {
 pub fn held(tx: &mut Tx<'_>, consumer: ConsumerId) -> Result<Held, Error> {
     let requests = arqs::held(tx, consumer)?;
     let cards = handles::cards_of_consumer(tx, consumer)?;
-    Ok(Held { requests: requests.len(), must_clean: requests.contains(&true), cards })
+    let must_clean = requests.iter().any(|one| one.must_clean);
+    let awaits = requests.iter().filter_map(|one| one.awaits).collect();
+    Ok(Held { requests: requests.len(), must_clean, awaits, cards })
 }
 
 /// [`release_as`] for the handles that the consumer holds. Returns whether a handle must be
@@ -237,6 +241,9 @@ pub fn release_held(
     handles::free_of_consumer(tx, consumer, now)?;
     arqs::delete_of_consumer(tx, consumer)?;
     update_exclusions(tx, world, held.cards)?;
+    for order in held.awaits {
+        withhold_programmed(tx, world, order)?;
+    }
     Ok(held.must_clean)
 }
 

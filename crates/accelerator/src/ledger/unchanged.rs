@@ -3,7 +3,7 @@
 //! After a report the host's row stores a fingerprint of the report and of a summary of the rows:
 //! count, newest id, last change. An equal report over rows with an equal summary requires no work.
 //! Owners are not part of the summary. If a later report would have work (an absent device with
-//! owned handles, an unhealthy device, a mixed card, a bitstream loaded by an order, a dirty
+//! owned handles, an unhealthy device, a mixed card, a bitstream that an order loads or has loaded, a dirty
 //! handle), there is no summary and no fingerprint.
 
 use kilonova_ids::HostName;

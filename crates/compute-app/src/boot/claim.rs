@@ -149,7 +149,7 @@ pub(super) fn claim_along<A>(
                 let consumer = consumer_of(server);
                 let bitstreams = compute.images.bitstreams();
                 let bitstreams = bitstreams.as_ref().map(|own| own as _);
-                devices::orders::prepare(tx, bitstreams, &actor, consumer)?;
+                devices::orders::prepare(tx, &compute.world, bitstreams, &actor, consumer)?;
                 devices::orders::announce(tx, compute)?;
             }
             let devices = bindings.into_iter().map(|binding| binding.attachment).collect();

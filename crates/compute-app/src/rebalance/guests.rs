@@ -24,6 +24,8 @@ const MOST: usize = 512;
 pub(super) struct Guests {
     pub(super) guests: Vec<Guest>,
     pub(super) names: HashMap<ServerId, String>,
+    /// The roots of hosts all of whose servers can move.
+    pub(super) whole: Vec<ProviderId>,
 }
 
 /// The guests of some hosts that can live-migrate, at most [`MOST`].
@@ -41,15 +43,23 @@ pub(super) fn of_hosts(
         let Some(host) = compute.fleet.by_root(*root).filter(|host| host.takes_servers(now)) else {
             continue;
         };
+        let mut can_all_move = true;
         for id in servers::ids_on(tx, &host.name)? {
             if found.guests.len() >= MOST {
                 return Ok(found);
             }
-            let Some(server) = servers::find(tx, id)?.filter(is_movable) else { continue };
-            if let Some(guest) = guest(tx, compute, &server, &host.name, *root)? {
-                found.names.insert(id, server.name);
-                found.guests.push(guest);
-            }
+            let movable = match servers::find(tx, id)?.filter(is_movable) {
+                Some(server) => {
+                    found.names.insert(id, server.name.clone());
+                    guest(tx, compute, &server, &host.name, *root)?
+                }
+                None => None,
+            };
+            can_all_move &= movable.is_some();
+            found.guests.extend(movable);
+        }
+        if can_all_move {
+            found.whole.push(*root);
         }
     }
     Ok(found)

@@ -11,7 +11,7 @@ mod plan;
 use jiff::SignedDuration;
 
 pub use begin::{Begun, begin};
-pub use plan::{Gain, Plan, PlannedMove, plan};
+pub use plan::{Drain, Gain, Plan, PlannedMove, plan};
 pub(crate) use plan::{Step, for_boot};
 
 /// The settings of `[rebalance]`.

@@ -63,6 +63,17 @@ pub struct Gain {
     pub gain: i64,
 }
 
+/// The gain of a drain.
+#[derive(Debug, Clone)]
+pub struct Drain {
+    /// The host.
+    pub host: HostName,
+    /// Its servers, all of which can live-migrate.
+    pub servers: usize,
+    /// How many more servers of the flavor fit after it.
+    pub gain: i64,
+}
+
 /// A plan, and the limits that its moves meet.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -70,6 +81,8 @@ pub struct Plan {
     pub moves: Vec<PlannedMove>,
     /// Their gain: for the requested flavor, or for each flavor for which they change something.
     pub gains: Vec<Gain>,
+    /// For a flavor: the host that gains most when it is drained and enabled again.
+    pub drain: Option<Drain>,
     /// The cost that they save, in devices; only without a flavor.
     pub saved: Option<f64>,
     /// Why there are no moves.
@@ -293,6 +306,7 @@ impl Task {
         let mut plan = Plan {
             moves: Vec::new(),
             gains: Vec::new(),
+            drain: requested.and_then(|request| self.drain(request, guests)),
             saved: None,
             reason: None,
             count: Count::default(),
@@ -315,6 +329,18 @@ impl Task {
         plan.gains = self.gains(guests, &moves);
         plan.moves = moves.iter().filter_map(|one| self.describe(guests, one)).collect();
         Ok(plan)
+    }
+
+    /// The host that gains most when it is drained.
+    fn drain(&self, request: &Request, guests: &Guests) -> Option<Drain> {
+        let mut left = Searches(SEARCHES);
+        let found = self.wanting(request, |wanted| {
+            let (scope, all) = (self.scope(), &guests.guests);
+            search::empty_host(&self.world, scope, wanted, all, &guests.whole, &mut left)
+        });
+        let found = found.ok()?.ok().flatten()?;
+        let host = self.compute.fleet.by_root(found.source)?;
+        Some(Drain { host: host.name.clone(), servers: found.moves.len(), gain: found.gain })
     }
 
     /// Why there are no moves.

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kilonova_engine::{Query, Snapshot};
 use kilonova_ids::ProviderId;
-use kilonova_packing::{Cost, Demand, Fleet, Model, Shape, WHOLE, Weights};
+use kilonova_packing::{Cost, Demand, Fleet, Model, Scorer, Shape, WHOLE, Weights};
 
 pub use demand::Request;
 pub(crate) use kinds::is_device;
@@ -113,6 +113,26 @@ impl Packer {
         let State { fleet, kinds, .. } = &mut *state;
         let hosts = world.tree(root).map(|tree| kinds.hosts(&tree)).unwrap_or_default();
         hosts.iter().map(|host| fleet.scorer().of(host)).sum()
+    }
+
+    /// The score of a change of a host that servers of a query cause; greater is better.
+    pub(crate) fn rate(
+        &self,
+        before: &Snapshot,
+        after: &Snapshot,
+        root: ProviderId,
+        query: &Query,
+        weights: Weights,
+    ) -> f64 {
+        let mut state = self.lock();
+        state.rescore(weights);
+        let State { fleet, kinds, .. } = &mut *state;
+        let Some(shape) = kinds.shape(&Request::of(query)) else { return 0.0 };
+        let (Some(before), Some(after)) = (before.tree(root), after.tree(root)) else { return 0.0 };
+        let changes = kinds.hosts(&before).into_iter().zip(kinds.hosts(&after));
+        let of_kind =
+            changes.filter(|(host, _)| !shape.is_accelerated() || shape.models.accepts(host.model));
+        of_kind.map(|(before, after)| fleet.scorer().score(&before, &after, &shape)).sum()
     }
 
     /// Another one with the same demand, for a search on many scratch copies of the world, which would keep

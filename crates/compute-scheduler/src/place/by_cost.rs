@@ -13,7 +13,7 @@ use kilonova_engine::{Candidate, Query, Snapshot};
 use kilonova_ids::ProviderId;
 use kilonova_packing::Weights;
 
-use super::{ALTERNATES, Choice, NAMED, confined, draw};
+use super::{ALTERNATES, Choice, NAMED, Plan, confined, draw};
 use crate::constraints::Constraints;
 use crate::fleet::Host;
 use crate::packer::{Preference, remainder_of};
@@ -33,6 +33,12 @@ const ON_ONE_HOST: usize = BY_COST / HOSTS;
 
 /// Candidates examined per host to find the best device.
 const DEVICES: usize = 32;
+
+/// Hosts that are looked at for servers that must be on one host.
+const ORDERED_FOR_ALL: usize = 256;
+
+/// Hosts with room for all of them that are compared.
+const COMPARED_FOR_ALL: usize = 8;
 
 /// A host that is used only if there are too few others, with its penalties: build failures, then
 /// members of its group.
@@ -96,6 +102,89 @@ pub(super) fn ranked(
         finder.add(preference, host)?;
     }
     Ok(finder.choice())
+}
+
+/// Servers on one host: of the first hosts in the order that fit all, the one whose cost falls most; or, if none
+/// does, the one that fits most.
+pub(super) fn together(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+    weights: Weights,
+) -> Result<Plan, NoHost> {
+    if constraints.spec.wanted_host.is_some() {
+        return Ok(Plan::new());
+    }
+    let (mut best, mut partial) = (None::<(f64, Plan)>, Plan::new());
+    let mut compared = 0;
+    for root in hosts_for_all(world, constraints, query, weights) {
+        let Some(host) = constraints.host(root) else { continue };
+        if obstacle_of_host(constraints, &host).is_some() {
+            continue;
+        }
+        let (mut plan, after) = on_host(world, constraints, query, root, count, weights)?;
+        if plan.len() < count {
+            if plan.len() > partial.len() {
+                partial = plan;
+            }
+            continue;
+        }
+        let score = constraints.packer.rate(world, &after, root, query, weights);
+        if best.as_ref().is_none_or(|(most, _)| score > *most) {
+            let how = format!("By packing, all on one host: {} ({score:.2}).", host.name);
+            plan.iter_mut().for_each(|choice| choice.how.clone_from(&how));
+            best = Some((score, plan));
+        }
+        compared += 1;
+        if compared >= COMPARED_FOR_ALL {
+            break;
+        }
+    }
+    Ok(best.map_or(partial, |(_, plan)| plan))
+}
+
+/// The hosts for all servers of a group: those of its members, or those that suit the first server best.
+fn hosts_for_all(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    weights: Weights,
+) -> Vec<ProviderId> {
+    let members = constraints.group.as_ref().filter(|group| !group.hosts.is_empty());
+    if let Some(group) = members {
+        let known = group.hosts.keys().filter_map(|name| constraints.fleet.by_name(name));
+        return known.map(|host| host.root).collect();
+    }
+    let order = constraints.packer.order(world, query, weights, 0, ORDERED_FOR_ALL);
+    order.unwrap_or_default().into_iter().map(|preference| preference.root).collect()
+}
+
+/// Servers on a host, each on the devices that cost least, and the world with them.
+fn on_host(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    root: ProviderId,
+    count: usize,
+    weights: Weights,
+) -> Result<(Plan, Snapshot), NoHost> {
+    let (mut world, mut plan) = (world.clone(), Plan::new());
+    let here = confined(query, root);
+    while plan.len() < count {
+        let search = world.search(&here).map_err(|error| NoHost::new(format!("{error}.")))?;
+        let usable = search.filter(|one| one.root == root && !is_by_hand(one)).take(DEVICES);
+        let rated = usable.map(|candidate| {
+            let mut after = world.clone();
+            after.take(&candidate);
+            (constraints.packer.cost(&after, root, weights), candidate)
+        });
+        let cheapest = rated.min_by(|a, b| a.0.total_cmp(&b.0));
+        let Some((_, candidate)) = cheapest else { break };
+        world.take(&candidate);
+        plan.push(Choice { candidates: vec![candidate], how: String::new() });
+    }
+    Ok((plan, world))
 }
 
 impl Finder<'_> {

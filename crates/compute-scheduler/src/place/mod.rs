@@ -131,8 +131,8 @@ fn ranked(
 
 /// Adds alternates, each from a walk that starts at another tree, until there are enough or a walk has no other.
 ///
-/// Packing prefers the fullest hosts. All of them may have room only on devices that were freed just now and
-/// that their agents have not cleaned up yet: a claim fails there, and concurrent requests collide there.
+/// Packing prefers the fullest hosts. All of them may have room only on devices that were freed just now, where
+/// concurrent requests collide.
 fn with_spares(
     world: &Snapshot,
     constraints: &Constraints<'_>,
@@ -254,8 +254,25 @@ fn packed(
     Ok(places.into_iter().map(one).collect())
 }
 
-/// All on one host: the first ranked host that fits all, or the one that fits most.
+/// All on one host: the one whose cost falls most, or the one that fits most.
 fn together(
+    world: &Snapshot,
+    constraints: &Constraints<'_>,
+    query: &Query,
+    count: usize,
+) -> Result<Plan, NoHost> {
+    let Packing::Cost(weights) = constraints.rules.packing else {
+        return first_together(world, constraints, query, count);
+    };
+    let plan = by_cost::together(world, constraints, query, count, weights)?;
+    if plan.len() >= count {
+        return Ok(plan);
+    }
+    Ok(better(plan, first_together(world, constraints, query, count)?))
+}
+
+/// All on one host: the first one in the order of a search that fits all, or the one that fits most.
+fn first_together(
     world: &Snapshot,
     constraints: &Constraints<'_>,
     query: &Query,

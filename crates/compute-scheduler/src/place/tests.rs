@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use jiff::Timestamp;
 use kilonova_compute_db::fleet::{About, HostRow, Version};
+use kilonova_compute_db::server_groups::Policy;
 use kilonova_compute_db::servers::Spec;
 use kilonova_engine::{Group, Inventory, Provider, Query, Snapshot, Tree};
 use kilonova_ids::{HostId, HostName, ProviderId, ResourceClass};
 use serde_json::json;
 
 use super::{ALTERNATES, places};
-use crate::constraints::Constraints;
+use crate::constraints::{Constraints, GroupFacts};
 use crate::fleet::Fleet;
 use crate::packer::Packer;
 use crate::rules::Rules;
@@ -77,7 +78,7 @@ fn spec() -> Spec {
 #[test]
 fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
     let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
-    // The last unit of each of twenty hosts was freed just now: a claim may fail on all of them.
+    // The last unit of each of twenty hosts was freed just now: concurrent requests may take all of them.
     (1..=20).for_each(|number| host(&fleet, &mut world, number, 15));
     (21..=40).for_each(|number| host(&fleet, &mut world, number, 0));
     let spec = spec();
@@ -116,4 +117,51 @@ fn alternates_are_also_on_hosts_that_are_not_the_fullest() {
     }
     // Each of four walks starts at the fullest hosts or at the empty ones.
     assert!(elsewhere >= 17, "{elsewhere} of 20 choices have alternates on empty hosts");
+}
+
+#[test]
+fn servers_that_must_be_together_fill_the_host_that_just_holds_them() {
+    let (fleet, mut world, packer) = (Fleet::default(), Snapshot::default(), Packer::default());
+    host(&fleet, &mut world, 1, 15);
+    host(&fleet, &mut world, 2, 0);
+    host(&fleet, &mut world, 3, 14);
+    host(&fleet, &mut world, 4, 8);
+    let spec = spec();
+    let (rules, excluded, loads) = (Rules::default(), HashSet::new(), HashMap::new());
+    let group = |hosts| GroupFacts { policy: Policy::Affinity, max_per_host: 1, hosts };
+    let constraints = |group| Constraints {
+        fleet: &fleet,
+        packer: &packer,
+        rules: &rules,
+        spec: &spec,
+        project_id: "p",
+        group: Some(group),
+        excluded: &excluded,
+        loads: &loads,
+        same_host: None,
+        different_host: None,
+        forced: false,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let device = Group {
+        suffix: "_1".into(),
+        resources: vec![(ResourceClass::verbatim("VGPU"), 1)],
+        ..Group::default()
+    };
+    let own = Group { resources: vec![(ResourceClass::verbatim("VCPU"), 1)], ..Group::default() };
+    for seed in 0..8 {
+        let groups = vec![own.clone(), device.clone()];
+        let query = Query { groups, seed, ..Query::default() };
+        let roots = |group, count| {
+            let plan = places(&world, &constraints(group), &query, count).expect("there is room");
+            plan.iter().map(|choice| choice.candidates[0].root).collect::<Vec<_>>()
+        };
+        let nobody = || group(HashMap::new());
+        assert_eq!(roots(nobody(), 2), [id(30), id(30)], "it has two units");
+        assert_eq!(roots(nobody(), 3), [id(40); 3], "it is fuller than the empty one");
+        assert_eq!(roots(nobody(), 12), [id(20); 12], "only the empty one has twelve");
+        let members = HashMap::from([(HostName::verbatim("host4"), 1)]);
+        assert_eq!(roots(group(members), 2), [id(40), id(40)], "the group is there");
+        assert_eq!(roots(nobody(), 20).len(), 16, "no host has more");
+    }
 }

@@ -245,6 +245,48 @@ pub fn make_room(
     Ok(found.into_iter().min_by_key(rank))
 }
 
+/// A host that live migrations empty, and the gain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Emptied {
+    /// The root of its tree.
+    pub source: ProviderId,
+    /// The moves, in order.
+    pub moves: Vec<Move>,
+    /// How many more servers of the request fit after them, the host included.
+    pub gain: i64,
+}
+
+/// The host of `hosts`, whose guests can all move, that gains most for a request when all of them leave it. `None` if
+/// none gains, or none was found within `left` searches.
+///
+/// # Errors
+/// [`NoHost`] for an invalid query.
+pub fn empty_host(
+    world: &Snapshot,
+    scope: Scope<'_>,
+    wanted: &Wanted<'_>,
+    guests: &[Guest],
+    hosts: &[ProviderId],
+    left: &mut Searches,
+) -> Result<Option<Emptied>, NoHost> {
+    let board = Board { scope, guests, now: wanted.constraints.now };
+    let mut best: Option<Emptied> = None;
+    for source in hosts {
+        match board.emptied(world, wanted, *source, left) {
+            Ok(Some(found)) => {
+                let rank = |one: &Emptied| (one.gain, std::cmp::Reverse(one.moves.len()));
+                if best.as_ref().is_none_or(|best| rank(&found) > rank(best)) {
+                    best = Some(found);
+                }
+            }
+            Ok(None) => {}
+            Err(Stop::Exhausted) => break,
+            Err(Stop::Invalid(why)) => return Err(why),
+        }
+    }
+    Ok(best)
+}
+
 /// How many more servers of a request fit after some moves. `None` if that takes more searches than are left.
 pub fn gain(
     world: &Snapshot,
@@ -406,6 +448,29 @@ impl Board<'_> {
             }
         }
         Ok(())
+    }
+
+    /// All guests of a host, each to its first destination, if more servers of the request fit then.
+    fn emptied(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        source: ProviderId,
+        left: &mut Searches,
+    ) -> Result<Option<Emptied>, Stop> {
+        let (mut then, mut moves) = (world.clone(), Vec::<Move>::new());
+        for (at, guest) in self.guests.iter().enumerate().filter(|(_, one)| one.source == source) {
+            if !moves.iter().all(|one| self.guests[one.guest].goes_with(guest)) {
+                return Ok(None);
+            }
+            let place = self.destinations(&then, guest, left)?.into_iter().next();
+            let Some(to) = place else { return Ok(None) };
+            let one = Move { guest: at, to };
+            then = after(&then, self.guests, &one);
+            moves.push(one);
+        }
+        let gain = gain(world, wanted, self.guests, &moves, left).ok_or(Stop::Exhausted)?;
+        Ok((gain > 0).then_some(Emptied { source, moves, gain }))
     }
 
     /// How many servers of the request fit on a host without some of its guests.

@@ -156,8 +156,13 @@ impl Few {
         self.guests.iter().enumerate().map(guest).collect()
     }
 
-    /// The plan for a request.
-    fn plan(&self, cpus: i64, units: i64) -> Option<Rebalance> {
+    /// Runs a search for a request.
+    fn search<T>(
+        &self,
+        cpus: i64,
+        units: i64,
+        search: impl FnOnce(&Snapshot, Scope<'_>, &Wanted<'_>, &[Guest]) -> T,
+    ) -> T {
         let (fleet, packer, rules) = (self.fleet(), Packer::default(), Rules::default());
         let scope = Scope { fleet: &fleet, packer: &packer, rules: &rules };
         let (query, spec) = (query(cpus, units), spec());
@@ -177,8 +182,23 @@ impl Few {
             now: NOW,
         };
         let wanted = Wanted { constraints: &constraints, query: &query };
-        let (world, guests) = (self.world(), self.movable());
-        make_room(&world, scope, &wanted, &guests, &mut Searches(100_000)).expect("it is valid")
+        search(&self.world(), scope, &wanted, &self.movable())
+    }
+
+    /// The plan for a request.
+    fn plan(&self, cpus: i64, units: i64) -> Option<Rebalance> {
+        self.search(cpus, units, |world, scope, wanted, guests| {
+            make_room(world, scope, wanted, guests, &mut Searches(100_000)).expect("it is valid")
+        })
+    }
+
+    /// The host that gains most for a request when it is empty.
+    fn emptied(&self, cpus: i64, units: i64) -> Option<Emptied> {
+        let hosts: Vec<ProviderId> = (0..self.gpus.len()).map(root).collect();
+        self.search(cpus, units, |world, scope, wanted, guests| {
+            empty_host(world, scope, wanted, guests, &hosts, &mut Searches(100_000))
+                .expect("it is valid")
+        })
     }
 
     /// Performs a move as a live migration does: the destination is claimed while the source is held.
@@ -337,4 +357,20 @@ fn a_move_that_gathers_guests_lowers_the_cost() {
     assert_eq!(lowered.moves.len(), 1, "{lowered:?}");
     assert!(lowered.moves[0].guest < 2 && lowered.moves[0].to.root != root(2), "{lowered:?}");
     assert!(lowered.saved > 0.5, "{lowered:?}");
+}
+
+#[test]
+fn the_host_that_gains_most_is_emptied() {
+    // Host 0 has three guests on two GPUs; hosts 1 and 2 take all of them.
+    let few = few(&[2, 2, 1], &[(0, 0, 1), (0, 0, 1), (0, 1, 1), (1, 0, 2), (1, 1, 4), (2, 0, 2)]);
+    let found = few.emptied(1, 4).expect("there is one");
+    assert_eq!((found.source, found.gain, found.moves.len()), (root(0), 2, 3), "{found:?}");
+    let mut then = few;
+    found.moves.iter().for_each(|one| then.perform(one));
+    assert!(then.guests.iter().all(|guest| guest.host != 0), "{then:?}");
+}
+
+#[test]
+fn a_host_whose_guests_have_no_place_is_not_emptied() {
+    assert_eq!(few(&[1, 1], &[(0, 0, 3), (1, 0, 3)]).emptied(1, 4), None);
 }

@@ -1,10 +1,15 @@
 //! Packing: servers gather where later requests lose least, the count of what fits is the number that boots, and the
 //! demand is shared by controllers.
 
+use std::sync::Arc;
+
+use kilonova_accelerator::State;
+use kilonova_accelerator::reconcile::process_pending;
 use kilonova_compute_app::reconcile::demand;
 use serde_json::{Value, json};
 
-use crate::kit::{ADMIN, ANN, Cloud, GPU, RunningCloud, hosts};
+use crate::kit::{ADMIN, ANN, Cloud, GPU, ONCE, RunningCloud, hosts};
+use crate::servers::host_selection::placement;
 
 async fn capacity(running: &RunningCloud, flavor: &str) -> Value {
     let path = format!("/kilonova/capacity?flavor={flavor}");
@@ -97,5 +102,53 @@ async fn shares_gather_on_one_device() {
         assert_eq!((&devices["devices"], &devices["free"]), (&json!(4), &json!(3)), "{capacity}");
         assert_eq!(devices["divided_units"], 0, "the fourth took the last unit: {capacity}");
         cloud.teardown(&running, "shares").await;
+    }
+}
+
+/// Binds of servers that failed for want of a free handle.
+fn failed_binds() -> u64 {
+    let counts = kilonova_accelerator::ledger::binds();
+    let of_servers = counts.iter().filter(|one| one.source == "server" && one.outcome != "bound");
+    of_servers.map(|one| one.count).sum()
+}
+
+#[tokio::test]
+async fn devices_that_are_not_clean_yet_are_not_offered() {
+    let topology = hosts(&[("a", &[ONCE]), ("b", &[ONCE]), ("c", &[ONCE])]);
+    for (cloud, running) in Cloud::all_running(topology).await {
+        let failed = failed_binds();
+        let state = State::new(cloud.store.clone(), running.compute.world.clone())
+            .with_nodes(Arc::new(running.compute.clone()));
+        let id = running.active_server_on(&cloud, "a", "once").await;
+        running.delete(&id).await;
+        running.wait_until_gone(&id).await;
+        let dirty = "SELECT address FROM attach_handles WHERE state = 'dirty'";
+        assert_eq!(cloud.column(dirty).await.len(), 1, "an operator has to clean it");
+        // The first ones use the devices that are clean, at once.
+        let (one, two) =
+            tokio::join!(running.boot(&cloud, "one", "once"), running.boot(&cloud, "two", "once"));
+        for id in [one, two] {
+            let server = running.wait_for_status(&id, "ACTIVE").await;
+            assert_ne!(server["OS-EXT-SRV-ATTR:host"], "a", "{server}");
+        }
+        assert_eq!(failed_binds(), failed, "no claim was tried in vain");
+        let early = running.boot(&cloud, "early", "once").await;
+        running.wait_for_status(&early, "ERROR").await;
+        assert_eq!(failed_binds(), failed, "no claim was tried in vain");
+        // It is used as soon as it is clean.
+        let provider = "SELECT p.provider_id FROM deployables p JOIN attach_handles h
+            ON h.deployable_id = p.id WHERE h.state = 'dirty'";
+        let provider = cloud.column(provider).await.remove(0);
+        let path = format!("/resource_providers/{provider}/inventories");
+        let mut shown = placement(&running, "GET", &path, Value::Null).await;
+        shown["inventories"]["CUSTOM_ONCE"]["reserved"] = json!(0);
+        placement(&running, "PUT", &path, shown).await;
+        process_pending(&state).await.expect("pending work is processed");
+        let server = running.active_server(&cloud, "three", "once").await;
+        let shown = running.server(&server).await;
+        assert_eq!(shown["OS-EXT-SRV-ATTR:host"], "a", "{shown}");
+        // Whoever deletes the servers cleans their devices.
+        running.delete_all_servers().await;
+        cloud.assert_consistent(&running, "cleaned").await;
     }
 }

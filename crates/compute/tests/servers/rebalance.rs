@@ -80,6 +80,12 @@ async fn a_move_makes_room_for_a_whole_gpu() {
         assert_eq!(gain["name"], "vgpu4", "{found}");
         assert_eq!((&gain["servers_before"], &gain["servers_after"]), (&json!(0), &json!(1)));
         assert_eq!(found["limits"]["reached"], Value::Null, "{found}");
+        assert_eq!((&found["drain"]["servers"], &found["drain"]["gain"]), (&json!(1), &json!(1)));
+        let capacity =
+            running.get(ADMIN, "2.1", "/kilonova/capacity?flavor=vgpu4").await.expect(200);
+        let gains = &capacity["capacity"]["gains"];
+        assert_eq!((&gains["moves"], &gains["gain"]), (&found["moves"], &json!(1)), "{capacity}");
+        assert_eq!(gains["drain"], found["drain"], "{capacity}");
         assert_eq!(cloud.column("SELECT id FROM moves").await.len(), 0, "a plan changes nothing");
 
         let begun = begin(&running, server, to).await.expect(202);

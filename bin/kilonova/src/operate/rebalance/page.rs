@@ -28,6 +28,15 @@ pub fn page(plan: &Value) -> String {
         page.push_str(&format!("\nThey save the cost of {saved:.1} free devices.\n"));
     }
     page.push_str(&gains(plan));
+    let drain = &plan["drain"];
+    if !drain.is_null() {
+        page.push_str(&format!(
+            "\nA drain of {} ({} server(s)) makes room for {} more.\n",
+            of(&drain["host"]),
+            of(&drain["servers"]),
+            of(&drain["gain"])
+        ));
+    }
     if let Some(reached) = plan["limits"]["reached"].as_str() {
         page.push_str(&format!("\nNo move can begin now: {}\n", plain(reached)));
     }
@@ -73,6 +82,7 @@ mod tests {
                 {"name": "gpu1", "servers_before": null, "servers_after": null, "gain": -1},
             ],
             "saved_devices": 2.25,
+            "drain": {"host": "gpu-1", "servers": 2, "gain": 1},
             "limits": {"reached": null},
         }));
         assert_eq!(
@@ -86,6 +96,8 @@ They save the cost of 2.2 free devices.
   flavor  servers that fit now  after the moves
   gpu8    0                     1
   gpu1    -                     -1
+
+A drain of gpu-1 (2 server(s)) makes room for 1 more.
 "
         );
     }

@@ -9,7 +9,7 @@ use kilonova_wire::time;
 
 use super::super::update_exclusions;
 use super::clean::unpark;
-use super::program::function_trait;
+use super::program::{function_trait, withhold};
 use crate::Error;
 use crate::db::orders::{self, OrderRow};
 use crate::db::{events, handles};
@@ -81,7 +81,7 @@ fn programmed(
         let status = if done { EventStatus::Completed } else { EventStatus::Failed };
         events::complete(tx, arq, status, now)?;
     }
-    Ok(())
+    withhold(tx, world, order.device)
 }
 
 /// Sets the trait of the loaded function on providers whose host does not report it.

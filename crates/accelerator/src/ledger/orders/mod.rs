@@ -23,7 +23,7 @@ pub use carried::carried_out;
 pub(crate) use clean::{clean_dropped, mark_dirty, park_of_arq, park_of_consumer};
 pub use pending::{Processed, has_pending, process_pending};
 pub use program::{check, prepare};
-pub(crate) use program::{function_trait, program_deployable};
+pub(crate) use program::{function_trait, program_deployable, withhold_programmed};
 
 use crate::Error;
 use crate::db::orders;

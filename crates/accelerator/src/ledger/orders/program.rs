@@ -9,17 +9,18 @@ use kilonova_ids::{
     parse_uuid_like,
 };
 use kilonova_node_api::Task;
+use kilonova_placement::{World, ledger as placement};
 use kilonova_store::Tx;
 use kilonova_wire::time;
 
 use super::{Bitstream, Bitstreams};
 use crate::Error;
 use crate::app::grammar::shown;
-use crate::db::events;
 use crate::db::orders::{self, NewOrder, ToProgram};
 use crate::db::profiles::Group;
+use crate::db::{events, withheld};
 use crate::ledger::Actor;
-use crate::states::OrderTask;
+use crate::states::{OrderState, OrderTask};
 
 const BITSTREAM: &str = "accel:bitstream_id";
 const FUNCTION: &str = "accel:function_id";
@@ -37,6 +38,7 @@ const PROGRAMMABLE: [&str; 2] = ["intel", "xilinx"];
 /// [`Error::NotProgrammable`].
 pub fn prepare(
     tx: &mut Tx<'_>,
+    world: &World,
     bitstreams: Option<&dyn Bitstreams>,
     actor: &Actor,
     consumer: ConsumerId,
@@ -83,6 +85,9 @@ pub fn prepare(
         await_order(tx, one.arq, order, now)?;
         ordered.insert(one.device, (order, bitstream.image));
     }
+    for device in ordered.keys() {
+        withhold(tx, world, *device)?;
+    }
     Ok(!ordered.is_empty())
 }
 
@@ -104,6 +109,7 @@ pub fn check(
 /// Orders the programming of a deployable on behalf of an administrator.
 pub(crate) fn program_deployable(
     tx: &mut Tx<'_>,
+    world: &World,
     bitstreams: Option<&dyn Bitstreams>,
     actor: &Actor,
     deployable: DeployableId,
@@ -137,7 +143,31 @@ pub(crate) fn program_deployable(
         bitstream: &bitstream,
         actor,
     };
-    insert(tx, &job, time::now())
+    let order = insert(tx, &job, time::now())?;
+    withhold(tx, world, target.device)?;
+    Ok(order)
+}
+
+/// Reserves in Placement what cannot be assigned of a device, after an order to program it has begun or ended: the
+/// scheduler does not offer a device that no claim would get.
+pub(super) fn withhold(tx: &mut Tx<'_>, world: &World, device: DeviceId) -> Result<(), Error> {
+    for (provider, ..) in orders::functions_of(tx, device)? {
+        let withheld = withheld::on_provider(tx, provider)?;
+        placement::reserve(tx, world, provider, withheld)?;
+    }
+    Ok(())
+}
+
+/// [`withhold`] of the device of an order, if it is not carried out yet: its requester has released the device.
+pub(crate) fn withhold_programmed(
+    tx: &mut Tx<'_>,
+    world: &World,
+    order: OperationId,
+) -> Result<(), Error> {
+    match orders::by_uuid(tx, order)? {
+        Some(order) if order.state == OrderState::Open => withhold(tx, world, order.device),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// The trait of a loaded function in upstream's spelling.

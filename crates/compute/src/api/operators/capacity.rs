@@ -4,9 +4,12 @@ use axum::Json;
 use axum::extract::{Query, State};
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::capacity::{CloudCapacity, Fits, of_cloud};
+use kilonova_compute_app::rebalance;
 use kilonova_wire::Refusal;
 use serde::Deserialize;
 use serde_json::{Value, json};
+
+use super::rebalance::{drain, planned};
 
 /// The query string.
 #[derive(Debug, Deserialize)]
@@ -19,8 +22,17 @@ pub(super) async fn show(
     State(compute): State<Compute>,
     Query(parameters): Query<Parameters>,
 ) -> Result<Json<Value>, Refusal> {
-    let capacity = of_cloud(&compute, parameters.flavor).await?;
-    Ok(Json(json!({"capacity": view(&capacity)})))
+    let capacity = of_cloud(&compute, parameters.flavor.clone()).await?;
+    let mut shown = view(&capacity);
+    if let Some(flavor) = parameters.flavor {
+        let plan = rebalance::plan(&compute, Some(flavor)).await?;
+        shown["gains"] = json!({
+            "moves": plan.moves.iter().map(planned).collect::<Vec<_>>(),
+            "gain": plan.gains.first().map_or(0, |one| one.gain),
+            "drain": plan.drain.as_ref().map(drain),
+        });
+    }
+    Ok(Json(json!({"capacity": shown})))
 }
 
 fn view(capacity: &CloudCapacity) -> Value {

@@ -6,7 +6,7 @@ use axum::extract::{Query, State};
 use http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::Compute;
-use kilonova_compute_app::rebalance::{self, Plan};
+use kilonova_compute_app::rebalance::{self, Drain, Plan, PlannedMove};
 use kilonova_ids::{HostName, ServerId, parse_uuid_like};
 use kilonova_wire::{JsonBody, Refusal, time};
 use serde::Deserialize;
@@ -27,16 +27,24 @@ pub(super) async fn show(
     Ok(Json(json!({"rebalance": view(&compute, &plan)})))
 }
 
+/// A move of a plan.
+pub(super) fn planned(one: &PlannedMove) -> Value {
+    json!({
+        "server": one.server,
+        "name": one.name,
+        "from": one.from,
+        "to": one.to,
+        "memory_mb": one.memory_mb,
+    })
+}
+
+/// The gain of a drain.
+pub(super) fn drain(one: &Drain) -> Value {
+    json!({"host": one.host, "servers": one.servers, "gain": one.gain})
+}
+
 fn view(compute: &Compute, plan: &Plan) -> Value {
-    let moves = plan.moves.iter().map(|one| {
-        json!({
-            "server": one.server,
-            "name": one.name,
-            "from": one.from,
-            "to": one.to,
-            "memory_mb": one.memory_mb,
-        })
-    });
+    let moves = plan.moves.iter().map(planned);
     let gains = plan.gains.iter().map(|one| {
         let after = one.before.map(|before| before.saturating_add_signed(one.gain));
         json!({
@@ -51,6 +59,7 @@ fn view(compute: &Compute, plan: &Plan) -> Value {
     json!({
         "moves": moves.collect::<Vec<_>>(),
         "flavors": gains.collect::<Vec<_>>(),
+        "drain": plan.drain.as_ref().map(drain),
         "saved_devices": plan.saved,
         "reason": plan.reason,
         "limits": {
