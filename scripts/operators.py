@@ -475,9 +475,9 @@ def story(operator, serve, edge, folder):
     cloud.prepare()
     wait_for("all hosts have registered",
              lambda: len(cloud.api.expect(200, "GET", f"{COMPUTE}/os-hypervisors")["hypervisors"]) == 3)
+    step_rebalance(operator, cloud)
     waiting = step_explain(operator, cloud, edge)
     silent_since = time.monotonic()
-    step_rebalance(operator, cloud)
     step_drain(operator, cloud, serve)
     step_doctor(operator, cloud, serve, folder, silent_since, waiting)
 
