@@ -102,6 +102,8 @@ statements! {
     /// Ends an order.
     CLOSE = "UPDATE device_orders SET state = ?2, open_key = NULL, message = ?3, output = ?4,
         updated_at = ?5 WHERE uuid = ?1 AND state = 'open'";
+    /// Writes an open order, so that a decision that depends on it and its end conflict.
+    TOUCH_OPEN = "UPDATE device_orders SET open_key = open_key WHERE uuid = ?1 AND state = 'open'";
     /// Deletes ended orders before a time.
     FORGET = "DELETE FROM device_orders WHERE state <> 'open' AND created_at < ?1";
     /// The open order to program a device.
@@ -223,6 +225,11 @@ pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewOrder<'_>, now: Timestamp) -> Res
         ],
     )?;
     Ok(())
+}
+
+/// Whether an order is open, until the transaction ends: a report that ends it conflicts.
+pub(crate) fn is_open(tx: &mut Tx<'_>, order: OperationId) -> Result<bool, Error> {
+    Ok(tx.execute(TOUCH_OPEN, params![order])? > 0)
 }
 
 pub(crate) fn by_uuid(tx: &mut Tx<'_>, uuid: OperationId) -> Result<Option<OrderRow>, Error> {

@@ -20,7 +20,7 @@ use crate::db::orders::{self, NewOrder, ToProgram};
 use crate::db::profiles::Group;
 use crate::db::{events, withheld};
 use crate::ledger::Actor;
-use crate::states::{OrderState, OrderTask};
+use crate::states::OrderTask;
 
 const BITSTREAM: &str = "accel:bitstream_id";
 const FUNCTION: &str = "accel:function_id";
@@ -164,9 +164,12 @@ pub(crate) fn withhold_programmed(
     world: &World,
     order: OperationId,
 ) -> Result<(), Error> {
+    if !orders::is_open(tx, order)? {
+        return Ok(());
+    }
     match orders::by_uuid(tx, order)? {
-        Some(order) if order.state == OrderState::Open => withhold(tx, world, order.device),
-        Some(_) | None => Ok(()),
+        Some(order) => withhold(tx, world, order.device),
+        None => Ok(()),
     }
 }
 
