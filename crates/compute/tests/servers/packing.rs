@@ -120,7 +120,7 @@ async fn devices_that_are_not_clean_yet_are_not_offered() {
         let state = State::new(cloud.store.clone(), running.compute.world.clone())
             .with_nodes(Arc::new(running.compute.clone()));
         let id = running.active_server_on(&cloud, "a", "once").await;
-        running.delete(&id).await;
+        running.call("admin", "2.90", &format!("DELETE /servers/{id}"), None).await.expect(204);
         running.wait_until_gone(&id).await;
         let dirty = "SELECT address FROM attach_handles WHERE state = 'dirty'";
         assert_eq!(cloud.column(dirty).await.len(), 1, "an operator has to clean it");
