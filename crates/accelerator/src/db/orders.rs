@@ -227,7 +227,7 @@ pub(crate) fn insert(tx: &mut Tx<'_>, new: &NewOrder<'_>, now: Timestamp) -> Res
     Ok(())
 }
 
-/// Whether an order is open, until the transaction ends: a report that ends it conflicts.
+/// True if an order is open; it stays so until the transaction ends, because a report that ends it conflicts.
 pub(crate) fn is_open(tx: &mut Tx<'_>, order: OperationId) -> Result<bool, Error> {
     Ok(tx.execute(TOUCH_OPEN, params![order])? > 0)
 }
