@@ -143,16 +143,18 @@ class Restore:
             load.over.set()
         load.join()
         self.tick(f"a dump under load: {load.asked} requests")
-        for server in deleted:
-            self.api.expect(204, "DELETE", f"{COMPUTE}/servers/{server}")
-        for server in stopped:
-            self.api.expect(202, "POST", f"{COMPUTE}/servers/{server}/action", {"os-stop": None})
+        # In this order no guest gets a device that the dump gives to another server.
+        new = self.boot("new", 6)
+        settle(self.api)
         for server in moved:
             self.api.expect(202, "POST", f"{COMPUTE}/servers/{server}/action", {"migrate": None})
         settle(self.api)
         for server in moved:
             self.api.expect(204, "POST", f"{COMPUTE}/servers/{server}/action", {"confirmResize": None})
-        new = self.boot("new", 6)
+        for server in deleted:
+            self.api.expect(204, "DELETE", f"{COMPUTE}/servers/{server}")
+        for server in stopped:
+            self.api.expect(202, "POST", f"{COMPUTE}/servers/{server}/action", {"os-stop": None})
         settle(self.api)
         self.wait("no guest of a deleted server is left",
                   lambda: [key for key in self.guests()[0] if key[1] in deleted])
