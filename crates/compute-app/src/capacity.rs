@@ -3,7 +3,7 @@
 //! This module must never change anything. The counting runs on a separate thread, outside any
 //! transaction.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 
@@ -13,7 +13,7 @@ use kilonova_compute_db::servers::{Creator, FlavorOf, SchedulerHints, Spec};
 use kilonova_compute_scheduler::capacity::{
     self, Capacity, DeviceKind, DeviceUse, EqualHosts, Searches,
 };
-use kilonova_compute_scheduler::{Constraints, Scope};
+use kilonova_compute_scheduler::{Constraints, Facts, Scope};
 use kilonova_engine::{Query, Snapshot};
 use kilonova_node_api::ImageNumbers;
 use kilonova_threads::Pool;
@@ -165,21 +165,8 @@ pub(crate) fn constrained<T>(
     now: Timestamp,
     work: impl FnOnce(&Constraints<'_>) -> T,
 ) -> T {
-    let (nobody, loads) = (HashSet::new(), HashMap::new());
-    work(&Constraints {
-        fleet: scope.fleet,
-        packer: scope.packer,
-        rules: scope.rules,
-        spec,
-        project_id: "",
-        group: None,
-        excluded: &nobody,
-        loads: &loads,
-        same_host: None,
-        different_host: None,
-        forced: false,
-        now,
-    })
+    let (nobody, facts) = (HashSet::new(), Facts::default());
+    work(&Constraints::new(scope, ("", spec), &facts, &nobody, now))
 }
 
 /// The properties of a server that only its flavor determines.

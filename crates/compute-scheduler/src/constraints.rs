@@ -9,6 +9,7 @@ use kilonova_compute_db::servers::Spec;
 use kilonova_ids::{HostName, ProviderId};
 
 use super::rules::Rules;
+use crate::facts::Facts;
 use crate::fleet::{Fleet, Host};
 use crate::packer::Packer;
 
@@ -93,7 +94,31 @@ pub struct Constraints<'a> {
     pub now: Timestamp,
 }
 
-impl Constraints<'_> {
+impl<'a> Constraints<'a> {
+    /// Those of a server that is not forced to a host.
+    pub fn new(
+        scope: Scope<'a>,
+        (project_id, spec): (&'a str, &'a Spec),
+        facts: &'a Facts,
+        excluded: &'a HashSet<HostName>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            fleet: scope.fleet,
+            packer: scope.packer,
+            rules: scope.rules,
+            spec,
+            project_id,
+            group: facts.group.as_ref().map(|(_, group)| group.clone()),
+            excluded,
+            loads: &facts.loads,
+            same_host: facts.same_host.as_ref(),
+            different_host: facts.different_host.as_ref(),
+            forced: false,
+            now,
+        }
+    }
+
     pub(super) fn load(&self, host: &HostName) -> Load {
         self.loads.get(host).copied().unwrap_or_default()
     }

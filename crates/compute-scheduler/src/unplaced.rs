@@ -47,20 +47,9 @@ impl fmt::Debug for Unplaced {
 
 impl Unplaced {
     pub(super) fn constraints<'a>(&'a self, scope: Scope<'a>) -> Constraints<'a> {
-        Constraints {
-            fleet: scope.fleet,
-            packer: scope.packer,
-            rules: scope.rules,
-            spec: &self.spec,
-            project_id: &self.project_id,
-            group: self.facts.group.as_ref().map(|(_, group)| group.clone()),
-            excluded: &self.excluded,
-            loads: &self.facts.loads,
-            same_host: self.facts.same_host.as_ref(),
-            different_host: self.facts.different_host.as_ref(),
-            forced: self.forced,
-            now: self.now,
-        }
+        let server = (&*self.project_id, &self.spec);
+        let constraints = Constraints::new(scope, server, &self.facts, &self.excluded, self.now);
+        Constraints { forced: self.forced, ..constraints }
     }
 
     /// The reason. Walks over the hosts: never call it in a write transaction.

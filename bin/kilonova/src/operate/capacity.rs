@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::text::{of, table};
+use super::text::{list, of, row, table};
 
 /// Formats the page.
 pub fn page(capacity: &Value) -> String {
@@ -81,14 +81,6 @@ fn gains(gains: &Value) -> String {
         ));
     }
     text
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
 #[cfg(test)]

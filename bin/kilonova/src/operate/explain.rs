@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::text::{of, plain, table};
+use super::text::{list, of, plain, row, table};
 
 /// Sentences that the page contains already: the API repeats a reason in several places.
 #[derive(Default)]
@@ -60,18 +60,10 @@ pub fn page(server: &Value) -> String {
     page
 }
 
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
 fn part(page: &mut String, title: &str, rows: &[Vec<String>]) {
     if !rows.is_empty() {
         page.push_str(&format!("\n{title}\n{}", table(rows)));
     }
-}
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
 fn about(server: &Value) -> Vec<Vec<String>> {

@@ -47,20 +47,10 @@ pub async fn boot(compute: &Compute, request: BootRequest) -> Result<Vec<ServerI
     let mut has_caught_up = false;
     for _ in 0..ROUNDS {
         let facts = read_facts(compute, &request).await?;
-        let constraints = Constraints {
-            fleet: &compute.fleet,
-            packer: &compute.packer,
-            rules: &compute.options.scheduler,
-            spec,
-            project_id: &request.project_id,
-            group: facts.group.map(|(_, group)| group),
-            excluded: &HashSet::new(),
-            loads: &facts.loads,
-            same_host: facts.same_host.as_ref(),
-            different_host: facts.different_host.as_ref(),
-            forced: request.forced,
-            now: time::now(),
-        };
+        let nobody = HashSet::new();
+        let server = (&*request.project_id, spec);
+        let constraints = Constraints::new(compute.scope(), server, &facts, &nobody, time::now());
+        let constraints = Constraints { forced: request.forced, ..constraints };
         let planned = places(&compute.world.snapshot(), &constraints, &query, request.max_count);
         let is_short = !planned.as_ref().is_ok_and(|plan| plan.len() >= request.min_count);
         if is_short && !has_caught_up {

@@ -241,20 +241,8 @@ fn with_constraints<T>(
     work: impl FnOnce(&Constraints<'_>) -> T,
 ) -> T {
     let nobody = HashSet::new();
-    work(&Constraints {
-        fleet: &compute.fleet,
-        packer: &compute.packer,
-        rules: &compute.options.scheduler,
-        spec: &request.spec,
-        project_id: &request.project_id,
-        group: facts.group.as_ref().map(|(_, group)| group.clone()),
-        excluded: &nobody,
-        loads: &facts.loads,
-        same_host: facts.same_host.as_ref(),
-        different_host: facts.different_host.as_ref(),
-        forced: false,
-        now: time::now(),
-    })
+    let server = (&*request.project_id, &request.spec);
+    work(&Constraints::new(compute.scope(), server, facts, &nobody, time::now()))
 }
 
 /// The server's build, if it still waits.

@@ -193,20 +193,8 @@ impl BootTask {
 
     fn wanting<T>(&self, work: impl FnOnce(&Wanted<'_>) -> T) -> T {
         let (scope, nobody) = (self.scope(), HashSet::new());
-        let constraints = Constraints {
-            fleet: scope.fleet,
-            packer: scope.packer,
-            rules: scope.rules,
-            spec: &self.spec,
-            project_id: &self.project_id,
-            group: self.facts.group.as_ref().map(|(_, group)| group.clone()),
-            excluded: &nobody,
-            loads: &self.facts.loads,
-            same_host: self.facts.same_host.as_ref(),
-            different_host: self.facts.different_host.as_ref(),
-            forced: false,
-            now: self.now,
-        };
+        let server = (&*self.project_id, &self.spec);
+        let constraints = Constraints::new(scope, server, &self.facts, &nobody, self.now);
         work(&Wanted { constraints: &constraints, query: &self.query })
     }
 

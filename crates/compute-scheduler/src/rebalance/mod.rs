@@ -69,20 +69,8 @@ pub struct Guest {
 
 impl Guest {
     fn constraints<'a>(&'a self, scope: Scope<'a>, now: Timestamp) -> Constraints<'a> {
-        Constraints {
-            fleet: scope.fleet,
-            packer: scope.packer,
-            rules: scope.rules,
-            spec: &self.spec,
-            project_id: &self.project_id,
-            group: self.facts.group.as_ref().map(|(_, group)| group.clone()),
-            excluded: &self.excluded,
-            loads: &self.facts.loads,
-            same_host: self.facts.same_host.as_ref(),
-            different_host: self.facts.different_host.as_ref(),
-            forced: false,
-            now,
-        }
+        let server = (&*self.project_id, &self.spec);
+        Constraints::new(scope, server, &self.facts, &self.excluded, now)
     }
 
     /// True if a move of the other has the same effect and the same destinations.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::operate::text::{of, plain, table};
+use crate::operate::text::{list, of, plain, row, table};
 
 /// Formats the page.
 pub fn page(plan: &Value) -> String {
@@ -57,14 +57,6 @@ fn gains(plan: &Value) -> String {
         ]);
     }
     if rows.len() > 1 { format!("\n{}", table(&rows)) } else { String::new() }
-}
-
-fn list(value: &Value) -> impl Iterator<Item = &Value> {
-    value.as_array().into_iter().flatten()
-}
-
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.iter().map(|cell| (*cell).to_owned()).collect()
 }
 
 #[cfg(test)]

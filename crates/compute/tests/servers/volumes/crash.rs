@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_store::testing::CrashPlan;
 use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::json;
 
 use super::{
-    attach, clouds, finish, has_password, hosts_of, settled, shown, try_attach, try_detach, volume,
+    attach, clouds, crash_points, finish, has_password, hosts_of, settled, shown, try_attach,
+    try_detach, volume,
 };
 use crate::kit::{Cloud, GPU, hosts, wait_until};
 
@@ -18,19 +19,10 @@ async fn no_crash_leaks_an_attachment() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
         let cinder = cloud.start_cinder().await;
         for detaches in [false, true] {
-            let mut points = 0;
-            for at in 0.. {
-                assert!(at < 60, "no end");
-                let mut died = false;
-                for death in [Death::BeforeCommit, Death::AfterCommit] {
-                    let when = format!("{detaches} {at} {death:?}");
-                    died |= crash(&cloud, &cinder, CrashPlan::at(at, death), detaches, &when).await;
-                    points += u32::from(died);
-                }
-                if !died {
-                    break;
-                }
-            }
+            let points = crash_points(60, async |plan, when| {
+                crash(&cloud, &cinder, plan, detaches, &format!("{detaches} {when}")).await
+            })
+            .await;
             assert!(points >= 8, "{points} crash points");
         }
     }
@@ -137,19 +129,9 @@ async fn a_hard_reboot_asks_again_how_to_reach_volumes() {
 async fn no_crash_keeps_a_server_from_a_hard_reboot() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
         let cinder = cloud.start_cinder().await;
-        let mut points = 0;
-        for at in 0.. {
-            assert!(at < 40, "no end");
-            let mut died = false;
-            for death in [Death::BeforeCommit, Death::AfterCommit] {
-                let when = format!("{at} {death:?}");
-                died |= crash_reboot(&cloud, &cinder, CrashPlan::at(at, death), &when).await;
-                points += u32::from(died);
-            }
-            if !died {
-                break;
-            }
-        }
+        let points =
+            crash_points(40, async |plan, when| crash_reboot(&cloud, &cinder, plan, &when).await)
+                .await;
         assert!(points >= 8, "{points} crash points");
     }
 }

@@ -1,12 +1,12 @@
 //! Images of volume-backed servers, and servers that boot from them.
 
-use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_store::testing::CrashPlan;
 use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::{Value, json};
 
 use super::{
-    actions_of, attach, boot, clouds, finish, root, settled, shown, try_boot, uuid_like, volume,
-    wait_for, with_disks,
+    actions_of, attach, boot, clouds, crash_points, finish, root, settled, shown, try_boot,
+    uuid_like, volume, wait_for, with_disks,
 };
 use crate::kit::{ADMIN, ANN, Answer, BOB, Cloud, GPU, RunningCloud, hosts};
 
@@ -294,22 +294,15 @@ async fn no_crash_leaks_a_snapshot() {
                 true => Some(cloud.start_glance().await),
                 false => None,
             };
-            let mut points = 0;
-            for at in 0.. {
-                assert!(at < 40, "no end");
-                let mut died = false;
-                for death in [Death::BeforeCommit, Death::AfterCommit] {
-                    let when = format!("{at} {death:?} {with_glance}");
-                    died |= crash(&cloud, &cinder, CrashPlan::at(at, death), &when).await;
-                    points += u32::from(died);
-                    if let Some(glance) = &glance {
-                        assert_eq!(glance.images().len(), 1, "{when}: {:?}", glance.images());
-                    }
+            let points = crash_points(40, async |plan, when| {
+                let when = format!("{when} {with_glance}");
+                let died = crash(&cloud, &cinder, plan, &when).await;
+                if let Some(glance) = &glance {
+                    assert_eq!(glance.images().len(), 1, "{when}: {:?}", glance.images());
                 }
-                if !died {
-                    break;
-                }
-            }
+                died
+            })
+            .await;
             assert!(points >= 6, "{points} crash points");
         }
     }

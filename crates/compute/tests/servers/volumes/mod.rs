@@ -8,6 +8,7 @@ mod images;
 mod moves;
 mod rebuild;
 
+use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_testkit::cinder::FakeCinder;
 use serde_json::{Value, json};
 
@@ -151,4 +152,23 @@ fn root(source: &str, more: Value) -> Value {
         entry[key] = value.clone();
     }
     entry
+}
+
+/// Calls `run` with a crash at each write in turn, before and after its commit, until no crash happens. `run` returns
+/// true if everything died. Returns the number of crashes.
+async fn crash_points(most: u64, mut run: impl AsyncFnMut(CrashPlan, String) -> bool) -> u32 {
+    let mut points = 0;
+    for at in 0.. {
+        assert!(at < most, "no end");
+        let mut died = false;
+        for death in [Death::BeforeCommit, Death::AfterCommit] {
+            let crashed = run(CrashPlan::at(at, death), format!("{at} {death:?}")).await;
+            points += u32::from(crashed);
+            died |= crashed;
+        }
+        if !died {
+            break;
+        }
+    }
+    points
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use kilonova_store::testing::{CrashPlan, Death};
+use kilonova_store::testing::CrashPlan;
 use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::{Value, json};
 
-use super::{attach, boot, clouds, finish, hosts_of, root, settled, volume, wait_for, with_disks};
+use super::{
+    attach, boot, clouds, crash_points, finish, hosts_of, root, settled, volume, wait_for,
+    with_disks,
+};
 use crate::kit::{ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 
 /// An active server with a root volume and a data volume.
@@ -148,19 +151,8 @@ async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
 async fn no_crash_keeps_a_server_from_a_rebuild() {
     for mut cloud in Cloud::all(hosts(&[("a", &[GPU])])).await {
         let cinder = cloud.start_cinder().await;
-        let mut points = 0;
-        for at in 0.. {
-            assert!(at < 60, "no end");
-            let mut died = false;
-            for death in [Death::BeforeCommit, Death::AfterCommit] {
-                let when = format!("{at} {death:?}");
-                died |= crash(&cloud, &cinder, CrashPlan::at(at, death), &when).await;
-                points += u32::from(died);
-            }
-            if !died {
-                break;
-            }
-        }
+        let points =
+            crash_points(60, async |plan, when| crash(&cloud, &cinder, plan, &when).await).await;
         assert!(points >= 20, "{points} crash points");
     }
 }
