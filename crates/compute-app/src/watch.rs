@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use kilonova_compute_db::servers::marks;
-pub use kilonova_compute_db::servers::marks::Mark;
+pub use kilonova_compute_db::servers::marks::{Mark, NEWEST_COUNT};
 use kilonova_ids::ServerId;
 
 use crate::{Compute, Error};
@@ -16,8 +16,9 @@ use crate::{Compute, Error};
 pub struct Marks {
     /// The servers that exist; a mark differs from an earlier one if the server has changed.
     pub servers: HashMap<ServerId, Mark>,
-    /// For each project that was asked about, `None` being all of them: the number of its newest server.
-    pub newest: HashMap<Option<String>, i64>,
+    /// For each project that was asked about, `None` being all of them: the numbers of its newest servers, at most
+    /// [`NEWEST_COUNT`], the newest first.
+    pub newest: HashMap<Option<String>, Vec<i64>>,
 }
 
 impl Compute {
@@ -35,8 +36,8 @@ impl Compute {
                 let servers = marks::of(tx, &servers)?;
                 let mut newest = HashMap::new();
                 for project in &projects {
-                    let number = marks::newest(tx, project.as_deref())?;
-                    newest.insert(project.clone(), number);
+                    let numbers = marks::newest(tx, project.as_deref())?;
+                    newest.insert(project.clone(), numbers);
                 }
                 Ok::<_, Error>(Marks { servers, newest })
             })

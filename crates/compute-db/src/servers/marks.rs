@@ -12,11 +12,15 @@ kilonova_store::statements! {
     /// The last changes of some servers.
     SOME = "SELECT id, updated_at, CASE WHEN locked_by IS NULL THEN 0 ELSE 1 END AS locked FROM servers
         WHERE id IN ({})";
-    /// The newest server after a number.
-    NEWEST = "SELECT seq FROM servers WHERE seq > ?1 ORDER BY seq DESC LIMIT 1";
-    /// The newest server of a project.
-    NEWEST_OF = "SELECT seq FROM servers WHERE project_id = ?1 ORDER BY seq DESC LIMIT 1";
+    /// The newest servers after a number.
+    NEWEST = "SELECT seq FROM servers WHERE seq > ?1 ORDER BY seq DESC LIMIT ?2";
+    /// The newest servers of a project.
+    NEWEST_OF = "SELECT seq FROM servers WHERE project_id = ?1 ORDER BY seq DESC LIMIT ?2";
 }
+
+/// The count of numbers in [`newest`]. PostgreSQL numbers a row before its commit, so a server may appear after others
+/// with higher numbers; a reader that knows so many of them sees it.
+pub const NEWEST_COUNT: usize = 50;
 
 /// Differs between two states of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +43,12 @@ pub fn of(tx: &mut Tx<'_>, servers: &[ServerId]) -> Result<HashMap<ServerId, Mar
     tx.answers(asked)?.iter().map(read).collect()
 }
 
-/// The number of the newest server of a project, or of all; 0 without one.
-pub fn newest(tx: &mut Tx<'_>, project: Option<&str>) -> Result<i64, Error> {
-    let row = match project {
-        Some(project) => tx.row(NEWEST_OF, params![project])?,
-        None => tx.row(NEWEST, params![0_i64])?,
+/// The numbers of the newest servers of a project, or of all, the newest first.
+pub fn newest(tx: &mut Tx<'_>, project: Option<&str>) -> Result<Vec<i64>, Error> {
+    let most = NEWEST_COUNT as i64;
+    let rows = match project {
+        Some(project) => tx.rows(NEWEST_OF, params![project, most])?,
+        None => tx.rows(NEWEST, params![0_i64, most])?,
     };
-    Ok(row.map_or(Ok(0), |row| row.int("seq"))?)
+    Ok(rows.iter().map(|row| row.int("seq")).collect::<Result<_, _>>()?)
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use kilonova_compute_app::Compute;
-use kilonova_compute_app::watch::{Mark, Marks};
+use kilonova_compute_app::watch::{Mark, Marks, NEWEST_COUNT};
 use kilonova_ids::ServerId;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
@@ -253,7 +253,7 @@ fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
             lock(&page.servers).intersection(&changed).copied().collect();
         let list = page.list.as_ref().is_some_and(|list| {
             let (old, new) = (before.newest.get(list), now.newest.get(list));
-            old.is_some() && old < new
+            old.zip(new).is_some_and(|(old, new)| grows(old, new))
         });
         if servers.is_empty() && !list {
             continue;
@@ -264,5 +264,56 @@ fn tell(open: &[Arc<Page>], before: &Marks, now: &Marks, look: u64) {
         news.look = look;
         drop(news);
         page.wake.notify_one();
+    }
+}
+
+/// True if a list has a new server, also one that was numbered before others and committed after them. With as many
+/// numbers as are read, one below all of them is that of an older server, which follows a deleted one.
+fn grows(old: &[i64], new: &[i64]) -> bool {
+    let after = old.last().filter(|_| old.len() >= NEWEST_COUNT);
+    new.iter().any(|number| !old.contains(number) && after.is_none_or(|after| number > after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(list: &str) -> Arc<Page> {
+        Arc::new(Page {
+            servers: Mutex::default(),
+            list: Some(Some(list.to_owned())),
+            news: Mutex::default(),
+            wake: Notify::new(),
+            looked: Notify::new(),
+        })
+    }
+
+    #[test]
+    fn a_list_is_told_of_a_server_that_commits_after_one_with_a_higher_number() {
+        let full: Vec<i64> = (100..150).rev().collect();
+        let mut late = full.clone();
+        late.remove(3);
+        let mut deleted = late.clone();
+        deleted.push(99);
+        for (old, new, told) in [
+            (vec![11], vec![11, 10], true),
+            (vec![11], vec![12, 11], true),
+            (vec![], vec![1], true),
+            (vec![11, 10], vec![11, 10], false),
+            (vec![11, 10], vec![10], false),
+            (late.clone(), full.clone(), true),
+            (full.clone(), deleted.clone(), false),
+            (deleted, full, true),
+        ] {
+            let marks = |numbers: &[i64]| Marks {
+                newest: HashMap::from([(Some("red".to_owned()), numbers.to_vec())]),
+                ..Marks::default()
+            };
+            let (red, blue) = (page("red"), page("blue"));
+            tell(&[Arc::clone(&red), Arc::clone(&blue)], &marks(&old), &marks(&new), 7);
+            let expected = News { list: told, look: if told { 7 } else { 0 }, ..News::default() };
+            assert_eq!(*lock(&red.news), expected, "{old:?} {new:?}");
+            assert_eq!(*lock(&blue.news), News::default());
+        }
     }
 }
