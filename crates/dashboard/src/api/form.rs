@@ -4,8 +4,9 @@ use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use http::header;
-use http_body_util::{BodyExt, Limited};
 use kilonova_wire::query::Query;
+use kilonova_wire::read_body;
+use kilonova_wire::refusal::Kind;
 
 use super::answers::Refusal;
 use super::viewer::{Viewer, to_login};
@@ -38,8 +39,13 @@ impl Fields {
         if media != Some("application/x-www-form-urlencoded") {
             return Err(Error::Unreadable("It is not a form."));
         }
-        let content = Limited::new(body, LARGEST).collect().await;
-        let content = content.map_err(|_| Error::Unreadable("It is too large."))?.to_bytes();
+        let content = read_body(body, LARGEST).await.map_err(|refusal| {
+            Error::Unreadable(match refusal.kind {
+                Kind::TooLarge => "It is too large.",
+                Kind::Timeout => "It did not arrive in time.",
+                _ => "It is not complete.",
+            })
+        })?;
         let text = str::from_utf8(&content).map_err(|_| Error::Unreadable("It is not text."))?;
         Ok(Self(Query::parse(text)))
     }
@@ -66,5 +72,32 @@ impl FromRequest<Dashboard> for Form {
             return Err(refuse(Error::Forged));
         }
         Ok(Self { viewer, fields })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::time::Duration;
+
+    use axum::body::Bytes;
+    use futures_util::{StreamExt, stream};
+    use http::{HeaderMap, HeaderValue};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_form_that_never_ends_is_given_up() {
+        let media = HeaderValue::from_static("application/x-www-form-urlencoded");
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, media)]);
+        let start = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"csrf="))]);
+        let endless = Body::from_stream(start.chain(stream::pending()));
+        let read = Fields::read(&headers, endless);
+        let read = tokio::time::timeout(Duration::from_secs(30), read).await;
+        let refused = read.expect("it ends").err();
+        assert!(
+            matches!(refused, Some(Error::Unreadable("It did not arrive in time."))),
+            "{refused:?}"
+        );
     }
 }
