@@ -26,6 +26,9 @@ pub enum Error {
         /// Seconds after which a retry may succeed.
         retry_after: Option<u64>,
     },
+    /// Too many pages are open.
+    #[error("too many pages are open")]
+    Crowded,
     /// The user's roles have changed since a page was opened.
     #[error("the user's roles have changed")]
     Changed,
@@ -45,6 +48,7 @@ impl Error {
             Self::NoSession
             | Self::Forged
             | Self::Unreadable(_)
+            | Self::Crowded
             | Self::Changed
             | Self::NoPage
             | Self::Defect(_) => false,

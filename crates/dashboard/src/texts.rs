@@ -54,6 +54,7 @@ texts! {
     REFUSED = "Refused";
     UNAVAILABLE = "Temporarily unavailable";
     UNAVAILABLE_TEXT = "The service cannot answer now. Try again in a moment.";
+    CROWDED_TEXT = "Too many pages are open. Close some, or try again in a moment.";
     BROKEN = "An error of the service";
     BROKEN_TEXT = "The operator finds the cause in the log by the request's ID.";
     UNREADABLE = "The form cannot be read";

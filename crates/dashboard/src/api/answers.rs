@@ -7,6 +7,9 @@ use maud::Markup;
 use crate::error::Error;
 use crate::{texts, views};
 
+/// Seconds after which a page that was one too many may be opened.
+const CROWDED: u64 = 10;
+
 /// A page, or a part of one.
 pub(super) struct Html(pub Markup);
 
@@ -30,9 +33,10 @@ impl From<Error> for Refusal {
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let (status, title, text) = words(&self.0);
-        let request = match &self.0 {
-            Error::Refused { request, .. } => request.as_deref(),
-            _ => None,
+        let (request, retry_after) = match &self.0 {
+            Error::Refused { request, retry_after, .. } => (request.as_deref(), *retry_after),
+            Error::Crowded => (None, Some(CROWDED)),
+            _ => (None, None),
         };
         match &self.0 {
             Error::Defect(why) => tracing::error!("the dashboard cannot show a page: {why}"),
@@ -40,7 +44,7 @@ impl IntoResponse for Refusal {
         }
         let page = views::error::page(title, &text, request);
         let mut response = (status, Html(page)).into_response();
-        if let Error::Refused { retry_after: Some(seconds), .. } = self.0 {
+        if let Some(seconds) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
@@ -63,6 +67,9 @@ pub(super) fn words(error: &Error) -> (StatusCode, &'static str, String) {
         Error::Defect(_) => {
             (StatusCode::INTERNAL_SERVER_ERROR, texts::BROKEN, texts::BROKEN_TEXT.to_owned())
         }
+        Error::Crowded => {
+            (StatusCode::SERVICE_UNAVAILABLE, texts::UNAVAILABLE, texts::CROWDED_TEXT.to_owned())
+        }
         Error::Refused { status, message, .. } => {
             let code = StatusCode::from_u16(*status).unwrap_or(StatusCode::BAD_GATEWAY);
             let or = |usual: &str| match message.is_empty() {
@@ -77,5 +84,17 @@ pub(super) fn words(error: &Error) -> (StatusCode, &'static str, String) {
                 _ => (code, texts::REFUSED, or(texts::REFUSED)),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_page_too_many_is_refused_for_a_while() {
+        let answer = Refusal(Error::Crowded).into_response();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(answer.headers()[header::RETRY_AFTER], "10");
     }
 }

@@ -111,7 +111,8 @@ async fn of_list(
     let project = (!filters.all_projects).then(|| viewer.session.project.clone());
     let news = filters.marker.is_empty().then_some(project);
     let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
-    let watcher = dashboard.0.live.watch(list.ids(), news).await;
+    let user = &viewer.context.user_id;
+    let watcher = dashboard.0.live.watch(user, list.ids(), news).await.map_err(refuse)?;
     // The page was written before; whatever it has is compared with what is true since the watch.
     let list = List::read(&dashboard, &viewer, &filters).await.map_err(refuse)?;
     let mut ready = VecDeque::new();
@@ -138,9 +139,10 @@ async fn of_server(
 ) -> Result<Response, Response> {
     let viewer = viewer(request, &dashboard).await?;
     let ids: BTreeSet<ServerId> = parse_uuid_like(&id).into_iter().collect();
-    let watcher = dashboard.0.live.watch(ids, None).await;
-    let server = find(&dashboard, &viewer, &id).await;
-    let server = server.map_err(|error| Refusal(error).into_response())?;
+    let refuse = |error: Error| Refusal(error).into_response();
+    let user = &viewer.context.user_id;
+    let watcher = dashboard.0.live.watch(user, ids, None).await.map_err(refuse)?;
+    let server = find(&dashboard, &viewer, &id).await.map_err(refuse)?;
     let mut ready = VecDeque::new();
     if query.get("shown").is_some_and(|shown| digest([&server]) != shown) {
         ready.push_back(Event::default().event("changed").data("changed"));

@@ -21,8 +21,16 @@ use kilonova_ids::ServerId;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
+use crate::error::Error;
+
 /// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The pause after a viewer that has come: others that come meanwhile share its look.
+const SHORT: Duration = Duration::from_millis(50);
+/// Maximum number of pages that a process follows.
+const MOST: usize = 4096;
+/// Maximum number of those of one user.
+const MOST_OF_USER: usize = 64;
 /// The longest wait for a look.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The look that is in progress may have begun before the servers were known to it; the next one has not.
@@ -80,8 +88,18 @@ struct Pages {
     running: bool,
 }
 
+impl Pages {
+    /// True if one more page of a user may be open.
+    fn admit(&self, user: &str) -> bool {
+        let own = self.open.values().filter(|page| page.user == user);
+        self.open.len() < MOST && own.count() < MOST_OF_USER
+    }
+}
+
 /// An open page.
 struct Page {
+    /// The id of its user.
+    user: String,
     servers: Mutex<BTreeSet<ServerId>>,
     /// The project whose new servers it shows; the outer `None` for a page that shows none.
     list: Option<Option<String>>,
@@ -144,8 +162,17 @@ impl Live {
 
     /// Watches servers, and with `list` the new servers of a project or of all. It returns once their present
     /// state is known: whatever is committed after that, and after what the caller then reads, is told.
-    pub async fn watch(&self, servers: BTreeSet<ServerId>, list: Option<Option<String>>) -> Viewer {
+    ///
+    /// # Errors
+    /// Too many pages of the user, or of all, are open.
+    pub async fn watch(
+        &self,
+        user: &str,
+        servers: BTreeSet<ServerId>,
+        list: Option<Option<String>>,
+    ) -> Result<Viewer, Error> {
         let page = Arc::new(Page {
+            user: user.to_owned(),
             servers: Mutex::new(servers),
             list,
             news: Mutex::default(),
@@ -155,6 +182,9 @@ impl Live {
         let hub = Arc::clone(&self.0);
         let id = {
             let mut pages = lock(&hub.pages);
+            if !pages.admit(user) {
+                return Err(Error::Crowded);
+            }
             let id = pages.next;
             pages.next += 1;
             pages.open.insert(id, Arc::clone(&page));
@@ -166,7 +196,7 @@ impl Live {
         };
         let viewer = Viewer { hub, id, page };
         viewer.settle().await;
-        viewer
+        Ok(viewer)
     }
 }
 
@@ -239,7 +269,7 @@ async fn run(hub: Arc<Hub>) {
         }
         tokio::select! {
             () = sleep(PAUSE) => {}
-            () = hub.hurry.notified() => {}
+            () = hub.hurry.notified() => sleep(SHORT).await,
         }
     }
 }
@@ -278,14 +308,33 @@ fn grows(old: &[i64], new: &[i64]) -> bool {
 mod tests {
     use super::*;
 
-    fn page(list: &str) -> Arc<Page> {
+    fn page(user: &str, list: &str) -> Arc<Page> {
         Arc::new(Page {
+            user: user.to_owned(),
             servers: Mutex::default(),
             list: Some(Some(list.to_owned())),
             news: Mutex::default(),
             wake: Notify::new(),
             looked: Notify::new(),
         })
+    }
+
+    #[test]
+    fn the_pages_of_a_user_and_of_all_are_limited() {
+        let mut pages = Pages::default();
+        for id in 0..64 {
+            assert!(pages.admit("ann"), "{id}");
+            pages.open.insert(id, page("ann", "red"));
+        }
+        assert!(!pages.admit("ann") && pages.admit("bea"));
+        pages.open.remove(&7);
+        assert!(pages.admit("ann"));
+        for id in 64..4097 {
+            assert!(pages.admit("zoe"), "{id}");
+            pages.open.insert(id, page(&id.to_string(), "red"));
+        }
+        assert_eq!(pages.open.len(), 4096);
+        assert!(!pages.admit("zoe") && !pages.admit("ann"));
     }
 
     #[test]
@@ -309,7 +358,7 @@ mod tests {
                 newest: HashMap::from([(Some("red".to_owned()), numbers.to_vec())]),
                 ..Marks::default()
             };
-            let (red, blue) = (page("red"), page("blue"));
+            let (red, blue) = (page("ann", "red"), page("bea", "blue"));
             tell(&[Arc::clone(&red), Arc::clone(&blue)], &marks(&old), &marks(&new), 7);
             let expected = News { list: told, look: if told { 7 } else { 0 }, ..News::default() };
             assert_eq!(*lock(&red.news), expected, "{old:?} {new:?}");
