@@ -67,6 +67,13 @@
   document.addEventListener("htmx:sseClose", (event) => {
     if (event.detail.type === "message") sessionOver();
   });
+  // What a stream told to read again is gone: the whole page says so.
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const {xhr, requestConfig} = event.detail;
+    if (xhr.status !== 404 || !requestConfig.elt.closest("[sse-connect]")) return;
+    event.preventDefault();
+    location.reload();
+  });
   document.addEventListener("htmx:afterSettle", () => localize(document));
   document.addEventListener("htmx:oobAfterSwap", () => localize(document));
 
