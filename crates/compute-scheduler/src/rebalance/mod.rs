@@ -516,20 +516,19 @@ impl Board<'_> {
     }
 }
 
-/// The kinds of the devices in some amounts: class, amount, and the traits of the provider; sorted. A running
-/// guest can only take over devices of the kinds that it has.
-fn kinds(world: &Snapshot, amounts: &[Amount]) -> Vec<(ResourceClass, i64, Vec<Arc<str>>)> {
-    let mut kinds = Vec::new();
+/// The kinds of the devices in some amounts, by class and by the traits of the provider, with their sums: two units of
+/// one device or one of each of two are both two devices. A running guest can only take over devices of the kinds that it has.
+fn kinds(world: &Snapshot, amounts: &[Amount]) -> BTreeMap<(ResourceClass, Vec<Arc<str>>), i64> {
+    let mut kinds: BTreeMap<_, i64> = BTreeMap::new();
     for (provider, class, amount) in amounts.iter().filter(|(_, class, _)| is_device(class)) {
         let tree = world.root_of(*provider).and_then(|root| world.tree(root));
         let node = tree.and_then(|tree| tree.nodes().find(|node| node.id() == *provider));
         let mut traits: Vec<Arc<str>> =
             node.map(|node| node.traits().cloned().collect()).unwrap_or_default();
         traits.sort_unstable();
-        // Two units of one device or one of each of two: both are two devices.
-        kinds.extend((0..*amount).map(|_| (class.clone(), 1, traits.clone())));
+        let sum = kinds.entry((class.clone(), traits)).or_default();
+        *sum = sum.saturating_add(*amount);
     }
-    kinds.sort_unstable();
     kinds
 }
 

@@ -329,6 +329,21 @@ fn nothing_moves_where_nothing_is_gained() {
 }
 
 #[test]
+fn devices_of_one_kind_are_counted_together_in_any_unit() {
+    let world = few(&[2, 1], &[]).world();
+    let of = |amounts: &[(ProviderId, i64)]| {
+        let amounts: Vec<Amount> =
+            amounts.iter().map(|(provider, amount)| (*provider, vgpu(), *amount)).collect();
+        kinds(&world, &amounts)
+    };
+    let most = 1_000_000_000;
+    let both = of(&[(gpu(0, 0), most), (gpu(0, 1), most)]);
+    assert_eq!(both, of(&[(gpu(1, 0), 2 * most)]));
+    assert_ne!(both, of(&[(gpu(1, 0), 2 * most - 1)]));
+    assert!(kinds(&world, &[(root(0), vcpu(), most)]).is_empty(), "CPUs are no devices");
+}
+
+#[test]
 fn a_search_ends_with_its_budget() {
     let few = few(&[1, 1], &[(0, 0, 1), (1, 0, 2)]);
     let (fleet, packer, rules) = (few.fleet(), Packer::default(), Rules::default());
