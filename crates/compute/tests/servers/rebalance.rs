@@ -165,6 +165,11 @@ async fn a_server_that_cannot_move_stays() {
         own.refused(403, "kilonova:rebalance:move");
         let unknown = running.get(ADMIN, "2.1", "/kilonova/rebalance?flavor=nothing").await;
         unknown.refused(404, "Flavor nothing could not be found.");
+        for path in ["rebalance", "capacity", "room"] {
+            let path = format!("/kilonova/{path}?flavor=vgpu&flavor=vgpu4");
+            let twice = running.get(ADMIN, "2.1", &path).await;
+            twice.refused(400, "The query must name one flavor.");
+        }
         assert_eq!(cloud.column("SELECT id FROM moves").await.len(), 0);
         enable(&running, "c", true).await;
         cloud.teardown(&running, "stays").await;

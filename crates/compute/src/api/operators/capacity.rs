@@ -1,30 +1,25 @@
 //! `/kilonova/capacity`: how many more servers of each flavor fit now, and how the free devices are divided.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::capacity::{CloudCapacity, Fits, of_cloud};
 use kilonova_compute_app::rebalance;
 use kilonova_wire::Refusal;
-use serde::Deserialize;
+use kilonova_wire::query::Query;
 use serde_json::{Value, json};
 
+use super::flavor_of;
 use super::rebalance::{drain, planned};
-
-/// The query string.
-#[derive(Debug, Deserialize)]
-pub(super) struct Parameters {
-    /// The only flavor to count, by id or name.
-    flavor: Option<String>,
-}
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    Query(parameters): Query<Parameters>,
+    query: Query,
 ) -> Result<Json<Value>, Refusal> {
-    let capacity = of_cloud(&compute, parameters.flavor.clone()).await?;
+    let flavor = flavor_of(&query)?;
+    let capacity = of_cloud(&compute, flavor.clone()).await?;
     let mut shown = view(&capacity);
-    if let Some(flavor) = parameters.flavor {
+    if let Some(flavor) = flavor {
         let plan = rebalance::plan(&compute, Some(flavor)).await?;
         shown["gains"] = json!({
             "moves": plan.moves.iter().map(planned).collect::<Vec<_>>(),

@@ -9,6 +9,8 @@ mod server;
 
 use kilonova_access::{Routes, get, post};
 use kilonova_compute_app::Compute;
+use kilonova_wire::Refusal;
+use kilonova_wire::query::Query;
 
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
@@ -23,4 +25,12 @@ pub(super) fn routes() -> Routes<Compute> {
             ],
         )
         .route("/v2.1/kilonova/hosts/{host}", [get("kilonova:hosts:show", host::show)])
+}
+
+/// The flavor that a query names, if any.
+fn flavor_of(query: &Query) -> Result<Option<String>, Refusal> {
+    if query.all("flavor").count() > 1 {
+        return Err(Refusal::bad_request("The query must name one flavor."));
+    }
+    Ok(query.get("flavor").map(str::to_owned))
 }

@@ -2,28 +2,24 @@
 //! one of them.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use http::StatusCode;
 use kilonova_access::Caller;
 use kilonova_compute_app::Compute;
 use kilonova_compute_app::rebalance::{self, Drain, Plan, PlannedMove};
 use kilonova_ids::{HostName, ServerId, parse_uuid_like};
+use kilonova_wire::query::Query;
 use kilonova_wire::{JsonBody, Refusal, time};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The query string.
-#[derive(Debug, Deserialize)]
-pub(super) struct Parameters {
-    /// The flavor for which room is made, by id or name.
-    flavor: Option<String>,
-}
+use super::flavor_of;
 
 pub(super) async fn show(
     State(compute): State<Compute>,
-    Query(parameters): Query<Parameters>,
+    query: Query,
 ) -> Result<Json<Value>, Refusal> {
-    let plan = rebalance::plan(&compute, parameters.flavor).await?;
+    let plan = rebalance::plan(&compute, flavor_of(&query)?).await?;
     Ok(Json(json!({"rebalance": view(&compute, &plan)})))
 }
 

@@ -12,14 +12,16 @@ use kilonova_wire::Refusal;
 use kilonova_wire::query::Query;
 use serde_json::{Value, json};
 
+use super::flavor_of;
+
 pub(super) async fn show(
     State(compute): State<Compute>,
     caller: Caller,
     query: Query,
 ) -> Result<Json<Value>, Refusal> {
-    let wanted = query.get("flavor");
+    let wanted = flavor_of(&query)?;
     let wanted = wanted.ok_or_else(|| Refusal::bad_request("The query must name a flavor."))?;
-    let (context, wanted) = (caller.context.clone(), wanted.to_owned());
+    let context = caller.context.clone();
     let flavor = compute.store.read(move |tx| flavors::visible(tx, &context, &wanted)).await?;
     let counted = of_cloud(&compute, Some(flavor.id.clone())).await?.flavors;
     let found = counted.into_iter().find(|(id, ..)| *id == flavor.id);
