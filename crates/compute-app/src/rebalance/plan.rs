@@ -105,16 +105,13 @@ pub async fn plan(compute: &Compute, wanted: Option<String>) -> Result<Plan, Err
     let world = compute.world.snapshot();
     let requests: Vec<Request> =
         chosen.into_iter().map(|chosen| Request::of(compute, chosen)).collect();
-    let task = Arc::new(Task {
-        packer: compute.packer.apart(&world),
-        compute: compute.clone(),
-        world,
-        requests,
-        is_for_one,
-        now,
-    });
-    let own = Arc::clone(&task);
-    let hosts = capacity::on_thread(move || own.hosts()).await?;
+    let own = compute.clone();
+    let prepare = move || {
+        let packer = own.packer.apart(&world);
+        let task = Task { packer, compute: own, world, requests, is_for_one, now };
+        (task.hosts(), Arc::new(task))
+    };
+    let (hosts, task) = capacity::on_thread(prepare).await?;
     let own = Arc::clone(&task);
     let read = move |tx: &mut kilonova_store::Tx<'_>| {
         let guests = guests::of_hosts(tx, &own.compute, &hosts, own.now)?;
@@ -146,32 +143,35 @@ pub(crate) async fn for_boot(
     query: &Query,
     facts: Facts,
 ) -> Result<Vec<Step>, Error> {
-    let world = compute.world.snapshot();
-    let task = Arc::new(BootTask {
-        packer: compute.packer.apart(&world),
-        compute: compute.clone(),
-        world,
-        spec: request.spec.clone(),
-        project_id: request.project_id.clone(),
-        facts,
-        query: query.clone(),
-        now: time::now(),
-    });
-    let own = Arc::clone(&task);
-    let hosts = capacity::on_thread(move || {
-        own.wanting(|wanted| search::promising(&own.world, wanted, HOSTS_FOR_BOOT))
-    });
-    let (hosts, own) = (hosts.await?, Arc::clone(&task));
-    let read = move |tx: &mut kilonova_store::Tx<'_>| {
-        let guests = guests::of_hosts(tx, &own.compute, &hosts, own.now)?;
-        Ok::<_, Error>((guests, rebalance::count(tx)?))
-    };
-    let (guests, count) = compute.store.read(read).await?;
+    let count = compute.store.read(rebalance::count).await?;
     if let Some(why) = at_limit(compute, count) {
         tracing::info!(request = %request.request_id, "no move makes room for a boot: {why}");
         return Ok(Vec::new());
     }
-    capacity::on_thread(move || task.steps(&guests)).await
+    let world = compute.world.snapshot();
+    let (own, query, now) = (compute.clone(), query.clone(), time::now());
+    let (spec, project_id) = (request.spec.clone(), request.project_id.clone());
+    let prepare = move || {
+        let packer = own.packer.apart(&world);
+        let task = BootTask { compute: own, packer, world, spec, project_id, facts, query, now };
+        let promising =
+            |wanted: &Wanted<'_>| search::promising(&task.world, wanted, HOSTS_FOR_BOOT);
+        (task.wanting(promising), Arc::new(task))
+    };
+    let (hosts, task) = capacity::on_thread(prepare).await?;
+    let own = Arc::clone(&task);
+    let read =
+        move |tx: &mut kilonova_store::Tx<'_>| guests::of_hosts(tx, &own.compute, &hosts, own.now);
+    let guests = compute.store.read(read).await?;
+    let steps = capacity::on_thread(move || task.steps(&guests)).await?;
+    // Half a plan makes no room.
+    let left = compute.options.rebalance.moves_per_hour.saturating_sub(count.last_hour);
+    if i64::try_from(steps.len()).unwrap_or(i64::MAX) > left {
+        let why = format!("{} moves would, and moves_per_hour leaves {left}", steps.len());
+        tracing::info!(request = %request.request_id, "no moves make room for a boot: {why}");
+        return Ok(Vec::new());
+    }
+    Ok(steps)
 }
 
 /// The input of the search for a boot.

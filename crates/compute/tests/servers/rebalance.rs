@@ -282,6 +282,23 @@ async fn a_boot_is_refused_where_its_move_fails_or_takes_too_long() {
 }
 
 #[tokio::test]
+async fn no_boot_waits_for_more_moves_than_the_hour_has_left() {
+    for (moves_per_hour, status, begun) in [(1, "ERROR", 0), (2, "ACTIVE", 2)] {
+        let options = RebalanceOptions { moves_per_hour, ..on_refusal(20) };
+        for (cloud, running) in clouds(two_hosts(), options).await {
+            for host in ["a", "a", "b", "b"] {
+                running.active_server_on(&cloud, host, "vgpu").await;
+            }
+            let id = running.boot(&cloud, "whole", "vgpu4").await;
+            running.wait_for_status(&id, status).await;
+            assert_eq!(cloud.column("SELECT id FROM moves").await.len(), begun);
+            cloud.assert_consistent(&running, "hour").await;
+            cloud.teardown(&running, "hour").await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_waiting_server_can_be_deleted_and_others_do_not_wait() {
     const SLOW: &str = "times_ms = { migrate = 2000 }";
     let topology = hosts(&[("a", &[ONE_GPU, SLOW]), ("b", &[ONE_GPU, SLOW])]);
