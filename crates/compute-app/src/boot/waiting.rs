@@ -313,15 +313,20 @@ fn refuse_waiting(tx: &mut Tx<'_>, server: ServerId, why: &str) -> Result<(), Er
 /// # Errors
 /// The database's.
 pub async fn end_overdue(compute: Compute, grace: SignedDuration) -> Result<(), Error> {
-    for server in compute.store.read(slow::waits).await? {
-        let end = move |tx: &mut Tx<'_>| {
-            let Some((_, until, _)) = waits(tx, server)? else { return Ok(()) };
-            if tx.database_time()? < time::after(until, grace) {
-                return Ok(());
+    let overdue = compute.store.read(move |tx| {
+        let now = tx.database_time()?;
+        let mut overdue = Vec::new();
+        for server in slow::waits(tx)? {
+            let waiting = waits(tx, server)?;
+            if waiting.is_some_and(|(_, until, _)| now >= time::after(until, grace)) {
+                overdue.push(server);
             }
-            refuse_waiting(tx, server, "The controller that made room for it has stopped.")
-        };
-        compute.store.write(end).await?;
+        }
+        Ok::<_, Error>(overdue)
+    });
+    for server in overdue.await? {
+        refuse(&compute, server, "The controller that made room for it has stopped.".to_owned())
+            .await?;
     }
     Ok(())
 }
