@@ -36,6 +36,15 @@ impl Nodes for Counter {
     }
 }
 
+/// No host has an agent.
+struct NoAgents;
+
+impl Nodes for NoAgents {
+    fn next(&self, _: &mut Tx<'_>, _: &HostName) -> Result<Option<i64>, kilonova_store::Error> {
+        Ok(None)
+    }
+}
+
 /// The existing images.
 #[derive(Clone, Default)]
 struct Images(Vec<Bitstream>);
@@ -560,6 +569,28 @@ async fn a_card_that_is_released_while_it_is_programmed_is_not_offered() {
         node(store.clone(), done()).await;
         assert_eq!(reserved(&store, provider).await, 0, "{name}: none");
         claim(&store, provider).await.expect("it is offered again");
+        assert_consistent(&store, name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_card_without_an_agent_that_is_released_while_it_is_programmed_is_not_offered() {
+    for (name, store, _guard) in stores().await {
+        let specs = report_host(&store, &World::new(), vec![fpga("intel", None)]).await;
+        let image = bitstream(None);
+        let images = Images(vec![image.clone()]);
+        let api = Api { orders: Some((Arc::new(NoAgents), Arc::new(images))), ..api(&store, &[]) };
+        let arqs = requests(&api, json!({"accel:bitstream_id": image.image}), 1).await;
+        let answer = api.patch(PATH, bind(&arqs, specs[0].id, SERVER)).await;
+        assert_eq!(answer.status, StatusCode::ACCEPTED, "{name}: {}", answer.body);
+        assert_eq!(reserved(&store, specs[0].id).await, 1, "{name}: the other function");
+        api.delete(&format!("{PATH}?instance={SERVER}")).await;
+        assert_eq!(reserved(&store, specs[0].id).await, 2, "{name}: both functions");
+        assert_consistent(&store, name).await;
+        // Its agent registers.
+        store.write(|tx| orders::announce(tx, &Counter::default())).await.unwrap();
+        node(store.clone(), done()).await;
+        assert_eq!(reserved(&store, specs[0].id).await, 0, "{name}: none");
         assert_consistent(&store, name).await;
     }
 }

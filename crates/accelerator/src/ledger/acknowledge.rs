@@ -38,8 +38,11 @@ pub(crate) fn release_external(
         Some(nodes) => nodes.next(tx, &host)?,
         None => None,
     };
-    let Some(generation) = generation else { return Ok(handles::free_of_arq(tx, arq, now)?) };
-    awaiting::release_after(tx, arq, &host, generation, now)?;
+    match generation {
+        Some(generation) => awaiting::release_after(tx, arq, &host, generation, now)?,
+        None => handles::free_of_arq(tx, arq, now)?,
+    }
+    // Also a free handle may be unavailable: while an order programs its device.
     withhold(tx, world, provider)
 }
 
