@@ -541,7 +541,13 @@ impl By<'_> {
         };
         match read {
             Ok(all) => {
-                store(image, all.to_bytes().to_vec(), algorithm);
+                let data = all.to_bytes();
+                // As Glance since 33, `[image_format] require_image_format_match`.
+                if image.shown["disk_format"] == "qcow2" && !data.starts_with(b"QFI\xfb") {
+                    image.shown.insert("status".into(), json!("queued"));
+                    return fault(415, "Image disk_format qcow2 does not match stream data raw");
+                }
+                store(image, data.to_vec(), algorithm);
                 StatusCode::NO_CONTENT.into_response()
             }
             Err(_) => {

@@ -172,10 +172,11 @@ impl CloudGlance {
         let request_id = context.request_id.map(|_| context.request_id_text());
         let caller = context.token.as_ref().map_or(Caller::Own, Caller::User);
         let by = (caller, request_id.as_deref());
-        // Nova's formats of an image without data.
+        // Glance since 33 refuses data that do not have the image's format. No data pass as `raw` only; Nova's `qcow2`
+        // gets a 415.
         let attributes = json!({
             "id": image.id, "name": image.name, "visibility": visibility(context, server),
-            "disk_format": "qcow2", "container_format": "bare", "min_ram": 0,
+            "disk_format": "raw", "container_format": "bare", "min_ram": 0,
             "min_disk": image.min_disk,
         });
         let mut body = with_properties(attributes, &image.properties);

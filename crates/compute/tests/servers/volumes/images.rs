@@ -185,7 +185,7 @@ async fn an_image_of_volumes_is_complete_in_glance() {
         let made = image(&running, &id).await;
         let stored = glance.images()[&made].shown.clone();
         assert_eq!((&stored["status"], &stored["size"]), (&json!("active"), &json!(0)));
-        assert_eq!((&stored["disk_format"], &stored["owner"]), (&json!("qcow2"), &json!("red")));
+        assert_eq!((&stored["disk_format"], &stored["owner"]), (&json!("raw"), &json!("red")));
         assert_eq!((&stored["bdm_v2"], &stored["mine"]), (&json!("True"), &json!("yes")));
         let mapping = stored["block_device_mapping"].as_str().expect("the volumes are named");
         assert_eq!(mapping.matches("snapshot_id").count(), 2);
