@@ -18,18 +18,19 @@ use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::moves::{self, Status};
 use kilonova_compute_db::servers::{self, Fault, NewServer, TaskState, VmState};
 use kilonova_compute_db::{documents, slow};
-use kilonova_compute_scheduler::{Choice, Constraints, Facts, NoHost, places};
+use kilonova_compute_scheduler::{Choice, Constraints, NoHost, places};
 use kilonova_engine::Query;
 use kilonova_flow::{self as flow, Outcome};
 use kilonova_ids::{HostName, RequestId, ServerId, ascending};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, time};
+use tokio::time::Instant;
 
 use super::run::{begin_at, enter, failed_to_schedule, new_server, read_facts, take_quota};
 use super::{BootRequest, GuestSource, Initiator, claim, desired};
 use crate::flows::journal::{self, OpenOperation};
 use crate::flows::operation::{Create, Operation};
-use crate::rebalance::{self, Step};
+use crate::rebalance::{self, Begun, Step};
 use crate::{Compute, Error, ports};
 
 /// How often the progress of a move is read.
@@ -67,7 +68,7 @@ pub(super) async fn boot(
         Ok(_) => return Ok(None),
         Err(error) => {
             // The refusal is an answer too.
-            tracing::warn!(%error, request = %request.request_id, "cannot plan moves for a boot without room");
+            tracing::warn!(%error, request = %request.request_id, "cannot plan moves for a boot without room; it is refused");
             return Ok(None);
         }
     };
@@ -90,7 +91,8 @@ async fn begin(
     reason: &NoHost,
     wait: SignedDuration,
 ) -> Result<ServerId, Error> {
-    let (request, reason, id) = (request.clone(), reason.details(), ascending());
+    let (request, id) = (request.clone(), ascending());
+    let (reason, message) = (reason.details(), reason.message());
     compute
         .store
         .write(move |tx| {
@@ -103,7 +105,7 @@ async fn begin(
             };
             servers::insert(tx, &server, now)?;
             let until = time::after(tx.database_time()?, wait);
-            let wait = Create::Wait { until, reason: reason.clone() };
+            let wait = Create::Wait { until, reason: reason.clone(), message: message.clone() };
             begin_at(tx, &request, id, wait, now)?;
             tracing::info!(request = %request.request_id, server = %id, "waits for moves: {reason}");
             Ok(id)
@@ -121,9 +123,10 @@ async fn run(
     wait: SignedDuration,
 ) {
     let wait = Duration::try_from(wait).unwrap_or_default();
-    let moved = tokio::time::timeout(wait, all_moved(&compute, &steps)).await;
+    let deadline = Instant::now() + wait;
+    let moved = tokio::time::timeout_at(deadline, all_moved(&compute, &steps)).await;
     let ended = match moved {
-        Ok(Ok(Ok(()))) => claim_room(&compute, &request, query, server).await,
+        Ok(Ok(Ok(()))) => claim_room(&compute, &request, query, server, deadline).await,
         Ok(Ok(Err(why))) => refuse(&compute, server, why).await,
         Ok(Err(error)) => Err(error),
         Err(_) => {
@@ -149,19 +152,26 @@ async fn all_moved(compute: &Compute, steps: &[Step]) -> Result<Result<(), Strin
         };
         let server = step.server;
         loop {
-            let state = compute
-                .store
-                .read(move |tx| {
-                    let all = moves::of_server(tx, server)?;
-                    Ok::<_, Error>(all.into_iter().find(|one| one.number == begun))
-                })
-                .await?;
+            let request = begun.request_id.clone();
+            let read = move |tx: &mut Tx<'_>| {
+                let all = moves::of_server(tx, server)?;
+                let one = all.into_iter().find(|one| one.number == begun.migration);
+                let why = match &one {
+                    Some(one) if !one.open && one.status != Status::Completed => {
+                        flow::one(tx, server, &request)?.and_then(|(one, _)| one.message)
+                    }
+                    _ => None,
+                };
+                Ok::<_, Error>((one, why))
+            };
+            let (state, why) = compute.store.read(read).await?;
             match state {
                 // A server that was deleted meanwhile makes room as well.
                 None => break,
                 Some(one) if one.open => {}
                 Some(one) if one.status != Status::Completed => {
-                    return Ok(Err(failed(step, &format!("its migration is {}", one.status))));
+                    let why = why.unwrap_or_else(|| format!("its migration is {}", one.status));
+                    return Ok(Err(failed(step, &why)));
                 }
                 Some(one) if one.held_on.is_none() => break,
                 // Its former host still has to drop it.
@@ -179,7 +189,7 @@ fn failed(step: &Step, why: &str) -> String {
 }
 
 /// Begins a move in the name of the moved server's owner, with a request id of its own.
-async fn begin_move(compute: &Compute, step: &Step) -> Result<i64, Error> {
+async fn begin_move(compute: &Compute, step: &Step) -> Result<Begun, Error> {
     let compute = compute.explaining();
     let (own, Step { server, to }) = (compute.clone(), step.clone());
     compute
@@ -197,27 +207,46 @@ async fn begin_move(compute: &Compute, step: &Step) -> Result<i64, Error> {
                 %server, from = %begun.source, %to, request = %begun.request_id,
                 "moves to make room for a boot"
             );
-            Ok(begun.migration)
+            Ok(begun)
         })
         .await
 }
 
-/// Plans once more, and claims.
+/// Plans once more, and claims. Until the deadline there may be no room yet: a device that a moved guest has left may
+/// have to be cleaned.
 async fn claim_room(
     compute: &Compute,
     request: &BootRequest,
     mut query: Query,
     server: ServerId,
+    deadline: Instant,
 ) -> Result<(), Error> {
-    for _ in 0..ROUNDS {
+    let mut rounds = 0;
+    while rounds < ROUNDS {
         let facts = read_facts(compute, request).await?;
-        let planned = with_constraints(compute, request, &facts, |constraints| {
-            places(&compute.world.snapshot(), constraints, &query, 1)
-        });
+        let planned = {
+            let (nobody, project) = (HashSet::new(), &*request.project_id);
+            let owner = (project, &request.spec);
+            let constraints =
+                Constraints::new(compute.scope(), owner, &facts, &nobody, time::now());
+            places(&compute.world.snapshot(), &constraints, &query, 1)
+        };
         let choice = match planned {
             Ok(mut plan) => plan.pop().unwrap_or_default(),
-            Err(_) => break,
+            Err(why) if Instant::now() >= deadline => {
+                let why = format!("There is no room after the moves: {}", why.all());
+                return refuse(compute, server, why).await;
+            }
+            Err(_) => {
+                if compute.store.read(move |tx| waits(tx, server)).await?.is_none() {
+                    return Ok(());
+                }
+                tokio::time::sleep(POLL).await;
+                compute.catch_up().await;
+                continue;
+            }
         };
+        rounds += 1;
         let (own, request) = (compute.clone(), request.clone());
         let work = move |tx: &mut Tx<'_>| claim_waiting(tx, &own, &request, server, &choice);
         match compute.store.write(work).await {
@@ -233,27 +262,24 @@ async fn claim_room(
     refuse(compute, server, why).await
 }
 
-/// Runs `work` with the constraints of the request.
-fn with_constraints<T>(
-    compute: &Compute,
-    request: &BootRequest,
-    facts: &Facts,
-    work: impl FnOnce(&Constraints<'_>) -> T,
-) -> T {
-    let nobody = HashSet::new();
-    let server = (&*request.project_id, &request.spec);
-    work(&Constraints::new(compute.scope(), server, facts, &nobody, time::now()))
+/// A build that waits, and the refusal that it gets if it gets no room.
+struct Waiting {
+    open: OpenOperation,
+    until: Timestamp,
+    /// For administrators.
+    reason: String,
+    /// For the owner.
+    message: String,
 }
 
 /// The server's build, if it still waits.
-fn waits(
-    tx: &mut Tx<'_>,
-    server: ServerId,
-) -> Result<Option<(OpenOperation, Timestamp, String)>, Error> {
+fn waits(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Waiting>, Error> {
     let Some(open) = journal::open_of(tx, server)? else { return Ok(None) };
-    let Operation::Create(Create::Wait { until, reason }) = &open.state else { return Ok(None) };
-    let (until, reason) = (*until, reason.clone());
-    Ok(Some((open, until, reason)))
+    let Operation::Create(Create::Wait { until, reason, message }) = &open.state else {
+        return Ok(None);
+    };
+    let (until, reason, message) = (*until, reason.clone(), message.clone());
+    Ok(Some(Waiting { open, until, reason, message }))
 }
 
 /// Gives a waiting server its place, as the transaction of a boot does. [`Error::Aged`] if the place is taken.
@@ -265,7 +291,7 @@ fn claim_waiting(
     choice: &Choice,
 ) -> Result<(), Error> {
     let now = time::now();
-    let Some((open, ..)) = waits(tx, server)? else { return Ok(()) };
+    let Some(Waiting { open, .. }) = waits(tx, server)? else { return Ok(()) };
     let Some(found) = servers::find(tx, server)? else { return Ok(()) };
     // The row is written first: of this transaction and a deletion, one sees the other.
     servers::set_task(tx, server, Some(TaskState::Spawning), now)?;
@@ -299,13 +325,12 @@ async fn refuse(compute: &Compute, server: ServerId, why: String) -> Result<(), 
 
 fn refuse_waiting(tx: &mut Tx<'_>, server: ServerId, why: &str) -> Result<(), Error> {
     let now = time::now();
-    let Some((open, _, reason)) = waits(tx, server)? else { return Ok(()) };
-    let message = format!("{reason} {why}");
-    tracing::info!(%server, "{message}");
-    let refusal = NoHost::new("Making room by moves failed.").message();
-    servers::set_error(tx, server, &Fault::new(&refusal, &*message, now), now)?;
-    flow::event(tx, open.row.id, &failed_to_schedule(&message, now))?;
-    journal::finish(tx, &open, Outcome::Failed, Some(&message), now)
+    let Some(Waiting { open, reason, message, .. }) = waits(tx, server)? else { return Ok(()) };
+    let details = format!("{reason} {why}");
+    tracing::info!(%server, "{details}");
+    servers::set_error(tx, server, &Fault::new(&message, &*details, now), now)?;
+    flow::event(tx, open.row.id, &failed_to_schedule(&details, now))?;
+    journal::finish(tx, &open, Outcome::Failed, Some(&details), now)
 }
 
 /// Ends the waits whose time is over for so long: the controller that has their requests is gone.
@@ -318,7 +343,7 @@ pub async fn end_overdue(compute: Compute, grace: SignedDuration) -> Result<(), 
         let mut overdue = Vec::new();
         for server in slow::waits(tx)? {
             let waiting = waits(tx, server)?;
-            if waiting.is_some_and(|(_, until, _)| now >= time::after(until, grace)) {
+            if waiting.is_some_and(|one| now >= time::after(one.until, grace)) {
                 overdue.push(server);
             }
         }

@@ -273,10 +273,44 @@ async fn a_boot_is_refused_where_its_move_fails_or_takes_too_long() {
             let refused = running.wait_for_status(&id, "ERROR").await;
             assert!(fault(&refused).contains(reason), "{refused}");
             assert!(fault(&refused).contains("No valid host was found"), "{refused}");
+            assert!(!fault(&refused).contains("its migration is"), "{refused}");
+            let own = running.get(ANN, "2.90", &format!("/servers/{id}")).await.expect(200);
+            let message = own["server"]["fault"]["message"].as_str().expect("a message");
+            assert!(message.starts_with("No valid host was found."), "{message}");
+            assert!(message.contains("VGPU"), "{message}");
             cloud.audit("refused").await;
             running.delete_all_servers().await;
             running.wait_for_host_cleanup(&cloud).await;
             cloud.teardown(&running, "refused").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_boot_waits_for_room_that_is_not_there_as_soon_as_the_moves_end() {
+    for (comes, wait, status) in [(true, 30, "ACTIVE"), (false, 4, "ERROR")] {
+        const SLOW: &str = "times_ms = { migrate = 1500 }";
+        let topology = hosts(&[("a", &[ONE_GPU, SLOW]), ("b", &[ONE_GPU, SLOW])]);
+        for (cloud, running) in clouds(topology, on_refusal(wait)).await {
+            let id = boot_without_room(&cloud, &running).await;
+            wait_until("the move begins", async || {
+                !cloud.column("SELECT id FROM moves").await.is_empty()
+            })
+            .await;
+            let source = cloud.column("SELECT source_host FROM moves").await.remove(0);
+            enable(&running, &source, false).await;
+            let moved = cloud.column("SELECT server_id FROM moves").await.remove(0);
+            wait_until_moved(&running, &moved).await;
+            tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+            assert_eq!(running.server(&id).await["status"], "BUILD");
+            if comes {
+                enable(&running, &source, true).await;
+            }
+            let shown = running.wait_for_status(&id, status).await;
+            let reason = "There is no room after the moves: ";
+            assert!(comes || fault(&shown).contains(reason), "{shown}");
+            enable(&running, &source, true).await;
+            cloud.teardown(&running, "room").await;
         }
     }
 }

@@ -14,8 +14,10 @@ pub enum Create {
     Wait {
         /// When the wait ends, by the database's clock.
         until: Timestamp,
-        /// Why no host has room.
+        /// Why no host has room, for administrators.
         reason: String,
+        /// The same for the owner.
+        message: String,
     },
     /// The host starts the guest.
     Spawn {
@@ -51,6 +53,8 @@ struct CreateData {
     tried: Vec<HostName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     aborted: bool,
     /// Microseconds since 1970.
@@ -62,31 +66,35 @@ impl Create {
     pub(super) fn read(row: Row<'_>) -> Result<Self, Unreadable> {
         match row.step {
             Step::Wait => {
-                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                let CreateData { chosen, tried, reason, message, aborted, until } = row.parse()?;
                 row.never("chosen", chosen.is_some())?;
                 row.never("tried", !tried.is_empty())?;
                 row.never("aborted", aborted)?;
                 let until = row.required("until", until)?;
                 let until = Timestamp::from_microsecond(until).map_err(|why| row.wrong(why))?;
-                Ok(Self::Wait { until, reason: row.required("reason", reason)? })
+                let reason = row.required("reason", reason)?;
+                Ok(Self::Wait { until, reason, message: row.required("message", message)? })
             }
             Step::Spawn => {
-                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                let CreateData { chosen, tried, reason, message, aborted, until } = row.parse()?;
                 row.never("aborted", aborted)?;
                 row.never("until", until.is_some())?;
+                row.never("message", message.is_some())?;
                 Ok(Self::Spawn { chosen, tried, reason })
             }
             Step::Plug => {
-                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                let CreateData { chosen, tried, reason, message, aborted, until } = row.parse()?;
                 row.never("until", until.is_some())?;
+                row.never("message", message.is_some())?;
                 row.never("chosen", chosen.is_some())?;
                 row.never("reason", reason.is_some())?;
                 row.never("aborted", aborted)?;
                 Ok(Self::Plug { tried })
             }
             Step::Clear => {
-                let CreateData { chosen, tried, reason, aborted, until } = row.parse()?;
+                let CreateData { chosen, tried, reason, message, aborted, until } = row.parse()?;
                 row.never("until", until.is_some())?;
+                row.never("message", message.is_some())?;
                 row.never("chosen", chosen.is_some())?;
                 Ok(Self::Clear { tried, reason: row.required("reason", reason)?, aborted })
             }
@@ -105,9 +113,10 @@ impl Create {
 
     pub(super) fn data(&self) -> Result<Value, serde_json::Error> {
         serde_json::to_value(match self.clone() {
-            Self::Wait { until, reason } => CreateData {
+            Self::Wait { until, reason, message } => CreateData {
                 until: Some(until.as_microsecond()),
                 reason: Some(reason),
+                message: Some(message),
                 ..CreateData::default()
             },
             Self::Spawn { chosen, tried, reason } => {
