@@ -7,6 +7,7 @@ use kilonova_ids::{HostName, ServerId};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
+use super::RebalanceOptions;
 use crate::flows::{self, LiveRequest};
 use crate::{Compute, Error};
 
@@ -68,21 +69,51 @@ pub fn begin(
     })
 }
 
-/// Why no move may begin now, if none may.
+/// Why no move may begin now, if none may. Only a refusal that ends with the moves in progress says "when one has
+/// ended": the operators' command waits for that.
 pub(super) fn at_limit(compute: &Compute, count: Count) -> Option<String> {
-    let options = &compute.options.rebalance;
-    if count.open >= options.max_concurrent_moves {
+    limit(&compute.options.rebalance, count)
+}
+
+fn limit(options: &RebalanceOptions, count: Count) -> Option<String> {
+    let Count { open, last_hour } = count;
+    for (most, name) in [
+        (options.moves_per_hour, "moves_per_hour"),
+        (options.max_concurrent_moves, "max_concurrent_moves"),
+    ] {
+        if most <= 0 {
+            return Some(format!("[rebalance] {name} = 0 allows no moves."));
+        }
+    }
+    if last_hour >= options.moves_per_hour {
         return Some(format!(
-            "{} moves are in progress, as many as [rebalance] max_concurrent_moves allows; try again \
-             when one has ended.",
-            count.open
+            "{last_hour} move(s) began within the last hour, as many as [rebalance] moves_per_hour allows; \
+             try again later."
         ));
     }
-    (count.last_hour >= options.moves_per_hour).then(|| {
+    (open >= options.max_concurrent_moves).then(|| {
         format!(
-            "{} moves began within the last hour, as many as [rebalance] moves_per_hour allows; try \
-             again later.",
-            count.last_hour
+            "{open} move(s) are in progress, as many as [rebalance] max_concurrent_moves allows; try again \
+             when one has ended."
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_hour_comes_before_moves_in_progress_and_none_before_both() {
+        let why = |max_concurrent_moves, moves_per_hour, open, last_hour| {
+            let options =
+                RebalanceOptions { max_concurrent_moves, moves_per_hour, ..Default::default() };
+            limit(&options, Count { open, last_hour }).unwrap_or_default()
+        };
+        assert_eq!(why(2, 20, 1, 19), "");
+        assert!(why(2, 20, 2, 19).ends_with("try again when one has ended."));
+        assert!(why(2, 20, 2, 20).ends_with("moves_per_hour allows; try again later."));
+        assert_eq!(why(0, 20, 0, 0), "[rebalance] max_concurrent_moves = 0 allows no moves.");
+        assert_eq!(why(2, 0, 2, 0), "[rebalance] moves_per_hour = 0 allows no moves.");
+    }
 }

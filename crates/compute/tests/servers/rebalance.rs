@@ -190,7 +190,7 @@ async fn moves_are_limited_across_controllers() {
         running.replace_services(&cloud, Default::default()).await;
         let refused = begin(&running, &json!(two), &json!("b")).await;
         refused
-            .refused(409, "1 moves are in progress, as many as [rebalance] max_concurrent_moves");
+            .refused(409, "1 move(s) are in progress, as many as [rebalance] max_concurrent_moves");
         let found = plan(&running, "").await;
         assert_eq!(found["limits"]["in_progress"], 1, "{found}");
         assert!(found["limits"]["reached"].is_string(), "{found}");
@@ -206,7 +206,7 @@ async fn moves_are_limited_across_controllers() {
         running.call(ADMIN, "2.90", &path, None).await.expect(202);
         running.wait_for_status(&two, "ACTIVE").await;
         let refused = begin(&running, &json!(two), &json!("b")).await;
-        refused.refused(409, "2 moves began within the last hour");
+        refused.refused(409, "2 move(s) began within the last hour");
         cloud.execute("UPDATE rebalance_moves SET begun_at = begun_at - 3600000000").await;
         assert_eq!(plan(&running, "").await["limits"]["last_hour"], 0);
         begin(&running, &json!(two), &json!("b")).await.expect(202);

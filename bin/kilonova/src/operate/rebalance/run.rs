@@ -58,10 +58,12 @@ pub async fn apply(
     };
     let moves = std::mem::take(&mut run.moves);
     let mut fits_now = None;
-    if let (Some(flavor), false) = (flavor, moves.is_empty()) {
-        let path = format!("/kilonova/capacity?flavor={}", text::segment(flavor));
+    // The plan has the id of a flavor that was named.
+    let wanted = flavor.and_then(|_| plan["flavors"][0]["id"].as_str());
+    if let (Some(flavor), false) = (wanted, moves.is_empty()) {
+        let path = format!("/kilonova/room?flavor={}", text::segment(flavor));
         let now = compute.get(&path).await.map_err(ComputeError::fatal)?;
-        fits_now = now["capacity"]["flavors"][0]["servers"].as_u64();
+        fits_now = now["room"]["servers"].as_u64();
     }
     Ok(Report { plan, moves, end, fits_now })
 }
@@ -103,30 +105,17 @@ impl Run<'_> {
                     return Ok(());
                 }
                 Err(ComputeError::Refused { status, message }) => {
-                    if status != StatusCode::CONFLICT || !self.waits_for_others(&message).await? {
+                    // The refusal by moves in progress, which end; not by those of the last hour.
+                    if status != StatusCode::CONFLICT || !message.contains("when one has ended") {
                         return Err(self.fail(&called, message));
                     }
+                    self.progress.status(&text::plain(&message));
                 }
                 // Another request might begin the move a second time.
                 Err(unreachable) => return Err(Stop::Error(unreachable.fatal())),
             }
             self.pause().await?;
         }
-    }
-
-    /// True if the refusal was due to moves in progress, which end.
-    async fn waits_for_others(&mut self, message: &str) -> Result<bool, Stop> {
-        let now = query(self.compute, None).await;
-        let limits = now.map_err(|error| Stop::Error(error.fatal()))?["limits"].take();
-        let number = |key: &str| limits[key].as_i64().unwrap_or_default();
-        let is_one_hour_full = number("last_hour") >= number("moves_per_hour");
-        let waits = message.contains("max_concurrent_moves")
-            && !is_one_hour_full
-            && number("max_concurrent_moves") > 0;
-        if waits {
-            self.progress.status(&text::plain(message));
-        }
-        Ok(waits)
     }
 
     /// Waits until the migration is over and its source holds nothing of the server.
