@@ -215,6 +215,36 @@ async fn moves_are_limited_across_controllers() {
     }
 }
 
+#[tokio::test]
+async fn of_two_moves_that_begin_together_one_is_refused() {
+    const SLOW: &str = "times_ms = { migrate = 60000 }";
+    let topology = hosts(&[("a", &[ONE_GPU, SLOW]), ("b", &[ONE_GPU])]);
+    let limits =
+        RebalanceOptions { max_concurrent_moves: 1, moves_per_hour: 100, ..Default::default() };
+    for (cloud, running) in clouds(topology, limits).await {
+        let one = running.active_server_on(&cloud, "a", "vgpu").await;
+        let two = running.active_server_on(&cloud, "a", "vgpu").await;
+        for round in 0..6 {
+            let (id, other, to) = (json!(one), json!(two), json!("b"));
+            let both = tokio::join!(begin(&running, &id, &to), begin(&running, &other, &to));
+            let (begun, refused, moving) = match both {
+                (begun, refused) if begun.status == 202 => (begun, refused, &one),
+                (refused, begun) => (begun, refused, &two),
+            };
+            begun.expect(202);
+            refused.refused(409, "1 move(s) are in progress");
+            let number = super::live_migration::wait_until_migrating(&running, moving).await;
+            let path = format!("DELETE /servers/{moving}/migrations/{number}");
+            running.call(ADMIN, "2.90", &path, None).await.expect(202);
+            running.wait_for_status(moving, "ACTIVE").await;
+            wait_until_moved(&running, moving).await;
+            let moves = cloud.column("SELECT server_id FROM rebalance_moves").await;
+            assert_eq!(moves.len(), round + 1, "{moves:?}");
+        }
+        cloud.teardown(&running, "together").await;
+    }
+}
+
 /// Boots without room wait so many seconds for moves.
 fn on_refusal(wait: i64) -> RebalanceOptions {
     RebalanceOptions {
