@@ -398,12 +398,27 @@ impl Board<'_> {
     ) -> Result<Option<Rebalance>, Stop> {
         for to in self.destinations(world, &self.guests[first], left)? {
             let one = Move { guest: first, to };
-            let then = after(world, self.guests, &one);
-            for to in self.destinations(&then, &self.guests[second], left)? {
-                let moves = vec![one.clone(), Move { guest: second, to }];
-                if let Some(plan) = self.judge(world, wanted, moves, left)? {
-                    return Ok(Some(plan));
-                }
+            if let Some(plan) = self.then(world, wanted, &one, second, left)? {
+                return Ok(Some(plan));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A move and then one of a guest, to the first destination for which more servers of the request fit.
+    fn then(
+        &self,
+        world: &Snapshot,
+        wanted: &Wanted<'_>,
+        one: &Move,
+        guest: usize,
+        left: &mut Searches,
+    ) -> Result<Option<Rebalance>, Stop> {
+        let then = after(world, self.guests, one);
+        for to in self.destinations(&then, &self.guests[guest], left)? {
+            let moves = vec![one.clone(), Move { guest, to }];
+            if let Some(plan) = self.judge(world, wanted, moves, left)? {
+                return Ok(Some(plan));
             }
         }
         Ok(None)
@@ -426,13 +441,9 @@ impl Board<'_> {
         self.one_move(world, &for_guest, &staying, left, &mut first)?;
         for Rebalance { mut moves, .. } in first {
             let Some(one) = moves.pop() else { continue };
-            let then = after(world, self.guests, &one);
-            for to in self.destinations(&then, guest, left)? {
-                let moves = vec![one.clone(), Move { guest: last, to }];
-                if let Some(plan) = self.judge(world, wanted, moves, left)? {
-                    found.push(plan);
-                    return Ok(());
-                }
+            if let Some(plan) = self.then(world, wanted, &one, last, left)? {
+                found.push(plan);
+                return Ok(());
             }
         }
         Ok(())
