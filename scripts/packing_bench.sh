@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The packing tables of docs/performance.md: replays of the workloads of a trace in the form of Alibaba's openb
-# trace, ten seeds each, then churn on half and on a quarter of the hosts.
+# trace, ten seeds each, then churn on half and on a quarter of the hosts, then MIG profiles on cards.
 #
 #   scripts/packing_bench.sh BENCH TRACES [WORKLOAD...]       (default: every workload in TRACES; churn: three)
 set -euo pipefail
@@ -22,3 +22,4 @@ published=()
 for part in 2 4; do
     "$bench" packing --hosts "$traces/openb_node_list_gpu_node.csv" --churn "$part" --seeds 6 "${churn[@]}"
 done
+"$bench" packing --mig 400 --seeds 3

@@ -5,12 +5,15 @@
 //! ([`Demand`]). Hosts in the same state are one class, and a class's score for a shape is computed
 //! once ([`Fleet`]).
 //!
+//! Cards that are cut into MIG instances have a geometry of their own ([`mig`]).
+//!
 //! The crate is pure: no clock, no I/O, no async, and no randomness but the caller's seed. It must
 //! never know servers, providers or rows, and it never decides whether a claim succeeds.
 
 mod cost;
 mod demand;
 mod fleet;
+pub mod mig;
 mod state;
 
 pub use cost::{Cost, Scorer, Weights, fragment};

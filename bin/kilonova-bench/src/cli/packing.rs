@@ -15,7 +15,8 @@ use crate::bench::packing::{self, Size};
 const EXAMPLES: &str = "\
 Examples:
   kilonova-bench packing --hosts hosts.csv requests.csv
-  kilonova-bench packing --hosts hosts.csv --churn 2 --seeds 2 requests.csv";
+  kilonova-bench packing --hosts hosts.csv --churn 2 --seeds 2 requests.csv
+  kilonova-bench packing --mig 400 --seeds 3";
 
 /// Options of `kilonova-bench packing`.
 #[derive(Debug, Args)]
@@ -23,11 +24,11 @@ Examples:
 pub struct Packing {
     /// Requests, one workload for each file, with the columns name, cpu_milli, memory_mib, num_gpu, gpu_milli
     /// and optionally gpu_spec.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "mig", value_name = "FILE")]
     requests: Vec<PathBuf>,
     /// Hosts, with the columns cpu_milli, memory_mib, gpu and model.
-    #[arg(long, value_name = "FILE")]
-    hosts: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "mig")]
+    hosts: Option<PathBuf>,
     /// Results of other policies to compare with, with the columns workload, policy and alloc_pct_at_130.
     #[arg(long, value_name = "FILE")]
     published: Option<PathBuf>,
@@ -38,6 +39,9 @@ pub struct Packing {
     /// departures.
     #[arg(long, value_name = "N")]
     churn: Option<usize>,
+    /// Compare static, changing and mixed MIG profiles on this many cards; without files.
+    #[arg(long, value_name = "CARDS", conflicts_with_all = ["requests", "hosts", "published", "churn"])]
+    mig: Option<usize>,
     /// The weights of the cost.
     #[arg(long, value_enum, default_value = "balanced")]
     packing: Set,
@@ -65,15 +69,17 @@ impl Set {
 }
 
 pub(super) fn run(options: Packing) -> Result<ExitCode, Failure> {
-    let size = Size {
-        hosts: options.hosts,
-        workloads: options.requests,
-        published: options.published,
-        seeds: options.seeds,
-        churn: options.churn,
-        weights: options.packing.weights(),
+    let tables = match options.mig {
+        Some(cards) => vec![packing::mig(cards.max(1), options.seeds)?],
+        None => packing::run(&Size {
+            hosts: options.hosts.unwrap_or_default(),
+            workloads: options.requests,
+            published: options.published,
+            seeds: options.seeds,
+            churn: options.churn,
+            weights: options.packing.weights(),
+        })?,
     };
-    let tables = packing::run(&size)?;
     if options.format == Format::Json {
         println!("{}", tables.iter().map(Table::json).collect::<Value>());
     } else {

@@ -4,9 +4,10 @@
 //!
 //! No server runs. There are two tests: a *replay* without departures, as in the FGD paper (Weng et
 //! al., USENIX ATC 2023), and *churn*, in which requests arrive and depart until the cloud is in a
-//! steady state.
+//! steady state. A third one is about cards that are cut into MIG instances.
 
 mod churn;
+mod mig;
 mod policy;
 mod random;
 mod replay;
@@ -40,6 +41,14 @@ pub struct Size {
     pub churn: Option<usize>,
     /// The weights of the cost.
     pub weights: kilonova_packing::Weights,
+}
+
+/// Compares cards whose MIG profile is fixed with cards that change it and with mixed ones.
+///
+/// # Errors
+/// When the geometry of the cards is invalid.
+pub fn mig(cards: usize, seeds: u64) -> Result<Table, Failure> {
+    mig::run(cards, seeds).map_err(|why| Failure::failed("cannot cut the cards", why))
 }
 
 /// Runs one of the tests on each workload. Returns its tables.
