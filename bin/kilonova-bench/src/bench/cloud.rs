@@ -251,7 +251,8 @@ impl BootRequest {
     pub const LARGE: &str = "bench-large";
 }
 
-fn topology(plan: &Plan<'_>) -> String {
+/// The topology file of a cloud.
+pub fn topology(plan: &Plan<'_>) -> String {
     let Plan { hosts, vgpus, .. } = plan;
     TOPOLOGY
         .replace("count = 1000", &format!("count = {hosts}"))

@@ -33,6 +33,16 @@ impl Measured {
     pub fn per_second(&self) -> f64 {
         self.durations.len() as f64 / self.wall.as_secs_f64()
     }
+
+    /// Both loads, which ran at the same time.
+    #[must_use]
+    pub fn beside(mut self, other: Self) -> Self {
+        self.wall = self.wall.max(other.wall);
+        self.posts.extend(other.posts);
+        self.durations.extend(other.durations);
+        self.polls += other.polls;
+        self
+    }
 }
 
 /// The measured server and the load's clients.

@@ -8,6 +8,7 @@ pub mod accelerators;
 mod apart;
 mod client;
 mod cloud;
+mod controllers;
 mod density;
 mod growth;
 mod load;
@@ -37,6 +38,8 @@ pub enum Piece {
     Apart,
     /// Boots without room, alone and concurrently with boots that fit.
     NoRoom,
+    /// One controller, and two side by side on the same PostgreSQL (needs --database).
+    Controllers,
 }
 
 /// The size of the benchmark.
@@ -96,6 +99,14 @@ pub async fn run(directory: &Path, size: &Size<'_>) -> Result<Vec<Table>, Failur
         && let Some(hosts) = size.hosts_apart
     {
         tables.push(apart::run(directory, size, store, hosts, size.servers_apart).await?);
+    }
+    if size.pieces.contains(&Piece::Controllers)
+        && let Some(hosts) = size.hosts_apart
+    {
+        if size.database.is_none() {
+            return Err(Failure::Refused("two controllers need a PostgreSQL: --database".into()));
+        }
+        tables.push(controllers::run(directory, size, hosts).await?);
     }
     if size.pieces.contains(&Piece::Growth) {
         let mut figures = Vec::new();
