@@ -52,6 +52,7 @@
 #   KILONOVA_CLAIMS       concurrent claims on each database, in the unit step
 #   KILONOVA_FUZZ, KILONOVA_FUZZ_BODIES
 #                         random requests, in the unit step
+#   KILONOVA_NEXTEST      profile of .config/nextest.toml for the unit step (default ci); `long` gives these tests more time
 #
 # The steps after `docs` hardly use a core, so KILONOVA_LANES of them (default 2) run at a time; the output of each is
 # printed when it ends.
@@ -67,6 +68,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PATH:$HOME/.cargo/bin" CARGO_TERM_COLOR=never
 KILLS=${KILONOVA_KILLS:-10}
 LANES=${KILONOVA_LANES:-2}
+PROFILE=${KILONOVA_NEXTEST:-ci}
 # Uses the program that the environment names; otherwise builds one.
 program_built=${KILONOVA:+yes}
 KILONOVA=${KILONOVA:-target/debug/kilonova}
@@ -148,12 +150,12 @@ unit() {
     title "unit: the workspace's tests on SQLite and PostgreSQL"
     local log=$SCRATCH/unit.log ok=yes line
     object_store || true
-    TMPDIR=$(memory) KILONOVA_TEST_POSTGRES=$PG_URL ${S3_URL:+env KILONOVA_TEST_S3="$S3_URL"} cargo nextest run --locked --workspace --profile ci \
+    TMPDIR=$(memory) KILONOVA_TEST_POSTGRES=$PG_URL ${S3_URL:+env KILONOVA_TEST_S3="$S3_URL"} cargo nextest run --locked --workspace --profile "$PROFILE" \
         --no-tests fail 2>&1 | tee "$log" || ok=no
     line=$(grep -E '^ *Summary \[' "$log" | tail -1 || true)
     # Tests that passed without checking anything, because this machine lacks what they need.
     local idle=0
-    python3 scripts/skips.py "target/nextest/ci/junit.xml" "$SCRATCH/idle" && idle=$(cat "$SCRATCH/idle")
+    python3 scripts/skips.py "target/nextest/$PROFILE/junit.xml" "$SCRATCH/idle" && idle=$(cat "$SCRATCH/idle")
     count "$line" "$ok" "$(($(number "$line" passed) - idle))" "$(number "$line" failed)" \
         "$(($(number "$line" skipped) + idle))"
     { grep -E -A 3 '^ +(FAIL|TIMEOUT|SIG[A-Z]+) \[|panicked at' "$log" || true; } | wrong "unit"
