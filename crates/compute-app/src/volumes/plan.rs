@@ -160,6 +160,8 @@ impl Scene {
                 let wanting = self.guests.iter().filter(|guest| guest.is_present && guest.wants);
                 self.kept(device, &rows, &wanting.collect::<Vec<_>>())
             }
+            // The guest of a silent host may run, and write to the volume.
+            Phase::Reimaging if rows.iter().any(|row| self.may_have(row)) => None,
             Phase::Reimaging => self.kept(device, &rows, &[]).or_else(|| {
                 let is_reserved = rows.iter().all(|row| row.host.is_none());
                 is_reserved.then_some(Next::Reimage(device.id))
@@ -191,14 +193,16 @@ impl Scene {
         Next::Forget(device.id)
     }
 
-    /// True if the host of an unneeded attachment no longer has its disk.
+    /// True if the host of an unneeded attachment no longer has its disk, or if the plan does not wait for the host.
     fn is_released(&self, row: &AttachmentRow) -> bool {
-        let Some(host) = &row.host else { return true };
-        match self.guest(host) {
-            None => true,
-            Some(guest) if guest.is_lost => true,
-            Some(_) => matches!(row.plug, Plug::None | Plug::Unplugged),
-        }
+        let is_lost = |host| self.guest(host).is_some_and(|guest| guest.is_lost);
+        row.host.as_ref().is_some_and(is_lost) || !self.may_have(row)
+    }
+
+    /// True if the host of an attachment may have its disk.
+    fn may_have(&self, row: &AttachmentRow) -> bool {
+        row.host.as_ref().is_some_and(|host| self.guest(host).is_some())
+            && matches!(row.plug, Plug::Given | Plug::Plugged)
     }
 
     /// The next step of a device that the server keeps, for these guests.

@@ -232,6 +232,10 @@ fn the_data_of_a_volume_are_replaced_while_no_host_has_it() {
     model.settle();
     assert_eq!(model.hosts(), ["a", "a"], "the host has not released it");
     assert_eq!(model.scene.guests[0].has.len(), 1, "the document lacks it");
+    model.scene.guests[0].is_lost = true;
+    model.settle();
+    assert_eq!(model.hosts(), ["a", "a"], "a lost host may write to it");
+    model.scene.guests[0].is_lost = false;
     model.silent.clear();
     model.deliver(&host("a"));
     model.settle();
