@@ -417,10 +417,10 @@ pub fn end_wait(tx: &mut Tx<'_>, server: ServerId) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if the guest waits for its ports.
-pub fn is_waiting(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
-    let Some(row) = tx.row(WAITS_SINCE, params![server])? else { return Ok(false) };
-    Ok(row.time_opt("waits_since")?.is_some())
+/// Since when the guest waits for its ports; `None` if it does not.
+pub fn waits_since(tx: &mut Tx<'_>, server: ServerId) -> Result<Option<Timestamp>, Error> {
+    let Some(row) = tx.row(WAITS_SINCE, params![server])? else { return Ok(None) };
+    Ok(row.time_opt("waits_since")?)
 }
 
 /// At most two hundred servers whose guest waits since before a time.

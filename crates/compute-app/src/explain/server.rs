@@ -194,7 +194,7 @@ pub(crate) fn plugging(
         matches!(&document.desired, Desired::Present(domain) if domain.starts_paused)
     });
     let Some((host, _)) = paused else { return Ok(None) };
-    Ok(external_ports::is_waiting(tx, server)?.then(|| host.clone()))
+    Ok(external_ports::waits_since(tx, server)?.map(|_| host.clone()))
 }
 
 fn allocations_of(

@@ -173,7 +173,7 @@ pub fn abort_build(
 ///
 /// # Errors
 /// The database's.
-pub(super) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
+pub(crate) fn is_plugging(tx: &mut Tx<'_>, server: ServerId) -> Result<bool, Error> {
     Ok(open_build(tx, server)?.is_some_and(|build| build.plugs))
 }
 

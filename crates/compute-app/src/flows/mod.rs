@@ -39,6 +39,7 @@ use operation::Operation;
 use crate::{Compute, Error, volumes};
 
 pub use begin::{record_action, record_failure, record_late_failure, record_own_action};
+pub(crate) use create::is_plugging;
 pub use create::{abort_build, fail_build, fail_slow_build};
 pub use delete::{delete, delete_without_hosts};
 pub use in_place::{

@@ -102,7 +102,7 @@ pub fn ports_late(
     server: ServerId,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let is_there = external_ports::is_waiting(tx, server)?;
+    let is_there = external_ports::waits_since(tx, server)?.is_some();
     if is_there || create::is_plugging(tx, server)? {
         tracing::warn!(
             %server,

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use kilonova_compute_db::{external_ports, slow};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_neutron::PortFilter;
@@ -32,7 +33,9 @@ impl CloudNeutron {
         for server in compute.store.read(plugged).await? {
             let own = compute.clone();
             let run = move |tx: &mut Tx<'_>| flows::ports_plugged(tx, &own, server, time::now());
-            compute.store.write(run).await?;
+            if let Err(error) = compute.store.write(run).await {
+                tracing::warn!(%server, %error, "cannot let a guest run whose ports are plugged; the next round retries");
+            }
         }
         // Without a timeout, guests may wait as an earlier configuration said.
         let before = time::before(time::now(), self.options.vif_plugging_timeout);
@@ -49,7 +52,7 @@ impl CloudNeutron {
             if running.len() >= AT_ONCE {
                 result = result.and(ended(running.join_next().await));
             }
-            running.spawn(end_late(compute.clone(), server, is_fatal));
+            running.spawn(end_late(compute.clone(), server, before, is_fatal));
         }
         // A failure must not stop the others in the middle of their calls.
         while !running.is_empty() {
@@ -64,8 +67,13 @@ fn ended(task: Option<Result<Result<(), Error>, JoinError>>) -> Result<(), Error
     task.and_then(Result::ok).unwrap_or(Ok(()))
 }
 
-/// Ends the wait of a guest whose ports are not plugged in time.
-async fn end_late(compute: Compute, server: ServerId, is_fatal: bool) -> Result<(), Error> {
+/// Ends the wait of a guest whose ports are not plugged in time: it waits since `before`, or longer.
+async fn end_late(
+    compute: Compute,
+    server: ServerId,
+    before: Timestamp,
+    is_fatal: bool,
+) -> Result<(), Error> {
     // The event may be lost, so the port is read from Neutron before anything fails.
     let ask =
         move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?);
@@ -77,6 +85,11 @@ async fn end_late(compute: Compute, server: ServerId, is_fatal: bool) -> Result<
     let own = compute.clone();
     let end = move |tx: &mut Tx<'_>| {
         let now = time::now();
+        // Meanwhile the wait may have ended, and another one begun: on the next host, for example.
+        let is_late = external_ports::waits_since(tx, server)?.is_some_and(|since| since < before);
+        if !is_late && !flows::is_plugging(tx, server)? {
+            return Ok(());
+        }
         match is_fatal {
             true => flows::ports_not_plugged(tx, &own, server, now),
             false => flows::ports_late(tx, &own, server, now),
