@@ -16,7 +16,7 @@ use kilonova_node_api::{Desired, Document, Domain, Observation, Outcome, Power};
 use kilonova_store::Tx;
 
 use super::create;
-use super::journal::OpenOperation;
+use super::journal::{self, OpenOperation};
 use crate::ports::external;
 use crate::{Compute, Error};
 
@@ -67,7 +67,7 @@ fn paused(tx: &mut Tx<'_>, server: ServerId) -> Result<Vec<(HostName, Document, 
 }
 
 /// Lets the guest run. The flow goes on once its host reports that it does.
-fn run(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
+pub(super) fn run(tx: &mut Tx<'_>, compute: &Compute, server: ServerId) -> Result<(), Error> {
     external_ports::end_wait(tx, server)?;
     for (host, _, domain) in paused(tx, server)? {
         let runs = Desired::Present(Box::new(Domain { starts_paused: false, ..domain }));
@@ -90,7 +90,11 @@ pub fn ports_plugged(
         return Ok(());
     }
     match paused(tx, server)?.is_empty() {
-        true => create::end_plugged(tx, compute, server, now),
+        true => {
+            // A guest that was rebooted while it waited, for example, runs already.
+            external_ports::end_wait(tx, server)?;
+            create::end_plugged(tx, compute, server, now)
+        }
         false => run(tx, compute, server),
     }
 }
@@ -126,7 +130,11 @@ pub fn ports_not_plugged(
 ) -> Result<(), Error> {
     let guests = paused(tx, server)?;
     if guests.is_empty() && !create::is_plugging(tx, server)? {
-        return Ok(());
+        return Ok(external_ports::end_wait(tx, server)?);
+    }
+    if journal::open_of(tx, server)?.is_none() {
+        // No flow has asked for the guest, or not any more: nothing has failed.
+        return run(tx, compute, server);
     }
     tracing::warn!(
         %server, host = guests.first().map(|(host, ..)| host.as_str()),

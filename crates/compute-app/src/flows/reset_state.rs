@@ -12,7 +12,7 @@ use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
 
 use super::operation::Action;
-use super::{in_place, journal, migration, record_action};
+use super::{in_place, journal, migration, plugging, record_action};
 use crate::{Compute, Error};
 
 /// Sets the state.
@@ -45,6 +45,8 @@ pub fn reset_state(
         in_place::cancel(tx, compute, &open)?;
         let why = Some("An operator reset the state.");
         journal::finish(tx, &open, End::Cancelled, why, now)?;
+        // No flow waits for the ports of the guest any more.
+        plugging::run(tx, compute, server.id)?;
     }
     migration::confirm_on_reset(tx, compute, server.id, now)?;
     servers::set_state(tx, server.id, state, None, server.power_state, now)?;

@@ -165,6 +165,79 @@ async fn a_paused_guest_runs_once_its_ports_are_plugged() {
     }
 }
 
+/// A guest that runs no longer waits: the sweep asks about its ports once.
+#[tokio::test]
+async fn a_guest_that_runs_waits_for_no_port() {
+    for (cloud, running, neutron) in
+        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
+            .await
+    {
+        let id = running.boot(&cloud, "one", "plain").await;
+        wait_for_pause(&cloud, &id).await;
+        let port = text(&port_of(&neutron, &id), "id");
+        event(&running, &id, "network-vif-plugged", "completed", &port).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        cloud.wait_for_neutron().await;
+        for (status, plugged) in [
+            ("ACTIVE", "UPDATE external_ports SET is_plugged = 1"),
+            ("DOWN", "UPDATE external_ports SET is_plugged = 0"),
+        ] {
+            neutron.state().set_status(&port, status);
+            cloud.execute(plugged).await;
+            cloud.execute("UPDATE external_servers SET waits_since = 1").await;
+            wait_until("the guest does not wait", async || {
+                let sql = "SELECT server_id FROM external_servers WHERE waits_since IS NOT NULL";
+                cloud.column(sql).await.is_empty()
+            })
+            .await;
+            assert_eq!(running.server(&id).await["status"], "ACTIVE");
+        }
+        assert_eq!(guest(&running, "a", &id).await, Some(DomainState::Running));
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
+/// Once an operator has reset the state, no flow waits for the ports: the guest runs, and nothing has failed.
+#[tokio::test]
+async fn a_paused_guest_without_an_operation_runs() {
+    for (cloud, mut running, neutron) in
+        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
+            .await
+    {
+        let runs = async |running: &RunningCloud, id: &str| {
+            wait_until("the guest runs", async || {
+                guest(running, "a", id).await == Some(DomainState::Running)
+            })
+            .await;
+            let sql = "SELECT server_id FROM external_servers WHERE waits_since IS NOT NULL";
+            assert_eq!(cloud.column(sql).await, [""; 0]);
+            running.wait_for_status(id, "ACTIVE").await;
+        };
+        let id = running.boot(&cloud, "one", "plain").await;
+        wait_for_pause(&cloud, &id).await;
+        cloud.wait_for_neutron().await;
+        operate(&running, &id, json!({"os-resetState": {"state": "active"}})).await;
+        runs(&running, &id).await;
+
+        // A controller of an earlier version has reset the state, and the agent says nothing.
+        let id = running.boot(&cloud, "two", "plain").await;
+        wait_for_pause(&cloud, &id).await;
+        cloud.wait_for_neutron().await;
+        running.nodes.kill("a").await;
+        let sql = "UPDATE operations SET outcome = 'cancelled', open_subject = NULL WHERE outcome = 'open'";
+        cloud.execute(sql).await;
+        cloud.execute("UPDATE servers SET vm_state = 'active', task_state = NULL").await;
+        cloud.execute("UPDATE external_servers SET waits_since = 1").await;
+        wait_until("the document asks for a guest that runs", async || {
+            !cloud.column("SELECT body FROM documents").await.concat().contains(STARTS_PAUSED)
+        })
+        .await;
+        running.start_node(&cloud, "a").await;
+        runs(&running, &id).await;
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 /// A build of an earlier version waits with a guest that runs.
 #[tokio::test]
 async fn a_build_that_an_earlier_version_began_ends() {
