@@ -110,6 +110,8 @@ kilonova_store::statements! {
     /// Cinder replaces the data of a volume next.
     REIMAGE = "UPDATE block_devices SET phase = 'reimaging', reimage = ?2, error = NULL WHERE id = ?1
         AND phase = 'attached' RETURNING id";
+    /// A row if the data of a volume are to be replaced by this image's.
+    REIMAGES = "SELECT id FROM block_devices WHERE id = ?1 AND phase = 'reimaging' AND reimage = ?2";
     /// The server has its volumes again.
     END_REIMAGE = "UPDATE block_devices SET phase = 'attached', reimage = NULL, error = ?2
         WHERE server_id = ?1 AND phase = 'reimaging'";
@@ -467,6 +469,11 @@ pub fn set_sent(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<bool, Error> {
 /// does not change.
 pub fn reimage(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Result<bool, Error> {
     Ok(tx.row(REIMAGE, params![device, image])?.is_some())
+}
+
+/// True if the data of a volume are still to be replaced by this image's.
+pub fn reimages(tx: &mut Tx<'_>, device: BlockDeviceId, image: ImageId) -> Result<bool, Error> {
+    Ok(tx.row(REIMAGES, params![device, image])?.is_some())
 }
 
 /// The server has its volumes again whose data were to be replaced; `error` says why they were not. False if

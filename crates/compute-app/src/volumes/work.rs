@@ -232,11 +232,13 @@ impl Worker<'_> {
                 self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await?;
                 return Ok(true);
             }
-            Next::Reimage(_) => {
+            Next::Reimage(id) => {
                 let (server, why) = (self.taken.server, why.to_owned());
-                self.write(move |tx, compute| {
-                    rows::end_reimage(tx, server, Some(&why))?;
-                    flows::not_reimaged(tx, compute, server, &why, time::now())
+                let device = find(scene, *id).and_then(|device| Some((*id, device.reimage?)));
+                self.write(move |tx, compute| match device {
+                    // Of another rebuild that began meanwhile, nothing is known.
+                    Some((id, image)) if !rows::reimages(tx, id, image)? => Ok(()),
+                    _ => flows::not_reimaged(tx, compute, server, &why, time::now()),
                 })
                 .await?;
                 return Ok(true);

@@ -39,7 +39,7 @@ use super::journal::{self, OpenOperation};
 use super::operation::{Before, InPlace, InPlaceStep, Offload, Operation, Unshelve};
 use crate::actions::ServerAction;
 use crate::boot::machine;
-use crate::{Compute, Error, images, states, unsupported, volumes};
+use crate::{Compute, Error, images, states, unsupported};
 
 pub(crate) use reimage::{not_reimaged, reimaged};
 
@@ -212,7 +212,7 @@ pub(super) fn cancel(
                 images::discard(tx, compute, image)?;
             }
             if change.step == InPlaceStep::Reimage {
-                volumes::end_reimage(tx, open.row.subject, None)?;
+                reimage::give_back(tx, compute, open.row.subject, None)?;
             }
         }
         Operation::Offload(_) | Operation::Unshelve(_) => {}

@@ -2,7 +2,7 @@
 //! replaces the data of the volume (`volumes::root`), and then the host makes the guest as for any rebuild.
 
 use jiff::Timestamp;
-use kilonova_compute_db::documents;
+use kilonova_compute_db::documents::{self, Delivery};
 use kilonova_compute_db::servers::{self, Fault};
 use kilonova_flow::Outcome as End;
 use kilonova_ids::ServerId;
@@ -15,6 +15,25 @@ use crate::flows::journal;
 use crate::flows::operation::{InPlace, InPlaceStep, Operation};
 use crate::{Compute, Error, volumes};
 
+/// The data of the root volume are not replaced any more, and `why` says why not. The volume is in the host's document
+/// again, which waits until the worker has connected it: without it, a guest would start with an empty local disk.
+pub(super) fn give_back(
+    tx: &mut Tx<'_>,
+    compute: &Compute,
+    server: ServerId,
+    why: Option<&str>,
+) -> Result<(), Error> {
+    if !volumes::end_reimage(tx, server, why)? {
+        return Ok(());
+    }
+    let Some(host) = servers::host_of(tx, server)? else { return Ok(()) };
+    let document = documents::get(tx, &host, server)?.map(|document| document.desired);
+    let Some(Desired::Present(mut domain)) = document else { return Ok(()) };
+    domain.config.volumes = volumes::placeholders(tx, compute, server)?;
+    let (document, delivery) = (Desired::Present(domain), Delivery::AsBefore);
+    Ok(documents::put_as(tx, compute, &host, server, &document, delivery)?)
+}
+
 /// The host reports on the guest that was to be shut off. The worker of volumes sees by itself when the root
 /// volume is released.
 pub(super) fn released(
@@ -25,7 +44,7 @@ pub(super) fn released(
 ) -> Result<(), Error> {
     let Outcome::Failed { step, message } = outcome else { return Ok(()) };
     let why = format!("{}: {step}: {message}", ctx.host);
-    volumes::end_reimage(tx, ctx.server.id, Some(&why))?;
+    give_back(tx, ctx.compute, ctx.server.id, Some(&why))?;
     settle::failed(tx, ctx, operation, &why)
 }
 
@@ -67,6 +86,7 @@ pub(crate) fn not_reimaged(
     why: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
+    give_back(tx, compute, server, Some(why))?;
     waiting(tx, compute, server, now, |tx, ctx, _| {
         ctx.event(tx, ServerAction::Rebuild, Some(why))?;
         let fault = Fault::new("The data of the root volume could not be replaced.", why, now);

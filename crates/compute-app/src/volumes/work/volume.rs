@@ -116,7 +116,7 @@ impl Worker<'_> {
     }
 
     /// Lets Cinder replace the data of a volume by an image's, and waits for it. An attempt after a crash may do
-    /// it again.
+    /// it again. The rebuild may be given up meanwhile, and another one begin: then the next look shows its image.
     pub(super) async fn reimage(&mut self, device: &BlockDevice) -> Result<(), Trouble> {
         let (Some(volume), Some(image)) = (device.volume, device.reimage) else {
             return Err(Trouble::Final("there is no volume, or no image".into()));
@@ -124,7 +124,9 @@ impl Worker<'_> {
         let size = u32::try_from(device.size_gb.max(1)).unwrap_or(u32::MAX);
         let most = self.volumes.options.reimage_per_gb.saturating_mul(size);
         let begun = tokio::time::Instant::now();
-        let mut is_sent = false;
+        let id = device.id;
+        // Cinder may still work for an earlier worker, with this image or another one.
+        let (mut is_sent, mut was_found) = (false, false);
         loop {
             let reimaged = Arc::clone(&self.volumes);
             // An event that comes while Cinder answers is not lost.
@@ -134,16 +136,20 @@ impl Worker<'_> {
             let (client, project) = (&self.volumes.client, &self.taken.project_id);
             let call = |by| client.volume(by, volume);
             let shown = self.volumes.for_user(self.user.as_ref(), project, call).await;
-            match shown.map_err(Trouble::Call)?.status.as_str() {
-                "downloading" => is_sent = true,
+            let shown = shown.map_err(Trouble::Call)?;
+            let is_made_of = shown.image_metadata.get("image_id") == Some(&image.to_string());
+            match shown.status.as_str() {
+                "downloading" => was_found = true,
                 "error" => {
                     return Err(Trouble::Final(format!(
                         "Cinder could not write image {image} to volume {volume}, whose status is error"
                     )));
                 }
-                _ if is_sent => break,
+                _ if is_sent || (was_found && is_made_of) => break,
                 _ => {
-                    self.renew().await?;
+                    if !self.write(move |tx, _| Ok(rows::reimages(tx, id, image)?)).await? {
+                        return Ok(());
+                    }
                     let (client, project) = (&self.volumes.client, &self.taken.project_id);
                     let call = |by| client.reimage(by, volume, image);
                     let sent = self.volumes.for_user(self.user.as_ref(), project, call).await;
@@ -168,10 +174,12 @@ impl Worker<'_> {
             }
         }
         let server = self.taken.server;
-        self.write(move |tx, compute| match rows::end_reimage(tx, server, None)? {
-            true => flows::reimaged(tx, compute, server, time::now()),
-            // The rebuild was given up meanwhile.
-            false => Ok(()),
+        self.write(move |tx, compute| {
+            if !rows::reimages(tx, id, image)? {
+                return Ok(());
+            }
+            rows::end_reimage(tx, server, None)?;
+            flows::reimaged(tx, compute, server, time::now())
         })
         .await
     }

@@ -7,8 +7,8 @@ use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::{Value, json};
 
 use super::{
-    attach, boot, clouds, crash_points, finish, hosts_of, root, settled, volume, wait_for,
-    with_disks,
+    attach, boot, clouds, crash_points, finish, hosts_around, hosts_of, operate, root, settled,
+    volume, wait_for, with_disks,
 };
 use crate::kit::{ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 
@@ -143,6 +143,102 @@ async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
         running.wait_until_gone(&id).await;
         cloud.settle_volumes(&running).await;
         finish(&cloud, &running, &cinder, "failed rebuilds").await;
+    }
+}
+
+/// A rebuild is cancelled while Cinder works. Whatever starts the guest then, it starts with its root volume: without
+/// it, it would get an empty local disk.
+#[tokio::test]
+async fn a_cancelled_rebuild_gives_the_root_volume_back_before_the_guest_starts() {
+    for (cloud, running, cinder) in clouds(&["a", "b"]).await {
+        let other = cloud.image_with("other", &[], b"x".to_vec()).await.to_string();
+        for how in ["evacuate", "reboot", "start"] {
+            let disk = volume(&cinder, json!({"bootable": "true"}));
+            let entries = json!([root("volume", json!({"uuid": disk}))]);
+            let id = boot(&running, with_disks(&running, &cloud, entries)).await;
+            running.wait_for_status(&id, "ACTIVE").await;
+            wait_for(&cinder, &disk, "in-use").await;
+            settled(&cloud).await;
+            let (from, to) = hosts_around(&running, &id).await;
+            cinder.state().creating = 1_000_000;
+            rebuild(&running, &id, "2.93", &other).await.expect(202);
+            wait_for(&cinder, &disk, "downloading").await;
+            let host = if how == "evacuate" {
+                running.force_down(&from, true).await;
+                operate(&running, &id, json!({"evacuate": {}})).await;
+                &to
+            } else {
+                operate(&running, &id, json!({"os-resetState": {"state": "active"}})).await;
+                if how == "reboot" {
+                    running.act(&id, json!({"reboot": {"type": "HARD"}})).await;
+                }
+                &from
+            };
+            let waiting = "SELECT host FROM documents WHERE lacks_volumes = 1";
+            assert_eq!(cloud.column(waiting).await, [host.as_str()], "{how}");
+            assert!(cloud.files(host, "volumes").is_empty(), "{how}");
+            cinder.state().creating = 0;
+            cinder.state().volume_mut(&disk).creating = 0;
+            if how == "start" {
+                wait_until("the guest is seen to be shut off", async || {
+                    running.server(&id).await["status"] == "SHUTOFF"
+                })
+                .await;
+                running.act(&id, json!({"os-start": null})).await;
+            }
+            running.wait_for_status(&id, "ACTIVE").await;
+            wait_for(&cinder, &disk, "in-use").await;
+            settled(&cloud).await;
+            assert_eq!(hosts_of(&cinder, &disk), [host.as_str()], "{how}");
+            assert_eq!(cloud.files(host, "volumes").len(), 1, "{how}");
+            running.force_down(&from, false).await;
+            running.wait_for_host_cleanup(&cloud).await;
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+        }
+        finish(&cloud, &running, &cinder, "cancelled rebuilds").await;
+    }
+}
+
+/// The worker of a cancelled rebuild does not end the next one, and what Cinder was told before is not the next
+/// image.
+#[tokio::test]
+async fn a_rebuild_after_a_cancelled_one_gets_its_own_image() {
+    for (cloud, mut running, cinder) in clouds(&["a"]).await {
+        let (id, [disk, _]) = server(&cloud, &running, &cinder).await;
+        let mut images = Vec::new();
+        for name in ["first", "second", "third", "fourth"] {
+            images.push(cloud.image_with(name, &[], b"x".to_vec()).await.to_string());
+        }
+        for (dies, [first, second]) in
+            [(false, [&images[0], &images[1]]), (true, [&images[2], &images[3]])]
+        {
+            cinder.state().creating = 1_000_000;
+            rebuild(&running, &id, "2.93", first).await.expect(202);
+            wait_for(&cinder, &disk, "downloading").await;
+            operate(&running, &id, json!({"os-resetState": {"state": "active"}})).await;
+            rebuild(&running, &id, "2.93", second).await.expect(202);
+            let proceed = || {
+                let mut state = cinder.state();
+                state.creating = 2;
+                state.volume_mut(&disk).creating = 2;
+            };
+            if dies {
+                running.replace_services(&cloud, CrashPlan::default()).await;
+                // The next worker sees what Cinder does for the first one.
+                tokio::join!(cloud.settle_volumes(&running), async {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    proceed();
+                });
+            } else {
+                proceed();
+            }
+            rebuilt(&running, &id, "SHUTOFF").await;
+            settled(&cloud).await;
+            assert_eq!(image_of(&cinder, &disk), json!(second), "{dies}");
+            assert_eq!(hosts_of(&cinder, &disk), ["a"], "{dies}");
+        }
+        finish(&cloud, &running, &cinder, "rebuilt again").await;
     }
 }
 
