@@ -97,6 +97,8 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         unknown_guests::STATEMENTS,
         usage::STATEMENTS,
         volume_snapshots::STATEMENTS,
-        volumes::STATEMENTS,
+        volumes::attachments::STATEMENTS,
+        volumes::devices::STATEMENTS,
+        volumes::servers::STATEMENTS,
     ]
 }
