@@ -54,7 +54,7 @@ async fn deviation(
     if workers.is_busy(server) {
         return None;
     }
-    tracing::info!(host = %work.host(), %server, ?state, "a guest is in another state than its document asks for");
+    tracing::info!(host = %work.host(), %server, ?state, "a guest is not in its document's power state");
     Some(Observation::new(server, generation, outcome(state)))
 }
 

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
+use kilonova_store::testing::CrashPlan;
+use kilonova_store::{Tx, params};
 use kilonova_testkit::cinder::Failure;
+use kilonova_wire::time;
 use serde_json::json;
 
 use super::{
@@ -61,8 +65,6 @@ async fn a_cinder_that_fails_leaves_nothing_behind() {
     }
 }
 
-/// The URL of a call has the project of its token: Cinder refuses an administrator's token in the URL of the
-/// server's project for good.
 /// A request whose answer arrives after its lease has ended, and after its row was deleted.
 #[tokio::test]
 async fn an_attachment_that_comes_too_late_is_withdrawn() {
@@ -168,5 +170,38 @@ async fn a_server_that_waits_for_cinder_says_so() {
         assert_eq!(broken[0].1, &[id]);
         cloud.execute("UPDATE documents SET lacks_volumes = 0").await;
         finish(&cloud, &running, &cinder, "slow").await;
+    }
+}
+
+/// The next process of a controller that was killed ends its leases, and no others.
+#[tokio::test]
+async fn a_controller_ends_the_leases_of_its_dead_process() {
+    for (cloud, mut running, cinder) in clouds(&["a"]).await {
+        let mut ids = Vec::new();
+        for name in ["own", "others"] {
+            let id = running.active_server(&cloud, name, "plain").await;
+            attach(&running, &cinder, &id, &volume(&cinder, json!({}))).await;
+            ids.push(id);
+        }
+        settled(&cloud).await;
+        let earlier = running.compute.controller.clone();
+        running.replace_services(&cloud, CrashPlan::default()).await;
+        let take = "UPDATE volume_servers SET due_at = 1, taken_until = 9000000000000000,
+            token = '00000000-0000-4000-8000-000000000000/1'";
+        cloud.execute(take).await;
+        let (id, by) = (ids[0].clone(), format!("{earlier}/1"));
+        let own = "UPDATE volume_servers SET token = ?2 WHERE server_id = ?1";
+        let own = move |tx: &mut Tx<'_>| tx.execute(own, params![id.as_str(), by.as_str()]);
+        cloud.store.write(own).await.expect("the row is written");
+        let next = running.compute.clone().with_controller(&earlier);
+        next.end_earlier_leases().await.expect("the database answers");
+        let sql = "SELECT server_id FROM volume_servers WHERE taken_until < 9000000000000000";
+        assert_eq!(cloud.column(sql).await, ids[..1]);
+        let sql = "SELECT CAST(taken_until AS TEXT) FROM volume_servers ORDER BY taken_until";
+        let until: i64 = cloud.column(sql).await[0].parse().expect("the value is a number");
+        let soon = time::after(time::now(), SignedDuration::from_secs(11)).as_microsecond();
+        assert!(until < soon, "calls that were sent have a moment to end");
+        cloud.settle_volumes(&running).await;
+        finish(&cloud, &running, &cinder, "leases").await;
     }
 }
