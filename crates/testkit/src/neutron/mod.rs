@@ -59,6 +59,8 @@ struct Fault {
 struct Control {
     calls: Vec<String>,
     faults: Vec<Fault>,
+    /// The requests before it dies, if it is to die.
+    last: Option<usize>,
 }
 
 /// The running fake; cheap to clone. The server ends with the test's runtime.
@@ -122,9 +124,21 @@ impl FakeNeutron {
         self.control().faults.push(fault);
     }
 
+    /// Kills it after some requests, the last of which gets no answer. It starts again with [`FakeNeutron::heal`].
+    pub fn die_after(&self, requests: usize) {
+        self.control().last = Some(requests);
+    }
+
+    /// True if it is dead.
+    pub fn is_dead(&self) -> bool {
+        self.control().last == Some(0)
+    }
+
     /// Ends all faults.
     pub fn heal(&self) {
-        self.control().faults.clear();
+        let mut control = self.control();
+        control.faults.clear();
+        control.last = None;
     }
 
     /// The requests since the last call, each as its method, its path and the role of its token.
@@ -139,6 +153,16 @@ impl FakeNeutron {
     /// The failure of a request, if it fails.
     fn failure(&self, method: &Method, path: &str) -> Option<Failure> {
         let mut control = self.control();
+        match &mut control.last {
+            Some(0) => return Some(Failure::Lost),
+            Some(last) => {
+                *last -= 1;
+                if *last == 0 {
+                    return Some(Failure::AnswerLost);
+                }
+            }
+            None => {}
+        }
         let fault = control.faults.iter_mut().find(|fault| {
             fault.left > 0 && fault.method == *method && path.starts_with(&fault.path)
         })?;

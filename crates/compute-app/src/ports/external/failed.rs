@@ -66,6 +66,11 @@ impl Failed {
         Self { why: "Neutron is too slow".to_owned(), kind: Kind::Neutron, refusal: None }
     }
 
+    /// True if Neutron has answered, so that the same attempt fails again.
+    pub(super) fn is_answer(&self) -> bool {
+        self.kind != Kind::Neutron
+    }
+
     /// The answer to a request that waits for the attempt.
     fn refusal(&self) -> Refusal {
         match (&self.refusal, self.kind) {

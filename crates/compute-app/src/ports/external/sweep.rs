@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kilonova_compute_db::{external_ports, slow};
 use kilonova_ids::{ServerId, parse_uuid_like};
 use kilonova_neutron::PortFilter;
@@ -67,7 +67,8 @@ fn ended(task: Option<Result<Result<(), Error>, JoinError>>) -> Result<(), Error
     task.and_then(Result::ok).unwrap_or(Ok(()))
 }
 
-/// Ends the wait of a guest whose ports are not plugged in time: it waits since `before`, or longer.
+/// Ends the wait of a guest whose ports are not plugged in time: it waits since `before`, or longer. Where that fails the
+/// guest, Neutron has to say so: it is asked until it answers, for as long as it may be away.
 async fn end_late(
     compute: Compute,
     server: ServerId,
@@ -75,19 +76,35 @@ async fn end_late(
     is_fatal: bool,
 ) -> Result<(), Error> {
     // The event may be lost, so the port is read from Neutron before anything fails.
-    let ask =
-        move |tx: &mut Tx<'_>| Ok::<_, Error>(external_ports::refresh(tx, server, time::now())?);
+    let ask = move |tx: &mut Tx<'_>| {
+        let now = time::now();
+        // After failed attempts the pauses become longer.
+        let is_paused = external_ports::find(tx, server)?
+            .is_some_and(|row| row.attempts > 0 && row.due_at.is_some_and(|due| due > now));
+        if !is_paused {
+            external_ports::refresh(tx, server, now)?;
+        }
+        Ok::<_, Error>(())
+    };
     compute.store.write(ask).await?;
-    if matches!(settle(&compute, server).await?, Attempt::None) {
-        // Another worker reads it; the next round sees the result.
-        return Ok(());
-    }
+    let has_answered = match settle(&compute, server).await? {
+        // Another worker reads it, or the next attempt is due later; the next rounds see the result.
+        Attempt::None => return Ok(()),
+        Attempt::Made => true,
+        Attempt::Failed(failed) => failed.is_answer(),
+    };
+    let patience =
+        compute.neutron.as_ref().map_or(SignedDuration::ZERO, |cloud| cloud.options.patience);
     let own = compute.clone();
     let end = move |tx: &mut Tx<'_>| {
         let now = time::now();
         // Meanwhile the wait may have ended, and another one begun: on the next host, for example.
-        let is_late = external_ports::waits_since(tx, server)?.is_some_and(|since| since < before);
-        if !is_late && !flows::is_plugging(tx, server)? {
+        let since = external_ports::waits_since(tx, server)?.filter(|since| *since < before);
+        if since.is_none() && !flows::is_plugging(tx, server)? {
+            return Ok(());
+        }
+        let is_over = since.is_none_or(|since| since < time::before(before, patience));
+        if is_fatal && !has_answered && !is_over {
             return Ok(());
         }
         match is_fatal {

@@ -165,6 +165,54 @@ async fn a_paused_guest_runs_once_its_ports_are_plugged() {
     }
 }
 
+/// A guest does not fail because its ports cannot be read when its time is over: Neutron is asked until it answers, though
+/// not for ever.
+#[tokio::test]
+async fn a_late_guest_waits_while_neutron_is_away() {
+    for (cloud, running, neutron) in
+        clouds_with(&["a"], |options| options.vif_plugging_timeout = SignedDuration::from_secs(300))
+            .await
+    {
+        let timeout = async |past: i64| {
+            let since = time::before(time::now(), SignedDuration::from_secs(300 + past));
+            let set = "UPDATE external_servers SET waits_since = ?1";
+            let set = move |tx: &mut Tx<'_>| tx.execute(set, params![since]);
+            cloud.store.write(set).await.expect("the row is written");
+        };
+        let asked = async || {
+            wait_until("Neutron was asked twice", async || {
+                let sql = "SELECT server_id FROM external_servers WHERE attempts >= 2";
+                !cloud.column(sql).await.is_empty()
+            })
+            .await;
+        };
+        for plugs in [true, false] {
+            let id = running.boot(&cloud, "one", "plain").await;
+            wait_for_pause(&cloud, &id).await;
+            cloud.wait_for_neutron().await;
+            let port = text(&port_of(&neutron, &id), "id");
+            neutron.die_after(0);
+            timeout(10).await;
+            asked().await;
+            assert_eq!(running.server(&id).await["status"], "BUILD");
+            assert_eq!(guest(&running, "a", &id).await, Some(DomainState::Paused));
+            if plugs {
+                neutron.heal();
+                neutron.state().set_status(&port, "ACTIVE");
+                running.wait_for_status(&id, "ACTIVE").await;
+            } else {
+                timeout(600).await;
+                running.wait_for_status(&id, "ERROR").await;
+                neutron.heal();
+            }
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+            cloud.wait_for_neutron().await;
+        }
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 /// A guest that runs no longer waits: the sweep asks about its ports once.
 #[tokio::test]
 async fn a_guest_that_runs_waits_for_no_port() {
