@@ -31,6 +31,15 @@ async fn a_boot_that_waits_for_plugged_ports() {
 }
 
 #[tokio::test]
+async fn an_unshelving_that_waits_for_plugged_ports() {
+    let before = Before::AfterActions(&[(r#"{"shelve": null}"#, "SHELVED_OFFLOADED")]);
+    let act = Act::Actions(&[r#"{"unshelve": null}"#]);
+    let flow = on_neutron("unshelve, plugged late", before, act);
+    let otherwise: &[&[&str]] = &[&["SHELVED_OFFLOADED"]];
+    matrix::run_on_late_neutron(Flow { otherwise, ..flow }).await;
+}
+
+#[tokio::test]
 async fn an_evacuation_that_waits_for_plugged_ports() {
     let flow = on_neutron("evacuate, plugged late", Before::ActiveOnA, Act::Evacuate);
     matrix::run_on_late_neutron(Flow { otherwise: &[&["ACTIVE"]], ..flow }).await;

@@ -238,6 +238,48 @@ async fn every_call_of_a_boot_may_fail() {
     }
 }
 
+/// Neutron is killed at each call of a boot in turn, and starts again a moment later. A request that was accepted ends
+/// in an active server, and any other leaves nothing.
+#[tokio::test]
+async fn a_boot_survives_an_outage() {
+    for (cloud, running, neutron) in clouds(&["a"]).await {
+        let mut accepted = 0;
+        for requests in 1.. {
+            neutron.die_after(requests);
+            let request = running.boot_request(&cloud, "one", "plain");
+            let answer = running.call(ANN, "2.90", "POST /servers", Some(request)).await;
+            if answer.status != 202 {
+                answer.refused(503, "The network service is temporarily unavailable");
+                neutron.heal();
+                assert_eq!(neutron.state().ports(), Vec::<Value>::new());
+                continue;
+            }
+            accepted += 1;
+            let id = text(&answer.body["server"], "id");
+            wait_until("Neutron is dead, or not needed any more", async || {
+                let server = running.server(&id).await;
+                neutron.is_dead() || server["status"] == "ACTIVE"
+            })
+            .await;
+            let has_died = neutron.is_dead();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            neutron.heal();
+            running.wait_for_status(&id, "ACTIVE").await;
+            cloud.wait_for_neutron().await;
+            assert_eq!(hosts_of(&neutron, &id), ["a"], "after {requests} requests");
+            running.delete(&id).await;
+            running.wait_until_gone(&id).await;
+            cloud.wait_for_neutron().await;
+            assert_eq!(neutron.state().ports(), Vec::<Value>::new());
+            if !has_died {
+                break;
+            }
+        }
+        assert!(accepted > 3, "{accepted} boots");
+        end(&cloud, &running, &neutron, &[]).await;
+    }
+}
+
 #[tokio::test]
 async fn a_build_does_not_wait_for_neutron_for_ever() {
     for (cloud, running, neutron) in
