@@ -47,25 +47,39 @@ impl CloudGlance {
         request: &Snapshot,
     ) -> Result<ImageId, Error> {
         let image = ImageId::new_v4();
+        self.record(store, context, server, image).await?;
+        match self.post(context, server, request, image).await {
+            Ok(()) => {
+                self.tokens.keep(image, context.token.as_ref());
+                Ok(image)
+            }
+            Err(error) => Err(self.take_back(store, image, error).await),
+        }
+    }
+
+    /// Adds the row of an image that is about to be created.
+    async fn record(
+        &self,
+        store: &Store,
+        context: &Context,
+        server: &Server,
+        image: ImageId,
+    ) -> Result<(), Error> {
         let (id, project) = (server.id, owner(context, server).to_owned());
         let add = move |tx: &mut Tx<'_>| {
             let now = time::now();
             let due = time::after(now, ABANDONED);
             Ok::<_, Error>(glance_images::add(tx, image, id, &project, due, now)?)
         };
-        store.write(add).await?;
-        match self.post(context, server, request, image).await {
-            Ok(()) => {
-                self.tokens.keep(image, context.token.as_ref());
-                Ok(image)
-            }
-            Err(error) => {
-                let is_sent = !matches!(error, CallError::Unavailable { is_sent: false, .. });
-                let due = if is_sent { LATE } else { SignedDuration::ZERO };
-                self.discard_after(store, image, due).await;
-                Err(refusal(error))
-            }
-        }
+        store.write(add).await
+    }
+
+    /// Makes an image unwanted that Glance refused, or may have created without an answer.
+    async fn take_back(&self, store: &Store, image: ImageId, error: CallError) -> Error {
+        let is_sent = !matches!(error, CallError::Unavailable { is_sent: false, .. });
+        let due = if is_sent { LATE } else { SignedDuration::ZERO };
+        self.discard_after(store, image, due).await;
+        refusal(error)
     }
 
     async fn post(
@@ -143,23 +157,11 @@ impl CloudGlance {
         server: &Server,
         image: &VolumesImage,
     ) -> Result<(), Error> {
-        let (id, of) = (image.id, server.id);
-        let project = owner(context, server).to_owned();
-        let add = move |tx: &mut Tx<'_>| {
-            let now = time::now();
-            let due = time::after(now, ABANDONED);
-            Ok::<_, Error>(glance_images::add(tx, id, of, &project, due, now)?)
-        };
-        store.write(add).await?;
-        self.tokens.keep(id, context.token.as_ref());
+        self.record(store, context, server, image.id).await?;
+        self.tokens.keep(image.id, context.token.as_ref());
         match self.post_empty(context, server, image).await {
             Ok(()) => Ok(()),
-            Err(error) => {
-                let is_sent = !matches!(error, CallError::Unavailable { is_sent: false, .. });
-                let due = if is_sent { LATE } else { SignedDuration::ZERO };
-                self.discard_after(store, id, due).await;
-                Err(refusal(error))
-            }
+            Err(error) => Err(self.take_back(store, image.id, error).await),
         }
     }
 

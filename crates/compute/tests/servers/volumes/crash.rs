@@ -7,10 +7,10 @@ use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::json;
 
 use super::{
-    attach, clouds, crash_points, finish, has_password, hosts_of, settled, shown, try_attach,
-    try_detach, volume,
+    attach, clouds, crash_points, finish, has_password, hosts_of, is_idle, settled, shown,
+    through_crash, try_attach, try_detach, volume,
 };
-use crate::kit::{Cloud, GPU, hosts, wait_until};
+use crate::kit::{Cloud, GPU, RunningCloud, hosts, wait_until};
 
 /// Attaches and detaches with a crash of everything at each write, before and after its commit. Each call to
 /// Cinder is between two writes.
@@ -35,7 +35,7 @@ async fn crash(
     detaches: bool,
     when: &str,
 ) -> bool {
-    let mut running = cloud.start().await;
+    let running = cloud.start().await;
     running.wait_for_hosts().await;
     let id = running.active_server(cloud, "one", "plain").await;
     let disk = volume(cinder, json!({}));
@@ -43,27 +43,13 @@ async fn crash(
         attach(&running, cinder, &id, &disk).await;
         settled(cloud).await;
     }
-    running.kill().await;
-    running = cloud.start_with_plan(plan.clone()).await;
-    running.wait_for_hosts().await;
-    let answer = if detaches {
-        try_detach(&running, &id, &disk).await
-    } else {
-        try_attach(&running, &id, "2.90", json!({"volumeId": disk})).await
-    };
-    let accepted = answer.status.is_success();
     let goal = if detaches { "available" } else { "in-use" };
-    for _ in 0..400 {
-        let is_done = cinder.state().status(&disk) == goal;
-        if plan.is_dead() || (is_done && accepted) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let died = plan.is_dead();
-    running.kill().await;
-    running = cloud.start().await;
-    running.wait_for_hosts().await;
+    let send = async |running: &RunningCloud| match detaches {
+        true => try_detach(running, &id, &disk).await,
+        false => try_attach(running, &id, "2.90", json!({"volumeId": disk})).await,
+    };
+    let is_done = async || cinder.state().status(&disk) == goal;
+    let (running, accepted, died) = through_crash(cloud, running, plan, send, is_done).await;
     running.wait_all_idle().await;
     for _ in 0..3 {
         cloud.settle_volumes(&running).await;
@@ -137,7 +123,7 @@ async fn no_crash_keeps_a_server_from_a_hard_reboot() {
 }
 
 async fn crash_reboot(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) -> bool {
-    let mut running = cloud.start().await;
+    let running = cloud.start().await;
     running.wait_for_hosts().await;
     let id = running.active_server(cloud, "one", "plain").await;
     let disk = volume(cinder, json!({}));
@@ -145,22 +131,11 @@ async fn crash_reboot(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when:
     settled(cloud).await;
     cinder.state().use_iscsi(&disk);
     cinder.state().take_freed();
-    running.kill().await;
-    running = cloud.start_with_plan(plan.clone()).await;
-    running.wait_for_hosts().await;
-    let answer = running.try_act(&id, json!({"reboot": {"type": "HARD"}})).await;
-    let accepted = answer.status.is_success();
-    for _ in 0..400 {
-        let idle = "SELECT id FROM operations WHERE outcome = 'open'";
-        if plan.is_dead() || (accepted && cloud.column(idle).await.is_empty()) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let died = plan.is_dead();
-    running.kill().await;
-    running = cloud.start().await;
-    running.wait_for_hosts().await;
+    let send = async |running: &RunningCloud| {
+        running.try_act(&id, json!({"reboot": {"type": "HARD"}})).await
+    };
+    let (running, accepted, died) =
+        through_crash(cloud, running, plan, send, async || is_idle(cloud).await).await;
     wait_until(&format!("{when}: nothing is left to do"), async || {
         cloud.settle_volumes(&running).await;
         let waiting = "SELECT server_id FROM documents WHERE lacks_volumes = 1";

@@ -8,6 +8,8 @@ mod images;
 mod moves;
 mod rebuild;
 
+use std::time::Duration;
+
 use kilonova_store::testing::{CrashPlan, Death};
 use kilonova_testkit::cinder::FakeCinder;
 use serde_json::{Value, json};
@@ -171,4 +173,35 @@ async fn crash_points(most: u64, mut run: impl AsyncFnMut(CrashPlan, String) -> 
         }
     }
     points
+}
+
+/// Starts everything again with a crash, sends a request, waits until everything has died or the request `is_done`, and
+/// starts everything again. Returns whether the request was accepted, and whether everything has died.
+async fn through_crash(
+    cloud: &Cloud,
+    mut running: RunningCloud,
+    plan: CrashPlan,
+    send: impl AsyncFnOnce(&RunningCloud) -> Answer,
+    mut is_done: impl AsyncFnMut() -> bool,
+) -> (RunningCloud, bool, bool) {
+    running.kill().await;
+    running = cloud.start_with_plan(plan.clone()).await;
+    running.wait_for_hosts().await;
+    let accepted = send(&running).await.status.is_success();
+    for _ in 0..400 {
+        if plan.is_dead() || (accepted && is_done().await) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let died = plan.is_dead();
+    running.kill().await;
+    running = cloud.start().await;
+    running.wait_for_hosts().await;
+    (running, accepted, died)
+}
+
+/// True if no operation is in progress.
+async fn is_idle(cloud: &Cloud) -> bool {
+    cloud.column("SELECT id FROM operations WHERE outcome = 'open'").await.is_empty()
 }

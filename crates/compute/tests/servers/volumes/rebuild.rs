@@ -7,8 +7,8 @@ use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::{Value, json};
 
 use super::{
-    attach, boot, clouds, crash_points, finish, hosts_around, hosts_of, operate, root, settled,
-    volume, wait_for, with_disks,
+    attach, boot, clouds, crash_points, finish, hosts_around, hosts_of, is_idle, operate, root,
+    settled, through_crash, volume, wait_for, with_disks,
 };
 use crate::kit::{ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 
@@ -254,29 +254,16 @@ async fn no_crash_keeps_a_server_from_a_rebuild() {
 }
 
 async fn crash(cloud: &Cloud, cinder: &FakeCinder, plan: CrashPlan, when: &str) -> bool {
-    let mut running = cloud.start().await;
+    let running = cloud.start().await;
     running.wait_for_hosts().await;
     let (id, [disk, _]) = server(cloud, &running, cinder).await;
     let other = cloud.image_with("other", &[], b"x".to_vec()).await.to_string();
-    running.kill().await;
-    running = cloud.start_with_plan(plan.clone()).await;
-    running.wait_for_hosts().await;
-    let accepted = rebuild(&running, &id, "2.93", &other).await.status.is_success();
-    for _ in 0..400 {
-        let open = "SELECT id FROM operations WHERE outcome = 'open'";
-        if plan.is_dead() || (accepted && cloud.column(open).await.is_empty()) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    let died = plan.is_dead();
-    running.kill().await;
-    running = cloud.start().await;
-    running.wait_for_hosts().await;
+    let send = async |running: &RunningCloud| rebuild(running, &id, "2.93", &other).await;
+    let (running, accepted, died) =
+        through_crash(cloud, running, plan, send, async || is_idle(cloud).await).await;
     wait_until(&format!("{when}: nothing is left to do"), async || {
         cloud.settle_volumes(&running).await;
-        let open = "SELECT id FROM operations WHERE outcome = 'open'";
-        cloud.column(open).await.is_empty()
+        is_idle(cloud).await
     })
     .await;
     cloud.settle_volumes(&running).await;
