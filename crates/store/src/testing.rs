@@ -155,6 +155,13 @@ impl CrashPlan {
         Self::at(u64::MAX, Death::BeforeCommit)
     }
 
+    /// Dies now, unless it is the default plan.
+    pub fn die(&self) {
+        if let Some(plan) = &self.0 {
+            plan.dead.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// Number of writes begun.
     pub fn writes(&self) -> u64 {
         self.0.as_ref().map_or(0, |plan| plan.writes.load(Ordering::SeqCst))

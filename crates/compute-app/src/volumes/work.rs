@@ -27,14 +27,14 @@ use kilonova_ids::{AttachmentId, BlockDeviceId, ServerId};
 use kilonova_node_api::Connection;
 use kilonova_store::Tx;
 use kilonova_wire::{UserToken, time};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::plan::{Next, Scene};
 use super::{Volumes, failed, new_token, scene, until};
 use crate::{Compute, Error, flows};
 
-/// Maximum number of servers that the loop processes concurrently.
-const AT_ONCE: usize = 16;
+/// Maximum number of servers that the loop processes concurrently, without those that wait for Cinder.
+const AT_ONCE: u16 = 16;
 /// Maximum pause between two attempts.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -62,24 +62,26 @@ impl From<kilonova_compute_db::Error> for Trouble {
     }
 }
 
-/// Processes all servers that are due.
+/// Processes all servers that are due. Does not wait until Cinder has made a volume, or replaced its data: that may take
+/// hours, and must not delay the servers that are due next.
 ///
 /// # Errors
 /// The database's.
 pub async fn run(compute: Compute) -> Result<(), Error> {
+    let Some(volumes) = compute.volumes.clone() else { return Ok(()) };
     let due = compute.store.read(move |tx| rows::due(tx, time::now())).await?;
-    let slots = Arc::new(Semaphore::new(AT_ONCE));
-    let mut running = tokio::task::JoinSet::new();
+    let slots = Arc::new(Semaphore::new(usize::from(AT_ONCE)));
     for server in due {
-        let (compute, slots) = (compute.clone(), Arc::clone(&slots));
-        running.spawn(async move {
-            let Ok(_slot) = slots.acquire().await else { return };
-            if let Err(error) = work(&compute, server).await {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { break };
+        let compute = compute.clone();
+        volumes.runtime.spawn(async move {
+            if let Err(error) = work_in(&compute, server, Some(slot)).await {
                 tracing::warn!(%server, %error, "cannot process a server's volumes; the loop retries");
             }
         });
     }
-    while running.join_next().await.is_some() {}
+    // Every worker has ended, or given its slot back.
+    drop(slots.acquire_many(u32::from(AT_ONCE)).await);
     Ok(())
 }
 
@@ -88,6 +90,10 @@ pub async fn run(compute: Compute) -> Result<(), Error> {
 /// # Errors
 /// The database's.
 pub async fn work(compute: &Compute, server: ServerId) -> Result<(), Error> {
+    work_in(compute, server, None).await
+}
+
+async fn work_in(compute: &Compute, server: ServerId, slot: Option<Slot>) -> Result<(), Error> {
     let Some(volumes) = compute.volumes.clone() else { return Ok(()) };
     let token = new_token(compute);
     let take = move |tx: &mut Tx<'_>| {
@@ -96,12 +102,15 @@ pub async fn work(compute: &Compute, server: ServerId) -> Result<(), Error> {
     };
     let Some(taken) = compute.store.write(take).await? else { return Ok(()) };
     let user = volumes.tokens.of(server);
-    let mut worker = Worker { compute, volumes, taken, user, known: HashMap::new() };
+    let mut worker = Worker { compute, volumes, taken, user, known: HashMap::new(), slot };
     match worker.work().await {
         Ok(()) | Err(Trouble::Fenced | Trouble::Call(_) | Trouble::Final(_)) => Ok(()),
         Err(Trouble::Store(error)) => Err(error),
     }
 }
+
+/// The right to be one of the servers that the loop processes concurrently.
+type Slot = OwnedSemaphorePermit;
 
 struct Worker<'a> {
     compute: &'a Compute,
@@ -110,6 +119,8 @@ struct Worker<'a> {
     user: Option<UserToken>,
     /// Connections of this run.
     known: HashMap<AttachmentId, Connection>,
+    /// Given back when the worker begins to wait for Cinder.
+    slot: Option<Slot>,
 }
 
 impl Worker<'_> {
@@ -163,6 +174,11 @@ impl Worker<'_> {
         let Some((taken, value)) = done else { return Err(Trouble::Fenced) };
         self.taken = Taken { attempts: self.taken.attempts, ..taken };
         Ok(value)
+    }
+
+    /// Lets the loop go on with other servers, as Cinder may need long.
+    fn leave_loop(&mut self) {
+        self.slot = None;
     }
 
     /// Renews the lease between two calls of one step, each of which may take the maximum time.

@@ -100,6 +100,7 @@ impl Worker<'_> {
             if self.taken.is_gone {
                 return Ok(());
             }
+            self.leave_loop();
             let mut left = pause;
             loop {
                 let part = left.min(LONGEST_SLEEP);
@@ -167,6 +168,7 @@ impl Worker<'_> {
                     most.as_secs()
                 )));
             }
+            self.leave_loop();
             let pause = self.volumes.options.allocate_interval.min(LONGEST_SLEEP);
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}

@@ -153,6 +153,7 @@ impl Cloud {
     /// Works for all servers with volumes until nothing is due, however late it is due, and whoever died
     /// while working for them.
     pub async fn settle_volumes(&self, running: &RunningCloud) {
+        self.execute("UPDATE volume_servers SET taken_until = 0").await;
         for _ in 0..200 {
             if self
                 .column("SELECT server_id FROM volume_servers WHERE due_at IS NOT NULL")
@@ -166,7 +167,6 @@ impl Cloud {
                 "UPDATE volume_servers SET due_at = due_at - 3600000000 WHERE due_at IS NOT NULL",
             )
             .await;
-            self.execute("UPDATE volume_servers SET taken_until = 0").await;
             volumes::run(running.compute.clone()).await.expect("the loop runs");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kilonova_compute_app::volumes;
 use kilonova_store::testing::CrashPlan;
 use kilonova_testkit::cinder::{Failure, FakeCinder};
 use serde_json::{Value, json};
@@ -210,6 +211,8 @@ async fn a_rebuild_after_a_cancelled_one_gets_its_own_image() {
         for name in ["first", "second", "third", "fourth"] {
             images.push(cloud.image_with(name, &[], b"x".to_vec()).await.to_string());
         }
+        let plan = CrashPlan::counting();
+        running.replace_services(&cloud, plan.clone()).await;
         for (dies, [first, second]) in
             [(false, [&images[0], &images[1]]), (true, [&images[2], &images[3]])]
         {
@@ -224,6 +227,7 @@ async fn a_rebuild_after_a_cancelled_one_gets_its_own_image() {
                 state.volume_mut(&disk).creating = 2;
             };
             if dies {
+                plan.die();
                 running.replace_services(&cloud, CrashPlan::default()).await;
                 // The next worker sees what Cinder does for the first one.
                 tokio::join!(cloud.settle_volumes(&running), async {
@@ -239,6 +243,33 @@ async fn a_rebuild_after_a_cancelled_one_gets_its_own_image() {
             assert_eq!(hosts_of(&cinder, &disk), ["a"], "{dies}");
         }
         finish(&cloud, &running, &cinder, "rebuilt again").await;
+    }
+}
+
+/// A worker that waits for Cinder does not hold up the servers that are due next.
+#[tokio::test]
+async fn the_loop_does_not_wait_for_cinder() {
+    for (cloud, mut running, cinder) in clouds(&["a"]).await {
+        let (id, [disk, _]) = server(&cloud, &running, &cinder).await;
+        let image = cloud.image_with("other", &[], b"x".to_vec()).await.to_string();
+        let plan = CrashPlan::counting();
+        running.replace_services(&cloud, plan.clone()).await;
+        cinder.state().creating = 1_000_000;
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        wait_for(&cinder, &disk, "downloading").await;
+        plan.die();
+        running.replace_services(&cloud, CrashPlan::default()).await;
+        cloud.execute("UPDATE volume_servers SET taken_until = 0, due_at = 1").await;
+        let round = volumes::run(running.compute.clone());
+        let ended = tokio::time::timeout(Duration::from_secs(20), round).await;
+        ended.expect("the round ends").expect("the database answers");
+        let waiting = "SELECT server_id FROM volume_servers WHERE taken_until > 0";
+        assert_eq!(cloud.column(waiting).await, [id.as_str()], "its worker goes on");
+        cinder.state().volume_mut(&disk).creating = 0;
+        rebuilt(&running, &id, "ACTIVE").await;
+        assert_eq!(image_of(&cinder, &disk), json!(image));
+        settled(&cloud).await;
+        finish(&cloud, &running, &cinder, "in a loop").await;
     }
 }
 
