@@ -234,6 +234,17 @@ impl Worker<'_> {
     /// Fails the operation that waits for a step. False if there is none.
     async fn give_up(&mut self, scene: &Scene, next: &Next, why: &str) -> Result<bool, Trouble> {
         let (device, host) = match next {
+            Next::Reimage(id) | Next::Reserve(id, _) if is_reimaged(scene, *id) => {
+                let (server, why) = (self.taken.server, why.to_owned());
+                let device = find(scene, *id).and_then(|device| Some((*id, device.reimage?)));
+                self.write(move |tx, compute| match device {
+                    // Of another rebuild that began meanwhile, nothing is known.
+                    Some((id, image)) if !rows::reimages(tx, id, image)? => Ok(()),
+                    _ => flows::not_reimaged(tx, compute, server, &why, time::now()),
+                })
+                .await?;
+                return Ok(true);
+            }
             Next::Make(id) | Next::Reserve(id, _) => (Some(*id), None),
             Next::Connect(row, host) => {
                 let row = scene.attachments.iter().find(|one| one.id == *row);
@@ -248,17 +259,6 @@ impl Worker<'_> {
                 self.write(move |tx, _| Ok(rows::forget(tx, id)?)).await?;
                 return Ok(true);
             }
-            Next::Reimage(id) => {
-                let (server, why) = (self.taken.server, why.to_owned());
-                let device = find(scene, *id).and_then(|device| Some((*id, device.reimage?)));
-                self.write(move |tx, compute| match device {
-                    // Of another rebuild that began meanwhile, nothing is known.
-                    Some((id, image)) if !rows::reimages(tx, id, image)? => Ok(()),
-                    _ => flows::not_reimaged(tx, compute, server, &why, time::now()),
-                })
-                .await?;
-                return Ok(true);
-            }
             Next::Complete(row) => {
                 tracing::warn!(server = %self.taken.server, "Cinder does not complete an attachment: {why}");
                 let row = scene.attachments.iter().find(|one| one.id == *row).cloned();
@@ -271,7 +271,7 @@ impl Worker<'_> {
                 self.write(move |tx, _| rolled(tx, id)).await?;
                 return Ok(true);
             }
-            Next::Find(_) | Next::End(_) | Next::Forget(_) => return Ok(false),
+            Next::Reimage(_) | Next::Find(_) | Next::End(_) | Next::Forget(_) => return Ok(false),
         };
         let host = host.or_else(|| {
             let lacking = scene.guests.iter().find(|guest| guest.lacks);
@@ -355,6 +355,10 @@ fn rolled(tx: &mut Tx<'_>, device: BlockDeviceId) -> Result<(), Error> {
 
 fn find(scene: &Scene, id: BlockDeviceId) -> Option<&BlockDevice> {
     scene.devices.iter().find(|device| device.id == id)
+}
+
+fn is_reimaged(scene: &Scene, id: BlockDeviceId) -> bool {
+    find(scene, id).is_some_and(|device| device.phase == Phase::Reimaging)
 }
 
 fn device_of(scene: &Scene, id: BlockDeviceId) -> Result<&BlockDevice, Trouble> {

@@ -400,6 +400,12 @@ fn create_attachment(state: &mut State, by: &Identity, body: &Value) -> Answer {
     }
     create_on(state, &id);
     let volume = &state.volumes[&id];
+    if volume.status == "error" {
+        return bad(format!(
+            "Invalid volume: Volume attachments can not be created if the volume is in an error state. The Volume {id} \
+             currently has a status of: error "
+        ));
+    }
     let (status, multiattach) = (volume.status.clone(), volume.flag("multiattach"));
     let mut free = vec!["available", "downloading"];
     if multiattach {
@@ -440,8 +446,13 @@ fn create_attachment(state: &mut State, by: &Identity, body: &Value) -> Answer {
 fn update_attachment(state: &mut State, id: &str, body: &Value) -> Answer {
     let volume = state.attachments[id].volume.clone();
     if state.status(&volume) == "error" {
-        return bad(
-            "Invalid volume: Volume attachments can not be updated while the volume is in an error state. ",
+        return refuse(
+            409,
+            "conflictingRequest",
+            format!(
+                "ResourceConflict: Volume attachments can not be updated if the volume is in an error state. The Volume \
+                 {volume} currently has a status of: error "
+            ),
         );
     }
     let all = state.attachments_of(&volume);

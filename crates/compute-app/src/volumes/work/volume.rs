@@ -141,9 +141,16 @@ impl Worker<'_> {
             let is_made_of = shown.image_metadata.get("image_id") == Some(&image.to_string());
             match shown.status.as_str() {
                 "downloading" => was_found = true,
-                "error" => {
+                "error" if is_sent || was_found => {
                     return Err(Trouble::Final(format!(
                         "Cinder could not write image {image} to volume {volume}, whose status is error"
+                    )));
+                }
+                // Cinder accepts the call, but says `error` also after it has succeeded, and connects no host.
+                "error" => {
+                    return Err(Trouble::Final(format!(
+                        "the status of volume {volume} is error already: look for the cause in Cinder, set the \
+                         status (`openstack volume set --state reserved {volume}`), and rebuild the server again"
                     )));
                 }
                 _ if is_sent || (was_found && is_made_of) => break,

@@ -14,7 +14,7 @@ use super::{
 use crate::kit::{ANN, Answer, Cloud, GPU, RunningCloud, fault, hosts, wait_until};
 
 /// An active server with a root volume and a data volume.
-async fn server(
+pub(super) async fn server(
     cloud: &Cloud,
     running: &RunningCloud,
     cinder: &FakeCinder,
@@ -140,6 +140,21 @@ async fn a_rebuild_whose_data_cannot_be_replaced_fails() {
         let failed = running.wait_for_status(&id, "ERROR").await;
         assert!(fault(&failed).contains("whose status is error"), "{failed}");
         cinder.state().creation_fails = false;
+        // An earlier failure stays until an operator has looked at it: Cinder connects no host meanwhile.
+        wait_until("the volume was to be connected again", async || {
+            let sql = "SELECT id FROM volume_attachments WHERE state = 'connecting'";
+            !cloud.column(sql).await.is_empty()
+        })
+        .await;
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        let failed = running.wait_for_status(&id, "ERROR").await;
+        assert!(fault(&failed).contains("/attachments with 400"), "{failed}");
+        cinder.state().volume_mut(&disk).status = "reserved".to_owned();
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        rebuilt(&running, &id, "SHUTOFF").await;
+        running.act(&id, json!({"os-start": null})).await;
+        running.wait_for_status(&id, "ACTIVE").await;
+        wait_for(&cinder, &disk, "in-use").await;
         running.delete(&id).await;
         running.wait_until_gone(&id).await;
         cloud.settle_volumes(&running).await;
@@ -270,6 +285,37 @@ async fn the_loop_does_not_wait_for_cinder() {
         assert_eq!(image_of(&cinder, &disk), json!(image));
         settled(&cloud).await;
         finish(&cloud, &running, &cinder, "in a loop").await;
+    }
+}
+
+/// Cinder fails while the controller is dead.
+#[tokio::test]
+async fn a_failure_that_nobody_saw_is_explained() {
+    for (cloud, mut running, cinder) in clouds(&["a"]).await {
+        let (id, [disk, _]) = server(&cloud, &running, &cinder).await;
+        let plan = CrashPlan::counting();
+        running.replace_services(&cloud, plan.clone()).await;
+        cinder.state().creating = 1_000_000;
+        let image = cloud.image.to_string();
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        wait_for(&cinder, &disk, "downloading").await;
+        plan.die();
+        {
+            let mut state = cinder.state();
+            let volume = state.volume_mut(&disk);
+            (volume.status, volume.reimaged) = ("error".to_owned(), None);
+        }
+        running.replace_services(&cloud, CrashPlan::default()).await;
+        cloud.execute("UPDATE volume_servers SET taken_until = 0, due_at = 1").await;
+        volumes::run(running.compute.clone()).await.expect("the database answers");
+        let failed = running.wait_for_status(&id, "ERROR").await;
+        assert!(fault(&failed).contains("is error already"), "{failed}");
+        cinder.state().volume_mut(&disk).status = "reserved".to_owned();
+        cinder.state().creating = 0;
+        rebuild(&running, &id, "2.93", &image).await.expect(202);
+        rebuilt(&running, &id, "SHUTOFF").await;
+        settled(&cloud).await;
+        finish(&cloud, &running, &cinder, "failed unseen").await;
     }
 }
 
