@@ -173,6 +173,8 @@ changes! {
     CHANGE_VOLUME = 85;
     /// Extra specs are checked.
     EXTRA_SPECS_CHECKED = 86;
+    /// A server whose root disk is a volume can be rescued.
+    RESCUE_OF_VOLUMES = 87;
     /// A hypervisor shows its uptime; search and `uptime` are gone.
     HYPERVISOR_UPTIME = 88;
     /// Volumes of servers show the id of their attachment instead of their own.

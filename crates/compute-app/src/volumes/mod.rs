@@ -10,7 +10,7 @@
 //!   request    the requested volumes of a new server
 //!   resolve    the same, with Cinder's data on them, and their reservation
 //!   failed     a volume that a server cannot get
-//!   root       the root volume of a server that is rebuilt
+//!   root       the root volume of a server that is rebuilt or rescued
 //!   image      `createImage` of a server whose root disk is a volume
 //! ```
 //!
@@ -52,7 +52,7 @@ pub(crate) use documents::{complete, forget_connections, placeholders};
 pub use image::{create_image, sweep as sweep_snapshots};
 pub(crate) use report::observed;
 pub(crate) use root::end_reimage;
-pub use root::{RootVolume, begin_reimage, root_to_rebuild};
+pub use root::{RootVolume, begin_reimage, check_in_use, root_to_rebuild};
 pub use work::{run, work};
 
 use crate::tokens::Tokens;

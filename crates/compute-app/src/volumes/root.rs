@@ -10,7 +10,7 @@
 //! it: the server is in `ERROR`, as upstream.
 
 use kilonova_compute_db::servers::Server;
-use kilonova_compute_db::volumes as rows;
+use kilonova_compute_db::volumes::{self as rows, Phase};
 use kilonova_ids::{BlockDeviceId, ImageId, ServerId};
 use kilonova_store::Tx;
 use kilonova_wire::{Context, Refusal};
@@ -85,4 +85,29 @@ pub(crate) fn end_reimage(
     why: Option<&str>,
 ) -> Result<bool, Error> {
     Ok(rows::end_reimage(tx, server, why)?)
+}
+
+/// Refuses to rescue a server one of whose volumes is not in use: the guest would start without it.
+///
+/// # Errors
+/// 409 with Nova's message.
+pub fn check_in_use(tx: &mut Tx<'_>, compute: &Compute, server: &Server) -> Result<(), Error> {
+    if compute.volumes.is_none() {
+        return Ok(());
+    }
+    for device in rows::of_server(tx, server.id)? {
+        let status = match device.phase {
+            Phase::Attached => continue,
+            Phase::Requested | Phase::Attaching => "attaching",
+            Phase::BeginDetaching | Phase::Detaching | Phase::RollDetaching => "detaching",
+            Phase::Reimaging => "downloading",
+            Phase::Failed => "error",
+        };
+        let volume = device.volume.map_or_else(String::new, |volume| volume.to_string());
+        return Err(Refusal::conflict(format!(
+            "Invalid volume: volume '{volume}' status must be 'in-use'. Currently in '{status}' status"
+        ))
+        .into());
+    }
+    Ok(())
 }

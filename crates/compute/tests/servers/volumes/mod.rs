@@ -7,6 +7,7 @@ mod failures;
 mod images;
 mod moves;
 mod rebuild;
+mod rescue;
 
 use std::time::Duration;
 

@@ -6,7 +6,9 @@ use axum::response::{IntoResponse, Response};
 use kilonova_compute_app::actions::ServerAction;
 use kilonova_compute_app::flows::{self, RescueImage, ServerCommand};
 use kilonova_compute_app::images::SeenImages;
-use kilonova_compute_app::{Error, states};
+use kilonova_compute_app::microversions::RESCUE_OF_VOLUMES;
+use kilonova_compute_app::{Error, states, volumes};
+use kilonova_compute_db::servers::Server;
 use kilonova_ids::{ImageId, parse_uuid_like};
 use kilonova_store::Tx;
 use kilonova_wire::Refusal;
@@ -34,16 +36,35 @@ pub(super) async fn rescue(request: ActionRequest) -> Result<Response, Refusal> 
     request
         .write(move |tx, request, server, now| {
             states::allow(&request.context, server, ServerAction::Rescue)?;
-            states::refuse_volume_root(server, "Cannot rescue a volume-backed instance")?;
             let image = match &named {
                 Some(named) => Some(rescue_image(tx, request, &seen, named)?),
                 None => None,
             };
+            volumes::check_in_use(tx, &request.compute, server)?;
+            check_root_volume(request, server, image.as_ref())?;
             let command = ServerCommand::Rescue(image);
             flows::command(tx, &request.compute, &request.context, server, &command, now)
         })
         .await?;
     Ok(Json(json!({"adminPass": password})).into_response())
+}
+
+/// A server whose root disk is a volume is rescued only from an image that says how the rescue disk is attached beside
+/// the server's own disks.
+fn check_root_volume(
+    request: &ActionRequest,
+    server: &Server,
+    image: Option<&RescueImage>,
+) -> Result<(), Error> {
+    let is_beside = |image: &RescueImage| {
+        ["hw_rescue_bus", "hw_rescue_device"].iter().all(|key| image.properties.contains_key(*key))
+    };
+    let knows = request.compute.volumes.is_some() && request.version >= RESCUE_OF_VOLUMES;
+    if server.spec.image.is_some() || (knows && image.is_some_and(is_beside)) {
+        return Ok(());
+    }
+    let (id, why) = (server.id, "Cannot rescue a volume-backed instance");
+    Err(Refusal::bad_request(format!("Instance {id} cannot be rescued: {why}")).into())
 }
 
 /// The requested rescue image.
