@@ -14,7 +14,7 @@
 //! handle has no owner, and is not assigned before the host has dropped it.
 //!
 //! `devices.card` is the physical function that a device belongs to, usually itself. `mixed` is 1
-//! if handles of one card exclude each other. `health` is the effective health: an event
+//! if handles of one card exclude each other. `one_type` is 1 if handles of another vGPU type do. `health` is the effective health: an event
 //! (`health_event`, in the node's time) that an administrator acknowledged (`health_dealt`) does
 //! not count.
 //!
@@ -42,6 +42,7 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { name: "accelerator-003-hosts-to-speak", sql: SPEAKERS },
     Migration { name: "accelerator-004-mixed-cards", sql: MIXED_CARDS },
     Migration { name: "accelerator-005-plans", sql: PLANS },
+    Migration { name: "accelerator-006-one-type", sql: ONE_TYPE },
 ];
 
 const SPEAKERS: &str = "
@@ -67,6 +68,10 @@ CREATE TABLE request_makers (
 const PLANS: &str = "
 CREATE INDEX nova_events_batch ON nova_events (batch);
 CREATE INDEX device_orders_made ON device_orders (created_at);
+";
+
+const ONE_TYPE: &str = "
+ALTER TABLE devices ADD COLUMN one_type BIGINT NOT NULL DEFAULT 0;
 ";
 
 /// For the diagnosis of a boot without a valid host.

@@ -3,7 +3,7 @@
 //! offers exactly the available ones.
 
 use kilonova_accelerator::{Error, ledger};
-use kilonova_ids::{ConsumerId, ProviderId, ServerId};
+use kilonova_ids::{ConsumerId, ProviderId, ResourceClass, ServerId};
 use kilonova_node_api::{Attachment, Deployable, Device, DeviceKind, HandleSlot};
 use kilonova_placement::{World, ledger as placement};
 use kilonova_store::{Store, params};
@@ -12,6 +12,7 @@ use crate::common::{self, audit, device, report_host, stores};
 
 const CARD: &str = "0000:25:00.0";
 const OTHER: &str = "0000:26:00.0";
+const TYPES: &str = "0000:28:00.0";
 
 fn pci(address: &str) -> HandleSlot {
     HandleSlot::Pci { address: address.into() }
@@ -44,7 +45,34 @@ fn host() -> Vec<Device> {
     let parts = part(&parent, "parent_vfs", "CUSTOM_VF", vec![pci("0000:26:00.4")]);
     parent.deployables.push(parts);
     let plain = device("0000:27:00.0", DeviceKind::Gpu, "plain", "VGPU", vec![mdev(2)]);
-    vec![card, cut, same, parent, plain]
+    vec![card, cut, same, parent, plain, types(), types_of_functions()]
+}
+
+/// A card with one type at a time, as a parent of mediated devices.
+fn types() -> Device {
+    let mut card = device(TYPES, DeviceKind::Gpu, "types", "VGPU", vec![mdev(2)]);
+    let small = HandleSlot::Mdev { mdev_type: "nvidia-36".into(), count: 3 };
+    let small = part(&card, "types_small", "CUSTOM_SMALL", vec![small]);
+    card.deployables.push(small);
+    card.one_type = true;
+    card
+}
+
+/// A card with one type at a time, with virtual functions.
+fn types_of_functions() -> Device {
+    let slots = |vgpu_type: &str| {
+        let slot = |n: u8| HandleSlot::Vfio {
+            address: format!("0000:29:00.{n}"),
+            vgpu_type: vgpu_type.into(),
+        };
+        (4..7).map(slot).collect::<Vec<_>>()
+    };
+    let mut card =
+        device("0000:29:00.0", DeviceKind::Gpu, "functions", "VGPU", slots("nvidia-558"));
+    let other = part(&card, "functions_other", "VGPU", slots("nvidia-559"));
+    card.deployables.push(other);
+    card.one_type = true;
+    card
 }
 
 /// Does what a scheduler does: the claim and the handles, both or neither.
@@ -127,7 +155,19 @@ fn function(attachment: &Attachment) -> (&str, bool) {
     }
 }
 
+/// The type of a vGPU.
+fn type_of(attachment: &Attachment) -> &str {
+    match attachment {
+        Attachment::Mdev { mdev_type: one, .. } | Attachment::Vfio { vgpu_type: one, .. } => one,
+        Attachment::Pci { .. } | Attachment::TestPci { .. } => "",
+    }
+}
+
 fn exclude(one: &Attachment, other: &Attachment) -> bool {
+    let (type_of_one, type_of_other) = (type_of(one), type_of(other));
+    if !type_of_one.is_empty() && !type_of_other.is_empty() && type_of_one != type_of_other {
+        return function(one).0[..7] == function(other).0[..7];
+    }
     let ((one, whole), (other, also)) = (function(one), function(other));
     let same_card = one[..7] == other[..7];
     let on_card = |address: &str| address.ends_with(":00.0");
@@ -156,7 +196,7 @@ async fn random_claims_and_releases_never_assign_both_sides_of_a_mixed_card() {
             let mut held: Vec<(ConsumerId, Attachment)> = Vec::new();
             let mut dirty: Vec<(ConsumerId, Attachment)> = Vec::new();
             let (mut taken, mut refused) = (0, 0);
-            for step in 0..60 {
+            for step in 0..80 {
                 let at = format!("{name} seed {seed} step {step}");
                 match dice.below(8) {
                     0..4 => {
@@ -238,5 +278,57 @@ async fn a_claimed_card_reserves_its_functions_across_reports() {
         assert!(matches!(got, Attachment::Mdev { .. }), "{name}");
         assert_eq!(room(&store, id("_parent_vfs")).await, 0, "{name}: the parent is cut");
         assert_eq!(room(&store, id("_parent")).await, 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_type_in_use_reserves_the_others_until_the_card_is_empty() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let specs = report_host(&store, &world, host()).await;
+        let id = |end: &str| specs.iter().find(|spec| spec.name.ends_with(end)).unwrap().id;
+        let (large, small) = (id("_types"), id("_types_small"));
+        assert_eq!((room(&store, large).await, room(&store, small).await), (2, 3), "{name}");
+        let (first, _) = claim(&store, &world, small, "CUSTOM_SMALL").await.unwrap();
+        let (second, _) = claim(&store, &world, small, "CUSTOM_SMALL").await.unwrap();
+        for _ in 0..2 {
+            assert_eq!((room(&store, large).await, room(&store, small).await), (0, 1), "{name}");
+            report_host(&store, &world, host()).await;
+        }
+        let excluded = ResourceClass::verbatim("VGPU");
+        let why = store.read(move |tx| ledger::excluded(tx, &excluded)).await.unwrap();
+        let sentence = format!(
+            "Card {TYPES} of host {} has no free VGPU: it is in use as nvidia-36.",
+            common::host()
+        );
+        assert_eq!(why, sentence, "{name}");
+        give(&store, &world, first, false).await;
+        assert_eq!(room(&store, large).await, 0, "{name}: a guest is left");
+        // The host may still have it.
+        give(&store, &world, second, true).await;
+        assert_eq!((room(&store, large).await, room(&store, small).await), (0, 2), "{name}");
+        clean(&store, &world, second).await;
+        assert_eq!((room(&store, large).await, room(&store, small).await), (2, 3), "{name}");
+        let (_, got) = claim(&store, &world, large, "VGPU").await.unwrap();
+        assert_eq!((type_of(&got), room(&store, small).await), ("nvidia-35", 0), "{name}");
+    }
+}
+
+/// Guests of two types that were there before show that the card can mix them.
+#[tokio::test]
+async fn a_card_in_use_as_two_types_excludes_none() {
+    for (name, store, _guard) in stores().await {
+        let world = World::new();
+        let mixing = vec![Device { one_type: false, ..types() }];
+        let specs = report_host(&store, &world, mixing).await;
+        let [large, small] = [specs[0].id, specs[1].id];
+        let (first, _) = claim(&store, &world, large, "VGPU").await.unwrap();
+        claim(&store, &world, small, "CUSTOM_SMALL").await.unwrap();
+        report_host(&store, &world, vec![types()]).await;
+        assert_eq!((room(&store, large).await, room(&store, small).await), (1, 2), "{name}");
+        assert_eq!(audit(&store).await, Vec::<String>::new(), "{name}");
+        give(&store, &world, first, false).await;
+        report_host(&store, &world, vec![types()]).await;
+        assert_eq!((room(&store, large).await, room(&store, small).await), (0, 2), "{name}");
     }
 }

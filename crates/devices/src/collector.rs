@@ -191,6 +191,7 @@ fn blank(bus: &Bus, address: &str, kind: DeviceKind) -> Device {
     Device {
         address: address.to_owned(),
         card: None,
+        one_type: false,
         kind,
         vendor_id: function.map_or_else(String::new, |one| one.vendor_id.clone()),
         product_id: function.map_or_else(String::new, |one| one.product_id.clone()),

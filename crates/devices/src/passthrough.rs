@@ -97,6 +97,7 @@ impl Fake {
         collector.ready.push(Device {
             address: self.address.clone(),
             card: None,
+            one_type: false,
             kind: self.kind,
             vendor_id: "abcd".to_owned(),
             product_id: "abcd".to_owned(),

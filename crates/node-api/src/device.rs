@@ -105,6 +105,10 @@ pub struct Device {
     /// physical function excludes its virtual functions, and the other way round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<String>,
+    /// True if its card has vGPUs of one type at a time: while one is in use, slots of the card's other types are
+    /// excluded.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_type: bool,
     /// Its type.
     pub kind: DeviceKind,
     /// PCI vendor id, four hex digits.

@@ -77,6 +77,16 @@ pub const AUDIT: &[(&str, &str)] = &[
                  AND h.attach_type <> 'MDEV')))",
     ),
     (
+        "a card with one vGPU type at a time is assigned as one type",
+        "SELECT h.uuid AS broken FROM attach_handles h JOIN deployables p ON p.id = h.deployable_id
+         JOIN devices d ON d.id = p.device_id
+         WHERE h.state = 'owned' AND d.one_type = 1 AND h.mdev_type <> ''
+           AND EXISTS (SELECT 1 FROM attach_handles o JOIN deployables q ON q.id = o.deployable_id
+             JOIN devices e ON e.id = q.device_id
+             WHERE e.host = d.host AND e.card = d.card AND o.state = 'owned'
+               AND o.mdev_type <> '' AND o.mdev_type <> h.mdev_type)",
+    ),
+    (
         "an absent handle has an owner or is dirty",
         "SELECT uuid AS broken FROM attach_handles WHERE present = 0 AND arq_id IS NULL
          AND state <> 'dirty'",

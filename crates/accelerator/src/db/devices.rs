@@ -27,6 +27,7 @@ pub(crate) struct DeviceRow {
     pub updated_at: Option<Timestamp>,
     pub card: String,
     pub mixed: bool,
+    pub one_type: bool,
     pub health: DeviceHealth,
     /// The time of the last health event that an administrator has acknowledged.
     pub acknowledged: Option<Timestamp>,
@@ -47,6 +48,7 @@ pub(crate) struct DesiredDevice<'a> {
     pub device: &'a Device,
     pub card: &'a str,
     pub mixed: bool,
+    pub one_type: bool,
     pub health: DeviceHealth,
 }
 
@@ -65,7 +67,7 @@ macro_rules! select {
     ($condition:literal) => {
         concat!(
             "SELECT id, uuid, host, address, kind, vendor_id, product_id, model, numa_node, status,
-            present, created_at, updated_at, card, mixed, health, health_reason, health_since,
+            present, created_at, updated_at, card, mixed, one_type, health, health_reason, health_since,
             health_event, health_dealt FROM devices ",
             $condition
         )
@@ -108,14 +110,14 @@ statements! {
     BY_UUID = select!("WHERE uuid = ?1");
     /// Inserts devices.
     INSERT = "INSERT INTO devices (uuid, host, address, kind, vendor_id, product_id, model,
-        numa_node, status, present, created_at, card, mixed, health, health_reason, health_since,
-        health_event)
-        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
+        numa_node, status, present, created_at, card, mixed, one_type, health, health_reason,
+        health_since, health_event)
+        VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})
         RETURNING id, address";
     /// Updates a device from the node's report.
     UPDATE = "UPDATE devices SET kind = ?2, vendor_id = ?3, product_id = ?4, model = ?5,
         numa_node = ?6, present = 1, updated_at = ?7, card = ?8, mixed = ?9, health = ?10,
-        health_reason = ?11, health_since = ?12, health_event = ?13 WHERE id = ?1";
+        health_reason = ?11, health_since = ?12, health_event = ?13, one_type = ?14 WHERE id = ?1";
     /// Sets whether handles of its card exclude each other.
     SET_MIXED = "UPDATE devices SET mixed = ?2, updated_at = ?3 WHERE id = ?1";
     /// Acknowledges the health event of a device.
@@ -148,6 +150,7 @@ fn read(row: &Row) -> Result<DeviceRow, Error> {
         updated_at: row.time_opt("updated_at")?,
         card: row.string("card")?,
         mixed: row.bool("mixed")?,
+        one_type: row.bool("one_type")?,
         health: DeviceHealth {
             state: HealthState::read(row, "health")?,
             reason: row.string_opt("health_reason")?,
@@ -224,8 +227,8 @@ pub(crate) fn ask_insert(
     desired: &[DesiredDevice<'_>],
     now: Timestamp,
 ) -> Result<Vec<Asked>, Error> {
-    let row = |desired: &DesiredDevice<'_>| -> [Value; 17] {
-        let DesiredDevice { device, card, mixed, health } = desired;
+    let row = |desired: &DesiredDevice<'_>| -> [Value; 18] {
+        let DesiredDevice { device, card, mixed, one_type, health } = desired;
         [
             ascending::<DeviceId>().into(),
             host.into(),
@@ -240,6 +243,7 @@ pub(crate) fn ask_insert(
             now.into(),
             (*card).into(),
             (*mixed).into(),
+            (*one_type).into(),
             health.state.into(),
             health.reason.as_deref().into(),
             health.since.into(),
@@ -263,7 +267,7 @@ pub(crate) fn update(
     desired: &DesiredDevice<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let DesiredDevice { device, card, mixed, health } = desired;
+    let DesiredDevice { device, card, mixed, one_type, health } = desired;
     tx.defer(
         UPDATE,
         params![
@@ -279,7 +283,8 @@ pub(crate) fn update(
             health.state,
             health.reason.as_deref(),
             health.since,
-            health.event
+            health.event,
+            *one_type
         ],
     )?;
     Ok(())

@@ -12,6 +12,8 @@ pub(crate) struct CardHandle {
     pub id: i64,
     pub attach_type: AttachType,
     pub address: String,
+    pub mdev_type: String,
+    pub one_type: bool,
     pub state: HandleState,
     pub present: bool,
     pub resource_class: ResourceClass,
@@ -23,10 +25,15 @@ impl CardHandle {
     pub fn excludes(&self, card: &str, other: &Self) -> bool {
         let is_test = |one: &Self| one.attach_type == AttachType::TestPci;
         let is_mdev = |one: &Self| one.attach_type == AttachType::Mdev;
+        let is_typed = |one: &Self| !one.mdev_type.is_empty();
         !is_test(self)
             && !is_test(other)
             && ((self.address == card) != (other.address == card)
-                || (self.address == other.address && !(is_mdev(self) && is_mdev(other))))
+                || (self.address == other.address && !(is_mdev(self) && is_mdev(other)))
+                || ((self.one_type || other.one_type)
+                    && is_typed(self)
+                    && is_typed(other)
+                    && self.mdev_type != other.mdev_type))
     }
 }
 
@@ -41,8 +48,8 @@ statements! {
             WHERE h.deployable_id = p.id AND h.state = 'free' AND h.present = 1)
         GROUP BY d.host, d.card ORDER BY d.host, d.card LIMIT ?3";
     /// The handles of one card.
-    ON_CARD = "SELECT o.id, o.attach_type, o.address, o.state, o.present, q.resource_class
-        FROM devices e CROSS JOIN deployables q CROSS JOIN attach_handles o
+    ON_CARD = "SELECT o.id, o.attach_type, o.address, o.mdev_type, e.one_type, o.state, o.present,
+        q.resource_class FROM devices e CROSS JOIN deployables q CROSS JOIN attach_handles o
         WHERE e.host = ?1 AND e.card = ?2 AND q.device_id = e.id AND o.deployable_id = q.id
         LIMIT ?3";
     /// A deployable of a class.
@@ -76,6 +83,8 @@ pub(crate) fn on_card(
             id: row.int("id")?,
             attach_type: AttachType::read(row, "attach_type")?,
             address: row.string("address")?,
+            mdev_type: row.string("mdev_type")?,
+            one_type: row.bool("one_type")?,
             state: HandleState::read(row, "state")?,
             present: row.bool("present")?,
             resource_class: row.class("resource_class")?,

@@ -9,8 +9,8 @@ use kilonova_store::{Error, Tx, params, statements};
 use crate::states::HealthState;
 
 /// True for a handle `h` of device `d` while a handle that excludes it is assigned or dirty: the
-/// card's own function excludes its virtual functions and vice versa, and a function that is passed
-/// through excludes everything else on it. The same rule as [`super::excluded::CardHandle`]'s.
+/// card's own function excludes its virtual functions and vice versa, a function that is passed
+/// through excludes everything else on it, and on a card with one vGPU type at a time a type excludes the others. The same rule as [`super::excluded::CardHandle`]'s.
 macro_rules! is_excluded {
     () => {
         "EXISTS (
@@ -19,7 +19,9 @@ macro_rules! is_excluded {
             WHERE e.host = d.host AND e.card = d.card AND o.id <> h.id AND o.state <> 'free'
               AND h.attach_type <> 'TEST_PCI' AND o.attach_type <> 'TEST_PCI'
               AND ((h.address = d.card) <> (o.address = d.card) OR (h.address = o.address
-                AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV'))))"
+                AND (h.attach_type <> 'MDEV' OR o.attach_type <> 'MDEV'))
+                OR ((d.one_type = 1 OR e.one_type = 1) AND h.mdev_type <> o.mdev_type
+                  AND h.mdev_type <> '' AND o.mdev_type <> '')))"
     };
 }
 pub(super) use is_excluded;

@@ -43,17 +43,17 @@ pub fn excluded(tx: &mut Tx<'_>, class: &ResourceClass) -> Result<String, Error>
             named.push("The same applies to more cards.".into());
             break;
         }
-        named.push(sentence(class, &card, &excluding));
+        named.push(sentence(class, &card, &words(&card.card, &excluding)));
     }
     Ok(named.join(" "))
 }
 
-/// The addresses in use on a card that exclude free handles of a class.
+/// The handles in use on a card that exclude free handles of a class.
 fn excluding<'a>(
     card: &str,
     class: &ResourceClass,
     handles: &'a [CardHandle],
-) -> BTreeSet<&'a str> {
+) -> Vec<&'a CardHandle> {
     let is_free = |handle: &CardHandle| handle.state == HandleState::Free;
     let is_requested =
         |handle: &&CardHandle| is_free(handle) && handle.present && handle.resource_class == *class;
@@ -62,20 +62,26 @@ fn excluding<'a>(
         let excludes = |handle: &&CardHandle| handle.id != other.id && handle.excludes(card, other);
         !is_free(other) && requested.iter().any(excludes)
     });
-    excluding.map(|other| other.address.as_str()).collect()
+    excluding.collect()
 }
 
-fn sentence(
-    class: &ResourceClass,
-    MixedCard { host, card }: &MixedCard,
-    taken: &BTreeSet<&str>,
-) -> String {
-    let by = if taken.contains(card.as_str()) {
-        "the whole card is in use".to_owned()
-    } else {
-        let named: Vec<&str> = taken.iter().take(NAMED).copied().collect();
-        let more = if taken.len() > NAMED { " and more" } else { "" };
-        format!("{}{more} in use", named.join(", "))
-    };
+/// What is in use.
+fn words(card: &str, excluding: &[&CardHandle]) -> String {
+    let is_typed = |handle: &&&CardHandle| handle.one_type && !handle.mdev_type.is_empty();
+    let types: BTreeSet<&str> =
+        excluding.iter().filter(is_typed).map(|handle| handle.mdev_type.as_str()).collect();
+    if excluding.iter().all(|handle| is_typed(&handle)) {
+        return format!("it is in use as {}", types.into_iter().collect::<Vec<_>>().join(", "));
+    }
+    let taken: BTreeSet<&str> = excluding.iter().map(|handle| handle.address.as_str()).collect();
+    if taken.contains(card) {
+        return "the whole card is in use".to_owned();
+    }
+    let named: Vec<&str> = taken.iter().take(NAMED).copied().collect();
+    let more = if taken.len() > NAMED { " and more" } else { "" };
+    format!("{}{more} in use", named.join(", "))
+}
+
+fn sentence(class: &ResourceClass, MixedCard { host, card }: &MixedCard, by: &str) -> String {
     format!("Card {card} of host {host} has no free {class}: {by}.")
 }

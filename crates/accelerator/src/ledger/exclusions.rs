@@ -1,5 +1,5 @@
-//! Mutual exclusion on one card: between the card itself and its virtual functions, and between a
-//! function that is passed through and its parts.
+//! Mutual exclusion on one card: between the card itself and its virtual functions, between a
+//! function that is passed through and its parts, and between the types of a card that has one vGPU type at a time.
 //!
 //! The first assignment decides. The choice of a handle enforces this; the functions here update
 //! Placement in the same transaction, so that the scheduler offers only available handles.
@@ -29,6 +29,13 @@ pub(crate) fn update_exclusions(
         }
     }
     Ok(())
+}
+
+/// True if these handles have different vGPU types.
+pub(super) fn has_types<'a>(handles: impl Iterator<Item = &'a HandleKey>) -> bool {
+    let mut types = handles.map(|key| &key.mdev_type).filter(|one| !one.is_empty());
+    let first = types.next();
+    types.any(|one| Some(one) != first)
 }
 
 /// True if some of these handles of one card exclude each other.

@@ -12,7 +12,7 @@ use kilonova_placement::ledger::{self as placement, ProviderSpec};
 use kilonova_store::{Asked, Tx};
 use kilonova_wire::time;
 
-use super::exclusions::is_mixed;
+use super::exclusions::{has_types, is_mixed};
 use super::known::Known;
 use super::orders::function_trait;
 use super::plan::{DeployablePlan, DevicePlan, plan, units};
@@ -56,13 +56,15 @@ pub fn report(
     let known = Known::read(tx, host)?;
     let now = time::now();
     let mut seen = Seen::default();
+    let one_type = one_type_cards(&plans, &known);
     let mixed = mixed_cards(&plans, &known);
+    let exclusions = Exclusions { mixed: &mixed, one_type: &one_type };
     // Each step asks for all devices before it reads an answer, and one statement writes many rows, so that
     // a report takes the same number of round trips with any number of devices.
     let is_new = |deployable: &&DeployablePlan<'_>| known.deployable(deployable.provider).is_none();
     let new = || plans.iter().flat_map(|device| &device.deployables).filter(is_new);
     let others = deployables::ask_hosts_of(tx, new().map(|deployable| deployable.provider))?;
-    let device_ids = apply_devices(tx, host, &plans, &mixed, &known, now)?;
+    let device_ids = apply_devices(tx, host, &plans, exclusions, &known, now)?;
     let others = deployables::found_hosts(tx, others)?;
     if let Some((deployable, other)) =
         new().find_map(|deployable| Some((deployable, others.get(&deployable.provider)?)))
@@ -183,13 +185,17 @@ struct Seen {
     deployables: BTreeSet<i64>,
 }
 
-/// The cards with handles that exclude each other, including owned handles that are absent.
-fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
-    let mut of_card: BTreeMap<&str, Vec<&HandleKey>> = BTreeMap::new();
-    for device in plans {
-        let keys = device.deployables.iter().flat_map(|plan| plan.slots.keys());
-        of_card.entry(device.card()).or_default().extend(keys);
-    }
+/// The cards whose handles exclude each other.
+#[derive(Clone, Copy)]
+struct Exclusions<'a> {
+    mixed: &'a BTreeSet<&'a str>,
+    /// Those with one vGPU type at a time.
+    one_type: &'a BTreeSet<&'a str>,
+}
+
+/// The handles in use by card, including absent ones.
+fn used_by_card(known: &Known) -> BTreeMap<&str, Vec<&HandleKey>> {
+    let mut used: BTreeMap<&str, Vec<&HandleKey>> = BTreeMap::new();
     let device_of: BTreeMap<i64, i64> =
         known.deployables.iter().map(|row| (row.id, row.device_id)).collect();
     let card_of: BTreeMap<i64, &str> =
@@ -197,10 +203,37 @@ fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'
     for handle in known.handles().filter(|handle| handle.state != HandleState::Free) {
         let device = device_of.get(&handle.deployable_id);
         if let Some(card) = device.and_then(|id| card_of.get(id)) {
-            of_card.entry(card).or_default().push(&handle.key);
+            used.entry(card).or_default().push(&handle.key);
         }
     }
-    let mixed = of_card.into_iter().filter(|(card, keys)| is_mixed(card, keys.iter().copied()));
+    used
+}
+
+/// The cards that have one vGPU type at a time, according to their host.
+fn told_one_type<'a>(plans: &'a [DevicePlan<'_>]) -> BTreeSet<&'a str> {
+    plans.iter().filter(|plan| plan.device.one_type).map(DevicePlan::card).collect()
+}
+
+/// The cards that have one vGPU type at a time. One that is in use as several evidently has not.
+fn one_type_cards<'a>(plans: &'a [DevicePlan<'_>], known: &Known) -> BTreeSet<&'a str> {
+    let used = used_by_card(known);
+    let mixes = |card: &str| used.get(card).is_some_and(|keys| has_types(keys.iter().copied()));
+    told_one_type(plans).into_iter().filter(|card| !mixes(card)).collect()
+}
+
+/// The cards with handles that exclude each other, including owned handles that are absent. A card whose types
+/// exclude each other only later is one of them, so that the next report examines it.
+fn mixed_cards<'a>(plans: &'a [DevicePlan<'_>], known: &'a Known) -> BTreeSet<&'a str> {
+    let mut of_card = used_by_card(known);
+    for device in plans {
+        let keys = device.deployables.iter().flat_map(|plan| plan.slots.keys());
+        of_card.entry(device.card()).or_default().extend(keys);
+    }
+    let one_type = told_one_type(plans);
+    let mixed = of_card.into_iter().filter(|(card, keys)| {
+        let keys = || keys.iter().copied();
+        is_mixed(card, keys()) || (one_type.contains(card) && has_types(keys()))
+    });
     mixed.map(|(card, _)| card).collect()
 }
 
@@ -231,7 +264,7 @@ fn apply_devices<'a>(
     tx: &mut Tx<'_>,
     host: &HostName,
     plans: &'a [DevicePlan<'_>],
-    mixed: &BTreeSet<&str>,
+    exclusions: Exclusions<'_>,
     known: &Known,
     now: Timestamp,
 ) -> Result<DeviceIds<'a>, Error> {
@@ -241,7 +274,8 @@ fn apply_devices<'a>(
         let desired = DesiredDevice {
             device,
             card: plan.card(),
-            mixed: mixed.contains(plan.card()),
+            mixed: exclusions.mixed.contains(plan.card()),
+            one_type: exclusions.one_type.contains(plan.card()),
             health: effective_health(plan, known, now),
         };
         let row = known.device_at(&device.address);
@@ -258,6 +292,7 @@ fn apply_devices<'a>(
             && row.numa_node == device.numa_node
             && row.card == desired.card
             && row.mixed == desired.mixed
+            && row.one_type == desired.one_type
             && row.health == desired.health;
         if !same {
             devices::update(tx, row.id, &desired, now)?;

@@ -52,6 +52,7 @@ pub fn device(
     Device {
         address: address.into(),
         card: None,
+        one_type: false,
         kind,
         vendor_id: "10de".into(),
         product_id: "1eb8".into(),

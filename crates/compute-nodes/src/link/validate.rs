@@ -300,6 +300,7 @@ mod tests {
         let device = Device {
             address: "0000:84:00.0".into(),
             card: None,
+            one_type: false,
             kind: DeviceKind::Gpu,
             vendor_id: "10de".into(),
             product_id: "2235".into(),
