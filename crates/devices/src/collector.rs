@@ -72,6 +72,8 @@ pub(crate) struct Collector {
     pub problems: Vec<DeviceProblem>,
     /// Existing functions that no guest can use, with the reasons.
     pub unusable: BTreeMap<String, String>,
+    /// Devices whose cards have vGPUs of one type at a time.
+    pub one_type: BTreeSet<String>,
     claimed: BTreeMap<String, &'static str>,
 }
 
@@ -113,6 +115,7 @@ impl Collector {
         );
         for (address, (kind, parts)) in cards {
             let mut device = blank(bus, &address, kind);
+            device.one_type = self.one_type.contains(&address);
             device.health = health(&address);
             device.card =
                 bus.get_by(&address).and_then(|one| one.physical).map(|card| card.to_string());

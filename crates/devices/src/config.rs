@@ -1,9 +1,12 @@
 //! The options `[devices] enabled_mdev_types` and `[mdev_<type>]`, with upstream's meaning and
 //! refusals.
 //!
-//! Owns their syntax, and which type each parent gets. A parent has one type; a type without
+//! Owns their syntax, and which types each parent may get. A parent has one type; a type without
 //! addresses is the default for all parents that are not listed, and only the first such type
 //! counts. Unlike upstream, the default type keeps its own `mdev_class`.
+//!
+//! With `[devices] mdev_retyping`, which upstream does not have, a parent may be listed for several types, and all
+//! types without addresses are defaults. Guests decide which of its types it has.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +26,8 @@ pub struct MdevGroup {
     pub mdev_class: Option<ResourceClass>,
     /// Maximum number of mediated devices of this type on the host.
     pub max_instances: Option<u32>,
+    /// With `mdev_retyping`: cards for so many mediated devices are kept for this type.
+    pub min_instances: Option<u32>,
 }
 
 /// The options as written.
@@ -32,6 +37,8 @@ pub struct MdevOptions {
     pub enabled: Vec<String>,
     /// The `[mdev_<type>]` groups by type (`nvidia-35`), without `mdev_`.
     pub groups: BTreeMap<String, MdevGroup>,
+    /// `[devices] mdev_retyping`.
+    pub retyping: bool,
 }
 
 /// An option that is invalid on any host.
@@ -92,10 +99,15 @@ impl MdevOptions {
             if group.max_instances == Some(0) {
                 return Err(wrong("max_instances", "it must be at least 1".to_owned()));
             }
+            if group.min_instances.is_some() && !self.retyping {
+                let why = "it has no effect without [devices] mdev_retyping = true".to_owned();
+                return Err(wrong("min_instances", why));
+            }
         }
         for (mdev_type, group) in self.groups_in_use() {
             for address in &group.device_addresses {
-                if let Some(other) = owners.insert(address.to_ascii_lowercase(), mdev_type) {
+                let other = owners.insert(address.to_ascii_lowercase(), mdev_type);
+                if let Some(other) = other.filter(|other| !self.retyping || other == mdev_type) {
                     let why = if other == mdev_type {
                         format!("{address} is listed twice")
                     } else {
@@ -117,11 +129,13 @@ impl MdevOptions {
     }
 }
 
-/// The mdev type of each parent.
+/// The mdev types of each parent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MdevConfig {
-    by_address: BTreeMap<String, String>,
-    default: Option<String>,
+    by_address: BTreeMap<String, Vec<String>>,
+    defaults: Vec<String>,
+    /// Types with their minimum, in the order of the options.
+    minimums: Vec<(String, u32)>,
     groups: BTreeMap<String, MdevGroup>,
 }
 
@@ -133,13 +147,13 @@ impl MdevConfig {
         for mdev_type in &options.enabled {
             let group = options.groups.get(mdev_type).cloned().unwrap_or_default();
             if group.device_addresses.is_empty() {
-                if let Some(default) = &config.default {
+                if let Some(default) = config.defaults.first().filter(|_| !options.retyping) {
                     tracing::warn!(
                         "Mdev type default already set to {default} so {mdev_type} will not be used."
                     );
                     continue;
                 }
-                config.default = Some(mdev_type.clone());
+                config.defaults.push(mdev_type.clone());
             }
             for address in &group.device_addresses {
                 let virtual_parent = PciAddress::parse(address).is_none();
@@ -149,8 +163,11 @@ impl MdevConfig {
                          this host has no such virtual device"
                     )));
                 }
-                config.by_address.insert(address.to_ascii_lowercase(), mdev_type.clone());
+                let types = config.by_address.entry(address.to_ascii_lowercase()).or_default();
+                types.push(mdev_type.clone());
             }
+            let minimum = group.min_instances.map(|least| (mdev_type.clone(), least));
+            config.minimums.extend(minimum);
             config.groups.insert(mdev_type.clone(), group);
         }
         for other in options.groups.keys().filter(|other| !options.enabled.contains(other)) {
@@ -164,9 +181,14 @@ impl MdevConfig {
         !self.groups.is_empty()
     }
 
-    /// The type of a parent, if any.
-    pub fn type_of(&self, address: &str) -> Option<&str> {
-        self.by_address.get(address).or(self.default.as_ref()).map(String::as_str)
+    /// The types that a parent may have. The first one names its provider.
+    pub fn types_of(&self, address: &str) -> &[String] {
+        self.listed(address).unwrap_or(&self.defaults)
+    }
+
+    /// The types that list an address; `None` if none does.
+    pub fn listed(&self, address: &str) -> Option<&[String]> {
+        self.by_address.get(address).map(Vec::as_slice)
     }
 
     /// The types in use.
@@ -183,6 +205,11 @@ impl MdevConfig {
     pub fn class_of(&self, mdev_type: &str) -> ResourceClass {
         let class = self.groups.get(mdev_type).and_then(|group| group.mdev_class.clone());
         class.unwrap_or_else(|| ResourceClass::verbatim("VGPU"))
+    }
+
+    /// The types with a minimum, in the order of the options.
+    pub fn minimums(&self) -> &[(String, u32)] {
+        &self.minimums
     }
 
     /// The maximum number of devices of a type on this host, if limited.

@@ -19,7 +19,7 @@ fn groups(all: &[(&str, MdevGroup)]) -> BTreeMap<String, MdevGroup> {
 }
 
 fn read(types: &[&str], all: &[(&str, MdevGroup)], fixture: &Fixture) -> Result<MdevConfig, Error> {
-    let options = MdevOptions { enabled: enabled(types), groups: groups(all) };
+    let options = MdevOptions { enabled: enabled(types), groups: groups(all), retyping: false };
     MdevConfig::new(&options, &fixture.sysfs())
 }
 
@@ -31,13 +31,13 @@ fn refusal(types: &[&str], all: &[(&str, MdevGroup)]) -> String {
 fn nothing_enabled_turns_it_off() {
     let config = read(&[], &[], &Fixture::new()).expect("the options are valid");
     assert!(!config.is_enabled());
-    assert_eq!(config.type_of("0000:84:00.0"), None);
+    assert_eq!(config.types_of("0000:84:00.0"), [""; 0]);
 }
 
 #[test]
 fn a_single_type_needs_no_group_and_is_the_default() {
     let config = read(&["nvidia-35"], &[], &Fixture::new()).expect("the options are valid");
-    assert_eq!(config.type_of("0000:84:00.0"), Some("nvidia-35"));
+    assert_eq!(config.types_of("0000:84:00.0"), ["nvidia-35"]);
     assert_eq!(config.class_of("nvidia-35"), "VGPU");
 }
 
@@ -49,8 +49,8 @@ fn only_the_first_type_without_addresses_is_the_default_and_it_keeps_its_class()
     };
     let all = [("a", custom), ("b", group(&[])), ("c", group(&["0000:85:00.0"]))];
     let config = read(&["a", "b", "c"], &all, &Fixture::new()).expect("the options are valid");
-    assert_eq!(config.type_of("0000:84:00.0"), Some("a"));
-    assert_eq!(config.type_of("0000:85:00.0"), Some("c"));
+    assert_eq!(config.types_of("0000:84:00.0"), ["a"]);
+    assert_eq!(config.types_of("0000:85:00.0"), ["c"]);
     assert_eq!(config.class_of("a"), "CUSTOM_SMALL");
 }
 
@@ -90,7 +90,7 @@ fn addresses_are_pci_or_existing_virtual_parents() {
     let fixture = Fixture::new();
     fixture.mtty(24);
     let config = read(&["mtty-1"], &[("mtty-1", group(&["mtty_mtty"]))], &fixture);
-    assert_eq!(config.expect("the options are valid").type_of("mtty_mtty"), Some("mtty-1"));
+    assert_eq!(config.expect("the options are valid").types_of("mtty_mtty"), ["mtty-1"]);
 }
 
 #[test]
@@ -108,4 +108,30 @@ fn class_cap_and_names_are_checked() {
     );
     assert!(refusal(&["t", "t"], &[("t", group(&[]))]).contains("t is listed twice"));
     assert!(refusal(&["a/b"], &[]).contains("'a/b' is not the name"));
+}
+
+#[test]
+fn with_retyping_an_address_has_all_types_that_list_it_and_others_all_defaults() {
+    let read = |groups: BTreeMap<String, MdevGroup>, retyping: bool| {
+        let enabled = enabled(&["a", "b", "c"]);
+        let options = MdevOptions { enabled, groups, retyping };
+        MdevConfig::new(&options, &Fixture::new().sysfs()).map_err(|error| error.to_string())
+    };
+    let all = [("a", group(&[])), ("b", group(&["0000:85:00.0"])), ("c", group(&["0000:85:00.0"]))];
+    let config = read(groups(&all), true).expect("the options are valid");
+    assert_eq!(config.types_of("0000:84:00.0"), ["a"]);
+    assert_eq!(config.types_of("0000:85:00.0"), ["b", "c"]);
+    let all = [("a", group(&[])), ("b", group(&[])), ("c", group(&["0000:85:00.0"]))];
+    let config = read(groups(&all), true).expect("the options are valid");
+    assert_eq!(config.types_of("0000:84:00.0"), ["a", "b"]);
+    assert_eq!(config.types_of("0000:85:00.0"), ["c"], "a listed card keeps its one type");
+    let twice =
+        [("a", group(&["0000:84:00.0", "0000:84:00.0"])), ("b", group(&[])), ("c", group(&[]))];
+    assert!(read(groups(&twice), true).expect_err("twice").contains("is listed twice"));
+    let least = MdevGroup { min_instances: Some(2), ..MdevGroup::default() };
+    let all = [("a", least), ("b", group(&[])), ("c", group(&[]))];
+    let config = read(groups(&all), true).expect("the options are valid");
+    assert_eq!(config.minimums(), [("a".to_owned(), 2)]);
+    let text = read(groups(&all), false).expect_err("no retyping");
+    assert!(text.contains("[mdev_a] min_instances: it has no effect without"), "{text}");
 }

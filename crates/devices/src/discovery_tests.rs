@@ -17,7 +17,7 @@ fn discovery(fixture: &Fixture, types: &[(&str, MdevGroup)]) -> Discovery {
     let enabled: Vec<String> = types.iter().map(|(name, _)| (*name).to_owned()).collect();
     let groups: BTreeMap<_, _> =
         types.iter().map(|(name, group)| ((*name).to_owned(), group.clone())).collect();
-    let options = MdevOptions { enabled, groups };
+    let options = MdevOptions { enabled, groups, retyping: false };
     let mdev = MdevConfig::new(&options, &fixture.sysfs()).expect("the options are valid");
     Discovery { mdev, ..Discovery::default() }
 }
@@ -121,6 +121,7 @@ fn virtual_parents_are_devices_too() {
         device_addresses: vec!["mtty_mtty".into()],
         mdev_class: Some(kilonova_ids::ResourceClass::verbatim("CUSTOM_SERIAL")),
         max_instances: None,
+        min_instances: None,
     };
     let devices = found(&fixture, &discovery(&fixture, &[("mtty-1", group)]), &[]);
     assert_eq!(counts(&devices), [("mtty_mtty".to_owned(), 24)]);

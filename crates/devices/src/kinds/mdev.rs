@@ -1,14 +1,16 @@
 //! Parents of mediated devices: GPUs, virtual functions, and virtual parents such as `mtty`.
 //!
 //! Counts only capacity for this control plane: foreign mediated devices use capacity but are not
-//! counted, as no guest of ours gets one.
+//! counted, as no guest of ours gets one. Where guests decide the type, a type that only guests of ours exclude counts
+//! as on the empty card: the control plane knows what is excluded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 use uuid::Uuid;
 
 use super::KindInput;
+use super::kept::{Capacity, kept};
 use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::mdev::{mdevs_and_problems, parents_and_problems};
 use crate::traits::of_type;
@@ -18,7 +20,11 @@ const OPTION: &str = "[devices] enabled_mdev_types";
 
 struct UsableParent {
     parent: Parent,
+    /// Its physical function, or itself.
+    card: String,
     mdev_type: String,
+    /// True if the parent keeps its name for this type.
+    is_first: bool,
     ours: u32,
     available: u32,
 }
@@ -30,36 +36,129 @@ pub(crate) fn find(
     collector: &mut Collector,
 ) -> Result<(), Error> {
     let existing = mdevs_and_problems(host.sysfs, &mut collector.problems)?;
+    let in_use = InUse::of(&existing, host, is_ours);
     let mut found = Vec::new();
     for parent in parents_and_problems(host.sysfs, &mut collector.problems)? {
-        let Some(mdev_type) = config.type_of(&parent.address).map(str::to_owned) else {
-            continue;
+        let types = config.types_of(&parent.address);
+        let types = match unknown(host, &parent, types) {
+            None => types,
+            Some(unknown) => {
+                let reason = format!(
+                    "it keeps its first type: its driver does not say how many {unknown} it can have"
+                );
+                collector.problems.push(DeviceProblem::note(&parent.address, reason));
+                &types[..1]
+            }
         };
-        let available = match parent.room(host.sysfs, &mdev_type) {
-            Ok(Some(available)) => available,
-            Ok(None) => {
-                if config.addresses().any(|address| address == parent.address) {
-                    let types = parent.types(host.sysfs).join(", ");
-                    let reason = format!("it does not offer {mdev_type}, only {types}");
-                    collector.problems.push(DeviceProblem::fatal(&parent.address, &reason));
+        let card = card(host, &parent.address);
+        if types.len() > 1 {
+            collector.one_type.insert(parent.address.clone());
+        }
+        for (at, mdev_type) in types.iter().enumerate() {
+            let available = match parent.room(host.sysfs, mdev_type) {
+                Ok(Some(available)) => available,
+                Ok(None) => {
+                    if config.listed(&parent.address).is_some() {
+                        let offered = parent.types(host.sysfs).join(", ");
+                        let reason = format!("it does not offer {mdev_type}, only {offered}");
+                        collector.problems.push(match types.len() {
+                            1 => DeviceProblem::fatal(&parent.address, &reason),
+                            _ => DeviceProblem::note(&parent.address, reason),
+                        });
+                    }
+                    continue;
                 }
-                continue;
-            }
-            Err(error) => {
-                collector.problems.push(DeviceProblem::fatal(&parent.address, &error));
-                continue;
-            }
-        };
-        let ours = count_ours(&existing, &parent.address, &mdev_type, is_ours);
-        found.push(UsableParent { parent, mdev_type, ours, available });
+                Err(error) => {
+                    collector.problems.push(DeviceProblem::fatal(&parent.address, &error));
+                    continue;
+                }
+            };
+            let ours = count_ours(&existing, &parent.address, mdev_type, is_ours);
+            let available = match most(host, &parent, mdev_type) {
+                Some(most) if types.len() > 1 && in_use.only_excludes(&card, mdev_type) => most,
+                _ => available,
+            };
+            found.push(UsableParent {
+                parent: parent.clone(),
+                card: card.clone(),
+                mdev_type: mdev_type.clone(),
+                is_first: at == 0,
+                ours,
+                available,
+            });
+        }
     }
+    keep(config, &mut found, collector);
     cap(config, &mut found);
+    let mut claimed = BTreeSet::new();
     for one in found.iter().filter(|one| one.ours + one.available > 0) {
-        if collector.claim(&one.parent.address, OPTION) {
+        let address = &one.parent.address;
+        if claimed.contains(address) || collector.claim(address, OPTION) {
+            claimed.insert(address.clone());
             collector.offers.push(offer(config, host, one));
         }
     }
     Ok(())
+}
+
+/// The card of a parent: its physical function, or itself.
+fn card(host: KindInput<'_>, parent: &str) -> String {
+    host.bus.get_by(parent).map_or_else(|| parent.to_owned(), |one| one.card().to_string())
+}
+
+/// The maximum number of devices of a type on an empty parent, if it is known: a virtual function has one, and NVIDIA's
+/// driver describes the others (`num_heads=2, …, max_instance=8`).
+fn most(host: KindInput<'_>, parent: &Parent, mdev_type: &str) -> Option<u32> {
+    if host.bus.get_by(&parent.address).is_some_and(|one| one.physical.is_some()) {
+        return Some(1);
+    }
+    let text = parent.attribute(host.sysfs, mdev_type, "description")?;
+    let mut words = text.split([',', ' ', '\n']);
+    words.find_map(|word| word.strip_prefix("max_instance="))?.parse().ok()
+}
+
+/// Of several types that a parent offers, one of which it is unknown how many fit on the empty parent.
+fn unknown<'a>(host: KindInput<'_>, parent: &Parent, types: &'a [String]) -> Option<&'a str> {
+    let offers = |one: &&String| matches!(parent.room(host.sysfs, one), Ok(Some(_)));
+    let unknown = |one: &&String| most(host, parent, one).is_none();
+    let mut all = types.iter().filter(|_| types.len() > 1).filter(offers);
+    all.find(unknown).map(String::as_str)
+}
+
+/// The types in use on each card; `None` for a card with foreign devices.
+struct InUse(BTreeMap<String, Option<BTreeSet<String>>>);
+
+impl InUse {
+    fn of(existing: &[Mdev], host: KindInput<'_>, is_ours: &dyn Fn(Uuid) -> bool) -> Self {
+        let mut cards: BTreeMap<String, Option<BTreeSet<String>>> = BTreeMap::new();
+        for mdev in existing {
+            let types = cards.entry(card(host, &mdev.parent)).or_insert(Some(BTreeSet::new()));
+            if !is_ours(mdev.uuid) {
+                *types = None;
+            } else if let Some(types) = types {
+                types.insert(mdev.mdev_type.clone());
+            }
+        }
+        Self(cards)
+    }
+
+    /// True if nothing keeps a type from a card but guests of one other type.
+    fn only_excludes(&self, card: &str, mdev_type: &str) -> bool {
+        let types = self.0.get(card).and_then(Option::as_ref);
+        types.is_some_and(|types| types.len() == 1 && !types.contains(mdev_type))
+    }
+}
+
+/// Leaves the kept cards only their type.
+fn keep(config: &MdevConfig, found: &mut Vec<UsableParent>, collector: &mut Collector) {
+    let mut capacity = Capacity::new();
+    for one in found.iter() {
+        let types = capacity.entry(one.card.clone()).or_default();
+        let sum = types.entry(one.mdev_type.clone()).or_default();
+        *sum = sum.saturating_add(one.ours.saturating_add(one.available));
+    }
+    let kept = kept(config, &capacity, &mut collector.problems);
+    found.retain(|one| kept.get(&one.card).is_none_or(|kept| *kept == one.mdev_type));
 }
 
 /// Lowers the capacity of types with `max_instances` until the sum fits, in address order. Existing
@@ -81,7 +180,8 @@ fn cap(config: &MdevConfig, found: &mut [UsableParent]) {
 }
 
 fn offer(config: &MdevConfig, host: KindInput<'_>, found: &UsableParent) -> Offer {
-    let UsableParent { parent, mdev_type, ours, available } = found;
+    let UsableParent { parent, mdev_type, is_first, ours, available, .. } = found;
+    let name = device_name(&parent.address);
     let on_bus = PciAddress::parse(&parent.address).and_then(|place| host.bus.get(place));
     let function = on_bus.map(|one| &one.function);
     let type_name = parent.attribute(host.sysfs, mdev_type, "name").unwrap_or_default();
@@ -93,7 +193,7 @@ fn offer(config: &MdevConfig, host: KindInput<'_>, found: &UsableParent) -> Offe
             Some(DeviceKind::Gpu) => DeviceKind::Gpu,
             _ => DeviceKind::Mdev,
         },
-        naming: Naming::Fixed(device_name(&parent.address)),
+        naming: Naming::Fixed(if *is_first { name } else { format!("{name}_{mdev_type}") }),
         part: Deployable {
             name: String::new(),
             resource_class: config.class_of(mdev_type),

@@ -5,6 +5,7 @@
 pub(crate) mod allowed;
 pub(crate) mod fpga;
 pub(crate) mod gpu;
+mod kept;
 pub(crate) mod mdev;
 pub(crate) mod nic;
 pub(crate) mod nvme;

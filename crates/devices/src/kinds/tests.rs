@@ -3,6 +3,7 @@
 mod allowed;
 mod drivers;
 mod kernel;
+mod retyping;
 mod robust;
 mod vgpu;
 
@@ -32,6 +33,7 @@ fn cut_into(fixture: &Fixture, types: &[(&str, &[&str], Option<u32>)]) -> Discov
             device_addresses: addresses.iter().map(|one| (*one).to_owned()).collect(),
             mdev_class: None,
             max_instances: *max_instances,
+            min_instances: None,
         };
         options.groups.insert((*name).to_owned(), group);
     }

@@ -5,11 +5,12 @@
 //! card can still create the type there. A function that already has the type counts too, as
 //! operators may have set types manually.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kilonova_node_api::{Deployable, DeviceKind, HandleSlot};
 
 use super::KindInput;
+use super::kept::{Capacity, kept};
 use crate::bus::OnBus;
 use crate::collector::{Collector, DeviceProblem, Naming, Offer};
 use crate::traits::of_type;
@@ -19,19 +20,36 @@ const OPTION: &str = "[devices] enabled_mdev_types";
 
 struct Candidate<'a> {
     on_bus: &'a OnBus,
-    vgpu_type: String,
+    /// The types that it may have.
+    types: Vec<String>,
     state: VgpuState,
 }
 
 impl Candidate<'_> {
-    fn has_type(&self) -> bool {
-        self.state.current.as_ref() == Some(&self.vgpu_type)
+    fn has(&self, vgpu_type: &str) -> bool {
+        self.state.current.as_deref() == Some(vgpu_type)
     }
 
-    fn could_have_it(&self) -> bool {
-        self.state.current.is_none()
-            && self.state.creatable.iter().any(|one| one.id == self.vgpu_type)
+    fn has_one_of_its_types(&self) -> bool {
+        self.types.iter().any(|one| self.has(one))
     }
+
+    fn could_have(&self, vgpu_type: &str) -> bool {
+        self.state.current.is_none() && self.state.creatable.iter().any(|one| one.id == vgpu_type)
+    }
+
+    fn is_on_the_card_of(&self, other: &Self) -> bool {
+        self.on_bus.card() == other.on_bus.card()
+    }
+}
+
+/// A function, and a type that it could have for a guest.
+struct Choice<'a> {
+    candidate: &'a Candidate<'a>,
+    card: String,
+    vgpu_type: &'a str,
+    /// True if the card's name is for this type.
+    is_first: bool,
 }
 
 pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Collector) {
@@ -45,35 +63,79 @@ pub(crate) fn find(config: &MdevConfig, host: KindInput<'_>, collector: &mut Col
                 continue;
             }
         };
-        let Some(vgpu_type) = type_of(config, on_bus) else { continue };
-        all.push(Candidate { on_bus, vgpu_type, state });
+        let types = types_of(config, on_bus);
+        if !types.is_empty() {
+            all.push(Candidate { on_bus, types, state });
+        }
     }
     report_unsuitable(&all, collector);
     let mut offers: BTreeMap<(String, String), Offer> = BTreeMap::new();
-    let mut left: BTreeMap<String, u32> = BTreeMap::new();
-    let (typed, idle): (Vec<_>, Vec<_>) = all
-        .into_iter()
-        .filter(|one| one.has_type() || one.could_have_it())
-        .partition(Candidate::has_type);
+    let mut left: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut claimed: BTreeSet<&str> = BTreeSet::new();
+    let has_it = |one: &Choice<'_>| one.candidate.has(one.vgpu_type);
+    let (typed, idle): (Vec<_>, Vec<_>) =
+        choices(config, &all, collector).into_iter().partition(has_it);
     for one in typed.into_iter().chain(idle) {
         let room = left
-            .entry(one.vgpu_type.clone())
-            .or_insert_with(|| config.max_instances(&one.vgpu_type).unwrap_or(u32::MAX));
-        if (*room == 0 && !one.has_type()) || !collector.claim(&one.on_bus.address, OPTION) {
+            .entry(one.vgpu_type)
+            .or_insert_with(|| config.max_instances(one.vgpu_type).unwrap_or(u32::MAX));
+        let address = one.candidate.on_bus.address.as_str();
+        if (*room == 0 && !has_it(&one))
+            || !(claimed.contains(address) || collector.claim(address, OPTION))
+        {
             continue;
         }
+        claimed.insert(address);
         *room = room.saturating_sub(1);
-        let card = one.on_bus.card().to_string();
+        if one.candidate.types.len() > 1 {
+            collector.one_type.insert(one.card.clone());
+        }
         let offer = offers
-            .entry((card.clone(), one.vgpu_type.clone()))
-            .or_insert_with(|| empty(config, card, &one));
-        let (address, vgpu_type) = (one.on_bus.address.clone(), one.vgpu_type);
+            .entry((one.card.clone(), one.vgpu_type.to_owned()))
+            .or_insert_with(|| empty(config, &one));
+        let (address, vgpu_type) = (address.to_owned(), one.vgpu_type.to_owned());
         offer.part.slots.push(HandleSlot::Vfio { address, vgpu_type });
     }
     for mut offer in offers.into_values() {
         offer.part.slots.sort_by(|a, b| address(a).cmp(address(b)));
         collector.offers.push(offer);
     }
+}
+
+/// The types that the functions have, could have now, or could have if guests did not exclude them. Kept cards have
+/// only their type.
+fn choices<'a>(
+    config: &MdevConfig,
+    all: &'a [Candidate<'a>],
+    collector: &mut Collector,
+) -> Vec<Choice<'a>> {
+    let mut choices = Vec::new();
+    let mut capacity = Capacity::new();
+    for candidate in all {
+        for (at, vgpu_type) in candidate.types.iter().enumerate() {
+            let suits = candidate.has(vgpu_type)
+                || candidate.could_have(vgpu_type)
+                || is_excluded(all, candidate, vgpu_type);
+            if suits {
+                let card = candidate.on_bus.card().to_string();
+                let types = capacity.entry(card.clone()).or_default();
+                *types.entry(vgpu_type.clone()).or_insert(0) += 1;
+                choices.push(Choice { candidate, card, vgpu_type, is_first: at == 0 });
+            }
+        }
+    }
+    let kept = kept(config, &capacity, &mut collector.problems);
+    choices.retain(|one| kept.get(&one.card).is_none_or(|kept| kept == one.vgpu_type));
+    choices
+}
+
+/// True if nothing keeps a type from a function but guests of one other type of its card. The driver does not show such
+/// a type, so the options count.
+fn is_excluded(all: &[Candidate<'_>], of: &Candidate<'_>, vgpu_type: &str) -> bool {
+    let typed = all.iter().filter(|one| one.is_on_the_card_of(of));
+    let in_use: BTreeSet<&str> = typed.filter_map(|one| one.state.current.as_deref()).collect();
+    let is_other = |one: &&str| *one != vgpu_type && of.types.iter().any(|own| own == one);
+    of.types.len() > 1 && in_use.len() == 1 && in_use.iter().all(is_other)
 }
 
 fn address(slot: &HandleSlot) -> &str {
@@ -83,30 +145,36 @@ fn address(slot: &HandleSlot) -> &str {
     }
 }
 
-/// The type for the function, for its card, or the default.
-fn type_of(config: &MdevConfig, on_bus: &OnBus) -> Option<String> {
+/// The types for the function, for its card, or the default. Only listed ones change.
+fn types_of(config: &MdevConfig, on_bus: &OnBus) -> Vec<String> {
     let card = on_bus.card().to_string();
-    let listed = |address: &str| config.addresses().any(|one| one == address);
-    let asked = if listed(&on_bus.address) { &on_bus.address } else { &card };
-    config.type_of(asked).map(str::to_owned)
+    let listed = config.listed(&on_bus.address).or_else(|| config.listed(&card));
+    match listed {
+        Some(types) => types.to_vec(),
+        None => config.types_of(&card).iter().take(1).cloned().collect(),
+    }
 }
 
-fn empty(config: &MdevConfig, card: String, one: &Candidate<'_>) -> Offer {
-    let function = &one.on_bus.function;
-    let offered = one.state.creatable.iter().find(|offered| offered.id == one.vgpu_type);
+fn empty(config: &MdevConfig, one: &Choice<'_>) -> Offer {
+    let Choice { candidate, card, vgpu_type, is_first } = one;
+    let function = &candidate.on_bus.function;
+    let offered = candidate.state.creatable.iter().find(|offered| offered.id == *vgpu_type);
     let name = offered.map_or("", |offered| offered.name.as_str());
     let kind = match function.kind() {
         DeviceKind::Pci => DeviceKind::Gpu,
         kind => kind,
     };
-    let (traits, facts) = of_type(&one.vgpu_type, name, Some(function));
+    let (traits, facts) = of_type(vgpu_type, name, Some(function));
     Offer {
-        device: card,
+        device: card.clone(),
         kind,
-        naming: Naming::ByCard,
+        naming: match is_first {
+            true => Naming::ByCard,
+            false => Naming::Fixed(format!("{card}_{vgpu_type}")),
+        },
         part: Deployable {
             name: String::new(),
-            resource_class: config.class_of(&one.vgpu_type),
+            resource_class: config.class_of(vgpu_type),
             traits,
             driver: function.driver.clone(),
             facts,
@@ -119,25 +187,24 @@ fn empty(config: &MdevConfig, card: String, one: &Candidate<'_>) -> Offer {
 /// now is not reported.
 fn report_unsuitable(all: &[Candidate<'_>], collector: &mut Collector) {
     for one in all {
+        let configured = one.types.join(" or ");
         let reason = match &one.state.current {
-            Some(current) if *current != one.vgpu_type => format!(
-                "it has vGPU type {current} but is configured for {}; it is not offered until the type \
-                 is cleared",
-                one.vgpu_type
+            Some(_) if one.has_one_of_its_types() => continue,
+            Some(current) => format!(
+                "it has vGPU type {current} but is configured for {configured}; it is not offered until \
+                 the type is cleared"
             ),
-            Some(_) => continue,
-            None if one.could_have_it() || one.state.creatable.is_empty() => continue,
+            None if one.state.creatable.is_empty() => continue,
+            None if one.types.iter().any(|own| one.could_have(own)) => continue,
             None => {
-                let on_card = |other: &&Candidate<'_>| {
-                    other.on_bus.card() == one.on_bus.card() && other.has_type()
-                };
-                if all.iter().any(|other| on_card(&other)) {
+                let mut others = all.iter().filter(|other| other.is_on_the_card_of(one));
+                if others.any(Candidate::has_one_of_its_types) {
                     continue;
                 }
                 let types: Vec<&str> =
                     one.state.creatable.iter().map(|offered| offered.id.as_str()).collect();
                 let types = types.join(", ");
-                format!("it is configured for vGPU type {} but offers only {types}", one.vgpu_type)
+                format!("it is configured for vGPU type {configured} but offers only {types}")
             }
         };
         collector.problems.push(DeviceProblem::note(&one.on_bus.address, reason));

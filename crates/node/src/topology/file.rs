@@ -131,6 +131,7 @@ fn builds() -> usize {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct DevicesOptions {
     pub enabled_mdev_types: Vec<String>,
+    pub mdev_retyping: bool,
     /// The reaction to Xid messages: `94:quarantine, 13:report`.
     pub xid_policy: String,
     /// As in the configuration file: resource class, colon, command.

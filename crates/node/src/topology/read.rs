@@ -150,10 +150,14 @@ fn template(
     let health = HealthOptions { kernel_log: None, xid_policy };
     let own = match (entry.devices, entry.mdev) {
         (None, None) => None,
-        (devices, groups) => Some(MdevOptions {
-            enabled: devices.unwrap_or_default().enabled_mdev_types,
-            groups: groups.unwrap_or_default(),
-        }),
+        (devices, groups) => {
+            let devices = devices.unwrap_or_default();
+            Some(MdevOptions {
+                enabled: devices.enabled_mdev_types,
+                groups: groups.unwrap_or_default(),
+                retyping: devices.mdev_retyping,
+            })
+        }
     };
     let mdev = MdevConfig::new(own.as_ref().unwrap_or(options), &sysfs).map_err(|error| {
         let from = if own.is_some() { "" } else { "from the configuration file: " };

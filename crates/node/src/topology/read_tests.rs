@@ -83,9 +83,13 @@ fn hosts_without_mdev_settings_use_the_given_options() {
         device_addresses: vec!["0000:85:00.0".into()],
         mdev_class: Some(kilonova_ids::ResourceClass::verbatim("CUSTOM_SMALL")),
         max_instances: Some(1),
+        min_instances: None,
     };
-    let options =
-        MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
+    let options = MdevOptions {
+        enabled: vec!["t".into()],
+        groups: [("t".to_owned(), group)].into(),
+        retyping: false,
+    };
     let topology =
         Topology::read_with(&file, &options, &Cleanup::default()).expect("the topology is valid");
     let gpu = |n, class: &str, count| (format!("pci_0000_{n}_00_0"), class.to_owned(), count);
@@ -95,8 +99,11 @@ fn hosts_without_mdev_settings_use_the_given_options() {
     assert_eq!((&all[2], &all[3]), (&vec![], &vec![]));
 
     let group = MdevGroup { device_addresses: vec!["mtty_mtty".into()], ..MdevGroup::default() };
-    let options =
-        MdevOptions { enabled: vec!["t".into()], groups: [("t".to_owned(), group)].into() };
+    let options = MdevOptions {
+        enabled: vec!["t".into()],
+        groups: [("t".to_owned(), group)].into(),
+        retyping: false,
+    };
     let error = Topology::read_with(&file, &options, &Cleanup::default())
         .expect_err("an unknown device is refused")
         .to_string();

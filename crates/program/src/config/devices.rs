@@ -1,5 +1,5 @@
 //! Parses `[devices]` and `[mdev_<type>]` as in nova.conf, and their old names `enabled_vgpu_types`
-//! and `[vgpu_<type>]`.
+//! and `[vgpu_<type>]`; `mdev_retyping` and `min_instances` are Kilonova's own.
 //!
 //! `kilonova_devices` owns their meaning.
 
@@ -17,6 +17,8 @@ const ENABLED_OLD: &str = "enabled_vgpu_types";
 const ADDRESSES: &str = "device_addresses";
 const CLASS: &str = "mdev_class";
 const MOST: &str = "max_instances";
+const LEAST: &str = "min_instances";
+const RETYPING: &str = "mdev_retyping";
 const CLEANUP: &str = "cleanup_command";
 const CLEANUP_TIME: &str = "cleanup_timeout";
 
@@ -26,9 +28,9 @@ pub(super) fn is_known_group(group: &str) -> bool {
 
 pub(super) fn is_known(group: &str, option: &str) -> bool {
     if group == GROUP {
-        matches!(option, ENABLED | ENABLED_OLD | CLEANUP | CLEANUP_TIME)
+        matches!(option, ENABLED | ENABLED_OLD | RETYPING | CLEANUP | CLEANUP_TIME)
     } else {
-        mdev_type(group).is_some() && matches!(option, ADDRESSES | CLASS | MOST)
+        mdev_type(group).is_some() && matches!(option, ADDRESSES | CLASS | MOST | LEAST)
     }
 }
 
@@ -50,12 +52,14 @@ pub fn options(file: &File) -> Result<MdevOptions, Failure> {
         let Some(mdev_type) = mdev_type(name) else { continue };
         if let Some(other) = names.insert(mdev_type.to_owned(), name.to_owned()) {
             let why = format!("[{name}] and [{other}] are the same group; remove one of them");
-            let option = [ADDRESSES, CLASS, MOST].into_iter().find(|o| file.get(name, o).is_some());
+            let option =
+                [ADDRESSES, CLASS, MOST, LEAST].into_iter().find(|o| file.get(name, o).is_some());
             return Err(file.wrong(name, option.unwrap_or(ADDRESSES), &why));
         }
         groups.insert(mdev_type.to_owned(), group(file, name)?);
     }
-    let options = MdevOptions { enabled, groups };
+    let retyping = file.parse(GROUP, RETYPING, "true or false")?.unwrap_or(false);
+    let options = MdevOptions { enabled, groups, retyping };
     options.check().map_err(|wrong| {
         let name = mdev_type(&wrong.group).and_then(|mdev_type| names.get(mdev_type));
         let old = wrong.option == ENABLED && file.get(GROUP, ENABLED).is_none();
@@ -88,6 +92,7 @@ fn group(file: &File, name: &str) -> Result<MdevGroup, Failure> {
         device_addresses: list(file.get(name, ADDRESSES).unwrap_or_default()),
         mdev_class: file.get(name, CLASS).map(ResourceClass::verbatim),
         max_instances: file.parse(name, MOST, "a whole number of at least 1")?,
+        min_instances: file.parse(name, LEAST, "a whole number")?,
     })
 }
 

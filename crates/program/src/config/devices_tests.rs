@@ -15,6 +15,18 @@ fn read(text: &str) -> Result<MdevOptions, String> {
 }
 
 #[test]
+fn an_address_may_have_several_types_that_take_turns() {
+    let options = read(
+        "[devices]\nenabled_mdev_types = a,b\nmdev_retyping = true\n\
+         [mdev_a]\ndevice_addresses = 0000:84:00.0\nmin_instances = 2\n\
+         [mdev_b]\ndevice_addresses = 0000:84:00.0\n",
+    )
+    .expect("the configuration is valid");
+    assert!(options.retyping);
+    assert_eq!(options.groups["a"].min_instances, Some(2));
+}
+
+#[test]
 fn groups_of_a_nova_conf_are_accepted() {
     let options = read(
         "[devices]\nenabled_mdev_types = nvidia-35, nvidia-36,mtty-1\n\n\
@@ -71,6 +83,14 @@ fn refusals_name_file_line_group_and_option() {
         (
             format!("{types}[mdev_a]\nmax_instances = 0\n[mdev_b]\n"),
             "kilonova.conf:4: [mdev_a] max_instances: it must be at least 1",
+        ),
+        (
+            format!("{types}[mdev_a]\nmin_instances = 2\n[mdev_b]\n"),
+            "kilonova.conf:4: [mdev_a] min_instances: it has no effect without [devices] mdev_retyping",
+        ),
+        (
+            format!("{types}mdev_retyping = perhaps\n[mdev_a]\n[mdev_b]\n"),
+            "kilonova.conf:3: [devices] mdev_retyping: perhaps is not a valid value",
         ),
         (
             format!("{types}[mdev_a]\n"),
