@@ -77,26 +77,54 @@ async fn the_first_claim_on_a_mixed_card_decides() {
     }
 }
 
+/// Lets four consumers claim at once, two of each provider. Returns how many of each got a device.
+async fn race(store: &Store, providers: [ProviderId; 2], consumers: [ConsumerId; 4]) -> [usize; 2] {
+    let tasks = consumers.into_iter().enumerate().map(|(at, consumer)| {
+        let (store, provider) = (store.clone(), providers[at % 2]);
+        tokio::spawn(async move { (at % 2, bind(&store, consumer, provider).await) })
+    });
+    let mut given = [0, 0];
+    for task in tasks.collect::<Vec<_>>() {
+        let (kind, result) = task.await.unwrap();
+        match result {
+            Ok(_) => given[kind] += 1,
+            Err(Error::NoHandle(_)) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+    given
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_claims_never_get_a_whole_card_and_a_part_of_it() {
     for (name, store, _guard) in stores().await {
         let specs = report(&store, vec![gpu()]).await.unwrap();
         for round in 0..20 {
             let consumers = [0; 4].map(|_| ConsumerId::new_v4());
-            let tasks = consumers.into_iter().enumerate().map(|(at, consumer)| {
-                let (store, provider) = (store.clone(), specs[at % 2].id);
-                tokio::spawn(async move { (at % 2, bind(&store, consumer, provider).await) })
-            });
-            let mut given = [0, 0];
-            for task in tasks.collect::<Vec<_>>() {
-                let (kind, result) = task.await.unwrap();
-                match result {
-                    Ok(_) => given[kind] += 1,
-                    Err(Error::NoHandle(_)) => {}
-                    Err(other) => panic!("{name}: {other}"),
-                }
-            }
+            let given = race(&store, [specs[0].id, specs[1].id], consumers).await;
             assert!(matches!(given, [1, 0] | [0, 1..=2]), "{name} round {round}: {given:?}");
+            assert_eq!(audit(&store).await, Vec::<String>::new(), "{name} round {round}");
+            for consumer in consumers {
+                release(&store, consumer).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn concurrent_claims_never_get_two_types_of_a_card() {
+    let slots = |mdev_type: &str| vec![HandleSlot::Mdev { mdev_type: mdev_type.into(), count: 2 }];
+    let mut card = device(CARD, DeviceKind::Gpu, CARD, "VGPU", slots("nvidia-35"));
+    let name = format!("{CARD}_nvidia-36");
+    let other = Deployable { name, slots: slots("nvidia-36"), ..card.deployables[0].clone() };
+    card.deployables.push(other);
+    card.one_type = true;
+    for (name, store, _guard) in stores().await {
+        let specs = report(&store, vec![card.clone()]).await.unwrap();
+        for round in 0..20 {
+            let consumers = [0; 4].map(|_| ConsumerId::new_v4());
+            let given = race(&store, [specs[0].id, specs[1].id], consumers).await;
+            assert!(matches!(given, [1..=2, 0] | [0, 1..=2]), "{name} round {round}: {given:?}");
             assert_eq!(audit(&store).await, Vec::<String>::new(), "{name} round {round}");
             for consumer in consumers {
                 release(&store, consumer).await;

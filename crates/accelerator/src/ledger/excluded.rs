@@ -65,7 +65,7 @@ fn excluding<'a>(
     excluding.collect()
 }
 
-/// What is in use.
+/// The use of the card by these handles, as the end of a sentence.
 fn words(card: &str, excluding: &[&CardHandle]) -> String {
     let is_typed = |handle: &&&CardHandle| handle.one_type && !handle.mdev_type.is_empty();
     let types: BTreeSet<&str> =

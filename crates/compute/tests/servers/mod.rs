@@ -56,6 +56,7 @@ mod power_failures;
 mod power_sync;
 mod rebalance;
 mod resize;
+mod retyping;
 mod round_trips;
 mod routers;
 mod scheduler_filters;

@@ -1,7 +1,9 @@
 //! Boots with crashes.
 
+use kilonova_node::topology::Topology;
+
 use super::{Act, Before, Flow, matrix};
-use crate::kit::{FPGA, GPU, hosts};
+use crate::kit::{FPGA, GPU, RETYPED, RETYPED_VFIO, hosts};
 
 const BAD: &str = "fail = [{ step = \"start\" }]";
 
@@ -31,6 +33,28 @@ async fn a_boot_with_an_fpga() {
         otherwise: &[&[]],
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_boot_that_changes_a_cards_type() {
+    matrix::run(retyping(|| hosts(&[("a", &[RETYPED])]))).await;
+}
+
+#[tokio::test]
+async fn a_boot_that_changes_the_type_of_functions() {
+    matrix::run(retyping(|| hosts(&[("a", &[RETYPED_VFIO])]))).await;
+}
+
+fn retyping(topology: fn() -> Topology) -> Flow {
+    Flow {
+        name: "boot on a card of another type",
+        topology,
+        flavor: "small",
+        before: Before::Active,
+        act: Act::Retype("large"),
+        done: &["ACTIVE"],
+        otherwise: &[&[]],
+    }
 }
 
 #[tokio::test]

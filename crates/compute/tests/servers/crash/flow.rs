@@ -34,6 +34,8 @@ pub enum Act {
     /// At least one server, at most four.
     BootSome,
     BootAndDelete,
+    /// The server is deleted; once its device is free, a server of this flavor takes the card as another type.
+    Retype(&'static str),
     Delete,
     /// A host that is up is forced down, and a server on it is deleted.
     DeleteOnLostHost(&'static str),
@@ -84,6 +86,9 @@ impl Flow {
             // Forgets the loaded bitstream, so that each boot programs the card.
             cloud.execute("UPDATE deployables SET bitstream_id = NULL").await;
         }
+        if matches!(self.act, Act::Retype(_)) {
+            super::super::retyping::flavors(running).await;
+        }
         if self.before == Before::Nothing {
             return None;
         }
@@ -133,6 +138,19 @@ impl Flow {
                 Some(id) => delete(running, &id).await,
                 None => false,
             },
+            Act::Retype(flavor) => {
+                let is_gone = delete(running, id).await;
+                let mut is_free = false;
+                wait_until("the card is free", async || {
+                    let used =
+                        cloud.column("SELECT uuid FROM attach_handles WHERE state <> 'free'");
+                    is_free = used.await.is_empty();
+                    is_free || running.plan.is_dead() || running.nodes.names().is_empty()
+                })
+                .await;
+                let later = Self { flavor, ..*self };
+                is_gone && is_free && created_id(later.boot(cloud, running, 1, 1).await).is_some()
+            }
             Act::Delete => delete(running, id).await,
             Act::DeleteOnLostHost(host) => {
                 accepted(&running.try_force_down(host, true).await) && delete(running, id).await

@@ -121,18 +121,22 @@ impl Cloud {
             .expect("the query succeeds")
     }
 
-    /// UUIDs of the mediated devices that guests of a host own, sorted. Those held for the revert of a
+    /// UUIDs of the mediated devices and addresses of the typed functions that guests of a host own, sorted. Those held for the revert of a
     /// resize on one host are absent: the revert recreates them.
     async fn mdevs_of(&self, host: &str) -> Vec<String> {
         let host = host.to_owned();
         self.store
             .read(move |tx| {
-                let sql = "SELECT h.uuid FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id
+                let sql = "SELECT CASE WHEN h.attach_type = 'MDEV' THEN h.uuid ELSE h.address END
+                    FROM attach_handles h JOIN arqs a ON a.uuid = h.arq_id
                     LEFT JOIN moves m ON m.id = a.consumer_id
-                    WHERE a.host = ?1 AND h.attach_type = 'MDEV'
-                    AND (m.id IS NULL OR m.dest_host <> m.source_host) ORDER BY h.uuid";
+                    WHERE a.host = ?1 AND h.mdev_type <> ''
+                    AND (m.id IS NULL OR m.dest_host <> m.source_host)";
                 let rows = tx.rows(sql, params![&host])?;
-                rows.iter().map(|row| row.string(0)).collect::<Result<_, Error>>()
+                let all = rows.iter().map(|row| row.string(0));
+                let mut all = all.collect::<Result<Vec<_>, Error>>()?;
+                all.sort();
+                Ok::<_, Error>(all)
             })
             .await
             .expect("the query succeeds")

@@ -16,5 +16,8 @@ pub use cloud::{Cloud, client};
 pub use controllers::{Controller, Controllers};
 pub use ledger::fault;
 pub use running::RunningCloud;
-pub use topology::{DISK, FPGA, GPU, GPUS, INTEL, ONCE, VFIO_VGPU, aliases, hosts, network_cards};
+pub use topology::{
+    DISK, FPGA, GPU, GPUS, INTEL, ONCE, RETYPED, RETYPED_VFIO, VFIO_VGPU, aliases, hosts,
+    network_cards,
+};
 pub use wait::wait_until;

@@ -18,6 +18,20 @@ pub const VFIO_VGPU: &str = r#"
 card = [{ card = "a40", addresses = ["0000:25:00.0"], vfs = 4 }]
 devices = { enabled_mdev_types = ["nvidia-558"] }
 "#;
+/// A host with a GPU of four small vGPUs or two large ones, as its guests decide.
+pub const RETYPED: &str = r#"
+card = [{ card = "m60", addresses = ["0000:84:00.0"] }]
+devices = { enabled_mdev_types = ["nvidia-35", "nvidia-36"], mdev_retyping = true }
+mdev.nvidia-35 = {}
+mdev.nvidia-36 = {}
+"#;
+/// The same with virtual functions that have a VFIO vGPU type.
+pub const RETYPED_VFIO: &str = r#"
+card = [{ card = "a40s", addresses = ["0000:25:00.0"], vfs = 4 }]
+devices = { enabled_mdev_types = ["nvidia-35", "nvidia-36"], mdev_retyping = true }
+mdev.nvidia-35 = { device_addresses = ["0000:25:00.0"] }
+mdev.nvidia-36 = { device_addresses = ["0000:25:00.0"] }
+"#;
 /// A host with sixteen FPGAs.
 pub const FPGA: &str = "fake = [{}]";
 
@@ -78,6 +92,28 @@ driver = "nvidia"
 exclusive_types = true
 vfio_types = true
 types = [{ id = "nvidia-558", name = "NVIDIA A40-2Q", available_instances = 4 }]
+
+[card.m60]
+vendor = "10de"
+product = "13f2"
+driver = "nvidia"
+exclusive_types = true
+types = [
+    { id = "nvidia-35", name = "GRID M60-2Q", description = "num_heads=4, max_instance=4", available_instances = 4 },
+    { id = "nvidia-36", name = "GRID M60-4Q", description = "num_heads=4, max_instance=2", available_instances = 2 },
+]
+
+[card.a40s]
+vendor = "10de"
+product = "2235"
+class = "030200"
+driver = "nvidia"
+exclusive_types = true
+vfio_types = true
+types = [
+    { id = "nvidia-35", name = "NVIDIA A40-12Q", available_instances = 4 },
+    { id = "nvidia-36", name = "NVIDIA A40-24Q", available_instances = 4 },
+]
 
 [card.x710]
 vendor = "8086"
