@@ -128,6 +128,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "policy",
             "store",
             "threads",
+            "topology",
             "wire",
         ],
     ),
@@ -183,6 +184,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("store-tests", &["store"]),
     ("testkit", &["changes", "store"]),
     ("threads", &[]),
+    ("topology", &[]),
     ("volumes", &["ids", "node", "node-api"]),
     ("wire", &["ids"]),
     ("wire-tests", &["compute-app", "wire"]),
@@ -208,7 +210,8 @@ const SOLE_USERS: &[(&str, &[&str], &str)] = &[
 const IMPURE: &[&str] = &["tokio", "axum", "reqwest", "hyper", "rusqlite", "rand"];
 
 /// Crates without I/O, clock or randomness of their own.
-const PURE: &[&str] = &["engine", "guest-metadata", "packing", "policy", "ids", "node-api"];
+const PURE: &[&str] =
+    &["engine", "guest-metadata", "packing", "policy", "ids", "node-api", "topology"];
 
 /// Compares each crate's manifest with the table.
 ///

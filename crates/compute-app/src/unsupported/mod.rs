@@ -7,13 +7,13 @@
 //! upstream's message. Settings that upstream's libvirt driver ignores too are accepted;
 //! `docs/compatibility.md` lists all of them.
 
-mod constraints;
 mod table;
 
 use std::collections::BTreeMap;
 
 use kilonova_compute_db::servers::FlavorOf;
 use kilonova_ids::ImageId;
+use kilonova_topology::{Asked, Request};
 use kilonova_wire::Refusal;
 
 /// Checks one extra spec before it is set.
@@ -37,7 +37,7 @@ pub fn extra_spec(key: &str, value: &str) -> Result<(), Refusal> {
 /// 400 with upstream's message for an invalid combination, otherwise with the flavor and the extra
 /// spec.
 pub fn flavor(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    constraints::check(flavor, properties).map_err(Refusal::bad_request)?;
+    combination(flavor, properties)?;
     for (key, value) in &flavor.extra_specs {
         if let Some(why) = table::of_spec(key, value) {
             return Err(Refusal::bad_request(format!(
@@ -48,6 +48,32 @@ pub fn flavor(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Resul
         }
     }
     Ok(())
+}
+
+/// Checks a flavor with the properties of an image, with upstream's messages.
+fn combination(flavor: &FlavorOf, properties: &BTreeMap<String, String>) -> Result<(), Refusal> {
+    let (vcpus, memory_mb, extra_specs) = (flavor.vcpus, flavor.ram, &flavor.extra_specs);
+    match Request::parse(&Asked { vcpus, memory_mb, extra_specs, properties }) {
+        Ok(_) => Ok(()),
+        Err(refused) => Err(Refusal::bad_request(refused.to_string())),
+    }
+}
+
+/// Checks the image of a rebuild with the server's flavor. A flavor that is invalid by itself is
+/// older than the check, and its servers can be rebuilt.
+///
+/// # Errors
+/// 400 with upstream's message for an invalid combination, otherwise with the image and the
+/// property.
+pub fn rebuild(
+    image: ImageId,
+    flavor: &FlavorOf,
+    properties: &BTreeMap<String, String>,
+) -> Result<(), Refusal> {
+    if combination(flavor, &BTreeMap::new()).is_ok() {
+        combination(flavor, properties)?;
+    }
+    self::image(image, properties)
 }
 
 /// Checks the properties of an image before a guest starts from it.

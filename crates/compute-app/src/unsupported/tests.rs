@@ -166,3 +166,24 @@ fn an_image_is_named_with_the_property_that_cannot_be_had() {
     ];
     assert!(image(id, &map(&harmless)).is_ok());
 }
+
+#[test]
+fn the_image_of_a_rebuild_must_agree_with_the_flavor() {
+    let id = ImageId::new_v4();
+    let why = |specs: &[(&str, &str)], properties: &[(&str, &str)]| {
+        let refused = rebuild(id, &sized(specs), &map(properties)).err();
+        refused.map(|fault| fault.message).unwrap_or_default()
+    };
+    let preferred = [("hw:pci_numa_affinity_policy", "preferred")];
+    assert_eq!(why(&preferred, &[("hw_pci_numa_affinity_policy", "preferred")]), "");
+    assert_eq!(
+        why(&preferred, &[("hw_pci_numa_affinity_policy", "legacy")]),
+        "Image property 'hw_pci_numa_affinity_policy' is not permitted to override the \
+         'hw:pci_numa_affinity_policy' flavor extra spec."
+    );
+    let shared = [("hw:cpu_policy", "shared")];
+    assert!(why(&shared, &[("hw_cpu_policy", "dedicated")]).contains("not permitted to override"));
+    assert!(why(&[], &[("hw_cpu_policy", "dedicated")]).contains("asks for hw_cpu_policy="));
+    // The flavor is older than the check.
+    assert_eq!(why(&[("hw:numa_nodes", "3")], &[("hw_disk_bus", "virtio")]), "");
+}

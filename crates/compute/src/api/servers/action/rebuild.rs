@@ -203,7 +203,7 @@ fn apply(
             properties
         }
     };
-    unsupported::image(*image, &server.spec.image_properties)?;
+    unsupported::rebuild(*image, &flavor, &server.spec.image_properties)?;
     server.spec.image_numbers = image_numbers::of_changed(tx, &server.spec)?;
     server.spec.dynamic_vendordata = request.compute.vendordata.is_some();
     server.spec.config_drive |= boot::machine::needs_config_drive(&server.spec.image_properties);

@@ -1,0 +1,102 @@
+//! Lists of CPU numbers, such as `0-3,^2,8`.
+
+use std::collections::BTreeSet;
+
+/// A set of CPUs, of a host or of a guest.
+pub type Cpus = BTreeSet<u32>;
+
+/// A text that is not a list of CPUs, with Nova's message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("Invalid {kind} expression '{}'", rule.escape_debug())]
+pub struct InvalidCpus {
+    /// `range`, `inclusion` or `exclusion`.
+    kind: &'static str,
+    rule: String,
+}
+
+/// The first and the last of some CPUs.
+type Span = (u64, u64);
+
+/// The CPUs that a text names, as far as they are below a limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// Those below the limit.
+    pub(crate) inside: Cpus,
+    /// The lowest at or above it.
+    pub(crate) outside: Option<u64>,
+}
+
+impl Named {
+    /// Reads a list; `limit` bounds the work, however large the numbers are.
+    pub(crate) fn parse(text: &str, limit: u32) -> Result<Self, InvalidCpus> {
+        let mut named: Vec<Span> = Vec::new();
+        let mut excluded: Vec<Span> = Vec::new();
+        for rule in text.split(',').map(str::trim).filter(|rule| !rule.is_empty()) {
+            match rule.strip_prefix('^') {
+                Some(rest) => excluded.push(span(rule, rest, "exclusion")?),
+                None => named.push(span(rule, rule, "inclusion")?),
+            }
+        }
+        let within = |spans: &[Span], cpu: u64| {
+            spans.iter().any(|(first, last)| (*first..=*last).contains(&cpu))
+        };
+        let has = |cpu: u64| within(&named, cpu) && !within(&excluded, cpu);
+        let limit = u64::from(limit);
+        // The lowest one outside starts a span, follows an excluded one, or is the limit itself.
+        let starts = named.iter().map(|(first, _)| *first);
+        let behind = excluded.iter().map(|(_, last)| last.saturating_add(1));
+        let edges = starts.chain(behind).chain([limit]);
+        let outside = edges.filter(|cpu| *cpu >= limit && has(*cpu)).min();
+        let mut inside = Cpus::new();
+        for (first, last) in &named {
+            let cpus = *first..limit.min(last.saturating_add(1));
+            let cpus = cpus.filter(|cpu| !within(&excluded, *cpu));
+            inside.extend(cpus.filter_map(|cpu| u32::try_from(cpu).ok()));
+        }
+        Ok(Self { inside, outside })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.inside.is_empty() && self.outside.is_none()
+    }
+}
+
+fn span(rule: &str, text: &str, kind: &'static str) -> Result<Span, InvalidCpus> {
+    let invalid = |kind| InvalidCpus { kind, rule: rule.to_owned() };
+    let number = |text: &str| {
+        let text = text.trim();
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| text.parse().unwrap_or(u64::MAX))
+    };
+    match text.split_once('-') {
+        None => number(text).map(|cpu| (cpu, cpu)).ok_or_else(|| invalid(kind)),
+        Some((first, last)) => match number(first).zip(number(last)) {
+            Some((first, last)) if first <= last => Ok((first, last)),
+            _ => Err(invalid("range")),
+        },
+    }
+}
+
+/// Reads a list of CPUs such as `0-3,^2,8`. Numbers from `limit` on are left out.
+///
+/// # Errors
+/// The first rule that is invalid.
+pub fn parse_cpus(text: &str, limit: u32) -> Result<Cpus, InvalidCpus> {
+    Ok(Named::parse(text, limit)?.inside)
+}
+
+/// Writes CPUs as a list: `0-1,3,8`.
+pub fn format_cpus(cpus: &Cpus) -> String {
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match spans.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*cpu) => *last = *cpu,
+            _ => spans.push((*cpu, *cpu)),
+        }
+    }
+    let texts = spans.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    texts.collect::<Vec<_>>().join(",")
+}
