@@ -56,6 +56,7 @@ pub fn registration(
             .network
             .routers
             .then(|| settings.network.uplinks.keys().cloned().collect()),
+        cells: None,
     })
 }
 

@@ -194,6 +194,7 @@ async fn begin(settings: &Settings, directory: &StateDir) -> Result<Started, Str
         settings: kilonova_node::Settings {
             concurrency: settings.concurrency,
             power_sync: settings.power_sync,
+            cells: Some(settings.cells.clone()),
             metadata: Arc::new(kilonova_node::MetadataSettings {
                 dhcp_domain: settings.files.dhcp_domain.clone(),
                 vendordata: settings.files.vendordata.clone(),

@@ -6,6 +6,7 @@
 
 pub mod aggregates;
 pub mod audit;
+pub mod cells;
 pub mod census;
 pub mod clock;
 pub mod consoles;
@@ -64,6 +65,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         audit::ACROSS,
         &[counted::AUDIT],
         aggregates::STATEMENTS,
+        cells::STATEMENTS,
         census::STATEMENTS,
         clock::STATEMENTS,
         consoles::STATEMENTS,

@@ -26,6 +26,7 @@ pub const SERVERS: &[Migration] = &[
     super::external_ports::WAITS,
     super::external_ports::TAKEN_BY,
     super::volumes::REIMAGED,
+    super::cells::CELLS,
 ];
 
 /// Indexes that prevent scans over all migrations and questions.

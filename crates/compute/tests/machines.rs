@@ -75,6 +75,7 @@ impl Cloud {
             attempt: None,
             connector: None,
             routes: None,
+            cells: None,
         };
         self.link.register(registration).await.map(|session| session.epoch)
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kilonova_node_api::DiskFormat;
+use kilonova_topology::Cpus;
 
 /// The domain type (`virt_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +107,9 @@ pub struct LibvirtConfig {
     pub snapshot_image_format: Option<DiskFormat>,
     /// Directory with the keyrings of Ceph users, from which a missing libvirt secret is created.
     pub ceph: PathBuf,
+    /// The host CPUs that guests without dedicated ones use (`[compute] cpu_shared_set`); all
+    /// if `None`.
+    pub guest_cpus: Option<Cpus>,
     /// Mount point of sysfs.
     pub sysfs: PathBuf,
 }
@@ -141,6 +145,7 @@ impl Default for LibvirtConfig {
             live_migration_parallel_connections: 1,
             snapshot_image_format: None,
             ceph: PathBuf::from("/etc/ceph"),
+            guest_cpus: None,
             sysfs: PathBuf::from("/sys"),
         }
     }

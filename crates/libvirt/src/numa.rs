@@ -1,4 +1,4 @@
-//! The NUMA nodes close to a guest's devices.
+//! The host CPUs of a guest: those that guests share, and of them those close to its devices.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,32 @@ use kilonova_devices::Sysfs;
 use kilonova_hypervisor::Definition;
 use kilonova_node_api::Attachment;
 
+use kilonova_topology::{Cpus, format_cpus, parse_cpus};
+
 use crate::xml::NumaPlacement;
 
 const NODES: &str = "devices/system/node";
+/// CPU numbers from here on are no CPU of any host.
+const MOST_CPUS: u32 = 1 << 16;
+
+/// The CPUs and the memory node of a guest. With `shared` it never has other CPUs; nearness chooses
+/// among them.
+pub(crate) fn numa_placement(
+    sysfs: &dyn Sysfs,
+    definition: &Definition,
+    shared: Option<&Cpus>,
+) -> NumaPlacement {
+    let near = near(sysfs, definition);
+    let Some(shared) = shared else { return near };
+    let list = near.cpus.as_deref().and_then(|list| parse_cpus(list, MOST_CPUS).ok());
+    let both: Option<Cpus> = list.map(|list| list.intersection(shared).copied().collect());
+    let cpus = both.as_ref().filter(|both| !both.is_empty()).unwrap_or(shared);
+    NumaPlacement { cpus: Some(format_cpus(cpus)), node: near.node }
+}
 
 /// The CPUs and the memory node close to a guest's devices. Empty on a host with one node, or if no
 /// device reports a node.
-pub(crate) fn numa_placement(sysfs: &dyn Sysfs, definition: &Definition) -> NumaPlacement {
+fn near(sysfs: &dyn Sysfs, definition: &Definition) -> NumaPlacement {
     let is_node = |name: &&String| name.strip_prefix("node").is_some_and(is_number);
     if sysfs.list(NODES).unwrap_or_default().iter().filter(is_node).count() < 2 {
         return NumaPlacement::default();
@@ -63,17 +82,31 @@ mod tests {
         write("bus/pci/devices/0000:84:00.0/numa_node", "0\n");
         write("bus/pci/devices/0000:85:00.0/numa_node", "-1\n");
         write("devices/system/node/node0/cpulist", "0-7\n");
-        assert_eq!(numa_placement(&sysfs, &guest), NumaPlacement::default(), "there is one node");
+        assert_eq!(
+            numa_placement(&sysfs, &guest, None),
+            NumaPlacement::default(),
+            "there is one node"
+        );
         write("devices/system/node/node1/cpulist", "8-15\n");
         write("devices/system/node/possible", "0-1\n");
         let near = NumaPlacement { cpus: Some("8-15".into()), node: Some(1) };
-        assert_eq!(numa_placement(&sysfs, &guest), near);
+        assert_eq!(numa_placement(&sysfs, &guest, None), near);
         guest.config.devices.push(Attachment::Pci { address: "0000:85:00.0".into() });
-        assert_eq!(numa_placement(&sysfs, &guest), near, "a device that is near no node");
+        assert_eq!(numa_placement(&sysfs, &guest, None), near, "a device that is near no node");
         guest.config.devices.push(Attachment::Pci { address: "0000:84:00.0".into() });
         let both = NumaPlacement { cpus: Some("0-7,8-15".into()), node: None };
-        assert_eq!(numa_placement(&sysfs, &guest), both);
+        assert_eq!(numa_placement(&sysfs, &guest, None), both);
+        let within = |guest: &Definition, list: &str| {
+            let shared = parse_cpus(list, 64).expect("the list is valid");
+            let placement = numa_placement(&sysfs, guest, Some(&shared));
+            (placement.cpus.expect("the guest has CPUs"), placement.node)
+        };
+        assert_eq!(within(&guest, "6-9,20"), ("6-9".to_owned(), None));
+        guest.config.devices.pop();
+        assert_eq!(within(&guest, "6-9,20"), ("8-9".to_owned(), Some(1)), "the near ones");
+        assert_eq!(within(&guest, "2-3"), ("2-3".to_owned(), Some(1)), "none is near");
         guest.config.devices.clear();
-        assert_eq!(numa_placement(&sysfs, &guest), NumaPlacement::default());
+        assert_eq!(numa_placement(&sysfs, &guest, None), NumaPlacement::default());
+        assert_eq!(within(&guest, "0-1,4"), ("0-1,4".to_owned(), None));
     }
 }

@@ -7,7 +7,7 @@ use kilonova_ids::{HostName, ResourceClass};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::Connector;
+use crate::{Connector, NumaCell};
 
 /// Trait of a host whose hypervisor live-migrates guests with mediated devices, out and in (libvirt
 /// 8.6.0 and QEMU 8.1.0, or newer).
@@ -56,6 +56,10 @@ pub struct Registration {
     /// routers, as with agents of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<String>>,
+    /// The NUMA cells, by number; `None` if the kernel reports none, or from agents of earlier
+    /// builds. Guests then use all CPUs and have no topology.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cells: Option<Vec<NumaCell>>,
 }
 
 /// An attempt to register. A controller that answers late may still carry out an attempt that its

@@ -10,6 +10,7 @@
 #[macro_use]
 mod words;
 
+mod cells;
 mod console;
 mod control;
 mod device;
@@ -26,6 +27,7 @@ mod question;
 mod router;
 mod volume;
 
+pub use cells::{NumaCell, NumaPages};
 pub use console::{
     CONSOLE_PROTOCOL, ConsoleAnswer, ConsoleKind, ConsoleProblem, ConsoleRefusal, ConsoleReply,
     ConsoleRequest, ControllerUrls,

@@ -323,6 +323,22 @@ fn a_registration_keeps_its_names() {
             device("MDEV", healthy.clone()), device("PCI", healthy),
         ],
     }));
+    assert_round_trip::<Registration>(json!({
+        "host": "a", "hypervisor_type": "QEMU", "hypervisor_version": 8002002,
+        "host_ip": "192.0.2.1", "vcpus": 4, "memory_mb": 1024, "disk_gb": 10,
+        "ratios": [4.0, 1.0, 1.5], "reserved_memory_mb": 512, "traits": [], "devices": [],
+        "cells": [
+            {
+                "id": 0, "shared": "0", "dedicated": "1-3", "cores": ["0-1", "2-3"], "socket": 0,
+                "memory_mb": 1024, "distances": [10, 21],
+                "pages": [
+                    {"size_kib": 4, "total": 131072},
+                    {"size_kib": 2048, "total": 256, "reserved": 8},
+                ],
+            },
+            {"id": 1, "shared": "", "dedicated": "", "cores": [], "memory_mb": 0},
+        ],
+    }));
     assert_round_trip::<Session>(json!({"epoch": 5}));
 }
 

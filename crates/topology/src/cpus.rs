@@ -37,8 +37,10 @@ impl Named {
                 None => named.push(span(rule, rule, "inclusion")?),
             }
         }
+        let (named, excluded) = (merge(named), merge(excluded));
         let within = |spans: &[Span], cpu: u64| {
-            spans.iter().any(|(first, last)| (*first..=*last).contains(&cpu))
+            let place = spans.partition_point(|(_, last)| *last < cpu);
+            spans.get(place).is_some_and(|(first, _)| *first <= cpu)
         };
         let has = |cpu: u64| within(&named, cpu) && !within(&excluded, cpu);
         let limit = u64::from(limit);
@@ -47,18 +49,28 @@ impl Named {
         let behind = excluded.iter().map(|(_, last)| last.saturating_add(1));
         let edges = starts.chain(behind).chain([limit]);
         let outside = edges.filter(|cpu| *cpu >= limit && has(*cpu)).min();
-        let mut inside = Cpus::new();
-        for (first, last) in &named {
-            let cpus = *first..limit.min(last.saturating_add(1));
-            let cpus = cpus.filter(|cpu| !within(&excluded, *cpu));
-            inside.extend(cpus.filter_map(|cpu| u32::try_from(cpu).ok()));
-        }
+        let cpus = named.iter().flat_map(|(first, last)| *first..limit.min(last.saturating_add(1)));
+        let cpus = cpus.filter(|cpu| !within(&excluded, *cpu));
+        let inside = cpus.filter_map(|cpu| u32::try_from(cpu).ok()).collect();
         Ok(Self { inside, outside })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.inside.is_empty() && self.outside.is_none()
     }
+}
+
+/// The same spans in order, without overlaps: however often a text names a CPU, it is counted once.
+fn merge(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
+    for (first, last) in spans {
+        match merged.last_mut() {
+            Some((_, end)) if first <= *end => *end = last.max(*end),
+            _ => merged.push((first, last)),
+        }
+    }
+    merged
 }
 
 fn span(rule: &str, text: &str, kind: &'static str) -> Result<Span, InvalidCpus> {

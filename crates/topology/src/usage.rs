@@ -1,4 +1,4 @@
-//! What fits use of a host.
+//! The use of a host by fits.
 
 use crate::fit::{Fitted, FittedCell};
 use crate::{Cpus, HostCell, HostTopology};

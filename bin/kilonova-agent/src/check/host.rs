@@ -1,9 +1,9 @@
-//! Checks the machine and its kernel: KVM, IOMMU, vfio.
+//! Checks the machine and its kernel: KVM, IOMMU, vfio, NUMA cells.
 
 use std::path::Path;
 
 use kilonova_libvirt::VirtType;
-use kilonova_node::devices::Driver;
+use kilonova_node::devices::{CellOptions, Directory, Driver};
 
 use super::Report;
 use crate::settings::Settings;
@@ -23,7 +23,23 @@ pub(super) fn look(settings: &Settings, report: &mut Report) {
     iommu(&settings.sysfs, passes_through, report);
     let needed = passes_through || !settings.mdev.enabled.is_empty();
     vfio(&settings.sysfs, needed, settings.mdev.enabled.is_empty(), report);
+    cells(&settings.sysfs, &settings.cells, report);
     address(settings, report);
+}
+
+/// The host does not register with CPUs or memory pages that it does not have.
+fn cells(sysfs: &Path, options: &CellOptions, report: &mut Report) {
+    const AREA: &str = "numa";
+    match options.read(&Directory(sysfs.to_owned())) {
+        Ok(None) => report.fine(AREA, "the kernel reports no nodes"),
+        Ok(Some(cells)) => report.fine(AREA, format!("NUMA cells: {}", cells.len())),
+        Err(error) => report.wrong(
+            AREA,
+            error.to_string(),
+            "correct [compute] cpu_dedicated_set and cpu_shared_set, and [DEFAULT] \
+             reserved_huge_pages; lscpu and numactl --hardware describe the host",
+        ),
+    }
 }
 
 fn kvm(device: &Path, report: &mut Report) {
@@ -100,6 +116,22 @@ mod tests {
             std::fs::create_dir_all(folder.path().join(path)).expect("the directory is created");
         }
         folder
+    }
+
+    #[test]
+    fn cpus_that_the_host_does_not_have_are_an_error() {
+        let sysfs = folder(&["devices/system/node/node0"]);
+        let node = sysfs.path().join("devices/system/node/node0");
+        std::fs::write(node.join("cpulist"), "0-3\n").expect("the file is written");
+        std::fs::write(node.join("meminfo"), "Node 0 MemTotal: 4096 kB\n")
+            .expect("the file is written");
+        for (set, code, words) in [("1-3", 0, "NUMA cells: 1"), ("4", 1, "Online cpuset(s): 0-3")] {
+            let options = CellOptions::new(None, Some(set), &[], 4).expect("the set is valid");
+            let mut report = Report::default();
+            cells(sysfs.path(), &options, &mut report);
+            assert_eq!(report.exit_code(), code);
+            assert!(report.text().contains(words), "{}", report.text());
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use kilonova_program::config::{Options, vendordata};
 /// All options.
 pub(super) const KNOWN: &[&Options] = &[
     OPTIONS,
+    super::cells::KNOWN,
     super::files::KNOWN,
     super::libvirt::KNOWN,
     super::volumes::KNOWN,

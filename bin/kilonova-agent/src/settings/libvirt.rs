@@ -124,6 +124,7 @@ pub(super) fn read(file: &File) -> Result<LibvirtConfig, Failure> {
             &[("raw", DiskFormat::Raw), ("qcow2", DiskFormat::Qcow2)],
         )?,
         ceph: usual.ceph,
+        guest_cpus: usual.guest_cpus,
         sysfs: super::sysfs(file),
     };
     config.check().map_err(Failure::Refused)?;

@@ -1,6 +1,7 @@
 //! The agent's settings: defaults, overridden by the file, overridden by the command line. Groups
 //! and options are nova.conf's, except for `[node]`, which upstream does not have.
 
+mod cells;
 mod files;
 mod known;
 mod libvirt;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kilonova_ids::HostName;
-use kilonova_node::devices::{Discovery, MdevOptions};
+use kilonova_node::devices::{CellOptions, Discovery, MdevOptions};
 use kilonova_program::Failure;
 use kilonova_program::config::{File, Note, devices, sources};
 use kilonova_program::logs::LogFormat;
@@ -39,6 +40,8 @@ pub struct Settings {
     pub storage_ip: Option<IpAddr>,
     /// Memory reserved for the host itself, MiB.
     pub reserved_memory_mb: i64,
+    /// How the host's CPUs and memory pages are divided.
+    pub cells: CellOptions,
     /// Overcommit ratios: VCPU, MEMORY_MB, DISK_GB.
     pub ratios: [f64; 3],
     /// Interval of checks for guests that changed by themselves.
@@ -98,9 +101,12 @@ impl Settings {
         }
         // Only the control plane uses aliases, but a nova.conf of a compute host has them too.
         sources::aliases(&file)?;
+        let cells = cells::read(&file)?;
+        let guest_cpus = cells.shared().cloned();
         Ok(Self {
             files: files::read(&file, state_dir.join("instances"))?,
-            libvirt: libvirt::read(&file)?,
+            libvirt: kilonova_libvirt::LibvirtConfig { guest_cpus, ..libvirt::read(&file)? },
+            cells,
             network: network(&file)?,
             volumes: volumes::read(&file, &state_dir)?,
             storage_ip: file.parse("DEFAULT", "my_block_storage_ip", "an address")?,

@@ -108,3 +108,29 @@ fn refusals_name_the_line() {
         assert!(message.contains(part), "{message}");
     }
 }
+
+#[test]
+fn the_cpus_and_memory_pages_of_a_nova_conf_divide_the_host() {
+    let text = "[DEFAULT]\nreserved_huge_pages = node:0,size:2048,count:64\n\
+                reserved_huge_pages = node:1,size:1GB,count:1\n\
+                [compute]\ncpu_dedicated_set = 2-17,^5\ncpu_shared_set = 0,1\n";
+    let read = settings(text).expect("the configuration is valid");
+    let reserved = ["node:0,size:2048,count:64", "node:1,size:1GB,count:1"].map(str::to_owned);
+    let page = rustix::param::page_size() as u64 / 1024;
+    let expected = CellOptions::new(Some("0-1"), Some("2-4,6-17"), &reserved, page);
+    assert_eq!(Ok(&read.cells), expected.as_ref());
+    assert_eq!(read.libvirt.guest_cpus, Some([0, 1].into()));
+    let none = settings("[compute]\ncpu_shared_set =\n").expect("an empty value is none");
+    assert_eq!((none.cells.shared(), none.libvirt.guest_cpus), (None, None));
+    for (text, words) in [
+        (
+            "[compute]\ncpu_dedicated_set = a\n",
+            ":2: [compute] cpu_dedicated_set: Invalid inclusion",
+        ),
+        ("[compute]\ncpu_shared_set = 0\ncpu_dedicated_set = 0-3\n", "must be disjoint"),
+        ("[DEFAULT]\nreserved_huge_pages = 64\n", "it must be like node:0,size:2048,count:64"),
+    ] {
+        let why = settings(text).expect_err(words);
+        assert!(why.contains(words), "{why}");
+    }
+}

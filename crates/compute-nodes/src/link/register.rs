@@ -6,12 +6,13 @@
 
 use kilonova_accelerator::ledger;
 use kilonova_compute_app::{Compute, Error};
-use kilonova_compute_db::{hosts, machines, volumes};
+use kilonova_compute_db::{cells, hosts, machines, volumes};
 use kilonova_engine::Inventory;
 use kilonova_ids::{HostId, ProviderId, ResourceClass};
 use kilonova_node_api::{Refusal, Registration, Session};
 use kilonova_placement::ledger as placement;
 use kilonova_store::Tx;
+use kilonova_topology::{Cpus, HostCell};
 use kilonova_wire::refusal::Kind;
 use kilonova_wire::time;
 
@@ -42,6 +43,7 @@ fn expect(tx: &mut Tx<'_>, registration: &Registration) -> Result<(), Error> {
     placement::expect_root_by_name(tx, host)?;
     ledger::expect_acknowledge(tx, host, ledger::EVERYTHING)?;
     ledger::expect_report(tx, host, &registration.devices)?;
+    cells::expect_of_host(tx, host)?;
     Ok(hosts::expect_by_name(tx, host)?)
 }
 
@@ -99,6 +101,9 @@ fn record(tx: &mut Tx<'_>, compute: &Compute, registration: &Registration) -> Re
     };
     let row = hosts::register(tx, &new, now)?;
     follow_routes(tx, compute, registration, known.as_ref())?;
+    if cells::of_host(tx, &registration.host)? != registration.cells {
+        cells::set(tx, &registration.host, registration.cells.as_deref())?;
+    }
     if compute.volumes.is_some() {
         let connector = registration.connector.as_ref();
         let connector = connector.and_then(|connector| serde_json::to_string(connector).ok());
@@ -128,7 +133,8 @@ fn follow_routes(
     Ok(())
 }
 
-/// The root provider, with vCPUs, memory and disk.
+/// The root provider, with CPUs, memory and disk. The dedicated CPUs are `PCPU`, never overcommitted,
+/// and the others `VCPU`.
 fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSpec {
     let [cpu, memory, disk] = registration.ratios;
     let inventory = |total: i64, reserved: i64, ratio: f64| Inventory {
@@ -140,8 +146,10 @@ fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSp
         allocation_ratio: ratio,
         used: 0,
     };
+    let (shared, dedicated) = cpus(registration);
     let amounts = [
-        ("VCPU", inventory(registration.vcpus, 0, cpu)),
+        ("VCPU", inventory(shared, 0, cpu)),
+        ("PCPU", inventory(dedicated, 0, 1.0)),
         ("MEMORY_MB", inventory(registration.memory_mb, registration.reserved_memory_mb, memory)),
         ("DISK_GB", inventory(registration.disk_gb, 0, disk)),
     ];
@@ -162,4 +170,15 @@ fn root_of(registration: &Registration, id: ProviderId) -> placement::ProviderSp
             .collect(),
         traits,
     }
+}
+
+/// The numbers of shared and of dedicated CPUs. Those of a host without NUMA cells are all shared.
+fn cpus(registration: &Registration) -> (i64, i64) {
+    let topology = registration.cells.as_deref().map(cells::topology);
+    let Some(Ok(topology)) = topology else { return (registration.vcpus, 0) };
+    let count = |part: fn(&HostCell) -> &Cpus| {
+        let all = topology.cells.iter().map(|cell| part(cell).len()).sum::<usize>();
+        i64::try_from(all).unwrap_or(MAX_UNIT)
+    };
+    (count(|cell| &cell.shared), count(|cell| &cell.dedicated))
 }

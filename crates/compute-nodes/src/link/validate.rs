@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::IpAddr;
 
+use kilonova_compute_db::cells;
 use kilonova_ids::{HostName, ResourceClass};
-use kilonova_node_api::{Connector, Deployable, Device, HandleSlot, Registration};
+use kilonova_node_api::{Connector, Deployable, Device, HandleSlot, NumaCell, Registration};
 
 /// The maximum of an amount in Placement.
 const MAX_AMOUNT: i64 = i32::MAX as i64;
@@ -21,6 +22,10 @@ const MAX_TEXT: usize = 4096;
 const MAX_TRAITS: usize = 1000;
 /// Maximum number of ports of a host's Fibre Channel adapters.
 const MAX_PORTS: usize = 256;
+/// Maximum number of NUMA cells.
+const MAX_CELLS: usize = 1024;
+/// Maximum length of all lists in NUMA cells together.
+const MAX_CELLS_SIZE: usize = 1 << 20;
 /// Maximum number of errors reported.
 const MAX_PROBLEMS: usize = 20;
 
@@ -138,6 +143,7 @@ fn host(problems: &mut Problems, registration: &Registration) {
         attempt: _,
         connector,
         routes,
+        cells,
     } = registration;
     problems.unless(HostName::parse(host).is_ok(), || {
         "its name is not a host name; it must consist of letters, digits, dots and hyphens and must not be an IP address".into()
@@ -174,6 +180,37 @@ fn host(problems: &mut Problems, registration: &Registration) {
     }
     if let Some(connector) = connector {
         check_connector(problems, connector);
+    }
+    if let Some(cells) = cells {
+        check_cells(problems, cells);
+    }
+}
+
+fn check_cells(problems: &mut Problems, cells: &[NumaCell]) {
+    problems.unless(cells.len() <= MAX_CELLS, || {
+        format!("it has {} NUMA cells; {MAX_CELLS} are allowed", cells.len())
+    });
+    let sizes = cells.iter().map(|cell| {
+        let lists = cell.cores.iter().chain([&cell.shared, &cell.dedicated]);
+        lists.map(String::len).sum::<usize>() + cell.pages.len() + cell.distances.len()
+    });
+    if cells.len() > MAX_CELLS || sizes.sum::<usize>() > MAX_CELLS_SIZE {
+        return problems.add("its NUMA cells have too many CPUs or pages".to_owned());
+    }
+    for cell in cells {
+        let amounts = cell.pages.iter().flat_map(|pages| [pages.size_kib, pages.total]);
+        for amount in amounts.chain([cell.memory_mb]) {
+            let number = i64::try_from(amount).unwrap_or(i64::MAX);
+            problems.number(
+                format_args!("an amount of memory of NUMA cell {}", cell.id),
+                number,
+                0,
+                1 << 48,
+            );
+        }
+    }
+    if let Err(why) = cells::topology(cells) {
+        problems.add(shorten(&why));
     }
 }
 
@@ -325,6 +362,20 @@ mod tests {
             attempt: None,
             connector: None,
             routes: None,
+            cells: None,
+        }
+    }
+
+    fn cell(shared: &str, dedicated: &str) -> NumaCell {
+        NumaCell {
+            id: 0,
+            shared: shared.into(),
+            dedicated: dedicated.into(),
+            cores: Vec::new(),
+            socket: None,
+            memory_mb: 1024,
+            pages: Vec::new(),
+            distances: Vec::new(),
         }
     }
 
@@ -342,12 +393,14 @@ mod tests {
         assert_eq!(check(&idle), Ok(()), "a function without a driver is valid");
         connector(&mut idle);
         assert_eq!(check(&idle), Ok(()), "a host may attach volumes");
+        idle.cells = Some(vec![cell("0", "1-63")]);
+        assert_eq!(check(&idle), Ok(()), "a host may report NUMA cells");
     }
 
     #[test]
     fn refusals_name_every_invalid_value() {
         type Corrupt = fn(&mut Registration);
-        let cases: [(&str, Corrupt); 28] = [
+        let cases: [(&str, Corrupt); 31] = [
             ("its name", |r| r.host = HostName::verbatim("127.0.0.1")),
             ("its name", |r| r.host = HostName::verbatim("a\nb")),
             ("its name", |r| r.host = HostName::verbatim("")),
@@ -364,6 +417,9 @@ mod tests {
             ("ratio of MEMORY_MB", |r| r.ratios[1] = f64::NAN),
             ("ratio of DISK_GB", |r| r.ratios[2] = 0.0),
             ("reserved_memory_mb is 2000", |r| r.reserved_memory_mb = 2000),
+            ("CPU 1 is reported twice", |r| r.cells = Some(vec![cell("0-1", "1")])),
+            ("the dedicated CPUs of NUMA cell 0", |r| r.cells = Some(vec![cell("0", "x\n")])),
+            ("NUMA cells; 1024 are allowed", |r| r.cells = Some(vec![cell("", ""); 1025])),
             ("the trait \"<x>\"", |r| r.traits.push("<x>".into())),
             ("two devices have the address", |r| r.devices.push(r.devices[0].clone())),
             ("address of a device", |r| r.devices[0].address = "0000:84\n".into()),

@@ -29,6 +29,7 @@ fn registration(host: &str, attempt: Option<Attempt>) -> Registration {
         attempt,
         connector: None,
         routes: None,
+        cells: None,
     }
 }
 

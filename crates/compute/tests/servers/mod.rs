@@ -7,6 +7,7 @@ mod action_states;
 mod admin_actions;
 mod boot;
 mod boot_failures;
+mod cells;
 mod checklist;
 mod client_compatibility;
 mod concurrent;

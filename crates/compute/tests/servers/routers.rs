@@ -229,6 +229,7 @@ async fn register(cloud: &Cloud, running: &RunningCloud, host: &str, routes: Opt
         attempt: None,
         connector: None,
         routes: routes.map(|names| names.iter().map(|name| (*name).to_owned()).collect()),
+        cells: None,
     };
     Link(running.compute.clone()).register(registration).await.expect("the host registers");
 }

@@ -135,7 +135,8 @@ impl Driver {
 
     async fn define_domain(&self, definition: &Definition) -> Result<(), Error> {
         let layout = layout(definition, self.disks.volumes(definition.server));
-        let numa_placement = numa_placement(&*self.sysfs, definition);
+        let shared = self.host.config.guest_cpus.as_ref();
+        let numa_placement = numa_placement(&*self.sysfs, definition, shared);
         let (server, not_rescued) = (definition.server, definition.config.rescue.is_none());
         let (host, definition) = (Arc::clone(&self.host), definition.clone());
         self.link

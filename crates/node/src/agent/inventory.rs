@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kilonova_devices::{DeviceProblem, Watch};
+use kilonova_devices::{DeviceProblem, Watch, has_threads};
 use kilonova_hypervisor::HypervisorInfo;
-use kilonova_node_api::{Device, Registration};
+use kilonova_node_api::{Device, NumaCell, Registration};
 
 use tokio::sync::SemaphorePermit;
 use tokio::time::Instant;
@@ -19,6 +19,9 @@ use tokio::time::Instant;
 use super::Parts;
 use super::work::{Work, blocking};
 use crate::Error;
+
+/// Trait of a host whose cores have several threads.
+const THREADS: &str = "HW_CPU_HYPERTHREADING";
 
 /// How often the kernel log is read.
 const LISTEN: Duration = Duration::from_secs(2);
@@ -29,7 +32,7 @@ pub(super) struct Inventory {
     watch: Arc<Watch>,
     /// When the kernel log is read next.
     listen: Mutex<Instant>,
-    /// Fingerprint of the devices and the hypervisor in the last registration.
+    /// Fingerprint of devices, cells and hypervisor in the last registration.
     last_fingerprint: AtomicU64,
     /// Device problems that have been logged.
     logged: Mutex<Vec<DeviceProblem>>,
@@ -63,20 +66,20 @@ impl Inventory {
 
     /// The registration, regardless of earlier ones.
     pub(super) async fn first(&self) -> Result<Registration, Error> {
-        let devices = self.scan().await?;
+        let (devices, cells) = (self.scan().await?, self.cells().await?);
         let info = self.parts.hypervisor.info();
-        let seen = self.fingerprint(&devices, &info);
+        let seen = self.fingerprint(&devices, &cells, &info);
         self.last_fingerprint.store(seen, Ordering::Relaxed);
-        Ok(self.registration(devices, info))
+        Ok(self.registration(devices, cells, info))
     }
 
-    /// The registration, if devices or hypervisor have changed since the last one.
+    /// The registration, if devices, cells or hypervisor have changed since the last one.
     pub(super) async fn changed(&self) -> Result<Option<Registration>, Error> {
-        let devices = self.scan().await?;
+        let (devices, cells) = (self.scan().await?, self.cells().await?);
         let info = self.parts.hypervisor.info();
-        let seen = self.fingerprint(&devices, &info);
+        let seen = self.fingerprint(&devices, &cells, &info);
         let last_fingerprint = self.last_fingerprint.swap(seen, Ordering::Relaxed);
-        Ok((seen != last_fingerprint).then(|| self.registration(devices, info)))
+        Ok((seen != last_fingerprint).then(|| self.registration(devices, cells, info)))
     }
 
     /// Waits until the kernel log has an unreported event about a device's health. Cancel-safe. An agent
@@ -104,15 +107,22 @@ impl Inventory {
         }
     }
 
-    fn registration(&self, devices: Vec<Device>, info: HypervisorInfo) -> Registration {
+    fn registration(
+        &self,
+        devices: Vec<Device>,
+        cells: Option<Vec<NumaCell>>,
+        info: HypervisorInfo,
+    ) -> Registration {
+        let threads = cells.as_deref().is_some_and(has_threads).then(|| THREADS.to_owned());
         let mut registration = Registration {
             devices,
             hypervisor_type: info.hypervisor_type,
             hypervisor_version: info.version,
             connector: self.parts.volumes.connector().map(Box::new),
+            cells,
             ..self.parts.registration.clone()
         };
-        for name in info.traits {
+        for name in info.traits.into_iter().chain(threads) {
             if !registration.traits.contains(&name) {
                 registration.traits.push(name);
             }
@@ -138,6 +148,16 @@ impl Inventory {
         Ok(found.devices)
     }
 
+    /// The NUMA cells.
+    async fn cells(&self) -> Result<Option<Vec<NumaCell>>, Error> {
+        let Some(options) = self.parts.settings.cells.clone() else {
+            return Ok(self.parts.registration.cells.clone());
+        };
+        let sysfs = Arc::clone(&self.parts.sysfs);
+        let read = blocking(move || options.read(&*sysfs)).await;
+        read.map_err(|source| self.device_error(source))
+    }
+
     /// Logs each device problem once.
     fn log_problems(&self, problems: Vec<DeviceProblem>) {
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,9 +173,14 @@ impl Inventory {
         *logged = problems;
     }
 
-    fn fingerprint(&self, devices: &[Device], info: &HypervisorInfo) -> u64 {
+    fn fingerprint(
+        &self,
+        devices: &[Device],
+        cells: &Option<Vec<NumaCell>>,
+        info: &HypervisorInfo,
+    ) -> u64 {
         let mut hasher = DefaultHasher::new();
-        (devices, info, self.parts.volumes.connector()).hash(&mut hasher);
+        (devices, cells, info, self.parts.volumes.connector()).hash(&mut hasher);
         hasher.finish()
     }
 

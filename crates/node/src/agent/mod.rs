@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kilonova_devices::{Discovery, Sysfs, Watch};
+use kilonova_devices::{CellOptions, Discovery, Sysfs, Watch};
 use kilonova_hypervisor::Hypervisor;
 use kilonova_ids::ServerId;
 use kilonova_node_api::{Batch, ControlPlane, Desired, Observation, OrderResult, Registration};
@@ -94,6 +94,9 @@ pub struct Settings {
     pub starts: Arc<Semaphore>,
     /// The metadata service.
     pub metadata: Arc<MetadataSettings>,
+    /// How the CPUs and memory pages of the host's sysfs are divided. Without it, the registration
+    /// has the cells of [`Parts::registration`].
+    pub cells: Option<CellOptions>,
 }
 
 impl Default for Settings {
@@ -106,6 +109,7 @@ impl Default for Settings {
             network_look: Duration::from_secs(10),
             starts: Arc::new(Semaphore::new(1)),
             metadata: Arc::default(),
+            cells: None,
         }
     }
 }

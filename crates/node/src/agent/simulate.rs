@@ -43,6 +43,7 @@ impl Node {
             attempt: None,
             connector: None,
             routes: Some(vec!["*".to_owned()]),
+            cells: template.cells.clone(),
         };
         let sysfs = Arc::new(sysfs);
         let tools = SimulatedTools {

@@ -92,6 +92,8 @@ pub(super) struct HostEntry {
     #[serde(default = "builds")]
     pub max_concurrent_builds: usize,
     #[serde(default)]
+    pub numa: Vec<CellEntry>,
+    #[serde(default)]
     pub card: Vec<CardEntry>,
     #[serde(default)]
     pub fake: Vec<FakeEntry>,
@@ -158,6 +160,36 @@ pub(super) struct AgentOptions {
 pub(super) struct NicMappings {
     pub physical_device_mappings: String,
     pub function_device_mappings: String,
+}
+
+/// A NUMA cell.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CellEntry {
+    /// CPUs that guests share, as `0-3,8`.
+    #[serde(default)]
+    pub shared: String,
+    /// CPUs for one vCPU alone.
+    #[serde(default)]
+    pub dedicated: String,
+    /// Threads of each core; a core has CPUs with successive numbers.
+    #[serde(default = "one_thread")]
+    pub threads: u32,
+    pub socket: Option<u32>,
+    pub memory_mb: u64,
+    /// Large pages: their number by size in KiB.
+    #[serde(default)]
+    pub pages: BTreeMap<String, u64>,
+    /// Reserved pages, by size in KiB.
+    #[serde(default)]
+    pub reserved_pages: BTreeMap<String, u64>,
+    /// The distances to all cells; default 10 to itself and 20 to others.
+    #[serde(default)]
+    pub distances: Vec<u32>,
+}
+
+fn one_thread() -> u32 {
+    1
 }
 
 /// Cards of one type in a host.

@@ -4,6 +4,7 @@
 //! `Arc`, so a thousand hosts cost little more than their names.
 
 mod cards;
+mod cells;
 mod file;
 mod read;
 mod tree;
@@ -20,6 +21,7 @@ use kilonova_hypervisor::simulated::Failure;
 
 use crate::Error;
 use kilonova_ids::HostName;
+use kilonova_node_api::NumaCell;
 pub use tree::{Card, MdevType, Slot, Tree};
 
 /// All hosts of a file.
@@ -57,6 +59,8 @@ pub struct HostTemplate {
     pub reserved_memory_mb: i64,
     /// Traits of the host itself.
     pub traits: Vec<String>,
+    /// The NUMA cells, if the file has any.
+    pub cells: Option<Vec<NumaCell>>,
     /// Number of servers reconciled concurrently.
     pub concurrency: usize,
     /// The device tree.

@@ -15,6 +15,7 @@ use kilonova_ids::HostName;
 use kilonova_node_api::{DeviceKind, GuestVerb, VARIANT_LIVE_MIGRATION, VGPU_LIVE_MIGRATION};
 
 use super::cards::{KnownCard, card_of, tree};
+use super::cells::cells;
 use super::file::{FailEntry, FakeEntry, File, HostEntry};
 use super::{Host, HostTemplate};
 use crate::simulated::SimulatedSysfs;
@@ -136,6 +137,7 @@ fn template(
     if entry.max_concurrent_builds == 0 {
         return Err((format!("{key}.max_concurrent_builds"), "it must be at least 1".to_owned()));
     }
+    let cells = cells(key, &entry)?;
     let (tree, functions) = tree(key, &entry.card, cards)?;
     let tree = Arc::new(tree);
     let sysfs = SimulatedSysfs::in_memory(Arc::clone(&tree));
@@ -196,6 +198,7 @@ fn template(
         ratios,
         reserved_memory_mb: entry.reserved_host_memory_mb,
         traits: entry.traits.unwrap_or_else(|| TRAITS.map(str::to_owned).to_vec()),
+        cells,
         concurrency: entry.max_concurrent_builds,
         tree,
         discovery: Arc::new(Discovery {

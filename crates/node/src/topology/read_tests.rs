@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kilonova_devices::Cleanup;
-use kilonova_node_api::HandleSlot;
+use kilonova_node_api::{HandleSlot, NumaCell, NumaPages};
 
 use crate::simulated::SimulatedSysfs;
 use crate::topology::{Host, MdevGroup, MdevOptions, Topology};
@@ -121,6 +121,7 @@ fn refusals_name_the_file_and_the_key() {
     let devices = |rest: &str| format!("{}{rest}", card("addresses = [\"0000:84:00.0\"]"));
     let both = "[host.devices]\nenabled_mdev_types = [\"t\", \"u\"]\n\
                 [host.mdev.t]\ndevice_addresses = [\"0000:84:00.0\"]\n[host.mdev.u]\ndevice_addresses = [\"0000:84:00.0\"]\n";
+    let numa = |cell: &str| host(&format!("numa = [{cell}]\n"));
     let cases = [
         ("card = 1".to_owned(), "line 1"),
         (host("colour = \"red\"\n"), "line 9: unknown field `colour`"),
@@ -148,6 +149,26 @@ fn refusals_name_the_file_and_the_key() {
             "host[0].card[0].vfs: not enough addresses after 0000:ff:1f.0",
         ),
         (host("fake = [{ address = \"x\" }]\n"), "host[0].fake[0].address: 'x'"),
+        (
+            numa("{ shared = \"0,1\", memory_mb = 1 }"),
+            "host[0].numa: the cells have 2 CPUs, and vcpus",
+        ),
+        (
+            numa("{ shared = \"0\", memory_mb = 2 }"),
+            "host[0].numa: the cells have 2 MB, and memory",
+        ),
+        (numa("{ shared = \"0-a\", memory_mb = 1 }"), "numa[0].shared: Invalid range expression"),
+        (
+            numa("{ shared = \"0\", dedicated = \"0\", memory_mb = 1 }"),
+            "numa[0].dedicated: CPU 0 is named twice",
+        ),
+        (numa("{ shared = \"0\", memory_mb = 1, threads = 0 }"), "numa[0].threads"),
+        (numa("{ shared = \"0\", memory_mb = 1, distances = [1, 2] }"), "numa[0].distances"),
+        (
+            numa("{ shared = \"0\", memory_mb = 1, pages = { 2048 = 1 } }"),
+            "numa[0].pages: the pages are larger than the memory",
+        ),
+        (numa("{ shared = \"0\", memory_mb = 1, pages = { x = 1 } }"), "numa[0].pages: sizes are"),
         (host("times_ms = { boot = 1 }\n"), "host[0].times_ms.boot: 'boot' is not a step"),
         (host("fail = [{ step = \"boot\" }]\n"), "host[0].fail[0].step: 'boot' is not a step"),
         (
@@ -178,4 +199,30 @@ fn refusals_name_the_file_and_the_key() {
         .expect_err("a missing file is refused")
         .to_string();
     assert!(missing.starts_with("/nonexistent/t.toml: "), "{missing}");
+}
+
+#[test]
+fn hosts_may_have_numa_cells() {
+    let text = "[[host]]\nname = \"h\"\nvcpus = 8\nmemory_mb = 6144\ndisk_gb = 1\n\
+                numa = [\n\
+                { shared = \"0-1\", dedicated = \"2-3\", threads = 2, socket = 0, memory_mb = 4096, \
+                pages = { 2048 = 512, 1048576 = 1 }, reserved_pages = { 2048 = 8 } },\n\
+                { dedicated = \"4-7\", memory_mb = 2048, distances = [32, 10] },\n]\n";
+    let topology = parse(text).expect("the topology is valid");
+    let cells = topology.hosts[0].template.cells.as_ref().expect("there are cells");
+    let page = |size_kib, total, reserved| NumaPages { size_kib, total, reserved };
+    let first = NumaCell {
+        id: 0,
+        shared: "0-1".into(),
+        dedicated: "2-3".into(),
+        cores: vec!["0-1".into(), "2-3".into()],
+        socket: Some(0),
+        memory_mb: 4096,
+        pages: vec![page(4, 524_288, 0), page(2048, 512, 8), page(1_048_576, 1, 0)],
+        distances: vec![10, 20],
+    };
+    assert_eq!(cells[0], first);
+    assert_eq!((cells[1].id, cells[1].cores.len(), &*cells[1].distances), (1, 4, &[32, 10][..]));
+    let plain = parse(HOST).expect("the topology is valid");
+    assert_eq!(plain.hosts[0].template.cells, None);
 }

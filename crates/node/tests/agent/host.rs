@@ -59,6 +59,11 @@ impl Host {
         Running::start(self.node(), control)
     }
 
+    /// Runs an agent with these components.
+    pub fn run_parts(&self, parts: Parts, control: &Arc<Control>) -> Running {
+        Running::start(Node::new(parts).expect("the agent starts"), control)
+    }
+
     /// Runs an agent that checks at this interval for guests that changed by themselves.
     pub fn run_syncing(&self, control: &Arc<Control>, every: Option<Duration>) -> Running {
         Running::start(self.node().syncing_power(every), control)

@@ -1,5 +1,6 @@
 //! The life cycle of a guest without failures.
 
+use kilonova_devices::CellOptions;
 use kilonova_hypervisor::DomainState;
 use kilonova_ids::{ImageId, OperationId, ServerId};
 use kilonova_node_api::{
@@ -34,6 +35,52 @@ async fn an_agent_registers_its_host() {
     );
     node.stop().await;
     assert_eq!(control.registrations().len(), 1, "nothing changed");
+}
+
+#[tokio::test]
+async fn a_host_registers_again_when_its_memory_pages_change() {
+    let (host, control) = (Host::new(""), Control::new());
+    let folder = tempfile::tempdir().expect("a temporary directory is created");
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join("devices/system/node/node0").join(path);
+        std::fs::create_dir_all(path.parent().expect("the path has a parent"))
+            .expect("the directory is created");
+        std::fs::write(path, text).expect("the file is written");
+    };
+    let large = "hugepages/hugepages-2048kB/nr_hugepages";
+    write("cpulist", "0-3\n");
+    write("meminfo", "Node 0 MemTotal: 4194304 kB\n");
+    write(large, "0\n");
+    let mut parts = host.parts();
+    parts.sysfs = std::sync::Arc::new(kilonova_devices::Directory(folder.path().to_owned()));
+    let dedicated = CellOptions::new(Some("0"), Some("1-3"), &[], 4).expect("the sets are valid");
+    parts.settings.cells = Some(dedicated);
+    parts.settings.rescan = std::time::Duration::from_millis(20);
+    let node = host.run_parts(parts, &control);
+    let seen = |number: usize| {
+        move |state: &crate::agent::control::State| state.registrations.get(number).cloned()
+    };
+    let first = control.until("registration", seen(0)).await.cells.expect("there are cells");
+    assert_eq!((first[0].shared.as_str(), first[0].dedicated.as_str()), ("0", "1-3"));
+    assert_eq!(first[0].pages[1].total, 0);
+    write(large, "512\n");
+    let second =
+        control.until("second registration", seen(1)).await.cells.expect("there are cells");
+    assert_eq!((second[0].pages[0].total, second[0].pages[1].total), (786_432, 512));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_simulated_host_registers_its_cells() {
+    let cells =
+        "numa = [{ shared = \"0-3\", dedicated = \"4-15\", threads = 2, memory_mb = 65536 }]";
+    let (host, control) = (Host::new(cells), Control::new());
+    let node = host.run(&control);
+    let registration =
+        control.until("registration", |state| state.registrations.first().cloned()).await;
+    assert_eq!(registration.cells.expect("there are cells")[0].dedicated, "4-15");
+    assert!(registration.traits.contains(&"HW_CPU_HYPERTHREADING".to_owned()));
+    node.stop().await;
 }
 
 #[tokio::test]

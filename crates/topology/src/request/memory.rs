@@ -27,7 +27,7 @@ impl Asked<'_> {
         }
     }
 
-    /// True if the guest's memory is to be locked.
+    /// True if flavor or image locks the guest's memory in the host's.
     pub(super) fn locked_memory(&self) -> Result<bool, Refusal> {
         let (flavor, image) = self.both("locked_memory");
         let (flavor, image) = (flavor.map(truth), image.map(truth));
@@ -45,16 +45,22 @@ impl Asked<'_> {
     }
 }
 
-/// Reads a page size: a number is KiB. With a unit it is bytes (`2048KiB`, `2MB`, `1GB`) or bits
-/// (`b`, `bit`), always in powers of 1024.
 fn page_size(text: &str) -> Result<PageSize, Refusal> {
-    let size = match text {
-        "any" => Some(PageSize::Any),
-        "large" => Some(PageSize::Large),
-        "small" => Some(PageSize::Small),
-        _ => bytes(text).map(PageSize::Bytes),
-    };
+    let size = PageSize::parse(text);
     size.ok_or_else(|| Refusal::MemoryPageSizeInvalid { pagesize: text.to_owned() })
+}
+
+impl PageSize {
+    /// Reads a page size: `small`, `large`, `any`, or an amount. A number is KiB. With a unit it is
+    /// bytes (`2048KiB`, `2MB`, `1GB`) or bits (`b`, `bit`), always in powers of 1024.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "any" => Some(Self::Any),
+            "large" => Some(Self::Large),
+            "small" => Some(Self::Small),
+            _ => bytes(text).map(Self::Bytes),
+        }
+    }
 }
 
 fn bytes(text: &str) -> Option<u64> {

@@ -15,12 +15,12 @@ use crate::{CpuPolicy, EmulatorPolicy, GuestTopology, PciPolicy, ThreadPolicy};
 
 pub use refusal::{Refusal, Source};
 
-/// The most vCPUs of a guest with a topology.
+/// Maximum number of vCPUs of a guest with a topology.
 pub const MOST_VCPUS: u32 = 4096;
-/// The most cells of a guest (Nova's `NUMA_NODES_MAX`).
+/// Maximum number of cells of a guest (Nova's `NUMA_NODES_MAX`).
 pub const MOST_CELLS: u32 = 128;
 
-/// What a flavor and an image say.
+/// A flavor with an image.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The flavor's vCPUs.

@@ -14,6 +14,7 @@ fn lists_name_and_exclude_cpus() {
         ("0-5,^1-3", &[0, 4, 5]),
         ("1 - 3 ,^ 2", &[1, 3]),
         ("62-999999999999", &[62, 63]),
+        ("0-2,1-4,4,^1,^1-2,^9-999999999999", &[0, 3, 4]),
         ("^0", &[]),
         ("", &[]),
     ];
@@ -50,4 +51,13 @@ fn cpus_are_written_as_ranges() {
         };
         assert_eq!(format_cpus(&cpus), text);
     }
+}
+
+/// The cost depends on the length of the text and on the limit, not on their product.
+#[test]
+fn repeated_ranges_cost_nothing() {
+    let text = "0-65535,^0-65534,".repeat(50_000);
+    let begin = std::time::Instant::now();
+    assert_eq!(parse_cpus(&text, 1 << 16), Ok(Cpus::from([65535])));
+    assert!(begin.elapsed().as_secs() < 10, "{:?}", begin.elapsed());
 }

@@ -1,4 +1,4 @@
-//! What fits use of a host, and what a host refuses.
+//! The use of a host by fits, and its refusals.
 
 use kilonova_topology::{Conflict, HostTopology, InvalidHost, PageSize};
 

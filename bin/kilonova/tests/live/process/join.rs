@@ -98,6 +98,7 @@ pub(super) fn registration(host: &str) -> Registration {
         attempt: None,
         connector: None,
         routes: None,
+        cells: None,
     }
 }
 

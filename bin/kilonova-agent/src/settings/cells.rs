@@ -1,0 +1,23 @@
+//! The division of the host's CPUs and memory pages as in nova.conf.
+
+use kilonova_node::devices::CellOptions;
+use kilonova_program::Failure;
+use kilonova_program::config::{File, Options};
+
+/// Group and option.
+pub(super) const KNOWN: &Options =
+    &[("DEFAULT", RESERVED), ("compute", "cpu_dedicated_set"), ("compute", "cpu_shared_set")];
+const RESERVED: &str = "reserved_huge_pages";
+
+pub(super) fn read(file: &File) -> Result<CellOptions, Failure> {
+    let set = |option| file.get("compute", option).filter(|text| !text.trim().is_empty());
+    let reserved = file.values("DEFAULT", RESERVED);
+    let reserved: Vec<String> = reserved.into_iter().map(|(_, text)| text).collect();
+    let page_kib = rustix::param::page_size() as u64 / 1024;
+    CellOptions::new(set("cpu_shared_set"), set("cpu_dedicated_set"), &reserved, page_kib).map_err(
+        |(option, why)| {
+            let group = if option == RESERVED { "DEFAULT" } else { "compute" };
+            file.wrong(group, option, &why)
+        },
+    )
+}

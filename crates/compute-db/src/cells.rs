@@ -1,0 +1,153 @@
+//! The NUMA cells of hosts, as their agents report them.
+
+use std::collections::BTreeMap;
+
+use kilonova_ids::HostName;
+use kilonova_node_api::NumaCell;
+use kilonova_store::{Migration, Tx, params};
+use kilonova_topology::{Cpus, HostCell, HostTopology, Pages, parse_cpus};
+
+use super::servers::shape;
+use crate::Error;
+
+/// CPU numbers from here on are no CPU of any host.
+const MOST_CPUS: u32 = 1 << 16;
+
+/// The NUMA cells of a host, as JSON; NULL for one that reports none.
+pub const CELLS: Migration =
+    Migration { name: "compute-0780-cells", sql: "ALTER TABLE hosts ADD COLUMN cells TEXT;" };
+
+kilonova_store::statements! {
+    /// The cells of a host.
+    OF_HOST = "SELECT cells FROM hosts WHERE host = ?1";
+    /// Sets the cells of a host.
+    SET = "UPDATE hosts SET cells = ?2 WHERE host = ?1";
+}
+
+/// Announces [`of_host`].
+pub fn expect_of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<(), Error> {
+    Ok(tx.expect(OF_HOST, params![host])?)
+}
+
+/// The cells of a host; `None` if it is unknown or reports none.
+///
+/// # Errors
+/// Store errors only; also for [`set`].
+pub fn of_host(tx: &mut Tx<'_>, host: &HostName) -> Result<Option<Vec<NumaCell>>, Error> {
+    let row = tx.row(OF_HOST, params![host])?;
+    let Some(text) = row.as_ref().map(|row| row.text_opt("cells")).transpose()?.flatten() else {
+        return Ok(None);
+    };
+    let cells = serde_json::from_str(text);
+    cells.map(Some).map_err(|error| shape(format!("invalid NUMA cells of host {host}: {error}")))
+}
+
+/// Records the cells of a host.
+pub fn set(tx: &mut Tx<'_>, host: &HostName, cells: Option<&[NumaCell]>) -> Result<(), Error> {
+    let text = cells.map(serde_json::to_string).transpose();
+    let text = text.map_err(|error| shape(format!("NUMA cells of host {host}: {error}")))?;
+    Ok(tx.defer(SET, params![host, text])?)
+}
+
+/// The topology of a host without guests.
+///
+/// # Errors
+/// A sentence without a full stop, if the report contradicts itself.
+pub fn topology(cells: &[NumaCell]) -> Result<HostTopology, String> {
+    let mut topology = HostTopology::default();
+    let mut left = MOST_CPUS as usize;
+    for cell in cells {
+        topology.cells.push(host_cell(cell, cells, &mut left)?);
+    }
+    topology.check().map_err(|error| error.to_string())?;
+    Ok(topology)
+}
+
+/// `left` bounds the threads of all cores together, however often they are named.
+fn host_cell(cell: &NumaCell, all: &[NumaCell], left: &mut usize) -> Result<HostCell, String> {
+    let id = cell.id;
+    let list = |what: &str, text: &str| {
+        parse_cpus(text, MOST_CPUS)
+            .map_err(|error| format!("the {what} CPUs of NUMA cell {id} are no list: {error}"))
+    };
+    let (shared, dedicated) = (list("shared", &cell.shared)?, list("dedicated", &cell.dedicated)?);
+    let mut siblings = Vec::with_capacity(cell.cores.len());
+    for core in &cell.cores {
+        let mut core = list("core's", core)?;
+        *left = left
+            .checked_sub(core.len())
+            .ok_or_else(|| format!("there are more than {MOST_CPUS} threads"))?;
+        core.retain(|cpu| shared.contains(cpu) || dedicated.contains(cpu));
+        siblings.push(core);
+    }
+    siblings.retain(|core: &Cpus| !core.is_empty());
+    let pages = cell.pages.iter().map(|pages| Pages {
+        size_kib: pages.size_kib,
+        total: pages.total,
+        reserved: pages.reserved,
+        used: 0,
+    });
+    let distances: BTreeMap<u32, u32> =
+        all.iter().map(|other| other.id).zip(cell.distances.iter().copied()).collect();
+    Ok(HostCell {
+        id,
+        shared,
+        dedicated,
+        siblings,
+        socket: cell.socket,
+        memory_mb: cell.memory_mb,
+        pages: pages.collect(),
+        distances,
+        ..HostCell::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use kilonova_node_api::NumaPages;
+
+    use super::*;
+
+    fn cell(id: u32, shared: &str, dedicated: &str, cores: &[&str]) -> NumaCell {
+        NumaCell {
+            id,
+            shared: shared.into(),
+            dedicated: dedicated.into(),
+            cores: cores.iter().map(|core| (*core).to_owned()).collect(),
+            socket: Some(id),
+            memory_mb: 1024,
+            pages: vec![NumaPages { size_kib: 4, total: 262_144, reserved: 7 }],
+            distances: vec![10, 21],
+        }
+    }
+
+    #[test]
+    fn a_report_becomes_a_topology() {
+        let cells = [cell(0, "0", "1-2", &["0,2", "1,3"]), cell(4, "", "4-5", &["4", "5"])];
+        let topology = topology(&cells).expect("the report is consistent");
+        let first = &topology.cells[0];
+        assert_eq!((first.shared.len(), first.dedicated.len()), (1, 2));
+        assert_eq!(first.siblings, [Cpus::from([0, 2]), Cpus::from([1])], "no guest may use 3");
+        assert_eq!(first.distances, [(0, 10), (4, 21)].into());
+        assert_eq!(first.pages[0].free(), 262_137);
+        assert_eq!(topology.cells[1].socket, Some(4));
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let refused = |cells: &[NumaCell]| topology(cells).expect_err("the report is refused");
+        assert_eq!(
+            refused(&[cell(0, "0-x", "", &[])]).split(':').next(),
+            Some("the shared CPUs of NUMA cell 0 are no list")
+        );
+        let twice = [cell(0, "0", "", &[]), cell(1, "", "0", &[])];
+        assert_eq!(refused(&twice), "CPU 0 is reported twice");
+        assert_eq!(
+            refused(&[cell(0, "", "", &[]), cell(0, "", "", &[])]),
+            "NUMA cell 0 is reported twice"
+        );
+        let many = vec!["0-65535"; 1000];
+        assert_eq!(refused(&[cell(0, "", "", &many)]), "there are more than 65536 threads");
+        assert_eq!(refused(&[cell(0, "0-1", "", &["0", "0,1"])]), "CPU 0 is a thread of two cores");
+    }
+}
