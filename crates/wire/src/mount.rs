@@ -67,7 +67,7 @@ const LOGGED_PARAMETERS: [&str; 6] = ["id", "uuid", "host", "project", "image", 
 
 /// The path as the log has it: the template of the route, with the ids of its objects. A path without a
 /// route is not logged, because a secret may be anywhere in it.
-fn logged_path(
+pub fn logged_path(
     route: Option<&MatchedPath>,
     parameters: Result<&RawPathParams, &RawPathParamsRejection>,
 ) -> String {

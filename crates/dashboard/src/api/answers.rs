@@ -38,6 +38,9 @@ impl IntoResponse for Refusal {
             Error::Crowded => (None, Some(CROWDED)),
             _ => (None, None),
         };
+        // A service names its own request.
+        let own = super::request_id().filter(|_| status.is_server_error());
+        let request = request.or(own.as_deref());
         match &self.0 {
             Error::Defect(why) => tracing::error!("the dashboard cannot show a page: {why}"),
             error => tracing::debug!(%error, "a page is refused"),

@@ -14,11 +14,15 @@ mod servers;
 mod viewer;
 
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{MatchedPath, RawPathParams, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Redirect, Response};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, header};
+use kilonova_ids::RequestId;
+use kilonova_wire::mount::logged_path;
 use tower_http::catch_panic::CatchPanicLayer;
+use tracing::Instrument;
 
 use crate::app::Dashboard;
 use crate::error::Error;
@@ -34,9 +38,14 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
                       frame-ancestors 'none'";
 
+tokio::task_local! {
+    /// The id of the request of a page.
+    static REQUEST: RequestId;
+}
+
 /// The routes, relative to [`PATH`].
 pub fn routes(dashboard: Dashboard) -> Router {
-    Router::new()
+    let pages = Router::new()
         .merge(login::routes())
         .merge(project::routes())
         .merge(servers::routes())
@@ -46,13 +55,48 @@ pub fn routes(dashboard: Dashboard) -> Router {
         .merge(console::routes())
         .merge(launch::routes())
         .merge(files::routes())
-        .fallback(|| async { Refusal(Error::NoPage) })
-        .layer(middleware::from_fn(protect))
-        .layer(CatchPanicLayer::custom(|_: Box<dyn std::any::Any + Send>| {
-            tracing::error!("a page of the dashboard failed by a panic; report it as a defect");
-            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        .fallback(|| async { Refusal(Error::NoPage) });
+    around(pages).with_state(dashboard)
+}
+
+/// The layers of every page, a panic's included.
+fn around<S: Clone + Send + Sync + 'static>(pages: Router<S>) -> Router<S> {
+    pages
+        .layer(CatchPanicLayer::custom(|panic: Box<dyn std::any::Any + Send>| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let why = format!("a panic: {}", text.unwrap_or("without a text"));
+            Refusal(Error::Defect(why)).into_response()
         }))
-        .with_state(dashboard)
+        .layer(middleware::from_fn(protect))
+        .layer(middleware::from_fn(identify))
+}
+
+/// Gives a request its id, which its log lines and its answer have. Requests to the services within it have their own.
+async fn identify(
+    route: Option<MatchedPath>,
+    parameters: Result<RawPathParams, RawPathParamsRejection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = RequestId::new_v4();
+    let span = tracing::info_span!(
+        "request",
+        id = %format_args!("req-{id}"),
+        service = "dashboard",
+        method = %request.method(),
+        path = logged_path(route.as_ref(), parameters.as_ref()),
+    );
+    let mut response = REQUEST.scope(id, next.run(request)).instrument(span).await;
+    if let Ok(id) = HeaderValue::from_str(&format!("req-{id}")) {
+        response.headers_mut().insert("x-openstack-request-id", id);
+    }
+    response
+}
+
+/// The id of the present request.
+fn request_id() -> Option<String> {
+    REQUEST.try_with(|id| format!("req-{id}")).ok()
 }
 
 /// True for a browser that asks for a page: clients of the API ask for JSON, or for anything.
@@ -102,7 +146,29 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::routing::get;
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
     use super::*;
+
+    async fn broken() -> &'static str {
+        panic!("a text for the log alone")
+    }
+
+    #[tokio::test]
+    async fn a_page_that_panics_is_confined_and_names_its_request() {
+        let pages: Router = around(Router::new().route("/", get(broken)));
+        let request = Request::get("/").body(Body::empty()).unwrap();
+        let answer = pages.oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 500);
+        assert!(answer.headers().contains_key(header::CONTENT_SECURITY_POLICY));
+        let id = answer.headers()["x-openstack-request-id"].to_str().unwrap().to_owned();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let page = String::from_utf8_lossy(&body);
+        assert!(page.contains(&id) && !page.contains("for the log alone"), "{id}: {page}");
+    }
 
     #[test]
     fn only_browsers_get_pages() {
