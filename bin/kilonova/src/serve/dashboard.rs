@@ -17,13 +17,12 @@ use crate::failure::Failure;
 pub(super) async fn add(
     services: Router,
     auth: Arc<dyn Authenticator>,
-    compute: &Compute,
+    compute: Compute,
     vault: &Vault,
     traffic: Traffic,
     mut drain: Drain,
 ) -> Result<Router, Failure> {
     let key = secrets::dashboard_key(vault).await?;
-    let compute = compute.clone();
     let dashboard = Dashboard::new(Parts { services: services.clone(), auth, compute, key });
     let pages = watch(kilonova_dashboard::routes(dashboard.clone()), "dashboard", traffic);
     tokio::spawn(async move {

@@ -169,6 +169,8 @@ pub async fn run(settings: Settings) -> Result<(), Failure> {
         kilonova_compute_app::reconcile::start(&loops, &lease);
     }
     if let (true, Some(compute)) = (settings.dashboard, &compute) {
+        // The loop for open pages is no request's.
+        let compute = Compute { store: own.clone(), ..compute.clone() };
         router = dashboard::add(router, auth, compute, &vault, traffic, drain.clone()).await?;
     }
     if let Some(compute) = &compute {
