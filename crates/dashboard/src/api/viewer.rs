@@ -129,7 +129,51 @@ impl FromRequestParts<Dashboard> for Viewer {
 
 #[cfg(test)]
 mod tests {
+    use kilonova_wire::Origin;
+
     use super::*;
+
+    /// The caller of a request that reached the listener by this URL.
+    fn caller(origin: Option<&str>) -> Caller {
+        let mut request = http::Request::new(());
+        if let Some(origin) = origin {
+            request.extensions_mut().insert(Origin(origin.into()));
+        }
+        Caller::of(&request.into_parts().0)
+    }
+
+    #[test]
+    fn a_cookie_is_secure_where_the_connection_is_encrypted() {
+        for (origin, secure) in
+            [(Some("https://c.example"), true), (Some("http://c.example"), false), (None, false)]
+        {
+            for value in [Some("kns1:x:y"), None] {
+                let mut response = Response::default();
+                set_cookie(&mut response, &caller(origin), SESSION, value);
+                let line = response.headers()[header::SET_COOKIE].to_str().unwrap();
+                assert_eq!(line.contains("; Secure"), secure, "{origin:?}: {line}");
+                assert!(line.contains("; HttpOnly; SameSite=Strict"), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_urls_of_the_site_are_its_own() {
+        let own = caller(Some("https://c"));
+        assert!(own.is_own("https://c/") && own.is_own("https://c/console/?token=x"));
+        for other in [
+            "https://c.evil",
+            "https://c.evil/",
+            "https://c",
+            "https://c:8/",
+            "http://c/",
+            "//c/",
+            "/",
+        ] {
+            assert!(!own.is_own(other), "{other}");
+        }
+        assert!(!caller(None).is_own("https://c/"));
+    }
 
     #[test]
     fn a_cookie_is_found_among_others() {
