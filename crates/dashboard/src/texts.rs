@@ -46,6 +46,7 @@ texts! {
     USE_PROJECT = "Use";
     CURRENT_PROJECT = "in use";
     LOGGED_OUT = "You are logged out.";
+    LOGGED_OUT_ONLY_HERE = "You are logged out of this browser, but the service could not revoke the token. It ends by itself.";
     // Errors.
     NOT_FOUND = "Not found";
     NOT_FOUND_TEXT = "There is nothing at this address, or your project has no access to it.";

@@ -28,6 +28,8 @@ async fn a_session_begins_and_ends() {
         let bye = browser.submit(&page, "/dashboard/logout", &[]).await;
         bye.came(200).shows("You are logged out.");
         assert!(!browser.cookies.contains_key("kilonova-session"));
+        let kept = browser.get("/dashboard/login?bye=kept").await;
+        kept.shows("could not revoke the token").hides("You are logged out.");
         // A copy of the cookie is worthless: the token is revoked.
         browser.cookies.insert("kilonova-session".into(), cookie);
         browser.get("/dashboard/servers").await.shows("Your session has ended.").shows("Password");

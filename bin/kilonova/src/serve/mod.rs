@@ -268,11 +268,15 @@ fn announce(
         );
     }
     if settings.dashboard {
-        println!(
-            "kilonova: the dashboard is at {url}{} for a browser; the administrator is admin, with the password \
-             (OS_PASSWORD) in {shown}/openrc",
-            kilonova_dashboard::PATH
-        );
+        // A controller that did not create the administrator does not know the password.
+        let admin = match directory.join("openrc").exists() {
+            true => format!(
+                "; the administrator is admin, with the password (OS_PASSWORD) in {shown}/openrc"
+            ),
+            false => String::new(),
+        };
+        let path = kilonova_dashboard::PATH;
+        println!("kilonova: the dashboard is at {url}{path} for a browser{admin}");
     }
     let took = begun.elapsed().as_secs_f64();
     if settings.dev {

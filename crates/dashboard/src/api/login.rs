@@ -41,7 +41,10 @@ async fn show(State(dashboard): State<Dashboard>, request: Request) -> Result<Re
     if Viewer::of(&parts, &dashboard).await.is_ok_and(|viewer| viewer.is_some()) {
         return Ok(Redirect::to(local(next)).into_response());
     }
-    let notice = query.get("bye").map(|_| texts::LOGGED_OUT);
+    let notice = query.get("bye").map(|bye| match bye {
+        "kept" => texts::LOGGED_OUT_ONLY_HERE,
+        _ => texts::LOGGED_OUT,
+    });
     let had_one = cookie(&parts.headers, SESSION).is_some_and(|value| !value.is_empty());
     let notice = notice.or(had_one.then_some(texts::SESSION_ENDED));
     let shown = Shown { next, notice, credential: query.get("with").is_some(), ..Shown::default() };
@@ -139,7 +142,7 @@ async fn begin(
         Err(denied) => Err(denied),
     };
     // The session has a token of its own.
-    revoke(dashboard, &own, &unscoped).await;
+    revoke(dashboard, &own, &unscoped, fields.text("user").unwrap_or_default()).await;
     session
 }
 
@@ -249,18 +252,25 @@ pub(super) fn enter(
     Ok(response)
 }
 
-/// Revokes a token. A failure is only logged: the token ends by itself.
-pub(super) async fn revoke(dashboard: &Dashboard, caller: &Caller, token: &str) {
+/// Revokes a token of a user; false if that fails, and the token ends by itself.
+pub(super) async fn revoke(
+    dashboard: &Dashboard,
+    caller: &Caller,
+    token: &str,
+    user: &str,
+) -> bool {
     let revoked = dashboard.0.cloud.revoke(caller, TOKENS, token).await;
-    if let Err(error) = revoked {
-        tracing::warn!(%error, "a token of the dashboard is not revoked; it ends by itself");
+    if let Err(error) = &revoked {
+        tracing::warn!(user, %error, "a token of the dashboard is not revoked; it ends by itself");
     }
+    revoked.is_ok()
 }
 
 async fn log_out(State(dashboard): State<Dashboard>, form: Form) -> Response {
     let Viewer { session, caller, .. } = form.viewer;
-    revoke(&dashboard, &caller, &session.token).await;
-    let mut response = Redirect::to(&format!("{PATH}/login?bye=1")).into_response();
+    let revoked = revoke(&dashboard, &caller, &session.token, &session.user).await;
+    let bye = if revoked { "1" } else { "kept" };
+    let mut response = Redirect::to(&format!("{PATH}/login?bye={bye}")).into_response();
     set_cookie(&mut response, &caller, viewer::SESSION, None);
     response
 }

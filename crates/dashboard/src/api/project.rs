@@ -42,6 +42,6 @@ async fn switch(State(dashboard): State<Dashboard>, form: Form) -> Result<Respon
         }
     };
     let response = enter(&dashboard, caller, &session, PATH)?;
-    revoke(&dashboard, caller, old).await;
+    revoke(&dashboard, caller, old, &session.user).await;
     Ok(response)
 }

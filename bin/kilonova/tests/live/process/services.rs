@@ -70,6 +70,24 @@ fn the_root_is_for_browsers_too() {
     assert_eq!(roots[0], roots[1]);
 }
 
+#[test]
+fn the_credentials_are_named_only_where_they_are() {
+    let place = Environment::configured("[dashboard]\nenabled = true\n");
+    let line = |output: &str| {
+        let line = output.lines().find(|line| line.contains("the dashboard is at http://"));
+        line.expect("the dashboard is on").to_owned()
+    };
+    let mut serve = place.start();
+    let first = line(&serve.output);
+    assert!(first.contains("/openrc"), "{first}");
+    serve.terminate();
+    for name in ["openrc", "clouds.yaml"] {
+        std::fs::remove_file(place.state().join(name)).expect("the first start has written it");
+    }
+    let again = line(&place.start().output);
+    assert!(!again.contains("openrc") && again.ends_with("for a browser"), "{again}");
+}
+
 /// Catalogs of operators have compute at the root.
 #[test]
 fn compute_answers_at_the_root_too() {
