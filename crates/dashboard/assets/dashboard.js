@@ -45,6 +45,7 @@
   let rested = false;
 
   htmx.createEventSource = (url) => {
+    for (const old of streams) if (old.readyState === EventSource.CLOSED) streams.delete(old);
     const stream = new EventSource(url);
     streams.add(stream);
     return stream;

@@ -58,6 +58,13 @@ impl Query {
     }
 }
 
+/// A text as a part of a path, or as a key or a value of a query.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    escape(text, &mut out);
+    out
+}
+
 /// Percent-encodes characters that a query cannot contain.
 fn escape(text: &str, out: &mut String) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
@@ -136,6 +143,11 @@ mod tests {
         assert_eq!(query.get("b"), Some("%zz%4"));
         assert_eq!(query.get("c"), Some("% 1"));
         assert_eq!(query.get("d"), Some(""));
+    }
+
+    #[test]
+    fn a_text_cannot_leave_its_place_in_a_path() {
+        assert_eq!(escaped("../x?y=1&z#é"), "..%2Fx%3Fy%3D1%26z%23%C3%A9");
     }
 
     #[test]

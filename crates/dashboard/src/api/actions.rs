@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use http::Method;
 use kilonova_compute_app::actions::ServerAction;
+use kilonova_wire::query::escaped;
 use serde_json::Value;
 
 use super::PATH;
@@ -16,7 +17,6 @@ use super::server::find;
 use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::app::actions::{Ask, Offer, body, by_slug, offered};
-use crate::app::cloud::escape;
 use crate::error::Error;
 use crate::views::action as page;
 
@@ -34,7 +34,7 @@ async fn ask(
     let offers = offered(&dashboard.0.compute, &viewer.context, &server);
     if !offers.iter().any(|one| one.action == offer.action) {
         // The state has changed since the button was shown.
-        return Ok(Redirect::to(&format!("{PATH}/servers/{}", escape(&id))).into_response());
+        return Ok(Redirect::to(&format!("{PATH}/servers/{}", escaped(&id))).into_response());
     }
     form(&dashboard, &viewer, &server, offer, None).await
 }
@@ -62,7 +62,7 @@ async fn perform(
     let Form { viewer, fields } = form_;
     let offer = by_slug(&slug).ok_or(Error::NoPage)?;
     let server = find(&dashboard, &viewer, &id).await?;
-    let path = format!("/compute/v2.1/servers/{}", escape(&id));
+    let path = format!("/compute/v2.1/servers/{}", escaped(&id));
     let cloud = &dashboard.0.cloud;
     let done = if offer.action == ServerAction::Delete {
         cloud.send(&viewer.caller, Method::DELETE, &path, None).await.map(drop)
@@ -79,7 +79,7 @@ async fn perform(
         Ok(()) if offer.action == ServerAction::Delete => {
             Ok(Redirect::to(&format!("{PATH}/servers")).into_response())
         }
-        Ok(()) => Ok(Redirect::to(&format!("{PATH}/servers/{}", escape(&id))).into_response()),
+        Ok(()) => Ok(Redirect::to(&format!("{PATH}/servers/{}", escaped(&id))).into_response()),
         Err(Error::Refused { status: 400 | 409, message, .. }) => {
             let mut response = form(&dashboard, &viewer, &server, offer, Some(&message)).await?;
             *response.status_mut() = http::StatusCode::CONFLICT;

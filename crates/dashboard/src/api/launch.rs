@@ -7,7 +7,7 @@ use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
-use kilonova_wire::query::Query;
+use kilonova_wire::query::{Query, escaped};
 use serde_json::{Value, json};
 
 use super::PATH;
@@ -16,15 +16,14 @@ use super::form::{Fields, Form};
 use super::servers::{LAUNCH_RULE, may_launch};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
-use crate::app::cloud::escape;
 use crate::error::Error;
 use crate::texts;
 use crate::views::launch as page;
 
 /// The limit of user data: Nova's limit is 65,535 bytes in base64.
 const USER_DATA: usize = 48 * 1024;
-/// Maximum number of servers of one form, as the field says.
-const MOST: u64 = 100;
+/// Maximum number of servers of one form.
+pub(crate) const MOST_SERVERS: u64 = 100;
 
 pub(super) fn routes() -> Router<Dashboard> {
     Router::new().route("/launch", get(show).post(create)).route("/launch/room", get(room))
@@ -63,7 +62,7 @@ pub(super) async fn flavors(dashboard: &Dashboard, viewer: &Viewer) -> Result<Ve
 /// The choices of the form.
 async fn choices(dashboard: &Dashboard, viewer: &Viewer) -> Result<page::Choices, Error> {
     let ready = "/image/v2/images?status=active&sort_key=name&sort_dir=asc&limit=200";
-    let project = escape(&viewer.session.project);
+    let project = escaped(&viewer.session.project);
     let groups = format!("/network/v2.0/security-groups?project_id={project}");
     Ok(page::Choices {
         flavors: flavors(dashboard, viewer).await?,
@@ -132,7 +131,7 @@ async fn form(
 
 fn count(typed: &Fields) -> u64 {
     let count = typed.text("count").and_then(|count| count.parse().ok());
-    count.unwrap_or(1).clamp(1, MOST)
+    count.unwrap_or(1).clamp(1, MOST_SERVERS)
 }
 
 /// The answer to the question whether servers of a flavor fit now.
@@ -142,7 +141,7 @@ async fn fits(
     flavor: &str,
     wanted: u64,
 ) -> Result<page::Room, Error> {
-    let path = format!("/compute/v2.1/kilonova/room?flavor={}", escape(flavor));
+    let path = format!("/compute/v2.1/kilonova/room?flavor={}", escaped(flavor));
     let answer = match dashboard.0.cloud.get(&viewer.caller, &path).await {
         Ok(answer) => answer,
         // Too many count at once, or the flavor is gone; the launch itself decides.
@@ -184,7 +183,7 @@ async fn create(State(dashboard): State<Dashboard>, form_: Form) -> Result<Respo
     match dashboard.0.cloud.post(&viewer.caller, "/compute/v2.1/servers", body).await {
         Ok(answer) => {
             let to = match (answer["server"]["id"].as_str(), count(&fields)) {
-                (Some(id), 1) => format!("{PATH}/servers/{}", escape(id)),
+                (Some(id), 1) => format!("{PATH}/servers/{}", escaped(id)),
                 _ => format!("{PATH}/servers"),
             };
             Ok(Redirect::to(&to).into_response())

@@ -27,6 +27,7 @@ use tracing::Instrument;
 use crate::app::Dashboard;
 use crate::error::Error;
 use answers::Refusal;
+pub(crate) use launch::MOST_SERVERS;
 pub(crate) use servers::{Filters, List, digest};
 
 /// Where the pages are.

@@ -3,13 +3,13 @@
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::routing::get;
+use kilonova_wire::query::escaped;
 use serde_json::{Value, json};
 
 use super::answers::{Html, Refusal};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
 use crate::app::actions::offered;
-use crate::app::cloud::escape;
 use crate::error::Error;
 use crate::views::server as page;
 
@@ -22,7 +22,7 @@ pub(super) fn routes() -> Router<Dashboard> {
 
 /// The server of an id.
 pub(super) async fn find(dashboard: &Dashboard, viewer: &Viewer, id: &str) -> Result<Value, Error> {
-    let path = format!("/compute/v2.1/servers/{}", escape(id));
+    let path = format!("/compute/v2.1/servers/{}", escaped(id));
     let mut found = dashboard.0.cloud.get(&viewer.caller, &path).await?;
     Ok(found["server"].take())
 }
@@ -42,7 +42,7 @@ async fn show(
     Path(id): Path<String>,
 ) -> Result<Html, Refusal> {
     let server = find(&dashboard, &viewer, &id).await?;
-    let id = escape(&id);
+    let id = escaped(&id);
     let below = format!("/compute/v2.1/servers/{id}");
     let records = format!("/compute/v2.1/kilonova/servers/{id}");
     let records = part(&dashboard, &viewer, &records).await?;
@@ -76,7 +76,7 @@ async fn log(
     Path(id): Path<String>,
 ) -> Result<Html, Refusal> {
     let server = find(&dashboard, &viewer, &id).await?;
-    let path = format!("/compute/v2.1/servers/{}/action", escape(&id));
+    let path = format!("/compute/v2.1/servers/{}/action", escaped(&id));
     let body = json!({"os-getConsoleOutput": {"length": LOG_LINES}});
     // A server that is on no host yet has no log; the refusal says so.
     let text = match dashboard.0.cloud.post(&viewer.caller, &path, body).await {

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::get;
 use kilonova_ids::{ServerId, parse_uuid_like};
-use kilonova_wire::query::Query;
+use kilonova_wire::query::{Query, escaped};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -15,7 +15,6 @@ use super::PATH;
 use super::answers::{Html, Refusal};
 use super::viewer::Viewer;
 use crate::app::Dashboard;
-use crate::app::cloud::escape;
 use crate::error::Error;
 use crate::views::servers as page;
 
@@ -63,16 +62,16 @@ impl Filters {
     pub(crate) fn address(&self, marker: &str) -> String {
         let mut pairs = Vec::new();
         if !self.name.is_empty() {
-            pairs.push(format!("name={}", escape(&self.name)));
+            pairs.push(format!("name={}", escaped(&self.name)));
         }
         if !self.status.is_empty() {
-            pairs.push(format!("status={}", escape(&self.status)));
+            pairs.push(format!("status={}", escaped(&self.status)));
         }
         if self.all_projects {
             pairs.push("all=1".to_owned());
         }
         if !marker.is_empty() {
-            pairs.push(format!("marker={}", escape(marker)));
+            pairs.push(format!("marker={}", escaped(marker)));
         }
         pairs.join("&")
     }
@@ -82,16 +81,16 @@ impl Filters {
         let mut path = format!("/compute/v2.1/servers/detail?limit={}", PAGE + 1);
         if !self.name.is_empty() {
             // The service takes a regular expression; people type text.
-            path.push_str(&format!("&name={}", escape(&literal(&self.name))));
+            path.push_str(&format!("&name={}", escaped(&literal(&self.name))));
         }
         if !self.status.is_empty() {
-            path.push_str(&format!("&status={}", escape(&self.status)));
+            path.push_str(&format!("&status={}", escaped(&self.status)));
         }
         if self.all_projects {
             path.push_str("&all_tenants=1");
         }
         if !self.marker.is_empty() {
-            path.push_str(&format!("&marker={}", escape(&self.marker)));
+            path.push_str(&format!("&marker={}", escaped(&self.marker)));
         }
         path
     }

@@ -4,12 +4,13 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use kilonova_wire::query::escaped;
 use kilonova_wire::{Context, time};
 
 use super::PATH;
 use super::answers::Refusal;
 use crate::app::Dashboard;
-use crate::app::cloud::{Caller, escape};
+use crate::app::cloud::Caller;
 use crate::app::session::Session;
 use crate::error::Error;
 
@@ -101,7 +102,7 @@ pub(super) fn to_login(parts: &Parts) -> Response {
     let here = parts.uri.path_and_query().map(http::uri::PathAndQuery::as_str);
     if let (true, Some(here)) = (parts.method == http::Method::GET, here) {
         target.push_str("?next=");
-        target.push_str(&escape(&format!("{PATH}{here}")));
+        target.push_str(&escaped(&format!("{PATH}{here}")));
     }
     if parts.headers.contains_key("hx-request") {
         // The script of the page follows this header; it would put a redirect's page into the page.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::parts::{size, text};
 use super::{csrf, frame};
-use crate::api::PATH;
+use crate::api::{MOST_SERVERS, PATH};
 use crate::app::session::Session;
 use crate::texts;
 
@@ -77,7 +77,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
         @if let Some(why) = shown.refused { p class="notice bad" role="alert" { (why) } }
         @if choices.flavors.is_empty() { p class="notice warn" { (texts::LAUNCH_NO_FLAVORS) } }
         @if choices.images.is_empty() { p class="notice warn" { (texts::LAUNCH_NO_IMAGES) } }
-        form id="launch" class="card wide" method="post" action={ (PATH) "/launch" } {
+        form id="launch" class="card" method="post" action={ (PATH) "/launch" } {
             (csrf(shown.session))
             div class="columns" {
                 div {
@@ -85,7 +85,7 @@ pub(crate) fn page(shown: &Shown<'_>) -> Markup {
                     input id="name" name="name" required maxlength="255" value=((shown.typed)("name"));
                     label for="count" { (texts::LAUNCH_COUNT) }
                     @let count = (shown.typed)("count");
-                    input id="count" name="count" type="number" min="1" max="100" required
+                    input id="count" name="count" type="number" min="1" max=(MOST_SERVERS) required
                         value=(if count.is_empty() { "1" } else { &count })
                         hx-get={ (PATH) "/launch/room" } hx-trigger="change" hx-include="#launch [name=flavor]"
                         hx-target="#room" hx-swap="outerHTML";

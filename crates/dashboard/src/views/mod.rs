@@ -75,7 +75,7 @@ fn header(session: Option<&Session>) -> Markup {
                     a href={ (PATH) "/servers" } { (texts::SERVERS) }
                 }
                 div class="who" {
-                    span class="user" { (session.user) }
+                    span { (session.user) }
                     @if session.switches {
                         a href={ (PATH) "/projects" } title=(texts::SWITCH_PROJECT) {
                             span class="quiet" { (texts::PROJECT) " " } (session.project_name)

@@ -71,6 +71,17 @@ pub(super) fn name(server: &Value) -> &str {
     }
 }
 
+/// The head of a table.
+pub(super) fn head(columns: &[&str]) -> Markup {
+    html! {
+        thead {
+            tr {
+                @for column in columns { th scope="col" { (column) } }
+            }
+        }
+    }
+}
+
 /// The page of a server.
 pub(super) fn address_of(server: &Value) -> String {
     format!("{PATH}/servers/{}", text(server, "id"))

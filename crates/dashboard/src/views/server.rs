@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::parts::{address_of, list, moment, name, size, status, text};
+use super::parts::{address_of, head, list, moment, name, size, status, text};
 use super::{csrf, frame};
 use crate::api::{PATH, digest};
 use crate::app::actions::{Ask, Offer};
@@ -158,15 +158,13 @@ fn devices(records: &Value) -> Markup {
                 p class="quiet" { (texts::NO_DEVICES) }
             } @else {
                 table class="rows" {
-                    thead {
-                        tr {
-                            th scope="col" { (texts::DEVICE_CLASS) }
-                            th scope="col" { (texts::DEVICE_ASKED) }
-                            th scope="col" { (texts::DEVICE_STATE) }
-                            th scope="col" { (texts::DEVICE_HANDLE) }
-                            th scope="col" { (texts::DEVICE_HEALTH) }
-                        }
-                    }
+                    (head(&[
+                        texts::DEVICE_CLASS,
+                        texts::DEVICE_ASKED,
+                        texts::DEVICE_STATE,
+                        texts::DEVICE_HANDLE,
+                        texts::DEVICE_HEALTH,
+                    ]))
                     tbody {
                         @for device in list(&records["devices"]) { (device_row(device)) }
                     }
@@ -224,14 +222,12 @@ fn ports(server: &Value, ports: &Value) -> Markup {
                 p class="quiet" { (texts::NO_PORTS) }
             } @else {
                 table class="rows" {
-                    thead {
-                        tr {
-                            th scope="col" { (texts::NETWORK) }
-                            th scope="col" { (texts::ADDRESSES) }
-                            th scope="col" { (texts::MAC) }
-                            th scope="col" { (texts::PORT_STATE) }
-                        }
-                    }
+                    (head(&[
+                        texts::NETWORK,
+                        texts::ADDRESSES,
+                        texts::MAC,
+                        texts::PORT_STATE,
+                    ]))
                     tbody {
                         @for port in list(ports) {
                             @let mac = text(port, "mac_addr");

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::frame;
-use super::parts::{address_of, addresses, moment, name, status, text};
+use super::parts::{address_of, addresses, head, moment, name, status, text};
 use crate::api::{Filters, List, PATH, digest};
 use crate::app::session::Session;
 use crate::texts;
@@ -124,21 +124,14 @@ fn empty(shown: &Shown<'_>) -> Markup {
 }
 
 fn table(filters: &Filters, list: &List) -> Markup {
+    let mut columns =
+        vec![texts::SERVER_NAME, texts::STATUS, texts::ADDRESSES, texts::FLAVOR, texts::CREATED];
+    if filters.all_projects {
+        columns.splice(4..4, [texts::PROJECT, texts::HOST]);
+    }
     html! {
         table class="rows" {
-            thead {
-                tr {
-                    th scope="col" { (texts::SERVER_NAME) }
-                    th scope="col" { (texts::STATUS) }
-                    th scope="col" { (texts::ADDRESSES) }
-                    th scope="col" { (texts::FLAVOR) }
-                    @if filters.all_projects {
-                        th scope="col" { (texts::PROJECT) }
-                        th scope="col" { (texts::HOST) }
-                    }
-                    th scope="col" { (texts::CREATED) }
-                }
-            }
+            (head(&columns))
             tbody {
                 @for server in &list.servers { (row(server, filters.all_projects, false)) }
             }
