@@ -18,6 +18,7 @@ pub mod error;
 pub mod explain;
 pub mod extra_specs;
 pub mod flavors;
+pub mod floor;
 pub mod flows;
 pub mod follow;
 pub mod image_numbers;

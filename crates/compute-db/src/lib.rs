@@ -91,6 +91,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         server_groups::STATEMENTS,
         servers::deleted::STATEMENTS,
         servers::marks::STATEMENTS,
+        servers::on_hosts::STATEMENTS,
         servers::statements::STATEMENTS,
         silence::STATEMENTS,
         slow::STATEMENTS,

@@ -14,6 +14,8 @@ const SIZES: [usize; 3] = [32, 8, 1];
 
 /// The number of values in one list; the last one is repeated to fill it.
 const LIST: usize = 8;
+/// The numbers of values in lists of a statement with many, greatest first.
+const LONG_LISTS: [usize; 2] = [256, 64];
 
 /// Texts by their statement and number.
 type Texts = HashMap<(&'static str, usize), Arc<str>>;
@@ -72,14 +74,23 @@ pub(crate) fn of_rows<const WIDTH: usize>(
     statements
 }
 
-/// The statements for a list of values, each with its parameters.
+/// The statements for a list of values, each with its parameters: full long lists as long as they go, short ones
+/// for the rest.
 pub(crate) fn of_list(sql: &'static str, values: &[Value]) -> Vec<(Arc<str>, Vec<Value>)> {
     let fill = |some: &[Value]| {
         let mut list = some.to_vec();
         list.resize(LIST, some.last().cloned().unwrap_or(Value::Null));
         (text(sql, LIST), list)
     };
-    values.chunks(LIST).map(fill).collect()
+    let (mut rest, mut statements) = (values, Vec::new());
+    for size in LONG_LISTS {
+        while let Some((some, others)) = rest.split_at_checked(size) {
+            statements.push((text(sql, size), some.to_vec()));
+            rest = others;
+        }
+    }
+    statements.extend(rest.chunks(LIST).map(fill));
+    statements
 }
 
 #[cfg(test)]
@@ -119,5 +130,11 @@ mod tests {
         assert!(statements.iter().all(|(sql, _)| sql.ends_with("?7, ?8)")), "{statements:?}");
         let last: Vec<_> = statements.iter().map(|(_, params)| params.last().cloned()).collect();
         assert_eq!(last, [Some(Value::Int(7)), Some(Value::Int(9))]);
+        let values: Vec<Value> = (0..393).map(|n: i64| n.into()).collect();
+        let statements = of_list("SELECT a FROM t WHERE a IN ({})", &values);
+        let sizes: Vec<usize> = statements.iter().map(|(_, params)| params.len()).collect();
+        assert_eq!(sizes, [256, 64, 64, 8, 8]);
+        assert!(statements[0].0.ends_with("?255, ?256)"), "{statements:?}");
+        assert!(of_list("SELECT a FROM t WHERE a IN ({})", &[]).is_empty());
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod deployables;
 pub(crate) mod devices;
 pub(crate) mod events;
 pub(crate) mod excluded;
+pub(crate) mod floor;
 pub(crate) mod handles;
 pub(crate) mod health;
 pub(crate) mod history;
@@ -34,6 +35,7 @@ pub fn statements() -> Vec<&'static [(&'static str, &'static str)]> {
         devices::STATEMENTS,
         events::STATEMENTS,
         excluded::STATEMENTS,
+        floor::STATEMENTS,
         handles::STATEMENTS,
         health::STATEMENTS,
         history::STATEMENTS,

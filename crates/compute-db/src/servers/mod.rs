@@ -5,6 +5,7 @@ mod hints;
 pub mod listing;
 pub mod marks;
 mod model;
+pub mod on_hosts;
 pub mod statements;
 
 pub use hints::SchedulerHints;

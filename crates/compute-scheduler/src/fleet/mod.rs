@@ -152,6 +152,11 @@ impl Host {
         }
     }
 
+    /// The version of its row in memory; differs after each change of what the row says.
+    pub fn version(&self) -> Version {
+        self.facts().version
+    }
+
     /// The metadata of its aggregates.
     pub fn aggregates(&self) -> Metadata {
         self.aggregates.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -22,6 +22,7 @@ mod explain;
 mod external_nova;
 mod fault_visibility;
 mod fencing;
+mod floor;
 mod full_disk;
 mod glance;
 mod golden;

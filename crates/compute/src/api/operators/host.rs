@@ -29,6 +29,13 @@ pub(super) async fn show(
 
 fn view(explained: &HostExplanation) -> Value {
     let mut shown = host_view(&explained.host);
+    let row = &explained.host.row;
+    shown["zone"] = row.availability_zone.as_str().into();
+    shown["address"] = row.host_ip.as_str().into();
+    shown["hypervisor_type"] = row.hypervisor_type.as_str().into();
+    shown["hypervisor_version"] = row.hypervisor_version.into();
+    shown["registered_at"] = zulu(row.reported_at).into();
+    shown["clock_ahead_seconds"] = row.clock_skew.map(|skew| skew.as_secs_f64()).into();
     shown["accelerators_not_free"] = explained.devices_held.into();
     shown["guests"] = explained.guests.iter().map(guest).collect();
     shown

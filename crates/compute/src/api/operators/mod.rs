@@ -2,6 +2,7 @@
 //! has no such paths. They are for administrators; the owner of a server sees a part of its view.
 
 mod capacity;
+mod floor;
 mod host;
 mod rebalance;
 mod room;
@@ -15,6 +16,7 @@ use kilonova_wire::query::Query;
 pub(super) fn routes() -> Routes<Compute> {
     Routes::new()
         .route("/v2.1/kilonova/servers/{id}", [get("kilonova:servers:show", server::show)])
+        .route("/v2.1/kilonova/floor", [get("kilonova:floor:show", floor::show)])
         .route("/v2.1/kilonova/capacity", [get("kilonova:capacity:show", capacity::show)])
         .route("/v2.1/kilonova/room", [get("kilonova:room:show", room::show)])
         .route(
