@@ -14,6 +14,7 @@ pub mod bitstreams;
 pub mod boot;
 pub mod capacity;
 pub mod consoles;
+pub mod drain;
 pub mod error;
 pub mod explain;
 pub mod extra_specs;

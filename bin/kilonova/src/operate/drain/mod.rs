@@ -9,10 +9,8 @@
 //! All state is in the cloud: each round starts from the current state, so an interrupted drain is
 //! resumed by starting it again.
 
-mod decide;
-mod guest;
 mod report;
 mod run;
 
-pub use decide::Allowed;
+pub use kilonova_compute_app::drain::Allowed;
 pub use run::{DrainRequest, drain, undrain};

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
+use kilonova_compute_app::drain::{
+    Allowed, DrainedHost, Guest, HostState, HostStatus, Step, Why, decide,
+};
 use kilonova_ids::HostName;
 use kilonova_program::signals::StopSignals;
 use serde_json::{Value, json};
 
-use super::decide::{Allowed, Step, Why, decide};
-use super::guest::{Action, DrainedHost, Guest, HostState, HostStatus};
 use super::report::{End, Moved, Remaining, Report};
 use crate::cloud::{Compute, ComputeError};
 use crate::failure::Failure;
@@ -177,7 +178,7 @@ impl Run<'_> {
                 Step::Wait(_) => waits += 1,
                 Step::Confirm => {
                     waits += 1;
-                    self.ask(guest, "cold", &json!({"confirmResize": null})).await?;
+                    self.request(guest, "cold", &Step::Confirm).await?;
                 }
                 step @ (Step::Live | Step::Cold | Step::Offload) => {
                     if self.begun.contains_key(&guest.id) {
@@ -213,27 +214,33 @@ impl Run<'_> {
     }
 
     fn is_moving(&self, guest: &Guest) -> bool {
-        let moves = |action: &Action| {
-            matches!(action, Action::LiveMigration | Action::Migrate | Action::Offload)
-        };
         let requested = self.begun.contains_key(&guest.id) && !self.failed.contains_key(&guest.id);
-        requested || guest.operation.as_ref().is_some_and(|one| moves(&one.action))
+        requested || guest.is_moving()
     }
 
     async fn begin(&mut self, guest: &Guest, step: &Step) -> Result<(), ComputeError> {
-        let (how, verb, body) = match step {
-            Step::Live => (
-                "live",
-                "migrates live",
-                json!({"os-migrateLive": {"host": null, "block_migration": "auto"}}),
-            ),
-            Step::Offload => ("offloaded", "is being offloaded", json!({"shelveOffload": null})),
-            _ => ("cold", "migrates cold", json!({"migrate": null})),
+        let (how, verb) = match step {
+            Step::Live => ("live", "migrates live"),
+            Step::Offload => ("offloaded", "is being offloaded"),
+            _ => ("cold", "migrates cold"),
         };
-        if self.ask(guest, how, &body).await? {
-            self.progress.line(&format!("{} {verb}.", guest.called()));
+        if self.request(guest, how, step).await? {
+            self.progress.line(&format!("{} {verb}.", called(guest)));
         }
         Ok(())
+    }
+
+    /// Requests a step. Returns whether it began.
+    async fn request(
+        &mut self,
+        guest: &Guest,
+        how: &'static str,
+        step: &Step,
+    ) -> Result<bool, ComputeError> {
+        match step.request() {
+            Some(body) => self.ask(guest, how, &body).await,
+            None => Ok(false),
+        }
     }
 
     /// Requests an action; a busy server is retried in a later round. Returns whether it began.
@@ -246,7 +253,7 @@ impl Run<'_> {
         let id = &guest.id;
         match self.compute.ask(Method::POST, &format!("/servers/{id}/action"), Some(body)).await {
             Ok(_) => {
-                self.begun.insert(id.clone(), Begun { called: guest.called(), how });
+                self.begun.insert(id.clone(), Begun { called: called(guest), how });
                 Ok(true)
             }
             // The server left by itself.
@@ -257,7 +264,7 @@ impl Run<'_> {
                 if status != StatusCode::CONFLICT || *tries >= TRIES {
                     self.progress.line(&format!(
                         "{} stays: {}",
-                        guest.called(),
+                        called(guest),
                         text::plain(&message)
                     ));
                     self.failed.insert(id.clone(), message);
@@ -291,7 +298,7 @@ impl Run<'_> {
     async fn note_failure(&mut self, guest: &Guest) -> Result<(), ComputeError> {
         let answer = self.compute.get(&format!("/kilonova/servers/{}", guest.id)).await?;
         let why = failure(&answer["server"]);
-        self.progress.line(&format!("{} stays: {}", guest.called(), text::plain(&why)));
+        self.progress.line(&format!("{} stays: {}", called(guest), text::plain(&why)));
         self.begun.remove(&guest.id);
         self.failed.insert(guest.id.clone(), why);
         Ok(())
@@ -307,7 +314,7 @@ impl Run<'_> {
             };
             left.push(Remaining {
                 id: guest.id.clone(),
-                called: guest.called(),
+                called: called(guest),
                 status: guest.status.clone(),
                 why,
                 remedy,
@@ -321,6 +328,14 @@ impl Run<'_> {
             accelerators: self.host.accelerators_not_free,
             again: self.request.again.clone(),
         }
+    }
+}
+
+/// The display name of a server.
+fn called(guest: &Guest) -> String {
+    match &guest.name {
+        Some(name) => format!("{} ({})", text::plain(name), guest.id),
+        None => guest.id.clone(),
     }
 }
 

@@ -167,13 +167,3 @@ pub struct Move {
     /// The source host.
     pub source: HostName,
 }
-
-impl Guest {
-    /// Its display name.
-    pub fn called(&self) -> String {
-        match &self.name {
-            Some(name) => format!("{} ({})", crate::operate::text::plain(name), self.id),
-            None => self.id.clone(),
-        }
-    }
-}

@@ -73,7 +73,7 @@ pub fn decide(host: &HostName, up: bool, guest: &Guest, allowed: Allowed) -> Ste
             Some(_) if allowed.cold => Step::Cold,
             Some(address) => stays(
                 format!("its device {address} is passed through whole and cannot live-migrate"),
-                "drain again with --cold, which stops, moves and restarts it",
+                "drain again with --cold (in the dashboard: with its box), which stops, moves and restarts it",
             ),
         },
         VmState::Paused => match &guest.cannot_move_running {
